@@ -1,0 +1,1 @@
+"""Files that stages write - atomic publication, manifests, digests, lineage records, codecs."""

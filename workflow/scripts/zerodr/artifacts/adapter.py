@@ -1,0 +1,71 @@
+"""From the `snakemake` object of a `script:` file to a finished stage. All adapters call `run_rule`."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
+from zerodr.errors import ZerodrError
+
+log = logging.getLogger("zerodr")
+
+
+def spec_of(snakemake: Any) -> StageSpec:
+    """The spec of a job. The rule's one param `settings` is canonical JSON with `stage`, `seed` and `settings`."""
+    settings = json.loads(snakemake.params.settings)
+    return StageSpec(
+        rule=snakemake.rule,
+        function=settings["function"],
+        version=settings["version"],
+        wildcards={k: str(v) for k, v in snakemake.wildcards.items()},
+        inputs={k: _plain(v) for k, v in snakemake.input.items()},
+        outputs={k: str(v) for k, v in snakemake.output.items()},
+        params=settings["settings"],
+        seed=settings["seed"],
+        threads=snakemake.threads,
+    )
+
+
+def _plain(value: Any) -> str | list[str]:
+    return str(value) if isinstance(value, str) else [str(v) for v in value]
+
+
+def configure_logging(name: str, logfile: str | None = None) -> None:
+    """Log lines with time and stage name to standard error and, in a job, to its log file."""
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if logfile:
+        Path(logfile).parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(logfile, mode="w"))
+    form = logging.Formatter(f"%(asctime)s [{name}] %(message)s", "%H:%M:%S")
+    log.handlers.clear()
+    for handler in handlers:
+        handler.setFormatter(form)
+        log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def run_rule(snakemake: Any, function: Callable[[Stage], None]) -> None:
+    """Run the job's stage. A user's mistake ends as one message and exit status 1, without a traceback."""
+    spec = spec_of(snakemake)
+    configure_logging(spec.name(), snakemake.log[0] if snakemake.log else None)
+    try:
+        run_spec(spec, function)
+    except ZerodrError as error:
+        log.error("%s", error)
+        report_error(spec.name(), str(error))
+        sys.exit(1)
+
+
+def report_error(name: str, message: str) -> None:
+    """Leave the message where the Snakefile's `onerror` finds it, to repeat it as the last thing on the screen."""
+    try:
+        with open(STATE / "errors.txt", "a") as stream:
+            stream.write(f"{name}\n    {message}\n")
+    except OSError:
+        log.error("the results folder can't be written")

@@ -1,0 +1,24 @@
+"""SHA-256 of files and of canonical JSON."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from zerodr.config.canonical import canonical_json
+
+BLOCK = 1 << 22
+
+
+def file_digest(path: Path, algorithm: str = "sha256") -> str:
+    """Hex digest of the file's bytes, read in blocks of 4 MiB."""
+    hasher = hashlib.new(algorithm)
+    with open(path, "rb") as stream:
+        while block := stream.read(BLOCK):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def object_digest(value: object) -> str:
+    """Hex SHA-256 of a JSON value in canonical form."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,0 +1,89 @@
+"""Folder artifacts: a folder whose `manifest.json` lists its files with sizes and SHA-256.
+
+The digest of a folder artifact is the SHA-256 of its manifest. Files that can't be the same twice (Lucene stamps the
+time into `.si` files) are listed as volatile: their size is checked, their bytes are not part of the digest.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from fnmatch import fnmatch
+from pathlib import Path
+
+from zerodr.artifacts.digest import file_digest
+from zerodr.errors import ArtifactError
+
+MANIFEST = "manifest.json"
+LISTING = ".manifest.published.json"
+
+
+def is_folder_artifact(path: Path) -> bool:
+    """True when `path` names a folder artifact, which is declared by its manifest."""
+    return Path(path).name == MANIFEST
+
+
+def build_manifest(folder: Path, volatile: tuple[str, ...] = ()) -> dict:
+    """The manifest of all files below `folder`: `{"files": [{"path", "bytes", "sha256"}]}`, sorted by path."""
+    entries = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = path.relative_to(folder).as_posix()
+        entry: dict = {"path": name, "bytes": path.stat().st_size}
+        if any(fnmatch(name, pattern) for pattern in volatile):
+            entry["volatile"] = True
+        else:
+            entry["sha256"] = file_digest(path)
+        entries.append(entry)
+    return {"files": entries}
+
+
+def publish_folder(made: Path, manifest: Path, volatile: tuple[str, ...] = ()) -> None:
+    """Move the files of folder `made` beside `manifest`, then the manifest itself, last.
+
+    Files of a previous version are removed first; files that belong to another artifact stay. The hidden copy of the
+    listing outlives the manifest, which Snakemake deletes before it runs a stage again.
+    """
+    text = json.dumps(build_manifest(made, volatile), indent=1) + "\n"
+    target = manifest.parent
+    target.mkdir(parents=True, exist_ok=True)
+    listing = target / LISTING
+    if listing.exists():
+        for entry in json.loads(listing.read_text())["files"]:
+            (target / entry["path"]).unlink(missing_ok=True)
+    manifest.unlink(missing_ok=True)
+    _write(listing, text)
+    for entry in json.loads(text)["files"]:
+        (target / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
+        (made / entry["path"]).replace(target / entry["path"])
+    _write(manifest, text)
+    shutil.rmtree(made)
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def check_manifest(manifest: Path, digests: bool = False) -> list[str]:
+    """Problems of a folder artifact, empty when it is whole. Sizes always, SHA-256 when `digests`."""
+    if not manifest.exists():
+        return [f"{manifest} is missing"]
+    problems = []
+    for entry in json.loads(manifest.read_text())["files"]:
+        path = manifest.parent / entry["path"]
+        if not path.exists():
+            problems.append(f"{path} is missing")
+        elif path.stat().st_size != entry["bytes"]:
+            problems.append(f"{path} has {path.stat().st_size} bytes, its manifest says {entry['bytes']}")
+        elif digests and "sha256" in entry and file_digest(path) != entry["sha256"]:
+            problems.append(f"{path} has other content than its manifest says (sha256 differs)")
+    return problems
+
+
+def require_whole(manifest: Path) -> Path:
+    """The folder of `manifest`, after its sizes were checked."""
+    problems = check_manifest(manifest)
+    if problems:
+        raise ArtifactError(manifest.parent, "; ".join(problems), f"delete {manifest} and run the target again")
+    return manifest.parent

@@ -1,0 +1,56 @@
+"""Rate-limited progress lines with rate and time left, for logs that people read."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+log = logging.getLogger("zerodr")
+
+
+class Progress:
+    """Logs `what: done/total unit, rate, ETA` at most every `every_s` seconds.
+
+    Args:
+        what: name of the work, such as `embed scifact 1/1`.
+        total: number of units; 0 when unknown.
+        unit: what is counted.
+        done: units that an earlier, interrupted run already did (they don't count for the rate).
+    """
+
+    def __init__(self, what: str, total: int, unit: str, done: int = 0, every_s: float = 10.0) -> None:
+        self.what, self.total, self.unit = what, total, unit
+        self.done = self.first = done
+        self.every_s, self.start = every_s, time.monotonic()
+        self.last = self.start
+        if done:
+            log.info("%s: resumed at %d of %d %s", what, done, total, unit)
+
+    def add(self, count: int = 1) -> None:
+        """Count `count` more units; log when the last line is old enough."""
+        self.done += count
+        now = time.monotonic()
+        if now - self.last >= self.every_s:
+            self.last = now
+            log.info("%s", self.line(now))
+
+    def line(self, now: float) -> str:
+        """The progress line at monotonic time `now`."""
+        seconds = max(now - self.start, 1e-9)
+        rate = (self.done - self.first) / seconds
+        text = f"{self.what}: {self.done}{f'/{self.total}' if self.total else ''} {self.unit}, {rate:.1f}/s"
+        if self.total and rate > 0:
+            text += f", {_clock((self.total - self.done) / rate)} left"
+        return text
+
+    def finish(self) -> None:
+        """Log the total once."""
+        seconds = time.monotonic() - self.start
+        rate = (self.done - self.first) / max(seconds, 1e-9)
+        log.info("%s: %d %s in %s (%.1f/s)", self.what, self.done, self.unit, _clock(seconds), rate)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

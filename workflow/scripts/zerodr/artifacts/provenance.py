@@ -1,0 +1,75 @@
+"""What code, environment and machine made an artifact."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import resource
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[4]
+LOCK = PROJECT / "envs" / "requirements.lock"
+TELLING = ("torch", "transformers", "sentence-transformers", "faiss-cpu", "faiss-gpu", "bm25s", "pyserini",
+           "pytrec-eval-terrier", "numpy", "pyarrow", "pandas", "snakemake", "mlflow")  # fmt: skip
+
+
+@cache
+def code() -> dict:
+    """Git commit and the digest of uncommitted changes (None when clean or no repository)."""
+
+    def git(*words: str) -> str:
+        call = subprocess.run(["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=False)
+        return call.stdout if call.returncode == 0 else ""
+
+    patch = git("diff", "HEAD", "--", "Snakefile", "workflow", "config", "envs")
+    return {
+        "commit": git("rev-parse", "HEAD").strip() or None,
+        "dirty_patch_sha256": hashlib.sha256(patch.encode()).hexdigest() if patch else None,
+    }
+
+
+@cache
+def environment() -> dict:
+    """Lock file digest, Python, the versions that move numbers, and the processor."""
+    versions = {}
+    for name in TELLING:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "lock_sha256": hashlib.sha256(LOCK.read_bytes()).hexdigest() if LOCK.exists() else None,
+        "python": platform.python_version(),
+        "versions": versions,
+        "platform": platform.platform(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "device": _device(),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def _device() -> str:
+    """`cpu`, or the name of the CUDA device if this process already uses torch with one."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return "cpu"
+
+
+def peak_memory_mib() -> float:
+    """Peak resident memory of this process or its largest child, in MiB."""
+    kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return round(kib / 1024, 1)

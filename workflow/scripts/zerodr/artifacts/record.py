@@ -1,0 +1,65 @@
+"""Lineage records: a small JSON file beside each artifact that says where it came from.
+
+For `x.npy` the record is `x.npy.lineage.json`; for the folder artifact `d/manifest.json` it is `d/lineage.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts.digest import file_digest
+from zerodr.artifacts.manifest import is_folder_artifact, require_whole
+from zerodr.errors import ArtifactError
+
+Record = dict[str, Any]
+
+
+def record_path(artifact: Path | str) -> Path:
+    """Where the record of `artifact` (a file, a manifest, or the folder of one) stands."""
+    path = Path(artifact)
+    if path.is_dir():
+        path = path / "manifest.json"
+    if is_folder_artifact(path):
+        return path.parent / "lineage.json"
+    return path.with_name(path.name + ".lineage.json")
+
+
+def read_record(artifact: Path | str) -> Record | None:
+    """The record of `artifact`, or None when it has none."""
+    path = record_path(artifact)
+    if not path.exists():
+        return None
+    try:
+        return json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ArtifactError(path, f"is no JSON ({error})", "delete it and run the target again") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON in one step: temporary file in the same folder, then rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+    temporary.replace(path)
+
+
+def artifact_digest(artifact: Path | str) -> str:
+    """SHA-256 of an artifact: of the file, or of the manifest after a check of its files' sizes.
+
+    A file's digest is taken from its record as long as size and modification time are the recorded ones.
+    """
+    path = Path(artifact)
+    if path.is_dir():
+        path = path / "manifest.json"
+    if not path.exists():
+        raise ArtifactError(path, "is missing", "run its target again")
+    if is_folder_artifact(path):
+        require_whole(path)
+        return file_digest(path)
+    record, stat = read_record(path), path.stat()
+    if record and (record["bytes"], record["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns):
+        return record["digest"]
+    return file_digest(path)

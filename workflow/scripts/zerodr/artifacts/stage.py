@@ -1,0 +1,281 @@
+"""How a stage runs: spec -> lock -> library function -> atomic publication -> lineage record.
+
+A stage is a library function that takes one `Stage`. It reads `stage.path("corpus")`, writes `stage.output("run")`
+(a temporary place that is renamed when the function returned), keeps what must survive a kill in `stage.state`, and
+reports with `stage.metric(...)` and `stage.note(...)`. The same `spec.json` runs by hand: `python -m zerodr.run SPEC`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import importlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts import provenance
+from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.manifest import is_folder_artifact, publish_folder
+from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
+from zerodr.errors import ArtifactError, MachineError, ZerodrError
+
+log = logging.getLogger("zerodr")
+STATE = Path("results/.state")
+Paths = str | list[str]
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """Everything that decides what a stage writes, and where.
+
+    Attributes:
+        rule: name of the Snakemake rule.
+        function: `module:name` of the library function.
+        version: raised by the function's author when its results change.
+        wildcards: the rule's wildcards.
+        inputs: name -> path or paths, relative to the project's root.
+        outputs: name -> path; a path that ends in `manifest.json` is a folder artifact.
+        params: the stage's settings, canonical JSON types.
+        seed: source of every random choice.
+        threads: cores to use (no part of the digest).
+    """
+
+    rule: str
+    function: str
+    version: int
+    wildcards: dict[str, str]
+    inputs: dict[str, Paths]
+    outputs: dict[str, str]
+    params: dict[str, Any]
+    seed: int = 0
+    threads: int = 1
+
+    def input_list(self) -> list[str]:
+        """All input paths, in the order of their names."""
+        lists = [[v] if isinstance(v, str) else list(v) for _, v in sorted(self.inputs.items())]
+        return [path for paths in lists for path in paths]
+
+    def digest(self, input_digests: dict[str, str]) -> str:
+        """Hex digest of the spec and its inputs' digests; threads don't count."""
+        value = asdict(self)
+        del value["threads"]
+        return object_digest({"spec": value, "inputs": input_digests})
+
+    def name(self) -> str:
+        """The rule with its wildcards, for logs."""
+        return " ".join([self.rule, *self.wildcards.values()])
+
+
+@dataclass
+class Stage:
+    """What a stage function gets to work with."""
+
+    spec: StageSpec
+    state: Path
+    volatile: tuple[str, ...] = ()
+    metrics: list[dict] = field(default_factory=list)
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The stage's settings."""
+        return self.spec.params
+
+    @property
+    def threads(self) -> int:
+        """Cores that the stage may use."""
+        return self.spec.threads
+
+    @property
+    def seed(self) -> int:
+        """Seed of every random choice of the stage."""
+        return self.spec.seed
+
+    def paths(self, name: str) -> list[Path]:
+        """The input files called `name`; for folder artifacts, their manifests."""
+        value = self.spec.inputs[name]
+        return [Path(value)] if isinstance(value, str) else [Path(v) for v in value]
+
+    def path(self, name: str) -> Path:
+        """The one input called `name`; for a folder artifact, the folder."""
+        (path,) = self.paths(name)
+        return path.parent if is_folder_artifact(path) else path
+
+    def output(self, name: str) -> Path:
+        """Where to write output `name`: a temporary file, or for a folder artifact a temporary empty folder."""
+        return temporary_output(self.spec.outputs[name])
+
+    def metric(self, name: str, value: float, step: int = 0) -> None:
+        """Put a number in the lineage record (and so in MLflow). `name` may not hold `@`."""
+        self.metrics.append({"name": name, "value": float(value), "step": step})
+
+    def note(self, **facts: Any) -> None:
+        """Put facts (backend, counts, paths tried) in the lineage record."""
+        self.notes.update(facts)
+
+
+def temporary_output(declared: str) -> Path:
+    """The hidden sibling in which an output grows before it is renamed."""
+    path = Path(declared)
+    if is_folder_artifact(path):
+        return path.parent.with_name(f".{path.parent.name}.making")
+    return path.with_name(f".{path.name}.making")
+
+
+def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -> None:
+    """Run one stage to published outputs and lineage records.
+
+    Raises:
+        ZerodrError: what the user can mend; no output was published.
+    """
+    function = function or _resolve(spec.function)
+    with _machine_errors(spec.name()):
+        inputs = {path: artifact_digest(path) for path in spec.input_list()}
+        digest = spec.digest(inputs)
+        home = STATE / digest[:16]
+        work = home / "work"
+        work.mkdir(parents=True, exist_ok=True)
+        write_json(home / "spec.json", asdict(spec))
+        with _locked(home / "lock", spec.name()):
+            if _published(spec, digest):
+                log.info("%s: already published by another process", spec.name())
+                return
+            stage = Stage(spec, work)
+            _clear(spec)
+            started = time.time()
+            try:
+                function(stage)
+                _publish(stage, digest, inputs, started)
+            finally:
+                _clear(spec)
+            shutil.rmtree(work)
+
+
+def _resolve(target: str) -> Callable[[Stage], None]:
+    module, name = target.split(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _published(spec: StageSpec, digest: str) -> bool:
+    for path in spec.outputs.values():
+        record = read_record(path)
+        if not (record and record["spec_digest"] == digest and Path(path).exists()):
+            return False
+        if artifact_digest(path) != record["digest"]:
+            return False
+    return True
+
+
+def _clear(spec: StageSpec) -> None:
+    """Remove what an earlier try left behind, and make the folders."""
+    for declared in spec.outputs.values():
+        path = temporary_output(declared)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if is_folder_artifact(Path(declared)):
+            path.mkdir()
+
+
+def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) -> None:
+    spec = stage.spec
+    for name, declared in spec.outputs.items():
+        made = temporary_output(declared)
+        if not made.exists() or (made.is_dir() and not any(made.iterdir())):
+            raise ArtifactError(spec.name(), f"output {name} ({declared}) was not written", "this is a defect: report it")
+    base = _record(stage, digest, inputs, started)
+    for name, declared in spec.outputs.items():
+        made, path = temporary_output(declared), Path(declared)
+        record_path(path).unlink(missing_ok=True)
+        if is_folder_artifact(path):
+            publish_folder(made, path, stage.volatile)
+        else:
+            made.replace(path)
+        stat = path.stat()
+        record_of = {"artifact": declared, "output": name, "digest": _fresh_digest(path)}
+        write_json(record_path(path), base | record_of | {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns})
+
+
+def _fresh_digest(path: Path) -> str:
+    return artifact_digest(path)  # the old record is gone, so the bytes are read
+
+
+def _record(stage: Stage, digest: str, inputs: dict[str, str], started: float) -> dict:
+    spec = stage.spec
+    listed = []
+    for name, value in sorted(spec.inputs.items()):
+        for path in [value] if isinstance(value, str) else value:
+            kept = record_path(path)
+            listed.append(
+                {"name": name, "path": path, "digest": inputs[path], "record": str(kept) if kept.exists() else None}
+            )
+    return {
+        "record_version": 1,
+        "rule": spec.rule,
+        "wildcards": spec.wildcards,
+        "spec": asdict(spec),
+        "spec_digest": digest,
+        "inputs": listed,
+        "outputs": spec.outputs,
+        "code": provenance.code(),
+        "environment": provenance.environment(),
+        "seed": spec.seed,
+        "started_unix_s": round(started, 3),
+        "seconds": round(time.time() - started, 3),
+        "peak_memory_mib": provenance.peak_memory_mib(),
+        "gpu_hours": stage.notes.pop("gpu_hours", 0.0),
+        "energy_joules": stage.notes.pop("energy_joules", None),
+        "metrics": stage.metrics,
+        "notes": stage.notes,
+    }
+
+
+@contextmanager
+def _locked(path: Path, name: str) -> Iterator[None]:
+    """Hold the stage's lock; wait for a process that survived a killed scheduler to finish the same stage."""
+    with open(path, "w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("%s: another process is at work on this very stage; waiting for it", name)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _machine_errors(name: str) -> Iterator[None]:
+    """Turn what the operating system refuses into one clear error."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or name
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(STATE if STATE.exists() else ".").free // 2**20
+            raise MachineError(where, f"the disk is full ({free} MiB free); nothing was published",
+                               "free space and run the same command again: it continues") from error  # fmt: skip
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise MachineError(where, f"can't be written ({os.strerror(error.errno)})",
+                               "make the folder writable or run in another checkout") from error  # fmt: skip
+        raise
+
+
+def load_spec(path: Path) -> StageSpec:
+    """Read a `spec.json`.
+
+    Raises:
+        ZerodrError: the file is missing or no stage spec.
+    """
+    try:
+        return StageSpec(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise ZerodrError(path, f"is no stage spec ({error})", "give a results/.state/<digest>/spec.json") from error

@@ -1,0 +1,1 @@
+"""Collections - fetch, normalise, audit, measure."""

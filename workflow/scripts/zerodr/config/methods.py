@@ -1,0 +1,142 @@
+"""Recipes: `config/methods/<recipe>.yaml`, one method a file, ablations as named variants.
+
+A method's full name is `<recipe>` or `<recipe>+<variant>`; it is the first part of every path that the method makes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from zerodr.config.base import Settings
+
+
+class LexicalSettings(Settings):
+    """BM25, optionally with RM3 feedback."""
+
+    backend: Literal["lucene", "bm25s"] = "lucene"
+    """`lucene`: Anserini's jar, the reported baseline. `bm25s`: no JVM, the same formula and analyser."""
+    fields: Literal["flat", "multifield"] = "flat"
+    """`flat`: title and text as one field. `multifield`: title and text as two fields of equal weight."""
+    k1: float = Field(0.9, ge=0)
+    """Term frequency saturation."""
+    b: float = Field(0.4, ge=0, le=1)
+    """Length normalisation."""
+    expansion: Literal["none", "rm3"] = "none"
+    """Pseudo relevance feedback."""
+    feedback_documents: int = Field(10, ge=1)
+    """RM3: documents that feed the expansion."""
+    feedback_terms: int = Field(10, ge=1)
+    """RM3: terms that are added."""
+    original_query_weight: float = Field(0.5, ge=0, le=1)
+    """RM3: weight of the original query."""
+
+    @model_validator(mode="after")
+    def _supported(self) -> LexicalSettings:
+        if self.backend == "bm25s" and (self.expansion != "none" or self.fields != "flat"):
+            raise ValueError("backend bm25s offers fields: flat without expansion; use backend: lucene")
+        return self
+
+
+class EncoderSettings(Settings):
+    """Any bi-encoder that exists already: a folder, a hub name, or a model that a Python package ships."""
+
+    model: str
+    """`path/to/folder`, `organisation/name` on the hub, or `package:<module>` for a package with a `MODEL_DIR`."""
+    revision: str | None = None
+    """Hub revision (commit). Required for hub names at scale `paper`."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the encoder. Embeddings are stored in float32."""
+    pooling: Literal["mean", "cls", "max", "last"] | None = None
+    """None: what the model folder says."""
+    normalize: bool | None = None
+    """Scale embeddings to length 1. None: what the model folder says."""
+    query_prefix: str | None = None
+    """Put before every query. None: what the model folder says."""
+    document_prefix: str | None = None
+    """Put before every document. None: what the model folder says."""
+    max_tokens: int | None = Field(None, ge=2)
+    """Upper bound of the model's length with special tokens. None: what the model folder says."""
+    batch_tokens: int = Field(4096, ge=64)
+    """Padded tokens of one batch."""
+    index: Literal["flat", "hnsw", "ivfpq"] = "flat"
+    """`flat` is exact. The others report their recall against exact search."""
+    hnsw_links: int = Field(32, ge=2)
+    """HNSW: links of a node."""
+    hnsw_search: int = Field(512, ge=1)
+    """HNSW: breadth of the search."""
+    ivf_lists: int = Field(1024, ge=1)
+    """IVF-PQ: number of inverted lists (fewer on small shards)."""
+    ivf_probes: int = Field(64, ge=1)
+    """IVF-PQ: lists visited by a query."""
+    pq_bytes: int = Field(48, ge=1)
+    """IVF-PQ: bytes of one code; divides the dimension."""
+    recall_queries: int = Field(200, ge=1)
+    """Queries on which an approximate index is compared with exact search."""
+
+
+class FusionSettings(Settings):
+    """Fusion of the runs of two methods."""
+
+    runs: tuple[str, str]
+    """Full names of the two methods."""
+    fusion: Literal["reciprocal_rank", "weighted_score"] = "reciprocal_rank"
+    """`reciprocal_rank`: sum of w/(rank_constant + rank). `weighted_score`: sum of w * min-max scaled scores."""
+    rank_constant: int = Field(60, ge=1)
+    """Constant of reciprocal rank fusion."""
+    weights: tuple[float, float] = (1.0, 1.0)
+    """Weight of each run."""
+
+
+class _Method(Settings):
+    label: str
+    """The row's name in tables."""
+    description: str
+    """What it is, in a sentence."""
+    remark: str = ""
+    """A footnote for every table row of the method, such as what the model was trained on."""
+
+
+class LexicalMethod(_Method):
+    """A method without a model."""
+
+    kind: Literal["lexical"]
+    """Which kind of method this is."""
+    settings: LexicalSettings = LexicalSettings()
+    """Settings of the recipe; a variant changes some of them."""
+
+
+class EncoderMethod(_Method):
+    """A model that exists already."""
+
+    kind: Literal["encoder"]
+    """Which kind of method this is."""
+    settings: EncoderSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+
+class FusionMethod(_Method):
+    """Two runs made one."""
+
+    kind: Literal["fusion"]
+    """Which kind of method this is."""
+    settings: FusionSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+
+Method = Annotated[LexicalMethod | EncoderMethod | FusionMethod, Field(discriminator="kind")]
+METHOD_KINDS: dict[str, type[LexicalMethod] | type[EncoderMethod] | type[FusionMethod]] = {
+    "lexical": LexicalMethod,
+    "encoder": EncoderMethod,
+    "fusion": FusionMethod,
+}
+
+
+class Variant(Settings):
+    """A named change of a recipe's settings."""
+
+    label: str | None = None
+    """The row's name in tables; default: the recipe's label with the variant's name."""
+    settings: dict[str, Any]
+    """The settings that differ."""

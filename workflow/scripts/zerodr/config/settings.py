@@ -1,0 +1,83 @@
+"""`config/config.yaml`, `config/protocols.yaml` and `config/scales.yaml`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from zerodr.config.base import Settings
+
+
+class Lengths(Settings):
+    """Token limits, special tokens included. None: the model's own."""
+
+    query_tokens: int | None = Field(None, ge=2)
+    """Tokens kept of a query."""
+    document_tokens: int | None = Field(None, ge=2)
+    """Tokens kept of a document."""
+
+
+class Protocol(Lengths):
+    """How texts are encoded and scored. Part of every path that depends on it."""
+
+    description: str
+    """Where the protocol comes from."""
+    depth: int = Field(1000, ge=1)
+    """Documents in a ranking."""
+    title_join: Literal["registry", "none"] = "registry"
+    """`registry`: title, the row's title_join, text. `none`: text alone."""
+    exclude_self: Literal["registry", "never"] = "registry"
+    """`registry`: as the row says, once, at search time, with depth + 1 retrieval."""
+    overrides: dict[str, Lengths] = Field(default_factory=dict)
+    """Lengths for single collections."""
+
+
+class Scale(Settings):
+    """A size preset."""
+
+    description: str
+    """What it costs."""
+    collections: tuple[str, ...]
+    """Columns of results/beir/all.tsv: names or groups of the registry."""
+    methods: tuple[str, ...]
+    """Rows of results/beir/all.tsv."""
+    source: str
+    """The collection with supervision, and the reference of corpus statistics."""
+    shard_documents: int = Field(ge=1)
+    """Documents of one embedding shard."""
+    statistics_documents: int = Field(ge=1)
+    """Documents that vocabulary statistics read at most."""
+
+
+class Config(Settings):
+    """The file most users edit. Everything can be given on the command line too: `--config scale=lab`."""
+
+    scale: str = "mini"
+    """A preset of config/scales.yaml."""
+    methods: tuple[str, ...] | None = None
+    """Rows of results/beir/all.tsv: `recipe` or `recipe+variant`. None: the scale's."""
+    collections: tuple[str, ...] | None = None
+    """Columns of results/beir/all.tsv: names or groups. None: the scale's."""
+    protocol: str = "standard"
+    """A protocol of config/protocols.yaml."""
+    source: str | None = None
+    """The collection with supervision. None: the scale's."""
+    mirrors: tuple[str, ...] = ()
+    """Folders with archives, tried in order before the official addresses."""
+    offline: bool = False
+    """Never ask the network: archives come from mirrors, models from folders, packages and the hub cache."""
+    gated: tuple[str, ...] = ()
+    """Gated collections whose archives you have in a mirror."""
+    byo: str | None = None
+    """Your own collection: a folder of jsonl, tsv or parquet. Its name is the folder's."""
+    seed: int = Field(13, ge=0)
+    """Source of every random choice."""
+    shard_documents: int | None = Field(None, ge=1)
+    """Documents of one embedding shard. None: the scale's."""
+    bootstrap_samples: int = Field(1000, ge=1)
+    """Resamples of the bootstrap intervals."""
+    randomization_samples: int = Field(10000, ge=1)
+    """Permutations of the randomisation test."""
+    baseline: str = "bm25-flat"
+    """Significance is tested against this method."""

@@ -1,0 +1,1 @@
+"""Text encoders and the contract of a model folder."""

@@ -1,0 +1,79 @@
+"""Every error that a user can cause. One sentence each: what, where, expected, found, next step.
+
+ZerodrError
+├── ConfigError          a key, name or value in config/ or --config
+├── CollectionError      a downloaded or own collection does not say what its row says
+├── DownloadError        an archive can't be had, or is not the one that was promised
+├── ArtifactError        an artifact is missing, damaged, or of another kind than its reader needs
+├── ModelError           a model folder can't be used
+├── NonFiniteEmbedding   an encoder gave NaN or infinity
+├── ProtocolError        numbers of different protocols would meet
+└── MachineError         the machine lacks something (Java, disk, GPU, permissions)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ZerodrError(Exception):
+    """Base of all errors that end as one clear message instead of a traceback.
+
+    Args:
+        where: the thing at fault, as the user knows it (`arguana/test`, a path, a key).
+        what: what is wrong, with expected and found values.
+        next_step: what the user can do about it.
+    """
+
+    def __init__(self, where: object, what: str, next_step: str = "") -> None:
+        self.where, self.what, self.next_step = str(where), what, next_step
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        tail = f": {self.next_step}" if self.next_step else ""
+        return f"{type(self).__name__}: {self.where}: {self.what}{tail}"
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.where, self.what, self.next_step)
+
+
+class ConfigError(ZerodrError):
+    """A key, name or value in `config/` or on the command line."""
+
+
+class CollectionError(ZerodrError):
+    """A collection's content contradicts its registry row or its format."""
+
+
+class DownloadError(ZerodrError):
+    """An archive can't be fetched or fails its checksum."""
+
+
+class ArtifactError(ZerodrError):
+    """An artifact is missing, damaged or of another kind than expected."""
+
+
+class ModelError(ZerodrError):
+    """A model folder can't be used as an encoder."""
+
+
+class NonFiniteEmbedding(ZerodrError):
+    """An encoder produced NaN or infinity for a text."""
+
+
+class ProtocolError(ZerodrError):
+    """Texts, runs or numbers of different protocols would be mixed."""
+
+
+class MachineError(ZerodrError):
+    """The machine lacks what a stage needs."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A next step for an unknown `name`: the closest known names, else all of them."""
+    names = sorted(map(str, known))
+    close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(close) + "?"
+    return "known: " + ", ".join(names) if names else "none are known"

@@ -1,0 +1,1 @@
+"""Metrics, holes, significance and aggregation - pure functions of runs and judgements."""

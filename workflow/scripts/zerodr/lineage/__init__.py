@@ -1,0 +1,1 @@
+"""Reading lineage records - verify, explain, diff, publish to MLflow."""

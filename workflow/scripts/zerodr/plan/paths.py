@@ -1,0 +1,70 @@
+"""The names of artifacts. Every path of the bench is made here and nowhere else."""
+
+from __future__ import annotations
+
+RESULTS = "results"
+
+
+def archive(name: str) -> str:
+    """A downloaded archive."""
+    return f"resources/archives/{name}"
+
+
+def collection(name: str) -> str:
+    """Manifest of a normalised collection: corpus.parquet, queries.parquet, qrels.<split>.tsv, audit.json."""
+    return f"{RESULTS}/collections/{name}/manifest.json"
+
+
+def statistics(name: str) -> str:
+    """Statistics of a collection, among them its similarity with the source."""
+    return f"{RESULTS}/collections/{name}/statistics.json"
+
+
+def bm25_index(index: str, name: str) -> str:
+    """Manifest of an inverted index."""
+    return f"{RESULTS}/bm25/{index}/{name}/manifest.json"
+
+
+def model(name: str, scope: str, stage: str) -> str:
+    """Manifest of a model folder."""
+    return f"{RESULTS}/models/{name}/{scope}/{stage}/manifest.json"
+
+
+def embeddings(name: str, scope: str, of: str, protocol: str, part: str) -> str:
+    """One `.npy` of embeddings; `part` is `queries` or `corpus-00003-of-00010`."""
+    return f"{RESULTS}/embeddings/{name}/{scope}/{of}/{protocol}/{part}.npy"
+
+
+def shard(kind: str, number: int, count: int) -> str:
+    """Name of part `number` (from 0) of `count`: `corpus-00003-of-00010`."""
+    return f"{kind}-{number:05d}-of-{count:05d}"
+
+
+def shard_hits(name: str, of: str, protocol: str, part: str) -> str:
+    """Ranking of one shard."""
+    return f"{RESULTS}/runs/{name}/{of}/{protocol}/{part}.parquet"
+
+
+def run(name: str, of: str, protocol: str) -> str:
+    """A ranking, as gzipped TREC run."""
+    return f"{RESULTS}/runs/{name}/{of}/{protocol}.trec.gz"
+
+
+def summary(name: str, of: str, protocol: str) -> str:
+    """Metrics of one run."""
+    return f"{RESULTS}/evaluation/{name}/{of}/{protocol}.summary.tsv"
+
+
+def per_query(name: str, of: str, protocol: str) -> str:
+    """Metrics of one run by query."""
+    return f"{RESULTS}/evaluation/{name}/{of}/{protocol}.per_query.parquet"
+
+
+def beir(file: str) -> str:
+    """A file of the main table: `all.tsv`, `all.md`, `<model>.tsv`, `significance.tsv`, ..."""
+    return f"{RESULTS}/beir/{file}"
+
+
+def lineage(file: str) -> str:
+    """A file of the lineage publisher."""
+    return f"{RESULTS}/lineage/{file}"

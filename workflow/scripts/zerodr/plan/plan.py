@@ -1,0 +1,231 @@
+"""What the DAG looks like for one configuration. Rules ask here; nothing here touches a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.canonical import canonical_json
+from zerodr.config.load import Bench
+from zerodr.config.methods import EncoderSettings, Method
+from zerodr.config.registry import Collection
+from zerodr.config.settings import Protocol
+from zerodr.errors import ConfigError
+from zerodr.plan import paths
+from zerodr.plan.stages import STAGES
+
+INDEX_FIELDS = {"index", "hnsw_links", "hnsw_search", "ivf_lists", "ivf_probes", "pq_bytes", "recall_queries"}
+NOTHING = r"(?!)"
+SCOPE = "shared"
+
+
+class Plan:
+    """Paths, targets and stage settings of a checked configuration."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.config = bench.config
+
+    # ---- names -------------------------------------------------------------------------------------------------
+    @property
+    def source(self) -> str:
+        """The collection with supervision."""
+        return self.config.source or self.bench.scale.source
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """Rows of the main table."""
+        return self.config.methods or self.bench.scale.methods
+
+    @property
+    def wanted(self) -> list[Collection]:
+        """Evaluated collections of the main table, in registry order, gated ones included."""
+        names = set(self.config.collections or self.bench.scale.collections)
+        if self.config.byo:
+            names |= {row.name for row in self.bench.collections.values() if row.kind == "own"}
+        rows = [row for row in self.bench.collections.values()
+                if names & {row.name, row.column, *row.groups} and row.evaluation_split]  # fmt: skip
+        return rows
+
+    @property
+    def columns(self) -> list[Collection]:
+        """The wanted collections that can be had."""
+        return [row for row in self.wanted if row.access == "public" or row.name in self.config.gated]
+
+    def collection(self, name: str) -> Collection:
+        """The registry row of `name`."""
+        return self.bench.collections[name]
+
+    def method(self, name: str) -> Method:
+        """The method with the full name `name`."""
+        return self.bench.methods[name]
+
+    def protocol(self, name: str) -> Protocol:
+        """The protocol called `name`."""
+        return self.bench.protocols[name]
+
+    def pattern(self, *kinds: str) -> str:
+        """A wildcard constraint that matches the methods of these kinds and nothing else."""
+        names = [n.replace("+", r"\+").replace(".", r"\.") for n, m in self.bench.methods.items() if m.kind in kinds]
+        return "|".join(sorted(names)) or NOTHING
+
+    # ---- shards ------------------------------------------------------------------------------------------------
+    def shard_count(self, name: str) -> int:
+        """Embedding shards of a collection: static, from the registry. Unknown sizes make one shard."""
+        size = self.config.shard_documents or self.bench.scale.shard_documents
+        return max(1, -(-(self.collection(name).documents or 1) // size))
+
+    def shard_names(self, kind: str, name: str) -> list[str]:
+        """Names of all parts of a collection's corpus."""
+        count = self.shard_count(name)
+        return [paths.shard(kind, number, count) for number in range(count)]
+
+    # ---- who makes what ----------------------------------------------------------------------------------------
+    def index_of(self, method: str) -> str:
+        """The inverted index that a lexical method searches."""
+        settings = self.method(method).settings
+        return f"{settings.backend}-{settings.fields}"
+
+    def embedded_by(self, method: str) -> str:
+        """The method whose embeddings `method` searches: variants that only change the index share the recipe's."""
+        recipe = method.partition("+")[0]
+        ours, base = (self._encoding(self.method(m).settings) for m in (method, recipe))
+        return recipe if ours == base else method
+
+    @staticmethod
+    def _encoding(settings: EncoderSettings) -> dict[str, Any]:
+        return settings.model_dump(exclude=INDEX_FIELDS)
+
+    # ---- targets -----------------------------------------------------------------------------------------------
+    def evaluations(self, part: str, model: str | None = None) -> list[str]:
+        """`summary` or `per_query` files of the main table, or of one of its rows."""
+        name = {"summary": paths.summary, "per_query": paths.per_query}[part]
+        models = [model] if model else self.methods
+        return [name(m, row.name, self.config.protocol) for m in models for row in self.columns]
+
+    def statistics_targets(self) -> list[str]:
+        """Statistics of the columns of the main table."""
+        return [paths.statistics(row.name) for row in self.columns]
+
+    # ---- stage settings ----------------------------------------------------------------------------------------
+    def settings(self, rule: str) -> Any:
+        """The `params: settings=` of a rule: wildcards -> canonical JSON, so that equal settings look equal."""
+        make = getattr(self, f"_{rule}")
+
+        def render(wildcards: Any) -> str:
+            kind = STAGES[rule]
+            return canonical_json({
+                "function": f"zerodr.{kind.function}",
+                "version": kind.version,
+                "seed": self.config.seed,
+                "settings": make(wildcards),
+            })  # fmt: skip
+
+        return render
+
+    def _fetch_archive(self, wc: Any) -> dict:
+        row = self.archive_row(wc.archive)
+        return {"archive": row.archive, "urls": row.urls, "checksums": row.checksums, "bytes": row.archive_bytes,
+                "mirrors": self.config.mirrors, "offline": self.config.offline, "access": row.access}  # fmt: skip
+
+    def archive_row(self, archive: str) -> Collection:
+        """The first row that uses an archive."""
+        rows = [row for row in self.bench.collections.values() if row.archive == archive]
+        if not rows:
+            raise ConfigError(f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name")
+        return rows[0]
+
+    def _normalize_collection(self, wc: Any) -> dict:
+        row = self.collection(wc.collection)
+        return row.model_dump(mode="json", include={"name", "kind", "format", "archive", "member", "documents", "queries",
+                                                    "splits", "known_gaps", "drop_missing", "language"})  # fmt: skip
+
+    def _measure_statistics(self, wc: Any) -> dict:
+        row = self.collection(wc.collection)
+        return {"collection": row.name, "source": self.source, "evaluation_split": row.evaluation_split,
+                "language": row.language, "documents": self.bench.scale.statistics_documents}  # fmt: skip
+
+    def _index_bm25(self, wc: Any) -> dict:
+        backend, fields = wc.index.split("-")
+        return {"backend": backend, "fields": fields, "language": self.collection(wc.collection).language}
+
+    def _search_bm25(self, wc: Any) -> dict:
+        return self.method(wc.model).settings.model_dump(mode="json") | self._ranking(wc)
+
+    def _ranking(self, wc: Any) -> dict:
+        row, protocol = self.collection(wc.collection), self.protocol(wc.protocol)
+        return {"collection": row.name, "language": row.language, "split": row.evaluation_split, "depth": protocol.depth,
+                "exclude_self": row.exclude_self and protocol.exclude_self == "registry"}  # fmt: skip
+
+    def _import_model(self, wc: Any) -> dict:
+        settings = self.method(wc.model).settings
+        return settings.model_dump(mode="json", include={"model", "revision", "pooling", "normalize", "query_prefix",
+                                                         "document_prefix", "max_tokens"}) | {"offline": self.config.offline}  # fmt: skip
+
+    def _embedding(self, wc: Any) -> dict:
+        row, protocol, settings = self.collection(wc.collection), self.protocol(wc.protocol), self.method(wc.model).settings
+        own = protocol.overrides.get(row.name, protocol)
+        return {
+            "collection": row.name,
+            "split": row.evaluation_split,
+            "query_tokens": own.query_tokens or protocol.query_tokens,
+            "document_tokens": own.document_tokens or protocol.document_tokens,
+            "title_join": row.title_join if protocol.title_join == "registry" else None,
+            "precision": settings.precision,
+            "batch_tokens": settings.batch_tokens,
+        }
+
+    def _embed_corpus(self, wc: Any) -> dict:
+        return self._embedding(wc) | _shard_numbers(wc.shard)
+
+    def _embed_queries(self, wc: Any) -> dict:
+        return self._embedding(wc)
+
+    def _search_shard(self, wc: Any) -> dict:
+        index = self.method(wc.model).settings.model_dump(mode="json", include=INDEX_FIELDS)
+        return self._ranking(wc) | index | _shard_numbers(wc.shard)
+
+    def _merge_run(self, wc: Any) -> dict:
+        return self._ranking(wc) | {"tag": wc.model}
+
+    def _fuse_runs(self, wc: Any) -> dict:
+        return self.method(wc.model).settings.model_dump(mode="json") | self._ranking(wc) | {"tag": wc.model}
+
+    def _evaluate_run(self, wc: Any) -> dict:
+        return self._ranking(wc) | {"model": wc.model, "protocol": wc.protocol,
+                                    "bootstrap_samples": self.config.bootstrap_samples}  # fmt: skip
+
+    def _compare_runs(self, wc: Any) -> dict:
+        return {"baseline": self.config.baseline, "samples": self.config.randomization_samples,
+                "methods": list(self.methods)}  # fmt: skip
+
+    def _table(self, methods: list[str]) -> dict:
+        gone = [row for row in self.wanted if row not in self.columns]
+        listed = {"name", "label", "kind", "evaluation_split", "aggregate", "groups", "remark", "exclude_self", "language"}
+        all_rows = self.bench.collections.values()
+        return {
+            "methods": [{"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods],
+            "collections": [row.model_dump(mode="json", include=listed) for row in self.columns],
+            "missing": [{"name": row.name, "reason": "gated: needs registration"} for row in gone],
+            "groups": {g: [r.name for r in all_rows if g in r.groups] for r in all_rows for g in r.groups},
+            "protocol": {"name": self.config.protocol} | self.protocol(self.config.protocol).model_dump(mode="json"),
+            "scale": self.config.scale,
+            "source": self.source,
+        }
+
+    def _build_table(self, wc: Any) -> dict:
+        return self._table(list(self.methods))
+
+    def _build_row(self, wc: Any) -> dict:
+        return self._table([wc.model])
+
+    def _plot_table(self, wc: Any) -> dict:
+        return {"scale": self.config.scale}
+
+    def _publish_lineage(self, wc: Any) -> dict:
+        return {}
+
+
+def _shard_numbers(shard: str) -> dict[str, int]:
+    """`00003-of-00010` -> 3, 10."""
+    number, count = shard.split("-of-")
+    return {"shard": int(number), "shards": int(count)}

@@ -1,0 +1,36 @@
+"""Which library function each rule runs, and the version of its results.
+
+Raise a version when the function's results change: every artifact of that rule and what depends on it is made again.
+Changes of the library that leave results alone need nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class StageKind(NamedTuple):
+    """`module:function` below `zerodr`, and the version of its results."""
+
+    function: str
+    version: int
+
+
+STAGES = {
+    "fetch_archive": StageKind("collections.fetch:fetch_archive", 1),
+    "normalize_collection": StageKind("collections.normalize:normalize_collection", 1),
+    "measure_statistics": StageKind("collections.statistics:measure_statistics", 1),
+    "index_bm25": StageKind("lexical.index:index_bm25", 1),
+    "search_bm25": StageKind("lexical.search:search_bm25", 1),
+    "import_model": StageKind("encoders.importing:import_model", 1),
+    "embed_corpus": StageKind("retrieval.embed:embed_corpus", 1),
+    "embed_queries": StageKind("retrieval.embed:embed_queries", 1),
+    "search_shard": StageKind("retrieval.search:search_shard", 1),
+    "merge_run": StageKind("retrieval.merge:merge_run", 1),
+    "fuse_runs": StageKind("retrieval.fuse:fuse_runs", 1),
+    "evaluate_run": StageKind("evaluation.evaluate:evaluate_run", 1),
+    "compare_runs": StageKind("evaluation.compare:compare_runs", 1),
+    "build_table": StageKind("reporting.table:build_table", 1),
+    "plot_table": StageKind("reporting.figure:plot_table", 1),
+    "publish_lineage": StageKind("lineage.publish:publish_lineage", 1),
+}

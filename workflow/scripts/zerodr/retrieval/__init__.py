@@ -1,0 +1,1 @@
+"""Embeddings, exact and approximate search by shard, merging and fusion."""
