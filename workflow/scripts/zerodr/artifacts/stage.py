@@ -192,7 +192,9 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) 
     for name, declared in spec.outputs.items():
         made = temporary_output(declared)
         if not made.exists() or (made.is_dir() and not any(made.iterdir())):
-            raise ArtifactError(spec.name(), f"output {name} ({declared}) was not written", "this is a defect: report it")
+            raise ArtifactError(
+                spec.name(), f"output {name} ({declared}) was not written", "this is a defect: report it"
+            )
     base = _record(stage, digest, inputs, started)
     for name, declared in spec.outputs.items():
         made, path = temporary_output(declared), Path(declared)
@@ -203,7 +205,9 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) 
             made.replace(path)
         stat = path.stat()
         record_of = {"artifact": declared, "output": name, "digest": _fresh_digest(path)}
-        write_json(record_path(path), base | record_of | {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns})
+        write_json(
+            record_path(path), base | record_of | {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+        )
 
 
 def _fresh_digest(path: Path) -> str:
@@ -217,7 +221,12 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], started: float) -
         for path in [value] if isinstance(value, str) else value:
             kept = record_path(path)
             listed.append(
-                {"name": name, "path": path, "digest": inputs[path], "record": str(kept) if kept.exists() else None}
+                {
+                    "name": name,
+                    "path": path,
+                    "digest": inputs[path],
+                    "record": str(kept) if kept.exists() else None,
+                }
             )
     return {
         "record_version": 1,
@@ -278,4 +287,6 @@ def load_spec(path: Path) -> StageSpec:
     try:
         return StageSpec(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise ZerodrError(path, f"is no stage spec ({error})", "give a results/.state/<digest>/spec.json") from error
+        raise ZerodrError(
+            path, f"is no stage spec ({error})", "give a results/.state/<digest>/spec.json"
+        ) from error

@@ -23,7 +23,9 @@ def total_order(run: pd.DataFrame) -> pd.DataFrame:
     """Sort by score descending, then document id descending, within queries in order of first appearance."""
     position = pd.factorize(run["query"])[0]
     keyed = run.assign(_position=position)
-    ordered = keyed.sort_values(["_position", "score", "document"], ascending=[True, False, False], kind="stable")
+    ordered = keyed.sort_values(
+        ["_position", "score", "document"], ascending=[True, False, False], kind="stable"
+    )
     return ordered.drop(columns="_position").reset_index(drop=True)
 
 
@@ -41,7 +43,10 @@ def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
         }
     )
     options = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
-    with open(path, "wb") as raw, gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=5, mtime=0, filename="") as zipped:
+    with (
+        open(path, "wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=5, mtime=0, filename="") as zipped,
+    ):
         pa.csv.write_csv(table, zipped, options)
 
 
@@ -52,5 +57,7 @@ def read_run(path: Path) -> pd.DataFrame:
                             dtype={"query": str, "document": str, "score": np.float32}, engine="c",
                             usecols=[0, 2, 4], keep_default_na=False, quoting=3)  # fmt: skip
     except (OSError, ValueError, EOFError) as error:
-        raise ArtifactError(path, f"is no TREC run ({error})", "expected lines 'query Q0 document rank score tag'") from error
+        raise ArtifactError(
+            path, f"is no TREC run ({error})", "expected lines 'query Q0 document rank score tag'"
+        ) from error
     return frame[COLUMNS]

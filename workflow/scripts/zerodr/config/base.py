@@ -25,7 +25,11 @@ def validate(model: type[Model], value: Any, where: str) -> Model:
         ConfigError: names the file, the key, what was found, what is allowed and the nearest known key.
     """
     if not isinstance(value, dict):
-        raise ConfigError(where, f"expected a mapping of settings, found {type(value).__name__}", "see README, Configuration")
+        raise ConfigError(
+            where,
+            f"expected a mapping of settings, found {type(value).__name__}",
+            "see README, Configuration",
+        )
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -42,7 +42,9 @@ def read_yaml(path: Path) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(place, f"is no YAML ({getattr(error, 'problem', error)})", "correct the line") from None
+        raise ConfigError(
+            place, f"is no YAML ({getattr(error, 'problem', error)})", "correct the line"
+        ) from None
     except OSError as error:
         raise ConfigError(path, f"can't be read ({error.strerror})", "run from the project's root") from None
 
@@ -56,14 +58,19 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     folder = root / "config"
     values = (read_yaml(folder / "config.yaml") or {}) if overrides is None else overrides
     config = validate(Config, _tuples(values), "config/config.yaml")
-    scales = {k: validate(Scale, v, f"config/scales.yaml: {k}") for k, v in read_yaml(folder / "scales.yaml").items()}
+    scales = {
+        k: validate(Scale, v, f"config/scales.yaml: {k}")
+        for k, v in read_yaml(folder / "scales.yaml").items()
+    }
     protocols = {k: validate(Protocol, v, f"config/protocols.yaml: {k}")
                  for k, v in read_yaml(folder / "protocols.yaml").items()}  # fmt: skip
     collections = read_registry(folder / "collections.tsv")
     if config.byo:
         own = own_collection(Path(config.byo), collections)
         collections[own.name] = own
-    bench = Bench(config, collections, load_methods(folder / "methods"), protocols, known("scale", config.scale, scales))
+    bench = Bench(
+        config, collections, load_methods(folder / "methods"), protocols, known("scale", config.scale, scales)
+    )
     _check_references(bench)
     return bench
 
@@ -87,7 +94,9 @@ def load_methods(folder: Path) -> dict[str, Method]:
     for path in sorted(folder.glob("*.yaml")):
         value, where = read_yaml(path), f"config/methods/{path.name}"
         if not isinstance(value, dict):
-            raise ConfigError(where, "expected a mapping with kind, label, description, settings", "see README, Methods")
+            raise ConfigError(
+                where, "expected a mapping with kind, label, description, settings", "see README, Methods"
+            )
         variants = value.pop("variants", None) or {}
         kind = known(f"{where}: kind", str(value.get("kind")), METHOD_KINDS)
         base = validate(kind, value, where)
@@ -106,7 +115,9 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
     """The row of a user's folder. Counts are unknown, so nothing is compared with published numbers."""
     name = folder.resolve().name.lower().replace(" ", "-")
     if name in taken:
-        raise ConfigError(f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder")
+        raise ConfigError(
+            f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder"
+        )
     if not folder.is_dir():
         raise ConfigError(f"byo={folder}", "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
     splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
@@ -134,7 +145,9 @@ def _check_references(bench: Bench) -> None:
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
             if known(f"method {name}: run", run, bench.methods).kind == "fusion":
-                raise ConfigError(f"method {name}", f"fuses {run}, which is a fusion itself", "name two plain methods")
+                raise ConfigError(
+                    f"method {name}", f"fuses {run}, which is a fusion itself", "name two plain methods"
+                )
 
 
 def config_schema() -> str:

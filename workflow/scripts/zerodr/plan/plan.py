@@ -65,7 +65,11 @@ class Plan:
 
     def pattern(self, *kinds: str) -> str:
         """A wildcard constraint that matches the methods of these kinds and nothing else."""
-        names = [n.replace("+", r"\+").replace(".", r"\.") for n, m in self.bench.methods.items() if m.kind in kinds]
+        names = [
+            n.replace("+", r"\+").replace(".", r"\.")
+            for n, m in self.bench.methods.items()
+            if m.kind in kinds
+        ]
         return "|".join(sorted(names)) or NOTHING
 
     # ---- shards ------------------------------------------------------------------------------------------------
@@ -131,7 +135,9 @@ class Plan:
         """The first row that uses an archive."""
         rows = [row for row in self.bench.collections.values() if row.archive == archive]
         if not rows:
-            raise ConfigError(f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name")
+            raise ConfigError(
+                f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name"
+            )
         return rows[0]
 
     def _normalize_collection(self, wc: Any) -> dict:
@@ -162,7 +168,11 @@ class Plan:
                                                          "document_prefix", "max_tokens"}) | {"offline": self.config.offline}  # fmt: skip
 
     def _embedding(self, wc: Any) -> dict:
-        row, protocol, settings = self.collection(wc.collection), self.protocol(wc.protocol), self.method(wc.model).settings
+        row, protocol, settings = (
+            self.collection(wc.collection),
+            self.protocol(wc.protocol),
+            self.method(wc.model).settings,
+        )
         own = protocol.overrides.get(row.name, protocol)
         return {
             "collection": row.name,
@@ -200,14 +210,27 @@ class Plan:
 
     def _table(self, methods: list[str]) -> dict:
         gone = [row for row in self.wanted if row not in self.columns]
-        listed = {"name", "label", "kind", "evaluation_split", "aggregate", "groups", "remark", "exclude_self", "language"}
+        listed = {
+            "name",
+            "label",
+            "kind",
+            "evaluation_split",
+            "aggregate",
+            "groups",
+            "remark",
+            "exclude_self",
+            "language",
+        }
         all_rows = self.bench.collections.values()
         return {
-            "methods": [{"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods],
+            "methods": [
+                {"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods
+            ],
             "collections": [row.model_dump(mode="json", include=listed) for row in self.columns],
             "missing": [{"name": row.name, "reason": "gated: needs registration"} for row in gone],
             "groups": {g: [r.name for r in all_rows if g in r.groups] for r in all_rows for g in r.groups},
-            "protocol": {"name": self.config.protocol} | self.protocol(self.config.protocol).model_dump(mode="json"),
+            "protocol": {"name": self.config.protocol}
+            | self.protocol(self.config.protocol).model_dump(mode="json"),
             "scale": self.config.scale,
             "source": self.source,
         }

@@ -31,6 +31,7 @@ STAGES = {
     "evaluate_run": StageKind("evaluation.evaluate:evaluate_run", 1),
     "compare_runs": StageKind("evaluation.compare:compare_runs", 1),
     "build_table": StageKind("reporting.table:build_table", 1),
+    "build_row": StageKind("reporting.table:build_table", 1),
     "plot_table": StageKind("reporting.figure:plot_table", 1),
     "publish_lineage": StageKind("lineage.publish:publish_lineage", 1),
 }

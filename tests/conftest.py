@@ -1,0 +1,26 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The project's root."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def mirror() -> Path:
+    """A mirror folder with real collections; tests that need one are skipped without it."""
+    for folder in yaml.safe_load((ROOT / "config/config.yaml").read_text())["mirrors"]:
+        path = ROOT / folder
+        if (path / "scifact.zip").exists():
+            return path
+    pytest.skip("no mirror folder with real collections (config/config.yaml: mirrors)")

@@ -1,0 +1,83 @@
+"""Reading normalised collections. Every other room reads collections through this module.
+
+A normalised collection is a folder artifact: `corpus.parquet` (id, title, text), `queries.parquet` (id, text),
+`qrels.<split>.tsv` (query-id, corpus-id, score, with a header) and `audit.json`. Rows keep the source's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zerodr.errors import CollectionError
+
+CORPUS_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
+QUERY_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
+ROW_GROUP = 4096
+
+
+def corpus_size(folder: Path) -> int:
+    """Number of documents, from the parquet footer."""
+    return pq.read_metadata(folder / "corpus.parquet").num_rows
+
+
+def shard_rows(documents: int, shard: int, shards: int) -> tuple[int, int]:
+    """First and last-plus-one corpus row of shard `shard` (from 0) of `shards`; all rows are covered once."""
+    return shard * documents // shards, (shard + 1) * documents // shards
+
+
+def read_corpus(folder: Path, start: int = 0, stop: int | None = None, columns: tuple[str, ...] = ("id", "title", "text"),
+                block: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    """Rows `start..stop` of the corpus as record batches of at most `block` rows. Reads the needed row groups only."""
+    with pq.ParquetFile(folder / "corpus.parquet") as file:
+        stop = file.metadata.num_rows if stop is None else stop
+        first = 0
+        for group in range(file.num_row_groups):
+            last = first + file.metadata.row_group(group).num_rows
+            if last > start and first < stop:
+                table = file.read_row_group(group, columns=list(columns))
+                table = table.slice(max(start - first, 0), min(stop, last) - max(start, first))
+                yield from table.combine_chunks().to_batches(max_chunksize=block)
+            first = last
+
+
+def corpus_ids(folder: Path, start: int = 0, stop: int | None = None) -> pa.Array:
+    """Document ids of rows `start..stop` as an Arrow string array (compact, unlike a list)."""
+    batches = list(read_corpus(folder, start, stop, columns=("id",)))
+    return pa.concat_arrays([b.column(0) for b in batches]) if batches else pa.array([], pa.string())
+
+
+def read_qrels(folder: Path, split: str) -> pd.DataFrame:
+    """Judgements of a split: columns `query` (str), `document` (str), `grade` (int)."""
+    path = folder / f"qrels.{split}.tsv"
+    if not path.exists():
+        have = ", ".join(sorted(p.name[6:-4] for p in folder.glob("qrels.*.tsv"))) or "none"
+        raise CollectionError(f"{folder.name}/{split}", f"there are no judgements for this split (have: {have})",
+                              "set evaluation_split to one of these, or add qrels")  # fmt: skip
+    frame = pd.read_csv(
+        path,
+        sep="\t",
+        dtype={"query-id": str, "corpus-id": str, "score": int},
+        keep_default_na=False,
+        quoting=3,
+    )
+    return frame.rename(columns={"query-id": "query", "corpus-id": "document", "score": "grade"})
+
+
+def split_queries(folder: Path, split: str) -> pd.DataFrame:
+    """Queries with at least one judgement in `split`: columns `id`, `text`, in the order of queries.parquet.
+
+    This is the row order of query embeddings and of every run.
+    """
+    judged = set(read_qrels(folder, split)["query"])
+    table = pq.read_table(folder / "queries.parquet").to_pandas()
+    chosen = table[table["id"].isin(judged)].reset_index(drop=True)
+    if chosen.empty:
+        raise CollectionError(
+            f"{folder.name}/{split}", "no query of this split has a text", "check queries and qrels"
+        )
+    return chosen
