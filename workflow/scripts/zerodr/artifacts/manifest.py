@@ -85,7 +85,5 @@ def require_whole(manifest: Path) -> Path:
     """The folder of `manifest`, after its sizes were checked."""
     problems = check_manifest(manifest)
     if problems:
-        raise ArtifactError(
-            manifest.parent, "; ".join(problems), f"delete {manifest} and run the target again"
-        )
+        raise ArtifactError(manifest.parent, "; ".join(problems), f"delete {manifest} and run the target again")
     return manifest.parent

@@ -23,9 +23,7 @@ def code() -> dict:
     """Git commit and the digest of uncommitted changes (None when clean or no repository)."""
 
     def git(*words: str) -> str:
-        call = subprocess.run(
-            ["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=False
-        )
+        call = subprocess.run(["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=False)
         return call.stdout if call.returncode == 0 else ""
 
     patch = git("diff", "HEAD", "--", "Snakefile", "workflow", "config", "envs")

@@ -205,9 +205,7 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) 
             made.replace(path)
         stat = path.stat()
         record_of = {"artifact": declared, "output": name, "digest": _fresh_digest(path)}
-        write_json(
-            record_path(path), base | record_of | {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-        )
+        write_json(record_path(path), base | record_of | {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns})
 
 
 def _fresh_digest(path: Path) -> str:
@@ -287,6 +285,4 @@ def load_spec(path: Path) -> StageSpec:
     try:
         return StageSpec(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError) as error:
-        raise ZerodrError(
-            path, f"is no stage spec ({error})", "give a results/.state/<digest>/spec.json"
-        ) from error
+        raise ZerodrError(path, f"is no stage spec ({error})", "give a results/.state/<digest>/spec.json") from error

@@ -23,9 +23,7 @@ def total_order(run: pd.DataFrame) -> pd.DataFrame:
     """Sort by score descending, then document id descending, within queries in order of first appearance."""
     position = pd.factorize(run["query"])[0]
     keyed = run.assign(_position=position)
-    ordered = keyed.sort_values(
-        ["_position", "score", "document"], ascending=[True, False, False], kind="stable"
-    )
+    ordered = keyed.sort_values(["_position", "score", "document"], ascending=[True, False, False], kind="stable")
     return ordered.drop(columns="_position").reset_index(drop=True)
 
 

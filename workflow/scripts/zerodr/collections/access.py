@@ -77,7 +77,5 @@ def split_queries(folder: Path, split: str) -> pd.DataFrame:
     table = pq.read_table(folder / "queries.parquet").to_pandas()
     chosen = table[table["id"].isin(judged)].reset_index(drop=True)
     if chosen.empty:
-        raise CollectionError(
-            f"{folder.name}/{split}", "no query of this split has a text", "check queries and qrels"
-        )
+        raise CollectionError(f"{folder.name}/{split}", "no query of this split has a text", "check queries and qrels")
     return chosen

@@ -42,9 +42,7 @@ def read_yaml(path: Path) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(
-            place, f"is no YAML ({getattr(error, 'problem', error)})", "correct the line"
-        ) from None
+        raise ConfigError(place, f"is no YAML ({getattr(error, 'problem', error)})", "correct the line") from None
     except OSError as error:
         raise ConfigError(path, f"can't be read ({error.strerror})", "run from the project's root") from None
 
@@ -58,10 +56,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     folder = root / "config"
     values = (read_yaml(folder / "config.yaml") or {}) if overrides is None else overrides
     config = validate(Config, _tuples(values), "config/config.yaml")
-    scales = {
-        k: validate(Scale, v, f"config/scales.yaml: {k}")
-        for k, v in read_yaml(folder / "scales.yaml").items()
-    }
+    scales = {k: validate(Scale, v, f"config/scales.yaml: {k}") for k, v in read_yaml(folder / "scales.yaml").items()}
     protocols = {k: validate(Protocol, v, f"config/protocols.yaml: {k}")
                  for k, v in read_yaml(folder / "protocols.yaml").items()}  # fmt: skip
     collections = read_registry(folder / "collections.tsv")
@@ -115,9 +110,7 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
     """The row of a user's folder. Counts are unknown, so nothing is compared with published numbers."""
     name = folder.resolve().name.lower().replace(" ", "-")
     if name in taken:
-        raise ConfigError(
-            f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder"
-        )
+        raise ConfigError(f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder")
     if not folder.is_dir():
         raise ConfigError(f"byo={folder}", "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
     splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
@@ -145,9 +138,7 @@ def _check_references(bench: Bench) -> None:
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
             if known(f"method {name}: run", run, bench.methods).kind == "fusion":
-                raise ConfigError(
-                    f"method {name}", f"fuses {run}, which is a fusion itself", "name two plain methods"
-                )
+                raise ConfigError(f"method {name}", f"fuses {run}, which is a fusion itself", "name two plain methods")
 
 
 def config_schema() -> str:

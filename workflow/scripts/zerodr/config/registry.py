@@ -85,9 +85,7 @@ class Collection(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Collection:
         if self.evaluation_split and self.evaluation_split not in self.splits:
-            raise ValueError(
-                f"evaluation_split {self.evaluation_split!r} is not among splits {sorted(self.splits)}"
-            )
+            raise ValueError(f"evaluation_split {self.evaluation_split!r} is not among splits {sorted(self.splits)}")
         return self
 
     @property
@@ -103,14 +101,10 @@ def parse_registry(text: str, where: str) -> dict[str, Collection]:
         ConfigError: unknown column, bad cell, duplicate name, or rows that disagree about a shared archive.
     """
     rows: dict[str, Collection] = {}
-    for number, cells in enumerate(
-        csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE), start=2
-    ):
+    for number, cells in enumerate(csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE), start=2):
         place = f"{where}:{number}"
         if None in cells or None in cells.values():
-            raise ConfigError(
-                place, "has another number of cells than the header", "separate cells by one tab each"
-            )
+            raise ConfigError(place, "has another number of cells than the header", "separate cells by one tab each")
         values = {key: cell for key, cell in cells.items() if cell != ""}
         if "title_join" in values:
             values["title_join"] = values["title_join"].encode().decode("unicode_escape")

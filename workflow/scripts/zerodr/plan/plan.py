@@ -65,11 +65,7 @@ class Plan:
 
     def pattern(self, *kinds: str) -> str:
         """A wildcard constraint that matches the methods of these kinds and nothing else."""
-        names = [
-            n.replace("+", r"\+").replace(".", r"\.")
-            for n, m in self.bench.methods.items()
-            if m.kind in kinds
-        ]
+        names = [n.replace("+", r"\+").replace(".", r"\.") for n, m in self.bench.methods.items() if m.kind in kinds]
         return "|".join(sorted(names)) or NOTHING
 
     # ---- shards ------------------------------------------------------------------------------------------------
@@ -135,9 +131,7 @@ class Plan:
         """The first row that uses an archive."""
         rows = [row for row in self.bench.collections.values() if row.archive == archive]
         if not rows:
-            raise ConfigError(
-                f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name"
-            )
+            raise ConfigError(f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name")
         return rows[0]
 
     def _normalize_collection(self, wc: Any) -> dict:
@@ -223,14 +217,11 @@ class Plan:
         }
         all_rows = self.bench.collections.values()
         return {
-            "methods": [
-                {"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods
-            ],
+            "methods": [{"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods],
             "collections": [row.model_dump(mode="json", include=listed) for row in self.columns],
             "missing": [{"name": row.name, "reason": "gated: needs registration"} for row in gone],
             "groups": {g: [r.name for r in all_rows if g in r.groups] for r in all_rows for g in r.groups},
-            "protocol": {"name": self.config.protocol}
-            | self.protocol(self.config.protocol).model_dump(mode="json"),
+            "protocol": {"name": self.config.protocol} | self.protocol(self.config.protocol).model_dump(mode="json"),
             "scale": self.config.scale,
             "source": self.source,
         }
