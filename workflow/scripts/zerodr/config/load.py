@@ -26,6 +26,7 @@ class Bench:
         methods: every recipe and `recipe+variant`, by full name.
         protocols: by name.
         scale: the chosen preset.
+        own_files: files of the user's own collection, sorted.
     """
 
     config: Config
@@ -33,6 +34,7 @@ class Bench:
     methods: dict[str, Method]
     protocols: dict[str, Protocol]
     scale: Scale
+    own_files: tuple[str, ...] = ()
 
 
 def read_yaml(path: Path) -> Any:
@@ -60,12 +62,13 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     protocols = {k: validate(Protocol, v, f"config/protocols.yaml: {k}")
                  for k, v in read_yaml(folder / "protocols.yaml").items()}  # fmt: skip
     collections = read_registry(folder / "collections.tsv")
+    own_files: tuple[str, ...] = ()
     if config.byo:
+        own_files = tuple(sorted(str(path) for path in Path(config.byo).rglob("*") if path.is_file()))
         own = own_collection(Path(config.byo), collections)
         collections[own.name] = own
-    bench = Bench(
-        config, collections, load_methods(folder / "methods"), protocols, known("scale", config.scale, scales)
-    )
+    scale = known("scale", config.scale, scales)
+    bench = Bench(config, collections, load_methods(folder / "methods"), protocols, scale, own_files)
     _check_references(bench)
     return bench
 

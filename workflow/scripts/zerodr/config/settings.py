@@ -46,6 +46,8 @@ class Scale(Settings):
     """The collection with supervision, and the reference of corpus statistics."""
     shard_documents: int = Field(ge=1)
     """Documents of one embedding shard."""
+    gpus: int = Field(0, ge=0)
+    """GPUs of one embedding or training job; 0 runs on the CPU."""
     statistics_documents: int = Field(ge=1)
     """Documents that vocabulary statistics read at most."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from zerodr.config.canonical import canonical_json
@@ -11,6 +13,7 @@ from zerodr.config.registry import Collection
 from zerodr.config.settings import Protocol
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
+from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
 
 INDEX_FIELDS = {"index", "hnsw_links", "hnsw_search", "ivf_lists", "ivf_probes", "pq_bytes", "recall_queries"}
@@ -65,8 +68,11 @@ class Plan:
 
     def pattern(self, *kinds: str) -> str:
         """A wildcard constraint that matches the methods of these kinds and nothing else."""
-        names = [n.replace("+", r"\+").replace(".", r"\.") for n, m in self.bench.methods.items() if m.kind in kinds]
-        return "|".join(sorted(names)) or NOTHING
+        return _alternatives(name for name, method in self.bench.methods.items() if method.kind in kinds)
+
+    def pattern_of_collections(self) -> str:
+        """A wildcard constraint that matches the registry's collections."""
+        return _alternatives(self.bench.collections)
 
     # ---- shards ------------------------------------------------------------------------------------------------
     def shard_count(self, name: str) -> int:
@@ -79,11 +85,42 @@ class Plan:
         count = self.shard_count(name)
         return [paths.shard(kind, number, count) for number in range(count)]
 
+    # ---- resources ---------------------------------------------------------------------------------------------
+    def _millions(self, rule: str) -> Any:
+        size = self.config.shard_documents or self.bench.scale.shard_documents
+        rows = self.bench.collections
+        return lambda wc: millions(rows.get(getattr(wc, "collection", "")), size, rule)
+
+    def memory_mib(self, rule: str) -> Any:
+        """`resources: mem_mb=` of a rule."""
+        return scaled(rule, "base_mib", "mib_per_million", self._millions(rule))
+
+    def minutes(self, rule: str) -> Any:
+        """`resources: runtime=` of a rule."""
+        return scaled(rule, "base_minutes", "minutes_per_million", self._millions(rule))
+
+    def gpus(self, rule: str) -> int:
+        """`resources: gpu=` of a rule: the scale's GPUs for rules that use them."""
+        return self.bench.scale.gpus if need(rule).gpu else 0
+
+    def threads(self, rule: str) -> int:
+        """`threads:` of a rule; Snakemake lowers it to the cores there are."""
+        return need(rule).threads
+
     # ---- who makes what ----------------------------------------------------------------------------------------
     def index_of(self, method: str) -> str:
         """The inverted index that a lexical method searches."""
         settings = self.method(method).settings
         return f"{settings.backend}-{settings.fields}"
+
+    def sources_of(self, name: str) -> list[str]:
+        """What a collection is made from: its archive, or the files of the user's own folder."""
+        row = self.collection(name)
+        return list(self.bench.own_files) if row.kind == "own" else [paths.archive(row.archive)]
+
+    def embeddings_for(self, wc: Any, part: str) -> str:
+        """The embeddings that the method of wildcards `wc` searches."""
+        return paths.embeddings(self.embedded_by(wc.model), SCOPE, wc.collection, wc.protocol, part)
 
     def embedded_by(self, method: str) -> str:
         """The method whose embeddings `method` searches: variants that only change the index share the recipe's."""
@@ -96,15 +133,15 @@ class Plan:
         return settings.model_dump(exclude=INDEX_FIELDS)
 
     # ---- targets -----------------------------------------------------------------------------------------------
+    def statistics_targets(self) -> list[str]:
+        """Statistics of the columns of the main table."""
+        return [paths.statistics(row.name) for row in self.columns]
+
     def evaluations(self, part: str, model: str | None = None) -> list[str]:
         """`summary` or `per_query` files of the main table, or of one of its rows."""
         name = {"summary": paths.summary, "per_query": paths.per_query}[part]
         models = [model] if model else self.methods
         return [name(m, row.name, self.config.protocol) for m in models for row in self.columns]
-
-    def statistics_targets(self) -> list[str]:
-        """Statistics of the columns of the main table."""
-        return [paths.statistics(row.name) for row in self.columns]
 
     # ---- stage settings ----------------------------------------------------------------------------------------
     def settings(self, rule: str) -> Any:
@@ -237,6 +274,10 @@ class Plan:
 
     def _publish_lineage(self, wc: Any) -> dict:
         return {}
+
+
+def _alternatives(names: Iterable[str]) -> str:
+    return "|".join(re.escape(name) for name in sorted(names)) or NOTHING
 
 
 def _shard_numbers(shard: str) -> dict[str, int]:

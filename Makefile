@@ -1,0 +1,37 @@
+# Short names for the commands of README.md. `make mini` and `make test` are all that a new machine needs.
+PYTHON ?= python3.11
+BIN := .venv/bin
+READY := .venv/.ready
+SNAKEMAKE := $(BIN)/snakemake
+
+.PHONY: mini test check-slow doctor plan report mlflow format lint clean
+
+mini: $(READY) ## set up what is missing, run the main job on real data, show the table
+	$(SNAKEMAKE) --profile config/profiles/mini all
+	@$(BIN)/python -m zerodr show
+
+test: $(READY) ## the tests
+	$(BIN)/python -m pytest -m "not slow"
+
+check-slow: $(READY) ## tests that take minutes each: kills at random moments, browser, tracking server
+	$(BIN)/python -m pytest -m slow
+
+doctor: $(READY) ## what this machine lacks, and how to mend it
+	$(BIN)/python -m zerodr doctor
+
+report: $(READY) ## results/report.html: tables, figures, captions, for any browser, without a network
+	$(SNAKEMAKE) --profile config/profiles/mini --report results/report.html all
+
+mlflow: $(READY) ## lineage in MLflow's own pages
+	$(BIN)/mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///results/lineage/mlflow.db
+
+format: $(READY)
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/snakefmt Snakefile workflow/rules
+
+lint: $(READY)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/mypy && $(SNAKEMAKE) --lint
+
+$(READY): envs/requirements.lock envs/create.sh pyproject.toml
+	PYTHON="$(PYTHON)" bash envs/create.sh
+	@touch $(READY)

@@ -1,0 +1,77 @@
+"""zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md."""
+
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+configfile: "config/config.yaml"
+
+
+sys.path.insert(0, str(Path(workflow.basedir, "workflow", "scripts")))
+
+from zerodr.config.load import load_bench
+from zerodr.errors import ZerodrError
+from zerodr.plan import Plan, paths
+from zerodr.artifacts.guard import ask_for_single_run, repeat_errors
+
+try:
+    PLAN = Plan(load_bench(Path(workflow.basedir), config))
+except ZerodrError as error:
+    raise WorkflowError(str(error)) from None
+
+ENVIRONMENT = str(Path(workflow.basedir, "envs", "zerodr.yaml"))
+
+
+wildcard_constraints:
+    archive=r"[^/]+",
+    collection=PLAN.pattern_of_collections(),
+    protocol="|".join(PLAN.bench.protocols),
+    index=r"lucene-flat|lucene-multifield|bm25s-flat",
+    scope=r"[A-Za-z0-9@._-]+",
+    shard=r"\d{5}-of-\d{5}",
+
+
+report: "workflow/report/workflow.rst"
+
+
+localrules:
+    all,
+    fetch_archive,
+    import_model,
+    build_table,
+    build_row,
+    plot_table,
+    publish_lineage,
+
+
+onstart:
+    ask_for_single_run()
+
+
+onerror:
+    repeat_errors()
+
+
+rule all:
+    input:
+        paths.beir("all.tsv"),
+        paths.beir("all.md"),
+        paths.beir("all.svg"),
+        paths.beir("all.png"),
+        paths.beir("published.tsv"),
+        paths.beir("significance.tsv"),
+        PLAN.statistics_targets(),
+        paths.lineage("published.json"),
+    default_target: True
+
+
+include: "workflow/rules/collections.smk"
+include: "workflow/rules/lexical.smk"
+include: "workflow/rules/dense.smk"
+include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/reporting.smk"

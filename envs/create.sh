@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Create .venv from the pinned requirements. Runs again without harm. Set UV_TORCH_BACKEND=cpu for a machine without a GPU.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python="${PYTHON:-python3.11}"
+command -v "$python" >/dev/null || python=python3
+"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
+  echo "zerodr needs Python 3.11, found $("$python" --version 2>&1). Install it and run: make PYTHON=/path/to/python3.11 mini" >&2
+  exit 1
+}
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+.venv/bin/python -m pip install --quiet --disable-pip-version-check "$(grep '^uv==' envs/requirements.txt)"
+export UV_COMPILE_BYTECODE=1 UV_FIND_LINKS="${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}"
+[ -n "$UV_FIND_LINKS" ] || unset UV_FIND_LINKS
+.venv/bin/uv pip install --python .venv --no-deps --quiet -r envs/requirements.lock
+.venv/bin/uv pip install --python .venv --no-deps --quiet -e .
+echo "The environment is ready: $(.venv/bin/python --version), $(.venv/bin/python -c 'import torch; print("torch", torch.__version__)')"

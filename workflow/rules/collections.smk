@@ -1,0 +1,62 @@
+# Download, normalise and measure collections.
+
+
+rule fetch_archive:
+    output:
+        archive=paths.archive("{archive}"),
+    params:
+        settings=PLAN.settings("fetch_archive"),
+    log:
+        "results/logs/fetch_archive/{archive}.log",
+    benchmark:
+        "results/benchmarks/fetch_archive/{archive}.tsv"
+    retries: 2
+    resources:
+        mem_mb=PLAN.memory_mib("fetch_archive"),
+        runtime=PLAN.minutes("fetch_archive"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/fetch_archive.py"
+
+
+rule normalize_collection:
+    input:
+        archive=lambda wc: PLAN.sources_of(wc.collection),
+    output:
+        collection=paths.collection("{collection}"),
+    params:
+        settings=PLAN.settings("normalize_collection"),
+    log:
+        "results/logs/normalize_collection/{collection}.log",
+    benchmark:
+        "results/benchmarks/normalize_collection/{collection}.tsv"
+    resources:
+        mem_mb=PLAN.memory_mib("normalize_collection"),
+        runtime=PLAN.minutes("normalize_collection"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/normalize_collection.py"
+
+
+rule measure_statistics:
+    input:
+        collection=paths.collection("{collection}"),
+        source=paths.collection(PLAN.source),
+    output:
+        statistics=paths.statistics("{collection}"),
+    params:
+        settings=PLAN.settings("measure_statistics"),
+    log:
+        "results/logs/measure_statistics/{collection}.log",
+    benchmark:
+        "results/benchmarks/measure_statistics/{collection}.tsv"
+    threads: PLAN.threads("measure_statistics")
+    resources:
+        mem_mb=PLAN.memory_mib("measure_statistics"),
+        runtime=PLAN.minutes("measure_statistics"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/measure_statistics.py"

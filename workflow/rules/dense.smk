@@ -1,0 +1,150 @@
+# Bi-encoders: model folder, embeddings by shard, search by shard, merge; and fusion of two runs.
+
+
+rule import_model:
+    output:
+        model=paths.model("{model}", "{scope}", "imported"),
+    params:
+        settings=PLAN.settings("import_model"),
+    log:
+        "results/logs/import_model/{model}/{scope}.log",
+    benchmark:
+        "results/benchmarks/import_model/{model}/{scope}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("encoder"),
+        scope="shared",
+    resources:
+        mem_mb=PLAN.memory_mib("import_model"),
+        runtime=PLAN.minutes("import_model"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/import_model.py"
+
+
+rule embed_corpus:
+    input:
+        collection=paths.collection("{collection}"),
+        model=paths.model("{model}", "{scope}", "imported"),
+    output:
+        embeddings=paths.embeddings("{model}", "{scope}", "{collection}", "{protocol}", "corpus-{shard}"),
+    params:
+        settings=PLAN.settings("embed_corpus"),
+    log:
+        "results/logs/embed_corpus/{model}/{scope}/{collection}/{protocol}/{shard}.log",
+    benchmark:
+        "results/benchmarks/embed_corpus/{model}/{scope}/{collection}/{protocol}/{shard}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("encoder"),
+    retries: 1
+    threads: PLAN.threads("embed_corpus")
+    resources:
+        mem_mb=PLAN.memory_mib("embed_corpus"),
+        runtime=PLAN.minutes("embed_corpus"),
+        gpu=PLAN.gpus("embed_corpus"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/embed_corpus.py"
+
+
+rule embed_queries:
+    input:
+        collection=paths.collection("{collection}"),
+        model=paths.model("{model}", "{scope}", "imported"),
+    output:
+        embeddings=paths.embeddings("{model}", "{scope}", "{collection}", "{protocol}", "queries"),
+    params:
+        settings=PLAN.settings("embed_queries"),
+    log:
+        "results/logs/embed_queries/{model}/{scope}/{collection}/{protocol}.log",
+    benchmark:
+        "results/benchmarks/embed_queries/{model}/{scope}/{collection}/{protocol}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("encoder"),
+    threads: PLAN.threads("embed_queries")
+    resources:
+        mem_mb=PLAN.memory_mib("embed_queries"),
+        runtime=PLAN.minutes("embed_queries"),
+        gpu=PLAN.gpus("embed_queries"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/embed_queries.py"
+
+
+rule search_shard:
+    input:
+        queries=lambda wc: PLAN.embeddings_for(wc, "queries"),
+        corpus=lambda wc: PLAN.embeddings_for(wc, f"corpus-{wc.shard}"),
+        collection=paths.collection("{collection}"),
+    output:
+        hits=paths.shard_hits("{model}", "{collection}", "{protocol}", "shard-{shard}"),
+    params:
+        settings=PLAN.settings("search_shard"),
+    log:
+        "results/logs/search_shard/{model}/{collection}/{protocol}/{shard}.log",
+    benchmark:
+        "results/benchmarks/search_shard/{model}/{collection}/{protocol}/{shard}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("encoder"),
+    threads: PLAN.threads("search_shard")
+    resources:
+        mem_mb=PLAN.memory_mib("search_shard"),
+        runtime=PLAN.minutes("search_shard"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/search_shard.py"
+
+
+rule merge_run:
+    input:
+        hits=lambda wc: [
+            paths.shard_hits(wc.model, wc.collection, wc.protocol, part)
+            for part in PLAN.shard_names("shard", wc.collection)
+        ],
+        collection=paths.collection("{collection}"),
+    output:
+        run=paths.run("{model}", "{collection}", "{protocol}"),
+    params:
+        settings=PLAN.settings("merge_run"),
+    log:
+        "results/logs/merge_run/{model}/{collection}/{protocol}.log",
+    benchmark:
+        "results/benchmarks/merge_run/{model}/{collection}/{protocol}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("encoder"),
+    resources:
+        mem_mb=PLAN.memory_mib("merge_run"),
+        runtime=PLAN.minutes("merge_run"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/merge_run.py"
+
+
+rule fuse_runs:
+    input:
+        runs=lambda wc: [
+            paths.run(run, wc.collection, wc.protocol)
+            for run in PLAN.method(wc.model).settings.runs
+        ],
+        collection=paths.collection("{collection}"),
+    output:
+        run=paths.run("{model}", "{collection}", "{protocol}"),
+    params:
+        settings=PLAN.settings("fuse_runs"),
+    log:
+        "results/logs/fuse_runs/{model}/{collection}/{protocol}.log",
+    benchmark:
+        "results/benchmarks/fuse_runs/{model}/{collection}/{protocol}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("fusion"),
+    resources:
+        mem_mb=PLAN.memory_mib("fuse_runs"),
+        runtime=PLAN.minutes("fuse_runs"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/fuse_runs.py"

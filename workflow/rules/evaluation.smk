@@ -1,0 +1,55 @@
+# Metrics of runs, and significance between them.
+
+
+rule evaluate_run:
+    input:
+        run=paths.run("{model}", "{collection}", "{protocol}"),
+        collection=paths.collection("{collection}"),
+    output:
+        summary=paths.summary("{model}", "{collection}", "{protocol}"),
+        per_query=paths.per_query("{model}", "{collection}", "{protocol}"),
+    params:
+        settings=PLAN.settings("evaluate_run"),
+    log:
+        "results/logs/evaluate_run/{model}/{collection}/{protocol}.log",
+    benchmark:
+        "results/benchmarks/evaluate_run/{model}/{collection}/{protocol}.tsv"
+    resources:
+        mem_mb=PLAN.memory_mib("evaluate_run"),
+        runtime=PLAN.minutes("evaluate_run"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/evaluate_run.py"
+
+
+rule compare_runs:
+    input:
+        per_query=PLAN.evaluations("per_query"),
+    output:
+        significance=report(
+            paths.beir("significance.tsv"),
+            caption="../report/significance.rst",
+            category="Main table",
+            labels={"file": "significance tests"},
+        ),
+        per_query=paths.beir("all.per_query.parquet"),
+        holes=report(
+            paths.beir("holes.tsv"),
+            caption="../report/holes.rst",
+            category="Main table",
+            labels={"file": "unjudged documents"},
+        ),
+    params:
+        settings=PLAN.settings("compare_runs"),
+    log:
+        "results/logs/compare_runs/all.log",
+    benchmark:
+        "results/benchmarks/compare_runs/all.tsv"
+    resources:
+        mem_mb=PLAN.memory_mib("compare_runs"),
+        runtime=PLAN.minutes("compare_runs"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/compare_runs.py"

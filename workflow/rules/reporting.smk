@@ -1,0 +1,97 @@
+# Tables, figures and the lineage publisher.
+
+
+rule build_table:
+    input:
+        summaries=PLAN.evaluations("summary"),
+        significance=paths.beir("significance.tsv"),
+    output:
+        table=paths.beir("all.tsv"),
+        markdown=report(
+            paths.beir("all.md"),
+            caption="../report/table.rst",
+            category="Main table",
+            labels={"file": "nDCG@10 of every method on every collection"},
+        ),
+        published=report(
+            paths.beir("published.tsv"),
+            caption="../report/published.rst",
+            category="Main table",
+            labels={"file": "comparison with published numbers"},
+        ),
+    params:
+        settings=PLAN.settings("build_table"),
+    log:
+        "results/logs/build_table/all.log",
+    benchmark:
+        "results/benchmarks/build_table/all.tsv"
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/build_table.py"
+
+
+rule build_row:
+    input:
+        summaries=lambda wc: PLAN.evaluations("summary", wc.model),
+    output:
+        table=paths.beir("{model}.tsv"),
+    params:
+        settings=PLAN.settings("build_row"),
+    log:
+        "results/logs/build_row/{model}.log",
+    benchmark:
+        "results/benchmarks/build_row/{model}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("lexical", "encoder", "fusion"),
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/build_row.py"
+
+
+rule plot_table:
+    input:
+        per_query=paths.beir("all.per_query.parquet"),
+        table=paths.beir("all.tsv"),
+    output:
+        svg=report(
+            paths.beir("all.svg"),
+            caption="../report/figure.rst",
+            category="Main table",
+            labels={"file": "nDCG@10 with 95 % intervals"},
+        ),
+        png=paths.beir("all.png"),
+    params:
+        settings=PLAN.settings("plot_table"),
+    log:
+        "results/logs/plot_table/all.log",
+    benchmark:
+        "results/benchmarks/plot_table/all.tsv"
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/plot_table.py"
+
+
+rule publish_lineage:
+    input:
+        artifacts=[
+            paths.beir("all.tsv"),
+            paths.beir("published.tsv"),
+            paths.beir("significance.tsv"),
+            paths.beir("all.svg"),
+            PLAN.statistics_targets(),
+        ],
+    output:
+        published=paths.lineage("published.json"),
+    params:
+        settings=PLAN.settings("publish_lineage"),
+    log:
+        "results/logs/publish_lineage/all.log",
+    benchmark:
+        "results/benchmarks/publish_lineage/all.tsv"
+    conda:
+        ENVIRONMENT
+    script:
+        "../scripts/publish_lineage.py"

@@ -1,0 +1,7 @@
+"""Adapter of rule `compare_runs`."""
+
+from snakemake.script import snakemake
+from zerodr.artifacts.adapter import run_rule
+from zerodr.evaluation.compare import compare_runs
+
+run_rule(snakemake, compare_runs)

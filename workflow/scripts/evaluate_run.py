@@ -1,0 +1,7 @@
+"""Adapter of rule `evaluate_run`."""
+
+from snakemake.script import snakemake
+from zerodr.artifacts.adapter import run_rule
+from zerodr.evaluation.evaluate import evaluate_run
+
+run_rule(snakemake, evaluate_run)

@@ -1,0 +1,7 @@
+"""Adapter of rule `publish_lineage`."""
+
+from snakemake.script import snakemake
+from zerodr.artifacts.adapter import run_rule
+from zerodr.lineage.publish import publish_lineage
+
+run_rule(snakemake, publish_lineage)

@@ -1,0 +1,43 @@
+"""One run at a time in a checkout, without stale locks, and errors repeated as the last words of a failed run."""
+
+from __future__ import annotations
+
+import fcntl
+import sys
+from pathlib import Path
+from typing import IO
+
+STATE = Path("results/.state")
+_HELD: list[IO[str]] = []
+
+
+def ask_for_single_run() -> None:
+    """Take the checkout's lock, which the kernel gives back when the process ends, however it ends.
+
+    Exits with one message when another run holds it or the results folder can't be written.
+    """
+    try:
+        STATE.mkdir(parents=True, exist_ok=True)
+        (STATE / "errors.txt").write_text("")
+        stream = open(STATE / "run.lock", "a")  # noqa: SIM115 - held until the process ends
+    except OSError as error:
+        _refuse(f"MachineError: {error.filename}: can't be written ({error.strerror}): make results/ writable")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _refuse("MachineError: another snakemake is running in this folder: wait for it, or stop it, and run again")
+    _HELD.append(stream)
+
+
+def _refuse(message: str) -> None:
+    sys.stderr.write(f"\n{message}\n")
+    sys.stderr.flush()
+    raise SystemExit(1)
+
+
+def repeat_errors() -> None:
+    """Print what the failed stages said, after Snakemake's own account."""
+    path = STATE / "errors.txt"
+    text = path.read_text().strip() if path.exists() else ""
+    if text:
+        sys.stderr.write(f"\nWhat went wrong:\n{text}\nEverything that finished is kept: run the same command again.\n")

@@ -1,0 +1,68 @@
+"""What a job of each rule needs: memory, time, GPUs, threads. Used by schedulers; never part of a digest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from zerodr.config.registry import Collection
+
+
+class Need(NamedTuple):
+    """Needs of one job.
+
+    Attributes:
+        base_mib: memory whatever the collection's size.
+        mib_per_million: memory for each million documents that the job reads.
+        base_minutes: time whatever the size.
+        minutes_per_million: time for each million documents.
+        threads: cores it can use.
+        gpu: whether it runs on the scale's GPUs.
+    """
+
+    base_mib: int = 1000
+    mib_per_million: int = 0
+    base_minutes: int = 10
+    minutes_per_million: int = 0
+    threads: int = 1
+    gpu: bool = False
+
+
+NEEDS = {
+    "fetch_archive": Need(500, 0, 120, 30),
+    "normalize_collection": Need(2000, 500, 20, 20),
+    "measure_statistics": Need(2000, 1000, 20, 20, threads=2),
+    "index_bm25": Need(6000, 200, 15, 5),
+    "search_bm25": Need(6000, 200, 30, 30, threads=8),
+    "import_model": Need(4000, 0, 60),
+    "embed_corpus": Need(6000, 3500, 30, 120, threads=8, gpu=True),
+    "embed_queries": Need(4000, 0, 30, threads=8, gpu=True),
+    "search_shard": Need(4000, 6500, 20, 60, threads=8),
+    "merge_run": Need(4000, 100, 15, 5),
+    "fuse_runs": Need(4000, 0, 15),
+    "evaluate_run": Need(3000, 0, 15),
+    "compare_runs": Need(4000, 0, 30),
+}
+
+
+def need(rule: str) -> Need:
+    """Needs of a rule; light ones take the default."""
+    return NEEDS.get(rule, Need())
+
+
+def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
+    """Millions of documents that one job of `rule` reads: a shard for sharded rules, else the collection."""
+    documents = (row.documents or 0) if row else 0
+    if rule in ("embed_corpus", "search_shard"):
+        documents = min(documents or shard_documents, shard_documents)
+    return documents / 1e6
+
+
+def scaled(rule: str, base: str, slope: str, size: Callable[[Any], float]) -> Callable[..., int]:
+    """A resource function for Snakemake: base + slope * millions, times the attempt."""
+    wants = need(rule)
+
+    def amount(wildcards: Any, attempt: int = 1) -> int:
+        return int((getattr(wants, base) + getattr(wants, slope) * size(wildcards)) * attempt)
+
+    return amount
