@@ -58,6 +58,7 @@ onerror:
 
 
 rule all:
+    default_target: True
     input:
         paths.beir("all.tsv"),
         paths.beir("all.md"),
@@ -67,7 +68,6 @@ rule all:
         paths.beir("significance.tsv"),
         PLAN.statistics_targets(),
         paths.lineage("published.json"),
-    default_target: True
 
 
 include: "workflow/rules/collections.smk"

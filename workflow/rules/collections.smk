@@ -4,18 +4,18 @@
 rule fetch_archive:
     output:
         archive=paths.archive("{archive}"),
-    params:
-        settings=PLAN.settings("fetch_archive"),
     log:
         "results/logs/fetch_archive/{archive}.log",
     benchmark:
         "results/benchmarks/fetch_archive/{archive}.tsv"
     retries: 2
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=PLAN.memory_mib("fetch_archive"),
         runtime=PLAN.minutes("fetch_archive"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("fetch_archive"),
     script:
         "../scripts/fetch_archive.py"
 
@@ -25,17 +25,17 @@ rule normalize_collection:
         archive=lambda wc: PLAN.sources_of(wc.collection),
     output:
         collection=paths.collection("{collection}"),
-    params:
-        settings=PLAN.settings("normalize_collection"),
     log:
         "results/logs/normalize_collection/{collection}.log",
     benchmark:
         "results/benchmarks/normalize_collection/{collection}.tsv"
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=PLAN.memory_mib("normalize_collection"),
         runtime=PLAN.minutes("normalize_collection"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("normalize_collection"),
     script:
         "../scripts/normalize_collection.py"
 
@@ -46,17 +46,17 @@ rule measure_statistics:
         source=paths.collection(PLAN.source),
     output:
         statistics=paths.statistics("{collection}"),
-    params:
-        settings=PLAN.settings("measure_statistics"),
     log:
         "results/logs/measure_statistics/{collection}.log",
     benchmark:
         "results/benchmarks/measure_statistics/{collection}.tsv"
+    conda:
+        ENVIRONMENT
     threads: PLAN.threads("measure_statistics")
     resources:
         mem_mb=PLAN.memory_mib("measure_statistics"),
         runtime=PLAN.minutes("measure_statistics"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("measure_statistics"),
     script:
         "../scripts/measure_statistics.py"

@@ -4,8 +4,6 @@
 rule import_model:
     output:
         model=paths.model("{model}", "{scope}", "imported"),
-    params:
-        settings=PLAN.settings("import_model"),
     log:
         "results/logs/import_model/{model}/{scope}.log",
     benchmark:
@@ -13,11 +11,13 @@ rule import_model:
     wildcard_constraints:
         model=PLAN.pattern("encoder"),
         scope="shared",
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=PLAN.memory_mib("import_model"),
         runtime=PLAN.minutes("import_model"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("import_model"),
     script:
         "../scripts/import_model.py"
 
@@ -27,9 +27,9 @@ rule embed_corpus:
         collection=paths.collection("{collection}"),
         model=paths.model("{model}", "{scope}", "imported"),
     output:
-        embeddings=paths.embeddings("{model}", "{scope}", "{collection}", "{protocol}", "corpus-{shard}"),
-    params:
-        settings=PLAN.settings("embed_corpus"),
+        embeddings=paths.embeddings(
+            "{model}", "{scope}", "{collection}", "{protocol}", "corpus-{shard}"
+        ),
     log:
         "results/logs/embed_corpus/{model}/{scope}/{collection}/{protocol}/{shard}.log",
     benchmark:
@@ -37,13 +37,15 @@ rule embed_corpus:
     wildcard_constraints:
         model=PLAN.pattern("encoder"),
     retries: 1
+    conda:
+        ENVIRONMENT
     threads: PLAN.threads("embed_corpus")
     resources:
         mem_mb=PLAN.memory_mib("embed_corpus"),
         runtime=PLAN.minutes("embed_corpus"),
         gpu=PLAN.gpus("embed_corpus"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("embed_corpus"),
     script:
         "../scripts/embed_corpus.py"
 
@@ -53,22 +55,24 @@ rule embed_queries:
         collection=paths.collection("{collection}"),
         model=paths.model("{model}", "{scope}", "imported"),
     output:
-        embeddings=paths.embeddings("{model}", "{scope}", "{collection}", "{protocol}", "queries"),
-    params:
-        settings=PLAN.settings("embed_queries"),
+        embeddings=paths.embeddings(
+            "{model}", "{scope}", "{collection}", "{protocol}", "queries"
+        ),
     log:
         "results/logs/embed_queries/{model}/{scope}/{collection}/{protocol}.log",
     benchmark:
         "results/benchmarks/embed_queries/{model}/{scope}/{collection}/{protocol}.tsv"
     wildcard_constraints:
         model=PLAN.pattern("encoder"),
+    conda:
+        ENVIRONMENT
     threads: PLAN.threads("embed_queries")
     resources:
         mem_mb=PLAN.memory_mib("embed_queries"),
         runtime=PLAN.minutes("embed_queries"),
         gpu=PLAN.gpus("embed_queries"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("embed_queries"),
     script:
         "../scripts/embed_queries.py"
 
@@ -80,20 +84,20 @@ rule search_shard:
         collection=paths.collection("{collection}"),
     output:
         hits=paths.shard_hits("{model}", "{collection}", "{protocol}", "shard-{shard}"),
-    params:
-        settings=PLAN.settings("search_shard"),
     log:
         "results/logs/search_shard/{model}/{collection}/{protocol}/{shard}.log",
     benchmark:
         "results/benchmarks/search_shard/{model}/{collection}/{protocol}/{shard}.tsv"
     wildcard_constraints:
         model=PLAN.pattern("encoder"),
+    conda:
+        ENVIRONMENT
     threads: PLAN.threads("search_shard")
     resources:
         mem_mb=PLAN.memory_mib("search_shard"),
         runtime=PLAN.minutes("search_shard"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("search_shard"),
     script:
         "../scripts/search_shard.py"
 
@@ -107,19 +111,19 @@ rule merge_run:
         collection=paths.collection("{collection}"),
     output:
         run=paths.run("{model}", "{collection}", "{protocol}"),
-    params:
-        settings=PLAN.settings("merge_run"),
     log:
         "results/logs/merge_run/{model}/{collection}/{protocol}.log",
     benchmark:
         "results/benchmarks/merge_run/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
         model=PLAN.pattern("encoder"),
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=PLAN.memory_mib("merge_run"),
         runtime=PLAN.minutes("merge_run"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("merge_run"),
     script:
         "../scripts/merge_run.py"
 
@@ -133,18 +137,18 @@ rule fuse_runs:
         collection=paths.collection("{collection}"),
     output:
         run=paths.run("{model}", "{collection}", "{protocol}"),
-    params:
-        settings=PLAN.settings("fuse_runs"),
     log:
         "results/logs/fuse_runs/{model}/{collection}/{protocol}.log",
     benchmark:
         "results/benchmarks/fuse_runs/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
         model=PLAN.pattern("fusion"),
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=PLAN.memory_mib("fuse_runs"),
         runtime=PLAN.minutes("fuse_runs"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("fuse_runs"),
     script:
         "../scripts/fuse_runs.py"

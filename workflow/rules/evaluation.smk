@@ -8,17 +8,17 @@ rule evaluate_run:
     output:
         summary=paths.summary("{model}", "{collection}", "{protocol}"),
         per_query=paths.per_query("{model}", "{collection}", "{protocol}"),
-    params:
-        settings=PLAN.settings("evaluate_run"),
     log:
         "results/logs/evaluate_run/{model}/{collection}/{protocol}.log",
     benchmark:
         "results/benchmarks/evaluate_run/{model}/{collection}/{protocol}.tsv"
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=PLAN.memory_mib("evaluate_run"),
         runtime=PLAN.minutes("evaluate_run"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("evaluate_run"),
     script:
         "../scripts/evaluate_run.py"
 
@@ -40,16 +40,16 @@ rule compare_runs:
             category="Main table",
             labels={"file": "unjudged documents"},
         ),
-    params:
-        settings=PLAN.settings("compare_runs"),
     log:
         "results/logs/compare_runs/all.log",
     benchmark:
         "results/benchmarks/compare_runs/all.tsv"
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=PLAN.memory_mib("compare_runs"),
         runtime=PLAN.minutes("compare_runs"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("compare_runs"),
     script:
         "../scripts/compare_runs.py"

@@ -6,17 +6,17 @@ rule index_bm25:
         collection=paths.collection("{collection}"),
     output:
         index=paths.bm25_index("{index}", "{collection}"),
-    params:
-        settings=PLAN.settings("index_bm25"),
     log:
         "results/logs/index_bm25/{index}/{collection}.log",
     benchmark:
         "results/benchmarks/index_bm25/{index}/{collection}.tsv"
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=PLAN.memory_mib("index_bm25"),
         runtime=PLAN.minutes("index_bm25"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("index_bm25"),
     script:
         "../scripts/index_bm25.py"
 
@@ -27,19 +27,19 @@ rule search_bm25:
         collection=paths.collection("{collection}"),
     output:
         run=paths.run("{model}", "{collection}", "{protocol}"),
-    params:
-        settings=PLAN.settings("search_bm25"),
     log:
         "results/logs/search_bm25/{model}/{collection}/{protocol}.log",
     benchmark:
         "results/benchmarks/search_bm25/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
         model=PLAN.pattern("lexical"),
+    conda:
+        ENVIRONMENT
     threads: PLAN.threads("search_bm25")
     resources:
         mem_mb=PLAN.memory_mib("search_bm25"),
         runtime=PLAN.minutes("search_bm25"),
-    conda:
-        ENVIRONMENT
+    params:
+        settings=PLAN.settings("search_bm25"),
     script:
         "../scripts/search_bm25.py"

@@ -19,14 +19,14 @@ rule build_table:
             category="Main table",
             labels={"file": "comparison with published numbers"},
         ),
-    params:
-        settings=PLAN.settings("build_table"),
     log:
         "results/logs/build_table/all.log",
     benchmark:
         "results/benchmarks/build_table/all.tsv"
     conda:
         ENVIRONMENT
+    params:
+        settings=PLAN.settings("build_table"),
     script:
         "../scripts/build_table.py"
 
@@ -36,8 +36,6 @@ rule build_row:
         summaries=lambda wc: PLAN.evaluations("summary", wc.model),
     output:
         table=paths.beir("{model}.tsv"),
-    params:
-        settings=PLAN.settings("build_row"),
     log:
         "results/logs/build_row/{model}.log",
     benchmark:
@@ -46,6 +44,8 @@ rule build_row:
         model=PLAN.pattern("lexical", "encoder", "fusion"),
     conda:
         ENVIRONMENT
+    params:
+        settings=PLAN.settings("build_row"),
     script:
         "../scripts/build_row.py"
 
@@ -62,14 +62,14 @@ rule plot_table:
             labels={"file": "nDCG@10 with 95 % intervals"},
         ),
         png=paths.beir("all.png"),
-    params:
-        settings=PLAN.settings("plot_table"),
     log:
         "results/logs/plot_table/all.log",
     benchmark:
         "results/benchmarks/plot_table/all.tsv"
     conda:
         ENVIRONMENT
+    params:
+        settings=PLAN.settings("plot_table"),
     script:
         "../scripts/plot_table.py"
 
@@ -85,13 +85,13 @@ rule publish_lineage:
         ],
     output:
         published=paths.lineage("published.json"),
-    params:
-        settings=PLAN.settings("publish_lineage"),
     log:
         "results/logs/publish_lineage/all.log",
     benchmark:
         "results/benchmarks/publish_lineage/all.tsv"
     conda:
         ENVIRONMENT
+    params:
+        settings=PLAN.settings("publish_lineage"),
     script:
         "../scripts/publish_lineage.py"

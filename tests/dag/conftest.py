@@ -1,0 +1,44 @@
+"""A clone of the checkout without results, and Snakemake run in it as a user would."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PARTS = ("Snakefile", "workflow", "config", "envs", "slurm", "resources/reference")
+
+
+def clone(root: Path, target: Path) -> Path:
+    """Copy the tracked parts of the project that a run needs."""
+    for part in PARTS:
+        source = root / part
+        (target / part).parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            (target / part).symlink_to(source.readlink())
+        elif source.is_dir():
+            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target / part)
+    return target
+
+
+@pytest.fixture(scope="session")
+def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clean clone, shared by tests that only plan."""
+    return clone(root, tmp_path_factory.mktemp("checkout"))
+
+
+@pytest.fixture(scope="session")
+def snakemake(checkout: Path) -> Callable[..., subprocess.CompletedProcess]:
+    """`snakemake("-n", ...)` in the clean clone."""
+
+    def call(*words: str, cwd: Path = checkout) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "snakemake", *words]
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+    return call

@@ -1,0 +1,98 @@
+"""Dry runs of every target: what is planned is compared with golden job counts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+MINI = ("--profile", "config/profiles/mini", "-n")
+
+
+def job_counts(output: str) -> dict[str, int]:
+    """Rule -> number of jobs, from Snakemake's job statistics."""
+    block = output.split("Job stats:")[1].split("\n\n")[0]
+    return {rule: int(count) for rule, count in re.findall(r"^(\w+)\s+(\d+)$", block, re.M)}
+
+
+def golden(name: str) -> dict[str, int]:
+    lines = (GOLDEN / f"{name}.tsv").read_text().split("\n")[1:]
+    return {rule: int(count) for rule, count in (line.split("\t") for line in lines if line)}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("mini", (*MINI, "all")),
+        ("mini-table", (*MINI, "results/beir/all.tsv")),
+        ("mini-row", (*MINI, "results/beir/all-minilm-l6-v2+hnsw.tsv")),
+        ("lab", (*MINI, "results/beir/all.tsv", "--config", "scale=lab")),
+        ("paper", ("--profile", "slurm", "results/beir/all.tsv", "-n", "--config", "scale=paper")),
+    ],
+)
+def test_job_counts(snakemake, name, words):
+    done = snakemake(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert job_counts(done.stdout + done.stderr) == golden(name)
+
+
+def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
+    done = snakemake("--profile", "slurm", "results/beir/all.tsv", "-n")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_lint_is_clean(snakemake):
+    done = snakemake("--lint")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "telling"),
+    [
+        (["methods=[bm25-flatt]"], ["method 'bm25-flatt'", "did you mean bm25-flat"]),
+        (["methods=[all-minilm-l6-v2+bf61]"], ["all-minilm-l6-v2+bf61", "all-minilm-l6-v2+bf16"]),
+        (["collections=[scifakt]"], ["collection 'scifakt'", "did you mean scifact"]),
+        (["protocol=standart"], ["protocol 'standart'", "did you mean standard"]),
+        (["scale=minni"], ["scale 'minni'", "did you mean mini"]),
+        (["sede=1"], ["unknown key 'sede'", "did you mean seed"]),
+        (["seed=-1"], ["key 'seed'", "greater than or equal to 0", "-1"]),
+        (["source=squad"], ["source 'squad'", "squad"]),
+        (["byo=/no/such/folder"], ["byo=/no/such/folder", "is no folder"]),
+    ],
+)
+def test_a_wrong_name_is_answered_with_the_nearest_known_one(snakemake, config, telling):
+    done = snakemake(*MINI, "--config", *config)
+    assert done.returncode == 1
+    for words in telling:
+        assert words in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_adding_a_method_plans_only_its_own_jobs(snakemake):
+    before = job_counts_of(snakemake(*MINI, "results/beir/all.tsv", "--config", "methods=[bm25-flat]"))
+    after = job_counts_of(snakemake(*MINI, "results/beir/all.tsv", "--config", "methods=[bm25-flat,bm25-multifield]"))
+    more = {rule: after[rule] - before.get(rule, 0) for rule in after if after[rule] != before.get(rule, 0)}
+    assert more == {"index_bm25": 3, "search_bm25": 3, "evaluate_run": 3, "total": 9}
+
+
+def job_counts_of(done) -> dict[str, int]:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return job_counts(done.stdout + done.stderr)
+
+
+def test_index_variants_share_the_embeddings(snakemake):
+    counts = job_counts_of(
+        snakemake(*MINI, "results/beir/all.tsv", "--config", "methods=[all-minilm-l6-v2,all-minilm-l6-v2+hnsw]")
+    )
+    assert counts["embed_corpus"] == 3
+    assert counts["search_shard"] == 6
+
+
+def test_shards_are_static_and_cover_the_collection(snakemake):
+    counts = job_counts_of(
+        snakemake(*MINI, "results/beir/all.tsv", "--config", "methods=[all-minilm-l6-v2]", "shard_documents=1000")
+    )
+    assert counts["embed_corpus"] == counts["search_shard"] == 6 + 4 + 9
+    assert counts["merge_run"] == 3

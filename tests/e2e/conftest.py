@@ -1,0 +1,41 @@
+"""A clone that runs the real workflow on real collections."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.dag.conftest import clone
+
+Run = Callable[..., subprocess.CompletedProcess]
+
+
+def configure(folder: Path, mirror: Path, **changes: object) -> None:
+    """Point the clone's configuration at the mirror, without a network, and change some keys."""
+    path = folder / "config/config.yaml"
+    values = yaml.safe_load(path.read_text()) | {"mirrors": [str(mirror)], "offline": True} | changes
+    path.write_text(yaml.safe_dump(values))
+
+
+def snakemake_in(folder: Path) -> Run:
+    """`snakemake(...)` with the mini profile in `folder`."""
+
+    def call(*words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "snakemake", "--profile", "config/profiles/mini", *words]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def bench(root: Path, mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone in which the whole main job ran on NFCorpus."""
+    folder = clone(root, tmp_path_factory.mktemp("bench"))
+    configure(folder, mirror, collections=["nfcorpus"], source="nfcorpus")
+    done = snakemake_in(folder)("all")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return folder

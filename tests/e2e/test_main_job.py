@@ -1,0 +1,144 @@
+"""The main job on a real collection: numbers, lineage, second run, targeted reruns."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.dag.conftest import clone
+from tests.e2e.conftest import configure, snakemake_in
+
+PUBLISHED = {"bm25-flat": (0.3218, 0.0005), "bm25-multifield": (0.3254, 0.0005), "all-minilm-l6-v2": (0.3159, 0.001)}
+
+
+def zerodr(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "zerodr", *words]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder / "workflow/scripts")}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=env)
+
+
+def table_of(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "results/beir/all.tsv", sep="\t", comment="#").set_index("model")
+
+
+def test_the_table_holds_the_published_numbers(bench):
+    table = table_of(bench)
+    for method, (published, tolerance) in PUBLISHED.items():
+        assert table.loc[method, "nfcorpus"] == pytest.approx(published, abs=tolerance + 5e-5)
+    assert table.loc["hybrid", "nfcorpus"] > table.loc["all-minilm-l6-v2", "nfcorpus"]
+
+
+def test_a_second_run_has_nothing_to_do(bench):
+    done = snakemake_in(bench)("all")
+    assert done.returncode == 0
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
+def test_every_artifact_verifies(bench):
+    done = zerodr(bench, "verify", "--all")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_damaged_artifact_is_named(bench):
+    path = next(bench.glob("results/embeddings/*/shared/nfcorpus/*/corpus-*.npy"))
+    original, times = path.read_bytes(), path.stat()
+    path.write_bytes(original[:-4] + b"abcd")
+    try:
+        done = zerodr(bench, "verify", str(path.relative_to(bench)))
+        assert done.returncode == 1
+        assert path.name in done.stdout + done.stderr
+    finally:
+        path.write_bytes(original)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_changed_setting_reruns_what_depends_on_it_and_no_more(bench):
+    done = snakemake_in(bench)("all", "-n", "--config", "bootstrap_samples=500")
+    planned = done.stdout + done.stderr
+    for rule in ("evaluate_run", "build_table", "compare_runs"):
+        assert f"rule {rule}:" in planned
+    for rule in ("embed_corpus", "search_bm25", "merge_run", "normalize_collection"):
+        assert f"rule {rule}:" not in planned and f"localrule {rule}:" not in planned
+
+
+def test_a_stage_runs_by_hand_from_its_spec_and_repeats_its_digest(bench):
+    run = bench / "results/runs/bm25-flat/nfcorpus/standard.trec.gz"
+    record = json.loads((run.parent / (run.name + ".lineage.json")).read_text())
+    spec = bench / "results/.state" / record["spec_digest"][:16] / "spec.json"
+    original, times = run.read_bytes(), run.stat()
+    run.unlink()
+    command = [sys.executable, "-m", "zerodr.run", str(spec.relative_to(bench))]
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(bench / "workflow/scripts")}
+    done = subprocess.run(command, cwd=bench, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert run.read_bytes() == original
+    os.utime(run, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_own_corpus_by_one_option(bench, tmp_path):
+    """`--config byo=FOLDER`: own documents, queries and judgements join the table."""
+    own = tmp_path / "my-notes"
+    (own / "qrels").mkdir(parents=True)
+    words = ["apple pie recipe", "engine oil change", "quantum field theory", "tax return form"]
+    rows = [{"_id": f"d{i}", "title": "", "text": text} for i, text in enumerate(words)]
+    (own / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (own / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "how to bake an apple pie"}) + "\n")
+    (own / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td0\t1\n")
+    done = snakemake_in(bench)("results/runs/bm25-flat/my-notes/standard.trec.gz", "--config", f"byo={own}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    run = pd.read_csv(bench / "results/runs/bm25-flat/my-notes/standard.trec.gz", sep=" ", header=None)
+    assert list(run[2]) == ["d0"]
+
+
+def test_two_runs_at_once_are_refused_in_one_sentence(root, mirror, tmp_path):
+    folder = clone(root, tmp_path / "twice")
+    configure(folder, mirror, collections=["nfcorpus"])
+    lock = folder / "results/.state/run.lock"
+    lock.parent.mkdir(parents=True)
+    with open(lock, "w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        done = snakemake_in(folder)("results/collections/nfcorpus/manifest.json")
+    assert done.returncode == 1
+    assert "another snakemake is running in this folder" in done.stderr
+    assert not (folder / "resources/archives").exists()
+
+
+def test_a_users_mistake_ends_as_one_sentence_without_a_traceback(root, mirror, tmp_path):
+    folder = clone(root, tmp_path / "mistake")
+    broken = tmp_path / "mirror"
+    broken.mkdir()
+    (broken / "scifact.zip").write_bytes((mirror / "scifact.zip").read_bytes()[:100_000])
+    configure(folder, broken, collections=["scifact"])
+    done = snakemake_in(folder)("results/beir/all.tsv", "--retries", "0")
+    assert done.returncode == 1
+    assert "What went wrong:" in done.stderr
+    last = done.stderr[done.stderr.index("What went wrong:") :]
+    assert "scifact.zip" in last and "DownloadError" in last
+    assert "Traceback" not in done.stderr
+    assert not (folder / "resources/archives/scifact.zip").exists()
+
+
+def test_a_read_only_results_folder_is_said(root, mirror, tmp_path):
+    folder = clone(root, tmp_path / "readonly")
+    configure(folder, mirror, collections=["nfcorpus"])
+    results = folder / "results"
+    results.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", str(results)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting needs root")
+    try:
+        start = time.time()
+        done = snakemake_in(folder)("results/collections/nfcorpus/manifest.json")
+        assert time.time() - start < 60
+        assert done.returncode == 1
+        assert "can't be written" in done.stderr and "results" in done.stderr
+        assert "Traceback" not in done.stderr
+    finally:
+        subprocess.run(["umount", str(results)], check=True)
