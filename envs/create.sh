@@ -9,7 +9,7 @@ command -v "$python" >/dev/null || python=python3
   exit 1
 }
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check "$(grep '^uv==' envs/requirements.txt)"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check "$(grep -o '^uv==[0-9.]*' envs/requirements.txt)"
 export UV_COMPILE_BYTECODE=1 UV_FIND_LINKS="${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}"
 [ -n "$UV_FIND_LINKS" ] || unset UV_FIND_LINKS
 .venv/bin/uv pip install --python .venv --no-deps --quiet -r envs/requirements.lock
