@@ -239,7 +239,9 @@ class Plan:
         return {"baseline": self.config.baseline, "samples": self.config.randomization_samples,
                 "methods": list(self.methods)}  # fmt: skip
 
-    def _table(self, methods: list[str]) -> dict:
+    def settings_of_table(self, methods: list[str] | None = None) -> dict:
+        """What a table needs to know: rows, columns, what is missing, groups, protocol."""
+        methods = methods or list(self.methods)
         gone = [row for row in self.wanted if row not in self.columns]
         listed = {
             "name",
@@ -264,10 +266,10 @@ class Plan:
         }
 
     def _build_table(self, wc: Any) -> dict:
-        return self._table(list(self.methods))
+        return self.settings_of_table()
 
     def _build_row(self, wc: Any) -> dict:
-        return self._table([wc.model])
+        return self.settings_of_table([wc.model])
 
     def _plot_table(self, wc: Any) -> dict:
         return {"scale": self.config.scale}

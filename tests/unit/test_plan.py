@@ -1,0 +1,82 @@
+"""The plan: shards, shared embeddings, gated columns, settings that reach the stages."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from zerodr.config.load import load_bench
+from zerodr.plan import Plan
+from zerodr.plan.stages import STAGES
+
+
+def plan(root, **changes):
+    return Plan(load_bench(root, changes))
+
+
+def test_settings_are_canonical_and_name_function_version_and_seed(root):
+    wildcards = SimpleNamespace(collection="scifact", model="all-minilm-l6-v2", protocol="standard", shard="00001-of-00003")
+    text = plan(root, seed=7).settings("embed_corpus")(wildcards)
+    value = json.loads(text)
+    assert value["function"] == "zerodr.retrieval.embed:embed_corpus" and value["seed"] == 7
+    assert (value["settings"]["shard"], value["settings"]["shards"]) == (1, 3)
+    assert text == json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+@pytest.mark.parametrize("size", [1, 999, 5183, 10_000])
+def test_shards_hold_at_most_the_asked_number_of_documents(root, size):
+    made = plan(root, shard_documents=size)
+    count = made.shard_count("scifact")
+    assert (count - 1) * size < 5183 <= count * size
+    assert made.shard_names("corpus", "scifact")[-1] == f"corpus-{count - 1:05d}-of-{count:05d}"
+
+
+def test_variants_of_the_index_use_the_recipes_embeddings(root):
+    made = plan(root)
+    assert made.embedded_by("all-minilm-l6-v2+hnsw") == "all-minilm-l6-v2"
+    assert made.embedded_by("all-minilm-l6-v2+bf16") == "all-minilm-l6-v2+bf16"
+
+
+def test_gated_collections_are_left_out_until_they_are_named(root):
+    closed = {row.name for row in plan(root, scale="paper").columns}
+    opened = {row.name for row in plan(root, scale="paper", gated=("robust04",)).columns}
+    assert opened - closed == {"robust04"}
+    missing = [row["name"] for row in plan(root, scale="paper").settings_of_table()["missing"]]
+    assert "robust04" in missing and "bioasq" in missing
+
+
+def test_a_protocol_override_reaches_its_collection_only(root):
+    made = plan(root)
+
+    def lengths(name):
+        value = made.settings("embed_queries")(SimpleNamespace(collection=name, model="all-minilm-l6-v2", protocol="coco-dr-paper"))
+        settings = json.loads(value)["settings"]
+        return settings["query_tokens"], settings["document_tokens"]
+
+    assert lengths("arguana") == (128, 128)
+    assert lengths("scifact") == (64, 256)
+    assert lengths("nfcorpus") == (64, 128)
+
+
+def test_own_document_is_left_out_only_where_the_registry_says_so(root):
+    made = plan(root)
+    for name, expected in (("arguana", True), ("scifact", False)):
+        wildcards = SimpleNamespace(collection=name, model="bm25-flat", protocol="standard")
+        assert json.loads(made.settings("search_bm25")(wildcards))["settings"]["exclude_self"] is expected
+
+
+def test_every_rule_has_settings(root):
+    made = plan(root)
+    for rule in STAGES:
+        assert callable(made.settings(rule))
+
+
+def test_needs_grow_with_the_collection_and_the_attempt(root):
+    made = plan(root, scale="paper")
+    small, large = SimpleNamespace(collection="scifact"), SimpleNamespace(collection="msmarco")
+    memory = made.memory_mib("index_bm25")
+    assert memory(large) > memory(small)
+    assert memory(small, attempt=2) == pytest.approx(2 * memory(small), abs=1)
+    assert made.gpus("embed_corpus") == 1 and made.gpus("evaluate_run") == 0
