@@ -1,0 +1,124 @@
+"""Walks over real records: up, down, stale edges, finding what a person names, trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tiny_bench import ARCHIVE, COLLECTION, MODEL, TABLE, make_bench, make_collection
+
+from zerodr.artifacts.record import read_record
+from zerodr.errors import ArtifactError
+from zerodr.lineage.graph import Graph, short_name
+from zerodr.lineage.tree import render_tree
+from zerodr.plan import paths
+
+RUN = paths.run("dense", "toy", "standard")
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_bench(tmp_path)
+
+
+def test_up_names_inputs_with_digests(plan):
+    edges = Graph().up(RUN)
+    assert [edge.name for edge in edges] == ["collection", "hits", "hits"]
+    assert all(edge.recorded == read_record(edge.source)["digest"] and not edge.stale for edge in edges)
+
+
+def test_down_names_every_user(plan):
+    users = [edge.user for edge in Graph().down(RUN)]
+    assert paths.summary("dense", "toy", "standard") in users
+    assert paths.run("hybrid", "toy", "standard") in users
+    assert Graph().down(TABLE) == []
+
+
+def test_ancestors_come_sources_first_and_once(plan):
+    order = Graph().ancestors(TABLE)
+    assert order[-1] == TABLE
+    assert len(order) == len(set(order))
+    place = {artifact: number for number, artifact in enumerate(order)}
+    for artifact in order:
+        for given in read_record(artifact)["inputs"]:
+            assert place[given["path"]] < place[artifact]
+    assert {ARCHIVE, MODEL, COLLECTION} <= set(order)
+
+
+def test_descendants_of_the_archive_are_all_but_the_model(plan):
+    graph = Graph()
+    assert set(graph.artifacts()) - set(graph.descendants(ARCHIVE)) == {ARCHIVE, MODEL}
+    assert TABLE in graph.final()
+    assert RUN not in graph.final()
+
+
+def test_a_remade_input_makes_its_users_edges_stale(plan):
+    make_collection(plan, "another archive")
+    graph = Graph()
+    stale = [edge for edge in graph.down(COLLECTION) if edge.stale]
+    assert len(stale) == len(graph.down(COLLECTION)) > 5
+    assert stale[0].current == read_record(COLLECTION)["digest"]
+    assert not any(edge.stale for edge in graph.up(COLLECTION))
+
+
+def test_a_missing_or_damaged_input_has_no_digest(plan):
+    Path(paths.shard_hits("dense", "toy", "standard", "shard-00000-of-00002")).unlink()
+    Path("results/collections/toy/audit.json").write_text("{}")
+    states = {edge.source: edge.current for edge in Graph().up(RUN)}
+    assert states[paths.shard_hits("dense", "toy", "standard", "shard-00000-of-00002")] is None
+    assert states[COLLECTION] is None
+
+
+def test_find_takes_paths_folders_records_and_digests(plan, tmp_path):
+    graph = Graph()
+    digest = read_record(RUN)["digest"]
+    for text in (RUN, f"./{RUN}", str(tmp_path / RUN), f"{RUN}.lineage.json", digest, digest[:9]):
+        assert graph.find(text) == RUN
+    for text in (MODEL, "results/models/dense/shared/imported", "results/models/dense/shared/imported/lineage.json"):
+        assert graph.find(text) == MODEL
+
+
+def test_find_tells_the_nearest_artifact(plan):
+    with pytest.raises(ArtifactError, match="did you mean .*results/beir/all.tsv"):
+        Graph().find("results/beir/al.tsv")
+    with pytest.raises(ArtifactError, match="has no lineage record"):
+        Graph().find("config/config.yaml")
+
+
+def test_find_refuses_a_digest_of_several_artifacts(plan):
+    twin = Path("results/twin.json")
+    record = dict(read_record(TABLE), artifact=str(twin))
+    twin.write_bytes(Path(TABLE).read_bytes())
+    from zerodr.artifacts.record import record_path, write_json
+
+    write_json(record_path(twin), record)
+    with pytest.raises(ArtifactError, match="digest of 2 artifacts"):
+        Graph().find(record["digest"][:12])
+
+
+def test_nothing_was_made_yet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Graph().artifacts() == []
+    with pytest.raises(ArtifactError, match="run: make mini"):
+        Graph().find("results/beir/all.tsv")
+
+
+def test_tree_shows_each_branch_once(plan):
+    text = render_tree(Graph(), TABLE)
+    assert text.splitlines()[0].startswith(f"{TABLE}  build_table v1  ")
+    archive = [line for line in text.splitlines() if ARCHIVE in line]
+    assert len(archive) == 1
+    assert "(see above)" in text
+    assert len(render_tree(Graph(), TABLE, depth=1).splitlines()) == 1 + 3 + 3
+
+
+def test_tree_down_reaches_the_table_and_tells_stale_edges(plan):
+    assert TABLE in render_tree(Graph(), ARCHIVE, down=True)
+    make_collection(plan, "another archive")
+    assert f"{COLLECTION} is {read_record(COLLECTION)['digest'][:12]} now" in render_tree(Graph(), RUN)
+
+
+def test_short_names():
+    assert short_name(MODEL) == "models/dense/shared/imported"
+    assert short_name(ARCHIVE) == "archives/toy.zip"

@@ -1,0 +1,100 @@
+"""Two artifacts side by side: why did this number move?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.artifacts.record import Record
+from zerodr.lineage.flatten import flatten
+from zerodr.lineage.graph import Graph
+from zerodr.lineage.winners import render_winners
+
+Row = tuple[str, str, str]
+ABSENT = "-"
+
+
+def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count: int = 5) -> str:
+    """Settings, inputs, code, environment, cost and metrics in which two artifacts differ.
+
+    For two runs or two evaluations also the `count` queries with the biggest gains and losses in `metric`.
+    """
+    a, b = graph.require(left), graph.require(right)
+    same = "the same bytes" if a["digest"] == b["digest"] else "different bytes"
+    lines = [f"A  {left}  {a['digest'][:12]}", f"B  {right}  {b['digest'][:12]}", f"   {same}"]
+    lines += _section(
+        "rule", _changed({"rule": a["rule"]} | _stage(a), {"rule": b["rule"]} | _stage(b)), "rule and version"
+    )
+    lines += _section("settings", _changed(flatten(a["spec"]["params"]), flatten(b["spec"]["params"])), "settings")
+    lines += _section("inputs", _changed(_inputs(a), _inputs(b)), "inputs")
+    lines += _section("code", _changed(_plain(a["code"]), _plain(b["code"])), "code")
+    lines += _section("environment", _changed(flatten(a["environment"]), flatten(b["environment"])), "environment")
+    lines += _section("cost", _cost(a, b), "cost")
+    lines += _metrics(_evaluated(graph, left), _evaluated(graph, right))
+    lines += render_winners(graph, left, right, metric, count)
+    return "\n".join(lines)
+
+
+def _stage(record: Record) -> dict[str, str]:
+    return {"version": str(record["spec"]["version"]), "seed": str(record["seed"])}
+
+
+def _inputs(record: Record) -> dict[str, str]:
+    named: dict[str, str] = {}
+    for given in record["inputs"]:
+        key = given["name"] if given["name"] not in named else f"{given['name']}.{len(named)}"
+        named[key] = f"{given['path']} {given['digest'][:12]}"
+    return named
+
+
+def _plain(values: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value)[:12] for key, value in values.items()}
+
+
+def _cost(a: Record, b: Record) -> list[Row]:
+    units = {"seconds": "s", "peak_memory_mib": "MiB", "gpu_hours": "GPU-h"}
+    return [(name, f"{a[name]:g} {unit}", f"{b[name]:g} {unit}") for name, unit in units.items() if a[name] or b[name]]
+
+
+def _changed(a: dict[str, str], b: dict[str, str]) -> list[Row]:
+    names = [*a, *(name for name in b if name not in a)]
+    return [(name, a.get(name, ABSENT), b.get(name, ABSENT)) for name in names if a.get(name) != b.get(name)]
+
+
+def _section(title: str, rows: list[Row], what: str) -> list[str]:
+    if not rows:
+        return ["", f"{title}: the same {what}" if title != "cost" else "cost: not recorded"]
+    width = min(40, max(len(name) for name, _, _ in rows))
+    lines = ["", f"{title}:"]
+    for name, then, now in rows:
+        if len(then) + len(now) > 70:
+            lines += [f"  {name:<{width}}  A {_cut(then)}", f"  {'':<{width}}  B {_cut(now)}"]
+        else:
+            lines.append(f"  {name:<{width}}  {then}  ->  {now}")
+    return lines
+
+
+def _cut(text: str, width: int = 110) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _evaluated(graph: Graph, artifact: str) -> dict[str, float]:
+    """The artifact's metrics; for a run those of its evaluation."""
+    record = graph.require(artifact)
+    if not record["metrics"]:
+        uses = [graph.require(edge.user) for edge in graph.down(artifact)]
+        record = next((use for use in uses if use["rule"] == "evaluate_run"), record)
+    return {metric["name"]: metric["value"] for metric in record["metrics"]}
+
+
+def _metrics(a: dict[str, float], b: dict[str, float]) -> list[str]:
+    if not a and not b:
+        return []
+    names = [*a, *(name for name in b if name not in a)]
+    width = max(len(name) for name in names)
+    lines = ["", f"{'metrics:':<{width + 2}}  {'A':>12}  {'B':>12}  {'B - A':>12}"]
+    for name in names:
+        left, right = a.get(name), b.get(name)
+        move = f"{right - left:+.6f}" if left is not None and right is not None else ABSENT
+        shown = (f"{value:.6f}" if value is not None else ABSENT for value in (left, right))
+        lines.append(f"  {name:<{width}}  {'  '.join(f'{cell:>12}' for cell in shown)}  {move:>12}")
+    return lines

@@ -1,0 +1,66 @@
+"""The lineage of an artifact as a printed tree."""
+
+from __future__ import annotations
+
+from zerodr.lineage.graph import Edge, Graph
+
+
+def render_tree(graph: Graph, artifact: str, down: bool = False, depth: int | None = None) -> str:
+    """What an artifact was made from (or, `down`, what was made with it), one line an artifact.
+
+    A branch that was printed already is not printed again: its line ends with `(see above)`.
+
+    Args:
+        graph: the checkout's lineage.
+        artifact: path of the root of the tree.
+        down: walk to users instead of sources.
+        depth: levels below the root; None is all of them.
+    """
+    lines = [_line(graph, artifact)]
+    _grow(graph, artifact, down, depth, "", {artifact}, lines)
+    return "\n".join(lines)
+
+
+def _grow(graph: Graph, artifact: str, down: bool, depth: int | None, indent: str, seen: set[str], lines: list) -> None:
+    edges = _edges(graph, artifact, down)
+    if depth == 0:
+        if edges:
+            lines.append(f"{indent}└─ ... {len(edges)} more")
+        return
+    for number, edge in enumerate(edges, start=1):
+        last = number == len(edges)
+        other = edge.user if down else edge.source
+        again = other in seen and bool(_edges(graph, other, down))
+        lines.append(
+            f"{indent}{'└─' if last else '├─'} {_line(graph, other)}{_remark(edge)}{' (see above)' if again else ''}"
+        )
+        if not again:
+            seen.add(other)
+            _grow(
+                graph,
+                other,
+                down,
+                None if depth is None else depth - 1,
+                indent + ("   " if last else "│  "),
+                seen,
+                lines,
+            )
+
+
+def _edges(graph: Graph, artifact: str, down: bool) -> list[Edge]:
+    return graph.down(artifact) if down else graph.up(artifact)
+
+
+def _line(graph: Graph, artifact: str) -> str:
+    record = graph.record(artifact)
+    if record is None:
+        return f"{artifact}  (no stage made it)"
+    return f"{artifact}  {record['rule']} v{record['spec']['version']}  {record['digest'][:12]}"
+
+
+def _remark(edge: Edge) -> str:
+    if not edge.stale:
+        return ""
+    if edge.current is None:
+        return f"  GONE: {edge.source} is missing or damaged"
+    return f"  STALE: {edge.recorded[:12]} was used, {edge.source} is {edge.current[:12]} now"
