@@ -1,0 +1,1 @@
+"""Losses: pure functions of tensors, one file a paper."""

@@ -1,0 +1,62 @@
+"""Contrastive losses: ANCE's pairwise likelihood, and InfoNCE over in-batch and hard negatives (DPR, DDR)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def pairwise_nll(queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+    """Two-way softmax over a positive and one negative (ANCE; specs/modir-ance 2.2), mean over the batch.
+
+    `log(1 + exp(q.n - q.p))` in nats.
+
+    Args:
+        queries, positives, negatives: (B, D).
+
+    Returns:
+        scalar.
+    """
+    margin = (queries * (negatives - positives)).sum(-1)  # (B,)
+    return F.softplus(margin).mean()
+
+
+def known_positive_mask(query_positives: list[set[str]], candidates: list[str], own: Tensor) -> Tensor:
+    """Which candidates must not count as negatives: True where a candidate is another known positive of the query.
+
+    Args:
+        query_positives: for each of N queries the ids of all its known positives.
+        candidates: ids of the M candidate documents, in column order.
+        own: (N,) column of each query's own positive, which is never masked.
+
+    Returns:
+        (N, M) bool. The own positive's other copies in the batch are masked too.
+    """
+    mask = torch.zeros(len(query_positives), len(candidates), dtype=torch.bool)
+    columns: dict[str, list[int]] = {}
+    for column, candidate in enumerate(candidates):
+        columns.setdefault(candidate, []).append(column)
+    for row, positives in enumerate(query_positives):
+        for positive in positives:
+            mask[row, columns.get(positive, [])] = True
+    mask[torch.arange(len(query_positives)), own.cpu()] = False
+    return mask
+
+
+def info_nce(scores: Tensor, own: Tensor, masked: Tensor | None = None, inverse_temperature: float = 1.0) -> Tensor:
+    """Cross entropy of each query's own positive among all candidates (DDR 3.1), mean over queries.
+
+    Args:
+        scores: (N, M) similarities of queries and candidates.
+        own: (N,) column of the positive.
+        masked: (N, M) bool, True where a candidate is left out; never at the own positive.
+        inverse_temperature: factor on the scores.
+
+    Returns:
+        scalar in nats.
+    """
+    logits = scores * inverse_temperature
+    if masked is not None:
+        logits = logits.masked_fill(masked.to(logits.device), float("-inf"))
+    return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), own.to(logits.device))

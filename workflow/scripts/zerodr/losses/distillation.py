@@ -1,0 +1,41 @@
+"""Distillation from a cross-encoder: Margin-MSE (DDR 3.2) and KL divergence (BERM 6, KD)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def margin_mse(student: Tensor, teacher: Tensor) -> Tensor:
+    """Mean squared difference of signed margins, over queries and negatives.
+
+    Args:
+        student: (B, 1 + K) scores, the positive first.
+        teacher: (B, 1 + K) scores of the same documents, on a logit scale.
+
+    Returns:
+        scalar in squared score units.
+    """
+    margins = student[:, :1] - student[:, 1:]  # (B, K)
+    wanted = teacher[:, :1] - teacher[:, 1:]
+    return F.mse_loss(_wide(margins), _wide(wanted))
+
+
+def kl_distillation(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+    """KL(teacher || student) of softmax distributions over each query's documents, mean over queries.
+
+    Args:
+        student: (B, K) scores.
+        teacher: (B, K) scores.
+        temperature: divides the teacher's scores only.
+
+    Returns:
+        scalar in nats.
+    """
+    target = F.softmax(_wide(teacher) / temperature, dim=-1)
+    return F.kl_div(F.log_softmax(_wide(student), dim=-1), target, reduction="batchmean")
+
+
+def _wide(scores: Tensor) -> Tensor:
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))

@@ -1,0 +1,1 @@
+"""One training engine: objectives with hooks, optimisers, schedules, checkpoints, distributed glue."""
