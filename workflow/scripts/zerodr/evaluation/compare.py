@@ -1,0 +1,133 @@
+"""Every method against the baseline, on each collection; and the per-query measures of the whole table in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ProtocolError
+from zerodr.evaluation.metrics import HOLE_CUTS
+from zerodr.evaluation.significance import PairedTest, holm, paired_tests
+
+METRIC = "ndcg_cut_10"
+CARD = ["split", "protocol", "depth", "exclude_self"]
+HOLES = [f"hole_{kind}_{k}" for kind in ("pair", "corpus") for k in HOLE_CUTS]
+TEST_COLUMNS = ["collection", "method", "baseline", "metric", "protocol", "queries", "method_value", "baseline_value",
+                "difference", "low", "high", "effect", "wins", "ties", "losses", "p_t", "p_t_holm", "p_randomization",
+                "p_randomization_holm"]  # fmt: skip
+
+
+class CompareSettings(Settings):
+    """Which methods are compared, and how."""
+
+    baseline: str
+    """Full name of the method that the others are tested against."""
+    samples: int = Field(ge=1)
+    """Permutations of the randomisation test, resamples of the intervals."""
+    methods: tuple[str, ...]
+    """Full names of the table's methods, in its order."""
+
+
+def compare_runs(stage: Stage) -> None:
+    """Input `per_query` (a file a run); outputs `significance` (tsv), `per_query` (parquet), `holes` (tsv)."""
+    settings = validate(CompareSettings, stage.params, "compare_runs")
+    frame = read_per_query(stage.paths("per_query"), settings.methods)
+    tests = compare(frame, settings, stage.seed)
+    write_tests(stage.output("significance"), tests, settings)
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), stage.output("per_query"))
+    hole_table(frame).to_csv(stage.output("holes"), sep="\t", index=False, float_format="%.6f", lineterminator="\n")
+    stage.note(tests=len(tests), baseline=settings.baseline)
+
+
+def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
+    """All files as one frame: methods in the table's order, collections in the order of the files.
+
+    Raises:
+        ProtocolError: a file is of another method, a run stands twice, a collection was evaluated under different
+            protocols, or on different queries.
+    """
+    frames = [pq.read_table(path).to_pandas() for path in paths]
+    frame = pd.concat(frames, ignore_index=True)
+    unknown = sorted(set(frame["model"]) - set(methods))
+    if unknown:
+        raise ProtocolError("compare_runs", f"files of methods that were not asked for: {', '.join(unknown)}",
+                            "give the per-query files of the table's methods")  # fmt: skip
+    if frame.duplicated(["model", "collection", "query"]).any():
+        raise ProtocolError("compare_runs", "a run was given twice", "give each per-query file once")
+    for collection, rows in frame.groupby("collection", sort=False):
+        _check_collection(str(collection), rows)
+    order = {name: number for number, name in enumerate(methods)}
+    collections = {name: number for number, name in enumerate(dict.fromkeys(frame["collection"]))}
+    key = frame["model"].map(order) * len(collections) + frame["collection"].map(collections)
+    return frame.iloc[np.argsort(key.to_numpy(), kind="stable")].reset_index(drop=True)
+
+
+def _check_collection(collection: str, rows: pd.DataFrame) -> None:
+    cards = rows[CARD].drop_duplicates()
+    if len(cards) > 1:
+        found = " and ".join(str(card) for card in cards.to_dict("records")[:2])
+        raise ProtocolError(collection, f"runs were made under different protocols: {found}",
+                            "evaluate all methods under one protocol")  # fmt: skip
+    queries = {tuple(part["query"]) for _, part in rows.groupby("model", sort=False)}
+    if len(queries) > 1:
+        raise ProtocolError(collection, "methods were evaluated on different queries",
+                            "evaluate all methods on the same normalised collection")  # fmt: skip
+
+
+def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.DataFrame:
+    """TEST_COLUMNS, a row a test. Holm's correction is over all rows. Empty when the baseline was not evaluated."""
+    rows = []
+    for collection, part in frame.groupby("collection", sort=False):
+        values = part.pivot(index="query", columns="model", values=METRIC)
+        others = [m for m in settings.methods if m in values.columns and m != settings.baseline]
+        if settings.baseline not in values.columns or not others:
+            continue
+        base = values[settings.baseline].to_numpy()
+        tests = paired_tests(values[others].to_numpy(), base, settings.samples, seed)
+        protocol = part["protocol"].iloc[0]
+        rows += [_row(str(collection), other, settings.baseline, protocol, values[other].mean(), base.mean(), test)
+                 for other, test in zip(others, tests, strict=True)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=[c for c in TEST_COLUMNS if not c.endswith("_holm")])
+    for name in ("p_t", "p_randomization"):
+        table[f"{name}_holm"] = holm(table[name].to_numpy(float))
+    return table[TEST_COLUMNS]
+
+
+def _row(
+    collection: str, method: str, baseline: str, protocol: str, value: float, base: float, test: PairedTest
+) -> tuple:
+    return (collection, method, baseline, METRIC, protocol, test.queries, value, base, test.difference, test.low,
+            test.high, test.effect, test.wins, test.ties, test.losses, test.p_t, test.p_randomization)  # fmt: skip
+
+
+def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> None:
+    """The table, then what it means as lines that start with `# `."""
+    notes = [
+        f"each method against {settings.baseline} on the same queries, metric {METRIC}; difference: method minus baseline",
+        "p_t: two-sided paired t-test; p_randomization: two-sided sign-flip permutation test, "
+        f"{settings.samples} permutations, (1 + extreme) / (1 + permutations)",
+        f"_holm: Holm's step-down correction over the {len(tests)} tests of this table",
+        "effect: Cohen's d of paired differences; low, high: 95 % bootstrap interval of the difference over queries",
+    ]
+    if settings.baseline not in settings.methods:
+        notes.append(f"no test was made: the baseline {settings.baseline} is not among the table's methods")
+    with open(path, "w", encoding="utf-8") as stream:
+        tests.to_csv(stream, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+        stream.writelines(f"# {note}\n" for note in notes)
+
+
+def hole_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Mean hole rates of each run, with nDCG@10 over all documents and over judged documents alone."""
+    measures = [*HOLES, METRIC, f"{METRIC}_judged"]
+    grouped = frame.groupby(["collection", "model", "protocol"], sort=False)
+    means = grouped[measures].mean()
+    means.insert(0, "queries", grouped.size())
+    means.insert(1, "n_without_results", grouped["results"].agg(lambda results: int((results == 0).sum())))
+    return means.reset_index()

@@ -1,0 +1,126 @@
+"""Evaluate one run on one split: means with intervals, and every measure by query."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import read_run
+from zerodr.collections.access import read_qrels, split_queries
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ProtocolError
+from zerodr.evaluation.judged import JudgedRun, judge
+from zerodr.evaluation.metrics import METRICS, measure
+from zerodr.evaluation.significance import bootstrap_interval
+
+IDENTITY = ["model", "collection", "split", "protocol", "depth", "exclude_self"]
+COUNTS = ["n_queries", "n_without_results", "n_without_positives", "n_without_text"]
+DECIMALS = 6
+
+
+class EvaluateSettings(Settings):
+    """What is evaluated, and under which protocol it was retrieved."""
+
+    model: str
+    """Full name of the method."""
+    collection: str
+    """Name of the collection."""
+    language: str = "en"
+    """Language of the collection."""
+    split: str
+    """The split whose judgements count."""
+    protocol: str
+    """Name of the protocol."""
+    depth: int = Field(ge=1)
+    """Documents in a ranking at most."""
+    exclude_self: bool
+    """The search left out the document with the query's own id."""
+    bootstrap_samples: int = Field(ge=1)
+    """Resamples of the intervals."""
+
+    @property
+    def name(self) -> str:
+        """The run, for errors."""
+        return f"{self.model}/{self.collection}/{self.protocol}"
+
+
+def evaluate_run(stage: Stage) -> None:
+    """Inputs `run`, `collection`; outputs `summary` (tsv) and `per_query` (parquet)."""
+    settings = validate(EvaluateSettings, stage.params, "evaluate_run")
+    folder = stage.path("collection")
+    run, qrels = read_run(stage.path("run")), read_qrels(folder, settings.split)
+    queries = split_queries(folder, settings.split)["id"].tolist()
+    check_protocol(run, settings)
+    judged = judge(run, qrels, queries, settings.name)
+    by_query = measure(judged)
+    counts = count_queries(judged, int(qrels["query"].nunique()))
+    summary = summarize(by_query, counts, settings, stage.seed)
+    summary.to_csv(stage.output("summary"), sep="\t", index=False, lineterminator="\n")
+    write_per_query(stage.output("per_query"), by_query, judged, settings)
+    for row in summary.itertuples():
+        stage.metric(row.metric, row.value)
+
+
+def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:
+    """Refuse a run that was not made as the settings say.
+
+    Raises:
+        ProtocolError: a query retrieved itself although `exclude_self`, or more than `depth` documents.
+    """
+    own = run["query"] == run["document"]
+    if settings.exclude_self and own.any():
+        raise ProtocolError(settings.name, f"{int(own.sum())} queries retrieved the document with their own id "
+                            f"({run['query'][own].iloc[0]}, ...) although exclude_self is true",
+                            "search again: own documents are left out at search time")  # fmt: skip
+    deepest = int(run.groupby("query", sort=False).size().max()) if len(run) else 0
+    if deepest > settings.depth:
+        raise ProtocolError(settings.name, f"a ranking has {deepest} documents, expected {settings.depth} at most",
+                            "search again with this depth")  # fmt: skip
+
+
+def count_queries(judged: JudgedRun, judged_queries: int) -> dict[str, int]:
+    """Queries that are averaged over, and the special ones. `judged_queries` includes those without text."""
+    return {
+        "n_queries": len(judged.queries),
+        "n_without_results": int((judged.results == 0).sum()),
+        "n_without_positives": int((judged.positives == 0).sum()),
+        "n_without_text": judged_queries - len(judged.queries),
+    }
+
+
+def summarize(by_query: pd.DataFrame, counts: dict[str, int], settings: EvaluateSettings, seed: int) -> pd.DataFrame:
+    """Columns IDENTITY, `metric`, `value`, `low`, `high` (95 % bootstrap interval over queries), `queries`.
+
+    A row a measure, then a row a count (no interval).
+    """
+    values = by_query[METRICS].to_numpy()
+    low, high = bootstrap_interval(values, settings.bootstrap_samples, seed)
+    rows = [(name, _text(value), _text(lower), _text(upper), len(values))
+            for name, value, lower, upper in zip(METRICS, values.mean(axis=0), low, high, strict=True)]  # fmt: skip
+    rows += [(name, str(counts[name]), "", "", counts["n_queries"]) for name in COUNTS]
+    frame = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "queries"])
+    identity = {name: getattr(settings, name) for name in IDENTITY}
+    return pd.concat([pd.DataFrame([identity] * len(frame)), frame], axis=1)
+
+
+def _text(value: float) -> str:
+    return f"{value:.{DECIMALS}f}"
+
+
+def write_per_query(path: Path, by_query: pd.DataFrame, judged: JudgedRun, settings: EvaluateSettings) -> None:
+    """Columns IDENTITY, `query`, `results`, `positives` and METRICS (float64), a row a judged query."""
+    count = len(by_query)
+    columns: dict[str, pa.Array] = {}
+    for name in IDENTITY:
+        columns[name] = pa.array([getattr(settings, name)] * count)
+    columns["query"] = pa.array(judged.queries, pa.string())
+    columns["results"] = pa.array(judged.results.astype(np.int32))
+    columns["positives"] = pa.array(judged.positives.astype(np.int32))
+    columns |= {name: pa.array(by_query[name].to_numpy()) for name in METRICS}
+    pq.write_table(pa.table(columns), path)

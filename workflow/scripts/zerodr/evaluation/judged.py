@@ -1,0 +1,122 @@
+"""A run and the judgements of a split, checked and as arrays. The measures read this and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from zerodr.errors import ArtifactError, ProtocolError
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """One row an entry of the run; rows of a query are contiguous and in total order.
+
+    Attributes:
+        queries: ids of the split's judged queries, (Q,). The denominator of every mean.
+        query: row of `queries`, (N,) int.
+        document: document ids, (N,).
+        score: (N,) float32.
+        rank: rank within the query, from 0, (N,) int.
+        grade: relevance grade, negative labels raised to 0; 0 where there is no judgement, (N,) int.
+        judged: the query-document pair has a judgement, (N,) bool.
+        known: some query of the split has judged the document, (N,) bool.
+        qrels: columns `query`, `document`, `grade` (negative labels raised to 0), of the split's queries.
+    """
+
+    queries: np.ndarray
+    query: np.ndarray
+    document: np.ndarray
+    score: np.ndarray
+    rank: np.ndarray
+    grade: np.ndarray
+    judged: np.ndarray
+    known: np.ndarray
+    qrels: pd.DataFrame
+
+    @property
+    def results(self) -> np.ndarray:
+        """Documents retrieved for each query, (Q,) int."""
+        return np.bincount(self.query, minlength=len(self.queries))
+
+    @property
+    def positives(self) -> np.ndarray:
+        """Documents with a positive grade for each query, (Q,) int."""
+        positive = self.qrels.loc[self.qrels["grade"] > 0, "query"]
+        return positive.value_counts().reindex(self.queries, fill_value=0).to_numpy()
+
+
+def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str = "run") -> JudgedRun:
+    """Put the judgements beside the run. Neither frame is changed.
+
+    Args:
+        run: columns `query`, `document`, `score`, in total order (score descending, then document id descending).
+        qrels: columns `query`, `document`, `grade`.
+        queries: the judged queries of the split; the run may lack some of them, but holds no others.
+        where: the run's name in errors.
+
+    Raises:
+        ProtocolError: the run has a query that is not of the split.
+        ArtifactError: the run is not in total order, has a document twice for a query or a score that is no number;
+            the judgements have a pair twice.
+    """
+    ids = pd.Index(queries)
+    query = ids.get_indexer(run["query"])
+    if (query < 0).any():
+        names = run["query"][query < 0].unique()
+        raise ProtocolError(where, f"{len(names)} queries are not of the evaluated split ({names[0]}, ...)",
+                            "search and evaluate the same split of the same collection")  # fmt: skip
+    document, score = run["document"].to_numpy(object), run["score"].to_numpy(np.float32)
+    _check_order(run, query, document, score, where)
+    qrels = qrels.assign(grade=qrels["grade"].clip(lower=0))[qrels["query"].isin(ids)].reset_index(drop=True)
+    documents = pd.Index(qrels["document"].unique())
+    column = documents.get_indexer(document)
+    grade, judged = _look_up(query, column, ids.get_indexer(qrels["query"]), documents.get_indexer(qrels["document"]),
+                             qrels["grade"].to_numpy(np.int64), len(documents), where)  # fmt: skip
+    first = np.searchsorted(np.flatnonzero(_starts(query)), np.arange(len(query)), side="right") - 1
+    rank = np.arange(len(query)) - np.flatnonzero(_starts(query))[first]
+    return JudgedRun(ids.to_numpy(object), query, document, score, rank, grade, judged, column >= 0, qrels)
+
+
+def _starts(query: np.ndarray) -> np.ndarray:
+    """True where a query's first row is, (N,)."""
+    return np.r_[True, query[1:] != query[:-1]] if len(query) else np.zeros(0, bool)
+
+
+def _check_order(run: pd.DataFrame, query: np.ndarray, document: np.ndarray, score: np.ndarray, where: str) -> None:
+    mend = "write runs through artifacts.trec.total_order"
+    if not np.isfinite(score).all():
+        row = int(np.flatnonzero(~np.isfinite(score))[0])
+        raise ArtifactError(where, f"the score in line {row + 1} is no finite number", mend)
+    same = ~_starts(query)[1:]
+    tied = np.flatnonzero(same & (score[1:] == score[:-1]))
+    wrong = same & (score[1:] > score[:-1])
+    wrong[tied] |= document[tied + 1] >= document[tied]
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0]) + 1
+        what = f"line {row + 1} (query {run['query'].iloc[row]}, document {document[row]}) is out of order"
+        raise ArtifactError(where, f"{what}; expected score descending, then document id descending", mend)
+    if len(np.unique(query)) != _starts(query).sum():
+        raise ArtifactError(where, "the lines of a query are not contiguous", mend)
+    if pd.DataFrame({"query": query, "document": document}).duplicated().any():
+        raise ArtifactError(where, "a query has the same document twice", mend)
+
+
+def _look_up(query: np.ndarray, column: np.ndarray, judged_query: np.ndarray, judged_column: np.ndarray,
+             grades: np.ndarray, width: int, where: str) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Grade and whether there is one, of each (query, column) pair; column -1 stands for a document without any."""
+    keys = judged_query.astype(np.int64) * width + judged_column
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    if (keys[1:] == keys[:-1]).any():
+        raise ArtifactError(where, "the judgements have a query-document pair twice", "remove one of them")
+    grade, judged = np.zeros(len(query), np.int64), np.zeros(len(query), bool)
+    if not len(keys):
+        return grade, judged
+    wanted = query.astype(np.int64) * width + column
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    judged = (keys[place] == wanted) & (column >= 0)
+    grade[judged] = grades[order][place[judged]]
+    return grade, judged

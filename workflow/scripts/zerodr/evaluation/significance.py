@@ -1,0 +1,139 @@
+"""Intervals and paired tests over queries. Pure functions of arrays; every random choice comes from the seed given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+BLOCK = 256
+TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """A method against a baseline on the same queries.
+
+    Attributes:
+        queries: number of pairs.
+        difference: mean of method minus baseline.
+        low, high: 95 % bootstrap interval of the difference.
+        effect: Cohen's d of paired differences (mean / standard deviation); 0 when all differences are 0, None when
+            they are all equal but not 0.
+        wins, ties, losses: queries on which the method is better, equal, worse.
+        p_t: two-sided paired t-test.
+        p_randomization: two-sided sign-flip permutation test.
+    """
+
+    queries: int
+    difference: float
+    low: float
+    high: float
+    effect: float | None
+    wins: int
+    ties: int
+    losses: int
+    p_t: float
+    p_randomization: float
+
+
+def bootstrap_interval(
+    values: np.ndarray, samples: int, seed: int, level: float = 0.95
+) -> tuple[np.ndarray, np.ndarray]:
+    """Percentile bootstrap interval of the means over queries.
+
+    Args:
+        values: (Q, M), a row a query. All M columns see the same resamples.
+        samples: number of resamples.
+
+    Returns:
+        lower and upper bounds, (M,) each.
+    """
+    means = bootstrap_means(values, samples, seed)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def bootstrap_means(values: np.ndarray, samples: int, seed: int) -> np.ndarray:
+    """Means of resamples of the rows of `values` (Q, M) with replacement, (samples, M)."""
+    count = len(values)
+    generator = np.random.default_rng(seed)
+    weights = np.full(count, 1.0 / count)
+    means = np.empty((samples, values.shape[1]))
+    for start in range(0, samples, BLOCK):
+        drawn = generator.multinomial(count, weights, size=min(BLOCK, samples - start))
+        means[start : start + BLOCK] = drawn @ values / count
+    return means
+
+
+def t_test(differences: np.ndarray) -> np.ndarray:
+    """Two-sided p-values of paired t-tests, (M,), of differences (Q, M).
+
+    Equal pairs give 1. Differences that are all equal but not 0 give 0, the limit of the statistic. One query is no
+    evidence and gives 1.
+    """
+    count = len(differences)
+    mean = differences.mean(axis=0)
+    constant = (differences == differences[:1]).all(axis=0)
+    if count < 2:
+        return np.ones(differences.shape[1])
+    deviation = np.where(constant, 1.0, differences.std(axis=0, ddof=1))
+    p_values = 2 * stats.t.sf(np.abs(mean) / (deviation / np.sqrt(count)), count - 1)
+    return np.where(constant, np.where(mean == 0, 1.0, 0.0), p_values)
+
+
+def randomization_test(differences: np.ndarray, samples: int, seed: int) -> np.ndarray:
+    """Two-sided p-values of sign-flip permutation tests, (M,), of differences (Q, M).
+
+    p = (1 + permutations at least as extreme) / (1 + samples). Permutation i has its own generator, seeded by
+    (seed, i), so that the result depends on no block size and no number of threads. All columns see the same flips.
+    """
+    count, columns = differences.shape
+    observed = np.abs(differences.sum(axis=0))
+    extreme = np.zeros(columns, np.int64)
+    for start in range(0, samples, BLOCK):
+        flips = np.stack([_signs(seed, i, count) for i in range(start, min(start + BLOCK, samples))])
+        extreme += (np.abs(flips @ differences) >= observed * (1 - TIE) - TIE).sum(axis=0)
+    return (1 + extreme) / (1 + samples)
+
+
+def _signs(seed: int, number: int, count: int) -> np.ndarray:
+    """`count` random signs of permutation `number`, float64."""
+    generator = np.random.default_rng([seed, number])
+    bits = np.unpackbits(np.frombuffer(generator.bytes(-(-count // 8)), np.uint8), count=count)
+    return bits * 2.0 - 1.0
+
+
+def paired_tests(values: np.ndarray, baseline: np.ndarray, samples: int, seed: int) -> list[PairedTest]:
+    """Each column of `values` (Q, M) against `baseline` (Q,), same queries in the same order."""
+    differences = values - baseline[:, None]
+    low, high = bootstrap_interval(differences, samples, seed)
+    p_t = t_test(differences)
+    p_random = randomization_test(differences, samples, seed)
+    return [_paired(differences[:, m], low[m], high[m], p_t[m], p_random[m]) for m in range(values.shape[1])]
+
+
+def _paired(difference: np.ndarray, low: float, high: float, p_t: float, p_random: float) -> PairedTest:
+    wins, losses = int((difference > 0).sum()), int((difference < 0).sum())
+    return PairedTest(len(difference), float(difference.mean()), float(low), float(high), effect_size(difference), wins,
+                      len(difference) - wins - losses, losses, float(p_t), float(p_random))  # fmt: skip
+
+
+def effect_size(difference: np.ndarray) -> float | None:
+    """Cohen's d of paired differences; see PairedTest.effect."""
+    if (difference == 0).all():
+        return 0.0
+    if (difference == difference[0]).all():
+        return None
+    return float(difference.mean() / difference.std(ddof=1))
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Holm's step-down adjusted p-values of one family of tests, in the order given, (T,)."""
+    count = len(p_values)
+    order = np.argsort(p_values, kind="stable")
+    stepped = np.minimum(np.maximum.accumulate(p_values[order] * (count - np.arange(count))), 1.0)
+    adjusted = np.empty(count)
+    adjusted[order] = stepped
+    return adjusted
