@@ -52,13 +52,15 @@ def differences(graph: Graph, artifact: str, plan: Plan) -> list[Difference]:
     found = []
     now = graph.current_digest(artifact)
     if now != record["digest"]:
-        found.append(Difference("content", "", record["digest"][:12], (now or "missing or damaged")[:18]))
+        found.append(Difference("content", "", record["digest"][:12], _short(now)))
     for edge in graph.up(artifact):
         if edge.stale:
-            found.append(
-                Difference("input", edge.source, edge.recorded[:12], (edge.current or "missing or damaged")[:18])
-            )
+            found.append(Difference("input", edge.source, edge.recorded[:12], _short(edge.current)))
     return found + _settings(record, plan) + _surroundings(record)
+
+
+def _short(digest: str | None) -> str:
+    return digest[:12] if digest else "missing or damaged"
 
 
 def _settings(record: Record, plan: Plan) -> list[Difference]:

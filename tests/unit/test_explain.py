@@ -1,0 +1,175 @@
+"""What made an artifact, and what of it is out of date."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tiny_bench import (
+    ARCHIVE,
+    COLLECTION,
+    MODEL,
+    TABLE,
+    make_bench,
+    make_bm25,
+    make_collection,
+    plan_of,
+)
+
+from zerodr.artifacts.record import read_record, write_json
+from zerodr.errors import ArtifactError
+from zerodr.lineage.explain import differences, explain, remedy, stale_ancestors
+from zerodr.lineage.graph import Graph
+from zerodr.plan import paths
+from zerodr.plan.stages import STAGES, StageKind
+
+RUN = paths.run("dense", "toy", "standard")
+LEXICAL = paths.run("bm25-flat", "toy", "standard")
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_bench(tmp_path)
+
+
+def telling(artifact: str, plan) -> list[str]:
+    return [f"{d.what} {d.name}".strip() for d in differences(Graph(), artifact, plan) if d.matters]
+
+
+def test_a_fresh_bench_is_current(plan):
+    graph = Graph()
+    for artifact in graph.artifacts():
+        assert telling(artifact, plan) == []
+    text = explain(graph, TABLE, plan)
+    assert "Current:" in text
+    assert "To make it current" not in text
+
+
+def test_one_screen_says_what_made_it(plan):
+    text = explain(Graph(), LEXICAL, plan)
+    record = read_record(LEXICAL)
+    python, spec = record["environment"]["python"], record["spec_digest"][:16]
+    for words in (
+        record["digest"],
+        "rule search_bm25",
+        "lexical.search:search_bm25 version 1",
+        "seed 7",
+        "k1=0.9",
+        f"collection: {COLLECTION}",
+        python,
+        spec,
+    ):
+        assert words in text
+    assert len(text.splitlines()) < 40
+    assert "loss=0.333333" in explain(Graph(), MODEL, plan)
+
+
+def test_a_changed_setting_is_named_with_both_values(plan, tmp_path):
+    method = tmp_path / "config/methods/bm25-flat.yaml"
+    method.write_text(method.read_text().replace("k1: 0.9", "k1: 1.2"))
+    new = plan_of(tmp_path)
+    assert telling(LEXICAL, new) == ["setting k1"]
+    text = explain(Graph(), LEXICAL, new)
+    assert "setting k1: 0.9 then, 1.2 now" in text
+    assert f"To make it current:  snakemake --profile config/profiles/mini {LEXICAL}" in text
+
+
+def test_one_and_one_point_zero_are_different_settings(plan):
+    record = read_record(LEXICAL)
+    spec = record["spec"] | {"params": record["spec"]["params"] | {"depth": 1000.0}}
+    write_json(Path(f"{LEXICAL}.lineage.json"), record | {"spec": spec})
+    assert telling(LEXICAL, plan) == ["setting depth"]
+
+
+def test_what_is_stale_above_is_told_below(plan, tmp_path):
+    method = tmp_path / "config/methods/bm25-flat.yaml"
+    method.write_text(method.read_text().replace("k1: 0.9", "k1: 1.2"))
+    new = plan_of(tmp_path)
+    assert telling(TABLE, new) == []
+    assert list(stale_ancestors(Graph(), TABLE, new)) == [LEXICAL]
+    text = explain(Graph(), TABLE, new)
+    assert f"above, {LEXICAL}: setting k1" in text
+    assert f"snakemake --profile config/profiles/mini {TABLE}" in text
+
+
+def test_a_stage_version_and_a_seed_matter(plan, tmp_path, monkeypatch):
+    monkeypatch.setitem(STAGES, "merge_run", StageKind(STAGES["merge_run"].function, 2))
+    (tmp_path / "config/config.yaml").write_text("{scale: mini, seed: 8}\n")
+    assert telling(RUN, plan_of(tmp_path)) == ["stage version", "seed"]
+
+
+def test_a_changed_input_is_named_with_both_digests(plan):
+    before = read_record(COLLECTION)["digest"][:12]
+    make_collection(plan, "another archive")
+    text = explain(Graph(), RUN, plan)
+    assert f"input {COLLECTION}: {before} then, {read_record(COLLECTION)['digest'][:12]} now" in text
+    assert "--forcerun" not in text
+
+
+def test_a_changed_input_that_looks_old_needs_force(plan):
+    make_collection(plan, "another archive")
+    old = os.stat(RUN).st_mtime_ns - 10**9
+    os.utime(COLLECTION, ns=(old, old))
+    stale = {RUN: [d for d in differences(Graph(), RUN, plan) if d.matters]}
+    assert remedy(Graph(), RUN, stale, ["seed=7"]) == (
+        f"snakemake --profile config/profiles/mini {RUN} --config seed=7 --forcerun merge_run"
+    )
+
+
+def test_damage_is_removed_before_it_is_made_again(plan):
+    Path(LEXICAL).write_text("damaged")
+    text = explain(Graph(), LEXICAL, plan)
+    assert f"rm {LEXICAL} && snakemake --profile config/profiles/mini {LEXICAL}" in text
+    (Path(MODEL).parent / "config.json").unlink()
+    assert f"rm {MODEL} && snakemake" in explain(Graph(), RUN, plan)
+
+
+def test_a_missing_artifact_with_a_record_is_out_of_date(plan):
+    Path(LEXICAL).unlink()
+    text = explain(Graph(), LEXICAL, plan)
+    assert "missing or damaged" in text
+    assert "rm " not in text
+
+
+def test_a_method_that_left_the_configuration(plan, tmp_path):
+    (tmp_path / "config/scales.yaml").write_text(
+        (tmp_path / "config/scales.yaml").read_text().replace("[bm25-flat, dense]", "[bm25-flat]")
+    )
+    (tmp_path / "config/methods/dense.yaml").unlink()
+    (tmp_path / "config/methods/hybrid.yaml").unlink()
+    text = explain(Graph(), MODEL, plan_of(tmp_path))
+    assert "setting dense: configured then, not in the configuration now" in text
+
+
+def test_code_and_environment_alone_do_not_matter(plan):
+    record = read_record(LEXICAL)
+    code = {"commit": "0" * 40, "dirty_patch_sha256": None}
+    environment = record["environment"] | {"python": "3.11.0"}
+    write_json(Path(f"{LEXICAL}.lineage.json"), record | {"code": code, "environment": environment})
+    assert telling(LEXICAL, plan) == []
+    text = explain(Graph(), LEXICAL, plan)
+    assert "Current:" in text
+    assert "code commit: 000000000..." in text
+    assert "environment python: 3.11.0 then" in text
+
+
+def test_long_input_lists_are_cut(plan):
+    record = read_record(TABLE)
+    write_json(Path(f"{TABLE}.lineage.json"), record | {"inputs": record["inputs"] * 10})
+    assert "and 22 more" in explain(Graph(), TABLE, plan)
+
+
+def test_an_artifact_without_record_is_refused(plan):
+    with pytest.raises(ArtifactError, match="has no lineage record"):
+        explain(Graph(), "config/config.yaml", plan)
+
+
+def test_following_the_command_makes_it_current(plan):
+    make_collection(plan, "another archive")
+    make_bm25(plan)
+    graph = Graph()
+    assert telling(LEXICAL, plan) == []
+    assert stale_ancestors(graph, LEXICAL, plan) == {}
+    assert read_record(ARCHIVE)["digest"] in {i["digest"] for i in read_record(COLLECTION)["inputs"]}
