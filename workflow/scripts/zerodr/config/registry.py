@@ -50,7 +50,7 @@ class Collection(Settings):
     member: str = ""
     """Folder (or file) of this collection inside the archive; empty: found by the reader."""
     documents: int | None = None
-    """Number of documents. Audited."""
+    """Number of documents. Audited, and the source of shard counts."""
     queries: int | None = None
     """Number of queries. Audited."""
     splits: Annotated[dict[str, int | None], BeforeValidator(_splits)] = Field(default_factory=dict)
@@ -61,6 +61,8 @@ class Collection(Settings):
     """Table column that is the macro mean of the rows with this name (CQADupStack)."""
     access: Literal["public", "gated"] = "public"
     """`gated`: registration is needed; its column is left out unless the archive is there."""
+    registration: str = ""
+    """Where a gated collection is asked for."""
     licence: str = ""
     """Licence of the data."""
     language: str = "en"
@@ -76,9 +78,9 @@ class Collection(Settings):
     known_gaps: int = 0
     """Judged documents that are absent upstream."""
     drop_missing: bool = False
-    """Drop judgements of absent documents beyond `known_gaps` instead of refusing."""
+    """Drop judgements of absent documents and of absent queries instead of refusing or keeping them."""
     groups: Words = ()
-    """Averages that the collection belongs to: beir18, contriever14, cpt11, modir15, berm14, mini."""
+    """Averages that the collection belongs to: beir18, contriever14, cpt11, modir15, berm14, mini, lab."""
     remark: str = ""
     """Footnote of the column."""
 

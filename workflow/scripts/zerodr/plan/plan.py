@@ -162,7 +162,8 @@ class Plan:
     def _fetch_archive(self, wc: Any) -> dict:
         row = self.archive_row(wc.archive)
         return {"archive": row.archive, "urls": row.urls, "checksums": row.checksums, "bytes": row.archive_bytes,
-                "mirrors": self.config.mirrors, "offline": self.config.offline, "access": row.access}  # fmt: skip
+                "mirrors": self.config.mirrors, "offline": self.config.offline, "access": row.access,
+                "registration": row.registration}  # fmt: skip
 
     def archive_row(self, archive: str) -> Collection:
         """The first row that uses an archive."""

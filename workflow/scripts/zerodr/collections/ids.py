@@ -1,0 +1,65 @@
+"""Sets of ids in bounded memory: 8 bytes an id for its hash, 5 for the place it stands in."""
+
+from __future__ import annotations
+
+import re
+from array import array
+
+import numpy as np
+
+from zerodr.errors import CollectionError
+
+_SPACE = re.compile(r"\s")
+
+
+class IdIndex:
+    """Ids that were added, compared by Python's 64-bit string hash.
+
+    Two different ids share a hash with a probability below 1e-4 for 20 million ids; then `duplicates` gives both, and
+    the caller compares them by value.
+    """
+
+    def __init__(self) -> None:
+        self._hashes, self._lines, self._files = array("q"), array("L"), array("B")
+        self._names: list[str] = []
+        self._sorted: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self._hashes)
+
+    def add(self, key: str, file: str, line: int) -> None:
+        """Remember `key`.
+
+        Raises:
+            CollectionError: it is empty or holds white space, which TREC's run format can't carry.
+        """
+        if not key or _SPACE.search(key):
+            what = "is empty" if not key else f"{key!r} holds white space"
+            raise CollectionError(f"{file}:{line}", f"id {what}, expected a word", "TREC runs separate ids by blanks: rename it")
+        if not self._names or self._names[-1] != file:
+            self._names.append(file)
+        self._hashes.append(hash(key))
+        self._lines.append(line)
+        self._files.append(len(self._names) - 1)
+        self._sorted = None
+
+    def duplicates(self) -> list[list[int]]:
+        """Rows (from 0, in order of addition) that share a hash, grouped, in order of the second occurrence."""
+        hashes = np.frombuffer(self._hashes, dtype=np.int64)
+        order = np.argsort(hashes, kind="stable")
+        same = hashes[order][1:] == hashes[order][:-1]
+        groups: dict[int, list[int]] = {}
+        for left, right in zip(order[:-1][same], order[1:][same], strict=True):
+            groups.setdefault(int(hashes[left]), [int(left)]).append(int(right))
+        return sorted(groups.values(), key=lambda rows: rows[1])
+
+    def place(self, row: int) -> str:
+        """`file:line` of a row."""
+        return f"{self._names[self._files[row]]}:{self._lines[row]}"
+
+    def __contains__(self, key: str) -> bool:
+        if self._sorted is None:
+            self._sorted = np.sort(np.frombuffer(self._hashes, dtype=np.int64))
+        value = hash(key)
+        row = int(np.searchsorted(self._sorted, value))
+        return row < len(self._sorted) and int(self._sorted[row]) == value

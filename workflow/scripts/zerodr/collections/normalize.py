@@ -1,0 +1,213 @@
+"""From an archive or a user's folder to `corpus.parquet`, `queries.parquet`, `qrels.<split>.tsv` and `audit.json`.
+
+Texts, ids, grades and their order stay as the source has them. Lone surrogates, which UTF-8 can't carry, become
+U+FFFD and are counted. `queries_unlabelled.parquet` and `answers.parquet` are added where the source has them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP
+from zerodr.collections.archives import FolderArchive, open_archive
+from zerodr.collections.audit import Expected, Listing, audit_split, check_count
+from zerodr.collections.ids import IdIndex
+from zerodr.collections.readers import Reader, open_reader
+from zerodr.collections.readers.base import Document, Query
+from zerodr.config.base import Settings, validate
+from zerodr.errors import CollectionError, nearest
+
+log = logging.getLogger("zerodr")
+SPAN = pa.struct([("text", pa.string()), ("start", pa.int64()), ("occurrences", pa.int64())])
+ANSWER_SCHEMA = pa.schema([("query_id", pa.string()), ("corpus_id", pa.string()), ("split", pa.string()),
+                           ("answers", pa.list_(SPAN))])  # fmt: skip
+
+
+class NormalizeSettings(Settings):
+    """Settings of `normalize_collection`: the parts of a registry row that decide its content."""
+
+    name: str
+    """Name of the collection."""
+    kind: Literal["complete", "subset", "pool", "memory", "own"]
+    """A memory is a corpus alone, whatever else its archive holds."""
+    format: str
+    """Reader."""
+    archive: str
+    """File name of the archive, or the user's folder."""
+    member: str = ""
+    """Folder or file inside the archive."""
+    documents: int | None = None
+    """Promised number of documents."""
+    queries: int | None = None
+    """Promised number of queries."""
+    splits: dict[str, int | None] = {}
+    """Splits to write with their promised numbers of queries with a positive; empty: all that there are."""
+    known_gaps: int = 0
+    """Judged documents that may be absent."""
+    drop_missing: bool = False
+    """Drop judgements of absent documents and queries."""
+    language: str = "en"
+    """Language of the texts."""
+
+
+def normalize_collection(stage: Stage) -> None:
+    """Input `archive` (a file, or the files of a folder), output `collection` (a folder artifact).
+
+    Raises:
+        CollectionError, DownloadError: bad content, with file and line.
+    """
+    settings = validate(NormalizeSettings, stage.params, "normalize_collection")
+    paths = stage.paths("archive")
+    if settings.kind == "own":
+        archive = FolderArchive(Path(settings.archive), paths)
+    else:
+        archive = open_archive(paths[0], settings.archive)
+    facts = write_collection(open_reader(settings.format, archive, settings.member), settings, stage.output("collection"))
+    stage.note(audit=facts)
+    stage.metric("documents", facts["documents"])
+    stage.metric("queries", facts["queries"])
+
+
+def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) -> dict[str, Any]:
+    """Write all files of a normalised collection into `folder` and return the content of its `audit.json`."""
+    expected = Expected(settings.name, settings.documents, settings.queries, settings.splits, settings.known_gaps,
+                        settings.drop_missing)  # fmt: skip
+    corpus_only = settings.kind == "memory"
+    texts, query_facts = _write_queries(iter(()) if corpus_only else reader.queries(), folder / "queries.parquet", expected)
+    documents, facts = _write_corpus(reader.documents(), texts, folder / "corpus.parquet", expected)
+    facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
+    for split in [] if corpus_only else _splits(reader, settings):
+        audit = audit_split(split, reader.judgements(split), documents, texts, expected)
+        with open(folder / f"qrels.{split}.tsv", "w", encoding="utf-8", newline="") as stream:
+            stream.write("query-id\tcorpus-id\tscore\n")
+            stream.writelines(f"{row.query}\t{row.document}\t{row.grade}\n" for row in audit.kept)
+        facts["splits"][split] = audit.facts
+    if not corpus_only:
+        facts |= _write_extras(reader, folder)
+    write_json(folder / "audit.json", facts)
+    log.info("%s: %d documents, %d queries, splits %s", settings.name, facts["documents"], facts["queries"],
+             {split: value["queries_with_positive"] for split, value in facts["splits"].items()} or "none")  # fmt: skip
+    return facts
+
+
+def _splits(reader: Reader, settings: NormalizeSettings) -> list[str]:
+    there = reader.splits()
+    for split in settings.splits:
+        if split not in there:
+            raise CollectionError(settings.name, f"has no judgements for split {split!r}", nearest(split, there))
+    return list(settings.splits) or there
+
+
+def _write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tuple[dict[str, str], dict[str, Any]]:
+    """Write the queries; their texts by id, and what was counted."""
+    ids, texts, empty = IdIndex(), {}, Listing()
+
+    def checked() -> Iterator[Query]:
+        for row in rows:
+            ids.add(row.id, row.file, row.line)
+            if row.id in texts:
+                raise CollectionError(f"{row.file}:{row.line}", f"query id {row.id!r} stands twice", "remove one of the lines")
+            texts[row.id] = row.text
+            if not row.text.strip():
+                empty.add(row.id)
+            yield row
+
+    repaired = _write_parquet(path, QUERY_SCHEMA, checked())
+    check_count(expected.name, "queries", expected.queries, len(texts))
+    return texts, {"queries": len(texts), "empty_queries": empty.plain(), "repaired_queries": repaired}
+
+
+def _write_corpus(rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Expected) -> tuple[IdIndex, dict[str, Any]]:
+    """Write the corpus; its ids, and what was counted."""
+    ids, empty, untitled = IdIndex(), Listing(), 0
+    query_texts = {text.strip().casefold() for text in texts.values()} - {""}
+    query_ids, copied = 0, set()
+    progress = Progress(f"normalize {expected.name}", expected.documents or 0, "documents")
+
+    def checked() -> Iterator[Document]:
+        nonlocal untitled, query_ids
+        for row in rows:
+            ids.add(row.id, row.file, row.line)
+            untitled += not row.title
+            if not (row.text.strip() or row.title.strip()):
+                empty.add(row.id)
+            if texts:
+                query_ids += row.id in texts
+                folded = row.text.strip().casefold()
+                if folded in query_texts:
+                    copied.add(folded)
+            yield row
+            if len(ids) % ROW_GROUP == 0:
+                progress.add(ROW_GROUP)
+
+    repaired = _write_parquet(path, CORPUS_SCHEMA, checked())
+    if not ids:
+        raise CollectionError(expected.name, "has an empty corpus, expected at least one document", "mend the corpus file")
+    _refuse_duplicates(ids, path)
+    check_count(expected.name, "documents", expected.documents, len(ids))
+    overlap = {"query_ids_in_corpus": query_ids,
+               "query_texts_in_corpus": sum(text.strip().casefold() in copied for text in texts.values())}  # fmt: skip
+    return ids, {"documents": len(ids), "empty_documents": empty.plain(), "untitled_documents": untitled,
+                 "repaired_documents": repaired, "overlap": overlap}  # fmt: skip
+
+
+def _refuse_duplicates(ids: IdIndex, path: Path) -> None:
+    groups = ids.duplicates()
+    if not groups:
+        return
+    column = pq.read_table(path, columns=["id"])["id"]
+    for rows in groups:
+        first: dict[str, int] = {}
+        for row in rows:
+            key = column[row].as_py()
+            if key in first:
+                raise CollectionError(ids.place(row), f"document id {key!r} stands twice, first at {ids.place(first[key])}",
+                                      "remove one of the lines")  # fmt: skip
+            first[key] = row
+
+
+def _write_extras(reader: Reader, folder: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    unlabelled = reader.unlabelled()
+    if unlabelled is not None:
+        texts, _ = _write_queries(unlabelled, folder / "queries_unlabelled.parquet", Expected("queries_unlabelled"))
+        facts["unlabelled_queries"] = len(texts)
+    answers = reader.answers()
+    if answers is not None:
+        count = 0
+        with pq.ParquetWriter(folder / "answers.parquet", ANSWER_SCHEMA, compression="zstd") as writer:
+            while block := list(islice(answers, ROW_GROUP)):
+                writer.write_table(pa.Table.from_pylist(block, ANSWER_SCHEMA))
+                count += len(block)
+        facts["answers"] = count
+    return facts
+
+
+def _write_parquet(path: Path, schema: pa.Schema, rows: Iterator[Any]) -> int:
+    """Write the schema's fields of `rows` in groups of 4,096 rows; the number of texts with a lone surrogate."""
+    repaired = 0
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while block := list(islice(rows, ROW_GROUP)):
+            columns = [[getattr(row, name) for row in block] for name in schema.names]
+            try:
+                arrays = [pa.array(column, pa.string()) for column in columns]
+            except UnicodeEncodeError:
+                whole = [[_without_surrogates(value) for value in column] for column in columns]
+                repaired += sum(a != b for a, b in zip(sum(columns, []), sum(whole, []), strict=True))
+                arrays = [pa.array(column, pa.string()) for column in whole]
+            writer.write_table(pa.table(arrays, schema=schema), row_group_size=ROW_GROUP)
+    return repaired
+
+
+def _without_surrogates(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

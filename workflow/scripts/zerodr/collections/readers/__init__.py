@@ -1,0 +1,40 @@
+"""One reader for each format of the registry's column `format`."""
+
+from __future__ import annotations
+
+from zerodr.collections.archives import Archive
+from zerodr.collections.readers.base import Reader
+from zerodr.collections.readers.beir import BeirReader
+from zerodr.collections.readers.cmedqav2 import CmedqaReader
+from zerodr.collections.readers.dpr_wikipedia import DprWikipediaReader
+from zerodr.collections.readers.dureader_retrieval import DureaderReader
+from zerodr.collections.readers.folder import FolderReader
+from zerodr.collections.readers.lotte import LotteReader
+from zerodr.collections.readers.mesh_xml import MeshReader
+from zerodr.collections.readers.multi_cpr import MultiCprReader
+from zerodr.collections.readers.oag_qa import OagQaReader
+from zerodr.errors import ConfigError, nearest
+
+READERS: dict[str, type[Reader]] = {
+    "beir": BeirReader,
+    "lotte": LotteReader,
+    "oag-qa": OagQaReader,
+    "cmedqav2": CmedqaReader,
+    "multi-cpr": MultiCprReader,
+    "dureader-retrieval": DureaderReader,
+    "dpr-wikipedia": DprWikipediaReader,
+    "mesh-xml": MeshReader,
+    "folder": FolderReader,
+}
+
+
+def open_reader(name: str, archive: Archive, member: str = "") -> Reader:
+    """The reader of format `name` on an archive.
+
+    Raises:
+        ConfigError: unknown format.
+        CollectionError: the archive lacks what the format needs.
+    """
+    if name not in READERS:
+        raise ConfigError(f"format {name!r}", "is not known", nearest(name, READERS))
+    return READERS[name](archive, member)
