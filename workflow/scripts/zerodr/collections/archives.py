@@ -54,7 +54,9 @@ def check_name(member: str, archive: str) -> str:
 
 
 def _refuse_link(member: str, archive: str) -> None:
-    raise CollectionError(archive, f"holds a link or device ({member!r}), expected plain files", "don't use this archive")
+    raise CollectionError(
+        archive, f"holds a link or device ({member!r}), expected plain files", "don't use this archive"
+    )
 
 
 class ZipArchive:

@@ -97,7 +97,12 @@ def audit_split(split: str, rows: Iterable[Judgement], documents: IdIndex, texts
                 judged_twice.add(f"{row.file}:{row.line}")
         pairs[pair] = row
     if conflicting:
-        log.warning("%s: %d pairs have two grades, the last one counts: %s", where, conflicting, ", ".join(judged_twice.first[:3]))
+        log.warning(
+            "%s: %d pairs have two grades, the last one counts: %s",
+            where,
+            conflicting,
+            ", ".join(judged_twice.first[:3]),
+        )
     missing = _missing_documents(pairs.values(), documents)
     unknown = _unknown_queries(pairs.values(), texts)
     kept = list(pairs.values())
@@ -151,13 +156,17 @@ def _refuse_missing(where: str, missing: dict[str, Judgement], unknown: dict[str
     if len(missing) < known_gaps:
         log.info("%s: %d judged documents are missing, known_gaps allows %d", where, len(missing), known_gaps)
     if unknown:
-        raise CollectionError(where, f"{len(unknown)} judged queries have no text ({_named(unknown)})", f"add them or {step}")
+        raise CollectionError(
+            where, f"{len(unknown)} judged queries have no text ({_named(unknown)})", f"add them or {step}"
+        )
 
 
 def _refuse_empty_queries(where: str, rows: list[Judgement], texts: dict[str, str]) -> None:
     for row in rows:
         if not texts[row.query].strip():
-            raise CollectionError(where, f"judged query {row.query!r} ({row.file}:{row.line}) has an empty text", "give it a text")
+            raise CollectionError(
+                where, f"judged query {row.query!r} ({row.file}:{row.line}) has an empty text", "give it a text"
+            )
 
 
 def _named(rows: dict[str, Judgement]) -> str:

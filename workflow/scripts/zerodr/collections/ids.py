@@ -35,7 +35,9 @@ class IdIndex:
         """
         if not key or _SPACE.search(key):
             what = "is empty" if not key else f"{key!r} holds white space"
-            raise CollectionError(f"{file}:{line}", f"id {what}, expected a word", "TREC runs separate ids by blanks: rename it")
+            raise CollectionError(
+                f"{file}:{line}", f"id {what}, expected a word", "TREC runs separate ids by blanks: rename it"
+            )
         if not self._names or self._names[-1] != file:
             self._names.append(file)
         self._hashes.append(hash(key))

@@ -72,7 +72,9 @@ def normalize_collection(stage: Stage) -> None:
         archive = FolderArchive(Path(settings.archive), paths)
     else:
         archive = open_archive(paths[0], settings.archive)
-    facts = write_collection(open_reader(settings.format, archive, settings.member), settings, stage.output("collection"))
+    facts = write_collection(
+        open_reader(settings.format, archive, settings.member), settings, stage.output("collection")
+    )
     stage.note(audit=facts)
     stage.metric("documents", facts["documents"])
     stage.metric("queries", facts["queries"])
@@ -83,7 +85,9 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     expected = Expected(settings.name, settings.documents, settings.queries, settings.splits, settings.known_gaps,
                         settings.drop_missing)  # fmt: skip
     corpus_only = settings.kind == "memory"
-    texts, query_facts = _write_queries(iter(()) if corpus_only else reader.queries(), folder / "queries.parquet", expected)
+    texts, query_facts = _write_queries(
+        iter(()) if corpus_only else reader.queries(), folder / "queries.parquet", expected
+    )
     documents, facts = _write_corpus(reader.documents(), texts, folder / "corpus.parquet", expected)
     facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
     for split in [] if corpus_only else _splits(reader, settings):
@@ -116,7 +120,9 @@ def _write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tup
         for row in rows:
             ids.add(row.id, row.file, row.line)
             if row.id in texts:
-                raise CollectionError(f"{row.file}:{row.line}", f"query id {row.id!r} stands twice", "remove one of the lines")
+                raise CollectionError(
+                    f"{row.file}:{row.line}", f"query id {row.id!r} stands twice", "remove one of the lines"
+                )
             texts[row.id] = row.text
             if not row.text.strip():
                 empty.add(row.id)
@@ -127,7 +133,9 @@ def _write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tup
     return texts, {"queries": len(texts), "empty_queries": empty.plain(), "repaired_queries": repaired}
 
 
-def _write_corpus(rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Expected) -> tuple[IdIndex, dict[str, Any]]:
+def _write_corpus(
+    rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Expected
+) -> tuple[IdIndex, dict[str, Any]]:
     """Write the corpus; its ids, and what was counted."""
     ids, empty, untitled = IdIndex(), Listing(), 0
     query_texts = {text.strip().casefold() for text in texts.values()} - {""}
@@ -152,7 +160,9 @@ def _write_corpus(rows: Iterable[Document], texts: dict[str, str], path: Path, e
 
     repaired = _write_parquet(path, CORPUS_SCHEMA, checked())
     if not ids:
-        raise CollectionError(expected.name, "has an empty corpus, expected at least one document", "mend the corpus file")
+        raise CollectionError(
+            expected.name, "has an empty corpus, expected at least one document", "mend the corpus file"
+        )
     _refuse_duplicates(ids, path)
     check_count(expected.name, "documents", expected.documents, len(ids))
     overlap = {"query_ids_in_corpus": query_ids,

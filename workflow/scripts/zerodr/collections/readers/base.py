@@ -92,7 +92,9 @@ def read_json_lines(archive: Archive, member: str) -> Iterator[tuple[int, dict[s
         try:
             value = json.loads(line)
         except json.JSONDecodeError as error:
-            raise CollectionError(place, f"is no JSON ({error.msg} at column {error.colno})", "correct the line") from None
+            raise CollectionError(
+                place, f"is no JSON ({error.msg} at column {error.colno})", "correct the line"
+            ) from None
         if not isinstance(value, dict):
             raise CollectionError(place, f"expected a JSON object, found {type(value).__name__}", "correct the line")
         yield number, value
@@ -110,7 +112,9 @@ def text_of(value: dict[str, Any], keys: tuple[str, ...], file: str, line: int) 
                 raise CollectionError(where(file, line), f"key {key!r}: expected a string, found {value[key]!r:.60}",
                                       "write it in quotes")  # fmt: skip
             return value[key]
-    raise CollectionError(where(file, line), f"lacks key {' or '.join(map(repr, keys))}, found {sorted(value)}", "add it")
+    raise CollectionError(
+        where(file, line), f"lacks key {' or '.join(map(repr, keys))}, found {sorted(value)}", "add it"
+    )
 
 
 def title_of(value: dict[str, Any], file: str, line: int) -> str:
@@ -123,7 +127,9 @@ def grade_of(text: str, file: str, line: int) -> int:
     try:
         return int(text)
     except ValueError:
-        raise CollectionError(where(file, line), f"expected an integer grade, found {text!r}", "correct the line") from None
+        raise CollectionError(
+            where(file, line), f"expected an integer grade, found {text!r}", "correct the line"
+        ) from None
 
 
 def read_cells(archive: Archive, member: str, cells: int, separator: str = "\t") -> Iterator[tuple[int, list[str]]]:

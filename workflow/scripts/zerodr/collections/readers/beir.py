@@ -10,7 +10,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from zerodr.collections.archives import Archive, find
-from zerodr.collections.readers.base import Document, Judgement, Query, Reader, read_json_lines, read_qrels, text_of, title_of
+from zerodr.collections.readers.base import (
+    Document,
+    Judgement,
+    Query,
+    Reader,
+    read_json_lines,
+    read_qrels,
+    text_of,
+    title_of,
+)
 
 
 class BeirReader(Reader):

@@ -22,5 +22,7 @@ class DprWikipediaReader(Reader):
             if row == ["id", "text", "title"]:
                 continue
             if len(row) != 3:
-                raise CollectionError(where(file, number), f"expected id, text, title, found {len(row)} cells", "replace the file")
+                raise CollectionError(
+                    where(file, number), f"expected id, text, title, found {len(row)} cells", "replace the file"
+                )
             yield Document(f"wiki:{row[0]}", row[2], row[1], file, number)

@@ -44,7 +44,9 @@ class DureaderReader(Reader):
             for line, cells in read_cells(self.archive, part, 4):
                 pid = ids.get(str(index))
                 if pid is None:
-                    raise CollectionError(where(file, line), f"passage {index} has no id in {self._map}", "replace the archive")
+                    raise CollectionError(
+                        where(file, line), f"passage {index} has no id in {self._map}", "replace the archive"
+                    )
                 yield Document(pid, cells[1], cells[2], file, line)
                 index += 1
 
@@ -52,7 +54,9 @@ class DureaderReader(Reader):
         """Questions of the development set."""
         file = f"{self.archive.name}/{self._dev}"
         for line, value in read_json_lines(self.archive, self._dev):
-            yield Query(text_of(value, ("question_id",), file, line), text_of(value, ("question",), file, line), file, line)
+            yield Query(
+                text_of(value, ("question_id",), file, line), text_of(value, ("question",), file, line), file, line
+            )
 
     def splits(self) -> list[str]:
         """The development set."""

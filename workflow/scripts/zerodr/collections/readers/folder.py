@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from zerodr.collections.archives import Archive, read_lines
-from zerodr.collections.readers.base import Document, Judgement, Query, Reader, read_json_lines, read_qrels, text_of, title_of, where
+from zerodr.collections.readers.base import (
+    Document,
+    Judgement,
+    Query,
+    Reader,
+    read_json_lines,
+    read_qrels,
+    text_of,
+    title_of,
+    where,
+)
 from zerodr.errors import CollectionError
 
 ENDINGS = ("jsonl", "tsv", "parquet")
@@ -57,7 +67,9 @@ class FolderReader(Reader):
     def _one(self, stem: str, required: bool = False) -> str | None:
         found = [name for ending in ENDINGS if (name := f"{stem}.{ending}") in self.archive.names()]
         if len(found) > 1:
-            raise CollectionError(self.archive.name, f"holds {' and '.join(found)}, expected one of them", "remove the others")
+            raise CollectionError(
+                self.archive.name, f"holds {' and '.join(found)}, expected one of them", "remove the others"
+            )
         if required and not found:
             raise CollectionError(self.archive.name, f"holds no {stem}.{{{','.join(ENDINGS)}}}", "add one")
         return found[0] if found else None

@@ -43,6 +43,8 @@ class LotteReader(Reader):
         file = f"{self.archive.name}/{member}"
         for line, value in read_json_lines(self.archive, member):
             if "qid" not in value or not isinstance(value.get("answer_pids"), list):
-                raise CollectionError(where(file, line), f"lacks qid or a list answer_pids, found {sorted(value)}", "add it")
+                raise CollectionError(
+                    where(file, line), f"lacks qid or a list answer_pids, found {sorted(value)}", "add it"
+                )
             for pid in value["answer_pids"]:
                 yield Judgement(str(value["qid"]), str(pid), 1, file, line)

@@ -30,7 +30,11 @@ class MeshReader(Reader):
                         continue
                     number += 1
                     for concept in record.iter("Concept"):
-                        name, note, key = _text(concept, "ConceptName/String"), _text(concept, "ScopeNote"), concept.findtext("ConceptUI")
+                        name, note, key = (
+                            _text(concept, "ConceptName/String"),
+                            _text(concept, "ScopeNote"),
+                            concept.findtext("ConceptUI"),
+                        )
                         if note and key not in seen:
                             seen.add(key)
                             yield Document(f"mesh:{key or ''}", name, note, file, number)

@@ -1,0 +1,172 @@
+"""What a collection looks like beside the source: lengths, weighted Jaccard similarity, query types.
+
+weighted Jaccard (COCO-DR eq. 13, BERM table 1): sum_k min(S_k, T_k) / sum_k max(S_k, T_k) over the words k of two
+normalised word frequency distributions. Query intent similarity is the same measure on the shares of nine query types
+(COCO-DR appendix C.1).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import corpus_size, read_corpus, split_queries
+from zerodr.config.base import Settings, validate
+
+log = logging.getLogger("zerodr")
+CJK = ("zh", "ja", "ko")
+FIRST_WORDS = ("what", "when", "who", "how", "where", "why", "which")
+YES_NO_WORDS = frozenset(
+    "is was are were do does did have has had should can could would am shall".split()
+)  # the paper prints "small" for the last one
+QUERY_TYPES = (*FIRST_WORDS, "yes/no", "declarative")
+_WORD = re.compile(r"\w+")
+
+
+class StatisticsSettings(Settings):
+    """Settings of `measure_statistics`."""
+
+    collection: str
+    """The collection that is measured."""
+    source: str
+    """The collection with supervision."""
+    evaluation_split: str = ""
+    """Its queries are measured; empty: all queries."""
+    language: str = "en"
+    """Chinese, Japanese and Korean count characters and compare pairs of characters."""
+    documents: int
+    """Documents that are read at most, evenly spread over the corpus."""
+
+
+def measure_statistics(stage: Stage) -> None:
+    """Inputs `collection` and `source` (folder artifacts), output `statistics` (JSON)."""
+    settings = validate(StatisticsSettings, stage.params, "measure_statistics")
+    facts = compare(stage.path("collection"), stage.path("source"), settings)
+    write_json(stage.output("statistics"), facts)
+    for name in ("corpus", "queries", "query_types"):
+        if facts["similarity"][name] is not None:
+            stage.metric(f"similarity_{name}", facts["similarity"][name])
+    log.info("%s", in_words(facts))
+
+
+def compare(folder: Path, source: Path, settings: StatisticsSettings) -> dict[str, Any]:
+    """Statistics of the collection in `folder`, and its similarity with the one in `source`."""
+    own = describe(folder, settings.evaluation_split, settings.language, settings.documents)
+    other = describe(source, "", settings.language, settings.documents)
+    return {
+        "collection": settings.collection,
+        "source": settings.source,
+        "documents": own.documents,
+        "queries": own.queries,
+        "query_types": own.types,
+        "similarity": {
+            "corpus": weighted_jaccard(own.document_words, other.document_words),
+            "queries": weighted_jaccard(own.query_words, other.query_words),
+            "query_types": weighted_jaccard(Counter(own.types), Counter(other.types)),
+        },
+    }
+
+
+class Description:
+    """Word counts, lengths and query types of one collection."""
+
+    def __init__(self, document_texts: Iterable[str], query_texts: Iterable[str], language: str) -> None:
+        self.document_words: Counter[str] = Counter()
+        self.query_words: Counter[str] = Counter()
+        types: Counter[str] = Counter()
+        self.documents = lengths(_counted(document_texts, self.document_words, language))
+        typed = (types.update([query_type(text)]) or text for text in query_texts)
+        self.queries = lengths(_counted(typed, self.query_words, language))
+        self.types = {name: types[name] for name in QUERY_TYPES}
+
+
+def describe(folder: Path, split: str, language: str, limit: int) -> Description:
+    """Read at most `limit` documents and `limit` queries of a normalised collection."""
+    return Description(sampled_documents(folder, limit), _query_texts(folder, split, limit), language)
+
+
+def sampled_documents(folder: Path, limit: int) -> Iterator[str]:
+    """Title, blank, text of `min(limit, size)` documents: rows floor(i * size / limit)."""
+    size = corpus_size(folder)
+    rows = sample_rows(size, limit)
+    first = 0
+    for batch in read_corpus(folder, columns=("title", "text")):
+        here = rows[(rows >= first) & (rows < first + len(batch))] - first
+        for title, text in zip(
+            batch.column(0).take(here).to_pylist(), batch.column(1).take(here).to_pylist(), strict=True
+        ):
+            yield f"{title} {text}"
+        first += len(batch)
+
+
+def sample_rows(size: int, limit: int) -> np.ndarray:
+    """Evenly spread rows, int64, ascending, `min(limit, size)` of them."""
+    count = min(size, limit)
+    return np.arange(count, dtype=np.int64) * size // max(count, 1)
+
+
+def _query_texts(folder: Path, split: str, limit: int) -> list[str]:
+    if split:
+        texts = split_queries(folder, split)["text"].tolist()
+    else:
+        texts = pq.read_table(folder / "queries.parquet", columns=["text"])["text"].to_pylist()
+    return [texts[row] for row in sample_rows(len(texts), limit)]
+
+
+def _counted(texts: Iterable[str], words: Counter[str], language: str) -> Iterator[int]:
+    """Length of each text, while its words are added to `words`."""
+    for text in texts:
+        if language in CJK:
+            characters = "".join(_WORD.findall(text))
+            words.update(map("".join, zip(characters, characters[1:], strict=False)))
+            yield len(characters)
+        else:
+            words.update(_WORD.findall(text.lower()))
+            yield len(text.split())
+
+
+def lengths(counts: Iterable[int]) -> dict[str, float | int | None]:
+    """Number, mean, median and 95th percentile of lengths: words between blanks, or characters of CJK texts."""
+    values = np.fromiter(counts, dtype=np.int64)
+    if not len(values):
+        return {"count": 0, "mean": None, "median": None, "p95": None}
+    return {"count": len(values), "mean": round(float(values.mean()), 3), "median": float(np.median(values)),
+            "p95": float(np.percentile(values, 95))}  # fmt: skip
+
+
+def weighted_jaccard(one: Counter[str], other: Counter[str]) -> float | None:
+    """Weighted Jaccard similarity of two frequency distributions, in [0, 1]; None when one is empty."""
+    total_one, total_other = sum(one.values()), sum(other.values())
+    if not total_one or not total_other:
+        return None
+    shared = sum(min(one[word] / total_one, other[word] / total_other) for word in sorted(one.keys() & other.keys()))
+    return round(shared / (2.0 - shared), 6)  # both sum to 1, so sum of max = 2 - sum of min
+
+
+def query_type(text: str) -> str:
+    """One of the nine types, by the first word."""
+    match = _WORD.search(text.lower())
+    word = match.group() if match else ""
+    if word in FIRST_WORDS:
+        return word
+    return "yes/no" if word in YES_NO_WORDS else "declarative"
+
+
+def in_words(facts: dict[str, Any]) -> str:
+    """One line for the log."""
+    documents, queries, similarity = facts["documents"], facts["queries"], facts["similarity"]
+    parts = [f"{facts['collection']}: {documents['count']} documents of {documents['mean']:.0f} words"]
+    if queries["count"]:
+        common = max(facts["query_types"], key=lambda name: facts["query_types"][name])
+        parts.append(f"{queries['count']} queries of {queries['mean']:.0f} (most are {common})")
+    shown = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in similarity.items() if value is not None]
+    return ", ".join(parts) + f"; similarity with {facts['source']}: " + ", ".join(shown)
