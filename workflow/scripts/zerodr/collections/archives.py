@@ -41,8 +41,11 @@ def telling_corruption(where: object) -> Iterator[None]:
     try:
         yield
     except BROKEN as error:
-        raise DownloadError(where, f"is truncated or corrupt ({str(error) or type(error).__name__})",
-                            "delete it and run again, or replace the mirror's file") from error  # fmt: skip
+        raise DownloadError(
+            where,
+            f"is truncated or corrupt ({str(error) or type(error).__name__})",
+            "delete it and run again, or replace the mirror's file",
+        ) from error
 
 
 def check_name(member: str, archive: str) -> str:
@@ -193,8 +196,11 @@ def read_lines(archive: Archive, member: str) -> Iterator[tuple[int, str]]:
             try:
                 line = raw.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise CollectionError(f"{archive.name}/{member}:{number}", f"is not UTF-8 (byte {error.start + 1})",
-                                      "convert the file to UTF-8") from None  # fmt: skip
+                raise CollectionError(
+                    f"{archive.name}/{member}:{number}",
+                    f"is not UTF-8 (byte {error.start + 1})",
+                    "convert the file to UTF-8",
+                ) from None
             if number == 1:
                 line = line.removeprefix("\ufeff")
             if line.strip():

@@ -56,8 +56,11 @@ def check_count(where: str, what: str, expected: int | None, found: int) -> None
     CollectionError: `expected` is given and differs.
     """
     if expected is not None and expected != found:
-        raise CollectionError(where, f"expected {expected} {what}, found {found}",
-                              "the archive is another version than config/collections.tsv says: replace it or mend the row")  # fmt: skip
+        raise CollectionError(
+            where,
+            f"expected {expected} {what}, found {found}",
+            "the archive is another version than the registry says: replace it or mend the row",
+        )
 
 
 @dataclass
@@ -68,8 +71,9 @@ class SplitAudit:
     facts: dict[str, Any]
 
 
-def audit_split(split: str, rows: Iterable[Judgement], documents: IdIndex, texts: dict[str, str],
-                expected: Expected) -> SplitAudit:  # fmt: skip
+def audit_split(
+    split: str, rows: Iterable[Judgement], documents: IdIndex, texts: dict[str, str], expected: Expected
+) -> SplitAudit:
     """Check the judgements of one split.
 
     A pair that is judged twice keeps its place and takes the last grade, as BEIR's loader does.
@@ -116,18 +120,21 @@ def audit_split(split: str, rows: Iterable[Judgement], documents: IdIndex, texts
     positive = {row.query for row in kept if row.grade > 0}
     check_count(where, "queries with a positive", expected.splits.get(split), len(positive))
     grades = Counter(row.grade for row in kept)
-    return SplitAudit(kept, {
-        "judgements": len(kept),
-        "queries": len({row.query for row in kept}),
-        "queries_with_positive": len(positive),
-        "grades": {str(grade): grades[grade] for grade in sorted(grades)},
-        "negative_grades": sum(n for grade, n in grades.items() if grade < 0),
-        "repeated": repeated,
-        "conflicting": conflicting,
-        "missing_documents": {"count": len(missing), "first": list(missing)[:LISTED]},
-        "unknown_queries": {"count": len(unknown), "first": list(unknown)[:LISTED]},
-        "dropped": len(pairs) - len(kept),
-    })  # fmt: skip
+    return SplitAudit(
+        kept,
+        {
+            "judgements": len(kept),
+            "queries": len({row.query for row in kept}),
+            "queries_with_positive": len(positive),
+            "grades": {str(grade): grades[grade] for grade in sorted(grades)},
+            "negative_grades": sum(n for grade, n in grades.items() if grade < 0),
+            "repeated": repeated,
+            "conflicting": conflicting,
+            "missing_documents": {"count": len(missing), "first": list(missing)[:LISTED]},
+            "unknown_queries": {"count": len(unknown), "first": list(unknown)[:LISTED]},
+            "dropped": len(pairs) - len(kept),
+        },
+    )
 
 
 def _missing_documents(rows: Iterable[Judgement], documents: IdIndex) -> dict[str, Judgement]:
@@ -151,8 +158,11 @@ def _refuse_missing(where: str, missing: dict[str, Judgement], unknown: dict[str
     step = "set drop_missing: true in its row"
     if len(missing) > known_gaps:
         noun = "document is" if len(missing) == 1 else "documents are"
-        raise CollectionError(where, f"{len(missing)} judged {noun} missing from the corpus ({_named(missing)}), "
-                              f"known_gaps is {known_gaps}", f"raise known_gaps or {step}")  # fmt: skip
+        raise CollectionError(
+            where,
+            f"{len(missing)} judged {noun} missing from the corpus ({_named(missing)}), known_gaps is {known_gaps}",
+            f"raise known_gaps or {step}",
+        )
     if len(missing) < known_gaps:
         log.info("%s: %d judged documents are missing, known_gaps allows %d", where, len(missing), known_gaps)
     if unknown:

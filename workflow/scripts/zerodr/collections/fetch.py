@@ -63,20 +63,29 @@ def obtain(settings: FetchSettings, state: Path) -> tuple[Path, str]:
         tried.append(f"{path} (not there)")
     if settings.access == "gated" and not settings.urls:
         place_of = f" at {settings.registration}" if settings.registration else ""
-        raise DownloadError(settings.archive, f"needs registration{place_of}; tried {_listed(tried)}",
-                            f"put {settings.archive} in a mirror folder (config/config.yaml: mirrors)")  # fmt: skip
+        raise DownloadError(
+            settings.archive,
+            f"needs registration{place_of}; tried {_listed(tried)}",
+            f"put {settings.archive} in a mirror folder (config/config.yaml: mirrors)",
+        )
     if settings.offline:
         tried += [f"{url} (offline: true)" for url in settings.urls]
-        raise DownloadError(settings.archive, f"is in no mirror and the network may not be asked; tried {_listed(tried)}",
-                            "put it in a mirror folder, or set offline: false")  # fmt: skip
+        raise DownloadError(
+            settings.archive,
+            f"is in no mirror, and the network may not be asked; tried {_listed(tried)}",
+            "put it in a mirror folder, or set offline: false",
+        )
     for url in settings.urls:
         try:
             return download(url, state, settings.archive, settings.bytes), url
         except Refused as refused:
             tried.append(f"{url} ({refused})")
             log.warning("%s: %s", url, refused)
-    raise DownloadError(settings.archive, f"can't be had; tried {_listed(tried)}",
-                        "check the network, or put the file in a mirror folder (config/config.yaml: mirrors)")  # fmt: skip
+    raise DownloadError(
+        settings.archive,
+        f"can't be had; tried {_listed(tried)}",
+        "check the network, or put the file in a mirror folder (config/config.yaml: mirrors)",
+    )
 
 
 def _listed(tried: list[str]) -> str:
@@ -100,8 +109,11 @@ def verify(path: Path, checksums: tuple[str, ...], origin: str) -> str:
         found_all.append(found)
     if "://" in origin:
         path.unlink()
-    raise DownloadError(origin, f"has the wrong checksum: expected {' or '.join(checksums)}, found {' '.join(found_all)}",
-                        "replace or remove the file; if upstream changed it, check it and update config/collections.tsv")  # fmt: skip
+    raise DownloadError(
+        origin,
+        f"wrong checksum: expected {' or '.join(checksums)}, found {' '.join(found_all)}",
+        "replace or remove the file; if upstream changed it, update config/collections.tsv",
+    )
 
 
 def place(found: Path, output: Path, keep: bool) -> None:

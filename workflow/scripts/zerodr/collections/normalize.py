@@ -19,7 +19,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP
-from zerodr.collections.archives import FolderArchive, open_archive
+from zerodr.collections.archives import Archive, FolderArchive, open_archive
 from zerodr.collections.audit import Expected, Listing, audit_split, check_count
 from zerodr.collections.ids import IdIndex
 from zerodr.collections.readers import Reader, open_reader
@@ -29,8 +29,9 @@ from zerodr.errors import CollectionError, nearest
 
 log = logging.getLogger("zerodr")
 SPAN = pa.struct([("text", pa.string()), ("start", pa.int64()), ("occurrences", pa.int64())])
-ANSWER_SCHEMA = pa.schema([("query_id", pa.string()), ("corpus_id", pa.string()), ("split", pa.string()),
-                           ("answers", pa.list_(SPAN))])  # fmt: skip
+ANSWER_SCHEMA = pa.schema(
+    [("query_id", pa.string()), ("corpus_id", pa.string()), ("split", pa.string()), ("answers", pa.list_(SPAN))]
+)
 
 
 class NormalizeSettings(Settings):
@@ -68,6 +69,7 @@ def normalize_collection(stage: Stage) -> None:
     """
     settings = validate(NormalizeSettings, stage.params, "normalize_collection")
     paths = stage.paths("archive")
+    archive: Archive
     if settings.kind == "own":
         archive = FolderArchive(Path(settings.archive), paths)
     else:
@@ -82,8 +84,9 @@ def normalize_collection(stage: Stage) -> None:
 
 def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) -> dict[str, Any]:
     """Write all files of a normalised collection into `folder` and return the content of its `audit.json`."""
-    expected = Expected(settings.name, settings.documents, settings.queries, settings.splits, settings.known_gaps,
-                        settings.drop_missing)  # fmt: skip
+    expected = Expected(
+        settings.name, settings.documents, settings.queries, settings.splits, settings.known_gaps, settings.drop_missing
+    )
     corpus_only = settings.kind == "memory"
     texts, query_facts = _write_queries(
         iter(()) if corpus_only else reader.queries(), folder / "queries.parquet", expected
@@ -99,8 +102,13 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     if not corpus_only:
         facts |= _write_extras(reader, folder)
     write_json(folder / "audit.json", facts)
-    log.info("%s: %d documents, %d queries, splits %s", settings.name, facts["documents"], facts["queries"],
-             {split: value["queries_with_positive"] for split, value in facts["splits"].items()} or "none")  # fmt: skip
+    log.info(
+        "%s: %d documents, %d queries, splits %s",
+        settings.name,
+        facts["documents"],
+        facts["queries"],
+        {split: value["queries_with_positive"] for split, value in facts["splits"].items()} or "none",
+    )
     return facts
 
 
@@ -165,10 +173,17 @@ def _write_corpus(
         )
     _refuse_duplicates(ids, path)
     check_count(expected.name, "documents", expected.documents, len(ids))
-    overlap = {"query_ids_in_corpus": query_ids,
-               "query_texts_in_corpus": sum(text.strip().casefold() in copied for text in texts.values())}  # fmt: skip
-    return ids, {"documents": len(ids), "empty_documents": empty.plain(), "untitled_documents": untitled,
-                 "repaired_documents": repaired, "overlap": overlap}  # fmt: skip
+    overlap = {
+        "query_ids_in_corpus": query_ids,
+        "query_texts_in_corpus": sum(text.strip().casefold() in copied for text in texts.values()),
+    }
+    return ids, {
+        "documents": len(ids),
+        "empty_documents": empty.plain(),
+        "untitled_documents": untitled,
+        "repaired_documents": repaired,
+        "overlap": overlap,
+    }
 
 
 def _refuse_duplicates(ids: IdIndex, path: Path) -> None:
@@ -181,8 +196,11 @@ def _refuse_duplicates(ids: IdIndex, path: Path) -> None:
         for row in rows:
             key = column[row].as_py()
             if key in first:
-                raise CollectionError(ids.place(row), f"document id {key!r} stands twice, first at {ids.place(first[key])}",
-                                      "remove one of the lines")  # fmt: skip
+                raise CollectionError(
+                    ids.place(row),
+                    f"document id {key!r} stands twice, first at {ids.place(first[key])}",
+                    "remove one of the lines",
+                )
             first[key] = row
 
 

@@ -139,8 +139,12 @@ def lengths(counts: Iterable[int]) -> dict[str, float | int | None]:
     values = np.fromiter(counts, dtype=np.int64)
     if not len(values):
         return {"count": 0, "mean": None, "median": None, "p95": None}
-    return {"count": len(values), "mean": round(float(values.mean()), 3), "median": float(np.median(values)),
-            "p95": float(np.percentile(values, 95))}  # fmt: skip
+    return {
+        "count": len(values),
+        "mean": round(float(values.mean()), 3),
+        "median": float(np.median(values)),
+        "p95": float(np.percentile(values, 95)),
+    }
 
 
 def weighted_jaccard(one: Counter[str], other: Counter[str]) -> float | None:

@@ -36,7 +36,7 @@ class Collection(Settings):
     label: str
     """Name in printed tables."""
     kind: Literal["complete", "subset", "pool", "memory", "own"]
-    """`complete`: as published. `subset` and `pool` are never compared with published numbers. `memory`: a corpus alone."""
+    """`complete`: as published. `subset`, `pool`: never compared with published numbers. `memory`: a corpus alone."""
     format: str = "beir"
     """The reader in `zerodr.collections.readers`."""
     archive: str = ""
@@ -123,8 +123,11 @@ def _check_archives(rows: Iterable[Collection], where: str) -> None:
     for row in rows:
         other = seen.setdefault(row.archive, row) if row.archive else row
         if (other.urls, other.checksums) != (row.urls, row.checksums):
-            raise ConfigError(where, f"{other.name} and {row.name} share archive {row.archive} but differ in urls or checksums",
-                              "give both rows the same")  # fmt: skip
+            raise ConfigError(
+                where,
+                f"{other.name} and {row.name} share archive {row.archive} but differ in urls or checksums",
+                "give both rows the same",
+            )
 
 
 def read_registry(path: Path) -> dict[str, Collection]:

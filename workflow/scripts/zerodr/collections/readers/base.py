@@ -109,8 +109,9 @@ def text_of(value: dict[str, Any], keys: tuple[str, ...], file: str, line: int) 
     for key in keys:
         if key in value:
             if not isinstance(value[key], str):
-                raise CollectionError(where(file, line), f"key {key!r}: expected a string, found {value[key]!r:.60}",
-                                      "write it in quotes")  # fmt: skip
+                raise CollectionError(
+                    where(file, line), f"key {key!r}: expected a string, found {value[key]!r:.60}", "write it in quotes"
+                )
             return value[key]
     raise CollectionError(
         where(file, line), f"lacks key {' or '.join(map(repr, keys))}, found {sorted(value)}", "add it"
@@ -141,9 +142,11 @@ def read_cells(archive: Archive, member: str, cells: int, separator: str = "\t")
     for number, line in read_lines(archive, member):
         values = line.split(separator, cells - 1)
         if len(values) != cells:
-            raise CollectionError(where(f"{archive.name}/{member}", number),
-                                  f"expected {cells} cells separated by {separator!r}, found {len(values)}",
-                                  "correct the line")  # fmt: skip
+            raise CollectionError(
+                where(f"{archive.name}/{member}", number),
+                f"expected {cells} cells separated by {separator!r}, found {len(values)}",
+                "correct the line",
+            )
         yield number, values
 
 
@@ -155,7 +158,10 @@ def read_qrels(archive: Archive, member: str, trec: bool = False) -> Iterator[Ju
         if number == 1 and values == ["query-id", "corpus-id", "score"]:
             continue
         if len(values) != (4 if trec else 3):
-            raise CollectionError(where(file, number), f"expected {4 if trec else 3} cells separated by tabs, "
-                                  f"found {len(values)}", "correct the line")  # fmt: skip
+            raise CollectionError(
+                where(file, number),
+                f"expected {4 if trec else 3} cells separated by tabs, found {len(values)}",
+                "correct the line",
+            )
         query, document, grade = (values[0], values[2], values[3]) if trec else values
         yield Judgement(query, document, grade_of(grade.strip(), file, number), file, number)

@@ -35,8 +35,13 @@ class BeirReader(Reader):
         member = f"{self.folder}corpus.jsonl"
         file = f"{self.archive.name}/{member}"
         for line, value in read_json_lines(self.archive, member):
-            yield Document(text_of(value, ("_id",), file, line), title_of(value, file, line),
-                           text_of(value, ("text",), file, line), file, line)  # fmt: skip
+            yield Document(
+                text_of(value, ("_id",), file, line),
+                title_of(value, file, line),
+                text_of(value, ("text",), file, line),
+                file,
+                line,
+            )
 
     def queries(self) -> Iterator[Query]:
         """The queries; none when the archive is a corpus alone."""

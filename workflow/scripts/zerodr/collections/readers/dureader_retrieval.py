@@ -1,8 +1,8 @@
 """DuReader retrieval, the baseline archive: `passage-collection/part-0*`, `passage2id.map.json`, `dev/dev.json`.
 
-A line of a part is `-`, title (empty), text, `0`, separated by tabs; the map gives the id of the n-th line of all parts.
-`dev.json` has one object a line: question_id, question, answer_paragraphs with paragraph_id. The training files of this
-archive name passages by text, not by id, and are not read.
+A line of a part is `-`, title (empty), text, `0`, separated by tabs; the map gives the id of the n-th line of all
+parts. `dev.json` has one object a line: question_id, question, answer_paragraphs with paragraph_id. The training files
+of this archive name passages by text, not by id, and are not read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A user's own folder: `corpus.{jsonl,tsv,parquet}`, `queries.{...}` and `qrels/<split>.tsv`, of which only the corpus is needed.
+"""A user's own folder: `corpus.{jsonl,tsv,parquet}` and, if there are any, `queries.{...}` and `qrels/<split>.tsv`.
 
 JSON lines and parquet columns: `_id` or `id`, `text`, and `title` where there is one. TSV: a header with these names,
 or none and the cells id, text or id, title, text.
@@ -35,8 +35,13 @@ class FolderReader(Reader):
         member = self._one("corpus", required=True)
         file = f"{self.archive.name}/{member}"
         for line, value in self._rows(str(member)):
-            yield Document(text_of(value, IDS, file, line), title_of(value, file, line),
-                           text_of(value, ("text",), file, line), file, line)  # fmt: skip
+            yield Document(
+                text_of(value, IDS, file, line),
+                title_of(value, file, line),
+                text_of(value, ("text",), file, line),
+                file,
+                line,
+            )
 
     def queries(self) -> Iterator[Query]:
         """The queries, if there are any."""
@@ -91,8 +96,11 @@ def read_table(archive: Archive, member: str) -> Iterator[tuple[int, dict[str, A
                 continue
         if not names or len(cells) != len(names):
             expected = len(names) or "2 or 3"
-            raise CollectionError(where(f"{archive.name}/{member}", number),
-                                  f"expected {expected} cells separated by tabs, found {len(cells)}", "correct the line")  # fmt: skip
+            raise CollectionError(
+                where(f"{archive.name}/{member}", number),
+                f"expected {expected} cells separated by tabs, found {len(cells)}",
+                "correct the line",
+            )
         yield number, dict(zip(names, cells, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""Multi-CPR: `corpus.tsv` or `corpus_split_*.tsv` (pid, text), `<split>.query.txt` (qid, text), `qrels.<split>.tsv` (TREC).
+"""Multi-CPR: `corpus.tsv` or `corpus_split_*.tsv`, `<split>.query.txt` (id, text) and `qrels.<split>.tsv` (TREC).
 
 `member` is the domain's folder in the repository, `data/ecom`.
 """
@@ -18,8 +18,11 @@ class MultiCprReader(Reader):
     def __init__(self, archive: Archive, member: str = "") -> None:
         super().__init__(archive, member)
         inside = f"/{member}/"
-        self._files = {n.rpartition("/")[2]: n for n in archive.names() if n.rpartition("/")[0].endswith(inside[:-1])
-                       or n.startswith(inside[1:])}  # fmt: skip
+        self._files = {
+            n.rpartition("/")[2]: n
+            for n in archive.names()
+            if n.rpartition("/")[0].endswith(inside[:-1]) or n.startswith(inside[1:])
+        }
         self._corpus = sorted(n for n in self._files if n == "corpus.tsv" or n.startswith("corpus_split_"))
         if not self._corpus:
             raise CollectionError(archive.name, f"has no {member}/corpus.tsv", nearest(member, archive.names()[:1000]))

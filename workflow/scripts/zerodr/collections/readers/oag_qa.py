@@ -33,8 +33,11 @@ class OagQaReader(Reader):
         lines = (line for _, line in read_lines(self.archive, member))
         for number, row in enumerate(csv.reader(lines, delimiter="\t"), start=1):
             if len(row) < cells:
-                raise CollectionError(where(f"{self.archive.name}/{member}", number),
-                                      f"expected {cells} cells separated by tabs, found {len(row)}", "correct the line")  # fmt: skip
+                raise CollectionError(
+                    where(f"{self.archive.name}/{member}", number),
+                    f"expected {cells} cells separated by tabs, found {len(row)}",
+                    "correct the line",
+                )
             yield number, row
 
     def documents(self) -> Iterator[Document]:
@@ -58,10 +61,10 @@ class OagQaReader(Reader):
         """Papers whose title is an answer."""
         del split
         by_title = defaultdict(list)
-        for paper in self.documents():
-            by_title[fold(paper.title)].append(paper.id)
+        for document in self.documents():
+            by_title[fold(document.title)].append(document.id)
         file = f"{self.archive.name}/{self.questions}"
-        for line, (_, answers, *_) in self._rows(self.questions, 2):
+        for line, (_, answers, *_rest) in self._rows(self.questions, 2):
             for title in dict.fromkeys(map(fold, _titles(answers, file, line))):
                 for paper in by_title.get(title, ()):
                     yield Judgement(f"{self.member}-{line}", paper, 1, file, line)
