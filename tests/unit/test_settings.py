@@ -37,7 +37,7 @@ def test_a_variant_changes_only_what_it_names(root):
 @pytest.mark.parametrize(
     ("value", "telling"),
     [
-        ({"sede": 1}, "unknown key 'sede': did you mean seed?"),
+        ({"sede": 1}, "unknown key 'sede': did you mean seed"),
         ({"seed": "x"}, "key 'seed'"),
         ({"seed": -1}, "found -1"),
         ([], "expected a mapping of settings, found list"),

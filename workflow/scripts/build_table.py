@@ -1,6 +1,5 @@
 """Adapter of rule `build_table`."""
 
-from snakemake.script import snakemake
 from zerodr.artifacts.adapter import run_rule
 from zerodr.reporting.table import build_table
 

@@ -1,6 +1,5 @@
 """Adapter of rule `compare_runs`."""
 
-from snakemake.script import snakemake
 from zerodr.artifacts.adapter import run_rule
 from zerodr.evaluation.compare import compare_runs
 

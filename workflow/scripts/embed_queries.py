@@ -1,7 +1,7 @@
 """Adapter of rule `embed_queries`."""
 
-from snakemake.script import snakemake
-from zerodr.artifacts.adapter import run_rule
 from zerodr.retrieval.embed import embed_queries
+
+from zerodr.artifacts.adapter import run_rule
 
 run_rule(snakemake, embed_queries)

@@ -1,6 +1,5 @@
 """Adapter of rule `evaluate_run`."""
 
-from snakemake.script import snakemake
 from zerodr.artifacts.adapter import run_rule
 from zerodr.evaluation.evaluate import evaluate_run
 

@@ -1,6 +1,5 @@
 """Adapter of rule `fetch_archive`."""
 
-from snakemake.script import snakemake
 from zerodr.artifacts.adapter import run_rule
 from zerodr.collections.fetch import fetch_archive
 

@@ -1,7 +1,7 @@
 """Adapter of rule `fuse_runs`."""
 
-from snakemake.script import snakemake
-from zerodr.artifacts.adapter import run_rule
 from zerodr.retrieval.fuse import fuse_runs
+
+from zerodr.artifacts.adapter import run_rule
 
 run_rule(snakemake, fuse_runs)

@@ -1,7 +1,7 @@
 """Adapter of rule `import_model`."""
 
-from snakemake.script import snakemake
-from zerodr.artifacts.adapter import run_rule
 from zerodr.encoders.importing import import_model
+
+from zerodr.artifacts.adapter import run_rule
 
 run_rule(snakemake, import_model)

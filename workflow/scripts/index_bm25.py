@@ -1,6 +1,5 @@
 """Adapter of rule `index_bm25`."""
 
-from snakemake.script import snakemake
 from zerodr.artifacts.adapter import run_rule
 from zerodr.lexical.index import index_bm25
 

@@ -1,7 +1,7 @@
 """Adapter of rule `merge_run`."""
 
-from snakemake.script import snakemake
-from zerodr.artifacts.adapter import run_rule
 from zerodr.retrieval.merge import merge_run
+
+from zerodr.artifacts.adapter import run_rule
 
 run_rule(snakemake, merge_run)

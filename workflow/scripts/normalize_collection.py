@@ -1,6 +1,5 @@
 """Adapter of rule `normalize_collection`."""
 
-from snakemake.script import snakemake
 from zerodr.artifacts.adapter import run_rule
 from zerodr.collections.normalize import normalize_collection
 

@@ -1,7 +1,7 @@
 """Adapter of rule `plot_table`."""
 
-from snakemake.script import snakemake
-from zerodr.artifacts.adapter import run_rule
 from zerodr.reporting.figure import plot_table
+
+from zerodr.artifacts.adapter import run_rule
 
 run_rule(snakemake, plot_table)

@@ -1,6 +1,5 @@
 """Adapter of rule `publish_lineage`."""
 
-from snakemake.script import snakemake
 from zerodr.artifacts.adapter import run_rule
 from zerodr.lineage.publish import publish_lineage
 

@@ -1,6 +1,5 @@
 """Adapter of rule `search_bm25`."""
 
-from snakemake.script import snakemake
 from zerodr.artifacts.adapter import run_rule
 from zerodr.lexical.search import search_bm25
 

@@ -1,7 +1,7 @@
 """Adapter of rule `search_shard`."""
 
-from snakemake.script import snakemake
-from zerodr.artifacts.adapter import run_rule
 from zerodr.retrieval.search import search_shard
+
+from zerodr.artifacts.adapter import run_rule
 
 run_rule(snakemake, search_shard)
