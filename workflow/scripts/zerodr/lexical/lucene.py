@@ -1,0 +1,153 @@
+"""Search a Lucene index through Anserini's classes. Everything that is done per hit runs inside Java."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zerodr.lexical.analyzers import analyzer
+from zerodr.lexical.hits import Hits
+from zerodr.lexical.jvm import java_cast, java_class, java_errors
+
+CONTENTS, TITLE = "contents", "title"
+MAX_CLAUSES = 1 << 20
+
+
+class LuceneSearcher:
+    """BM25 over one Lucene index, many queries at a time on Java threads.
+
+    A search is one Java method handle `query text -> JSON of the hits`, composed of Anserini's query generator and
+    Lucene's search; JSON keeps every bit of a float32 score.
+
+    Args:
+        folder: of the index.
+        language: of the texts.
+        fields: searched with equal weight.
+        k1, b: of BM25.
+    """
+
+    def __init__(
+        self, folder: Path, language: str, fields: Sequence[str] = (CONTENTS,), k1: float = 0.9, b: float = 0.4
+    ) -> None:
+        self.folder, self.fields, self.k1, self.b = folder, tuple(fields), k1, b
+        with java_errors(folder):
+            self.analyzer = analyzer(language)
+            place = java_class("java.nio.file.Paths").get(str(folder))
+            directory = java_class("org.apache.lucene.store.FSDirectory").open(place)
+            self._reader = java_class("org.apache.lucene.index.DirectoryReader").open(directory)
+            reader = java_cast("org.apache.lucene.index.IndexReader", self._reader)
+            self._searcher = java_class("org.apache.lucene.search.IndexSearcher")(reader)
+            self._searcher.setSimilarity(java_class("org.apache.lucene.search.similarities.BM25Similarity")(k1, b))
+            java_class("org.apache.lucene.search.IndexSearcher").setMaxClauseCount(MAX_CLAUSES)
+            self._plain = self._plain_query()
+            self._expanded: Any = None
+
+    def expand(self, documents: int, terms: int, original_weight: float, ascii_terms: bool) -> None:
+        """Search with RM3 from now on: Anserini's feedback terms, over the field `contents`.
+
+        Args:
+            documents: that feed the expansion.
+            terms: that are kept.
+            original_weight: of the original query.
+            ascii_terms: keep only terms of ASCII letters and digits, as Anserini does for English.
+        """
+        with java_errors(self.folder):
+            feedback = java_class("io.anserini.search.SimpleSearcher")(str(self.folder))
+            feedback.set_analyzer(self.analyzer)
+            feedback.set_bm25(self.k1, self.b)
+            feedback.set_rm3(None, terms, documents, original_weight, False, ascii_terms)
+            find = _handle(
+                "io.anserini.search.SimpleSearcher", "get_feedback_terms", "java.util.Map", "java.lang.String"
+            )
+            build = _handle(_GENERATOR, "buildQuery", _QUERY, "java.lang.String", "java.util.Map")
+            build = build.bindTo(java_class(_GENERATOR)()).bindTo(CONTENTS)
+            self._expanded = _handles().filterReturnValue(find.bindTo(feedback), build)
+
+    def search(self, texts: Sequence[str], depth: int, threads: int = 1) -> list[Hits]:
+        """The best `depth` documents of each query. Equal scores stand by internal number, ascending.
+
+        A query without terms has no hits.
+        """
+        with java_errors(self.folder):
+            find = self._to_json(depth)
+            task = "java.util.concurrent.Callable"
+            interface = java_class("java.lang.Class").forName(task)
+            proxies, tasks = java_class("java.lang.invoke.MethodHandleProxies"), java_class("java.util.ArrayList")()
+            some = [number for number, text in enumerate(texts) if self._has_terms(text)]
+            for number in some:
+                tasks.add(proxies.asInterfaceInstance(interface, find.bindTo(texts[number])))
+            pool = java_class("java.util.concurrent.Executors").newFixedThreadPool(threads)
+            try:
+                done = pool.invokeAll(tasks)
+                answers = {number: done.get(place).get() for place, number in enumerate(some)}
+            finally:
+                pool.shutdown()
+        return [_hits(answers.get(number)) for number in range(len(texts))]
+
+    def close(self) -> None:
+        """Close the index."""
+        self._reader.close()
+
+    def _has_terms(self, text: str) -> bool:
+        return java_class("io.anserini.analysis.AnalyzerUtils").analyze(self.analyzer, text).size() > 0
+
+    def _plain_query(self) -> Any:
+        """Handle `String -> Query` of one or several fields."""
+        generator = java_class(_GENERATOR)()
+        if len(self.fields) == 1:
+            where, build = self.fields[0], ("java.lang.String", _ANALYZER, "java.lang.String")
+        else:
+            where, build = java_class("java.util.TreeMap")(), ("java.util.Map", _ANALYZER, "java.lang.String")
+            for field in self.fields:
+                where.put(field, java_class("java.lang.Float")(1.0))
+        return _handle(_GENERATOR, "buildQuery", _QUERY, *build).bindTo(generator).bindTo(where).bindTo(self.analyzer)
+
+    def _to_json(self, depth: int) -> Any:
+        """Handle `String -> String` that searches and writes the hits as JSON."""
+        handles, integer = _handles(), java_class("java.lang.Integer").TYPE
+        search = _lookup("org.apache.lucene.search.IndexSearcher", "search",
+                         "org.apache.lucene.search.TopDocs", [_class(_QUERY), integer])  # fmt: skip
+        search = handles.collectArguments(search.bindTo(self._searcher), 1, handles.constant(integer, depth))
+        mapper = "com.fasterxml.jackson.databind.ObjectMapper"
+        write = _handle(mapper, "writeValueAsString", "java.lang.String", "java.lang.Object").bindTo(
+            java_class(mapper)()
+        )
+        shape = java_class("java.lang.invoke.MethodType")
+        write = write.asType(shape.methodType(_class("java.lang.String"), _class("org.apache.lucene.search.TopDocs")))
+        return handles.filterReturnValue(self._expanded or self._plain, handles.filterReturnValue(search, write))
+
+
+_GENERATOR = "io.anserini.search.query.BagOfWordsQueryGenerator"
+_QUERY = "org.apache.lucene.search.Query"
+_ANALYZER = "org.apache.lucene.analysis.Analyzer"
+
+
+def _class(name: str) -> Any:
+    return java_class("java.lang.Class").forName(name)
+
+
+def _handles() -> Any:
+    return java_class("java.lang.invoke.MethodHandles")
+
+
+def _handle(owner: str, method: str, result: str, *arguments: str) -> Any:
+    return _lookup(owner, method, result, [_class(name) for name in arguments])
+
+
+def _lookup(owner: str, method: str, result: str, arguments: list[Any]) -> Any:
+    listed = java_class("java.util.ArrayList")()
+    for argument in arguments:
+        listed.add(argument)
+    shape = java_class("java.lang.invoke.MethodType")
+    shape = shape.methodType(_class(result), java_cast("java.util.List", listed))
+    return _handles().publicLookup().findVirtual(_class(owner), method, shape)
+
+
+def _hits(answer: str | None) -> Hits:
+    found = json.loads(answer)["scoreDocs"] if answer else []
+    documents = np.fromiter((hit["doc"] for hit in found), np.int32, len(found))
+    return Hits(documents, np.fromiter((hit["score"] for hit in found), np.float32, len(found)))
