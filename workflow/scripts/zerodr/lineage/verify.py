@@ -34,7 +34,7 @@ def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
         record = graph.record(artifact)
         if record is not None:
             yield from _content(artifact, record, digests[artifact])
-            yield from _inputs(artifact, record, digests)
+            yield from _inputs(graph, artifact, digests)
         elif digests[artifact] is None:
             yield Finding(artifact, "is missing, and no stage makes it", "restore it, or remake what used it")
         progress.add()
@@ -57,9 +57,11 @@ def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Find
             yield Finding(artifact, problem, remake)
 
 
-def _inputs(artifact: str, record: Record, digests: dict[str, str | None]) -> Iterator[Finding]:
-    for given in record["inputs"]:
-        now = digests[given["path"]]
+def _inputs(graph: Graph, artifact: str, digests: dict[str, str | None]) -> Iterator[Finding]:
+    """Inputs that were made again since. A damaged input is told where it is damaged."""
+    for given in graph.require(artifact)["inputs"]:
+        source = graph.record(given["path"])
+        now = source["digest"] if source else digests[given["path"]]
         if now is not None and now != given["digest"]:
             what = f"was made from {given['path']} {given['digest'][:12]}, which is {now[:12]} now"
             yield Finding(artifact, what, f"see: python -m zerodr explain {artifact}")

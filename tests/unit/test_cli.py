@@ -1,0 +1,219 @@
+"""The command line as a user runs it: output, errors in one line, exit status, start-up imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_bench import ARCHIVE, COLLECTION, TABLE, make_bench
+from typer.testing import CliRunner
+
+from zerodr import cli, forecast
+from zerodr.artifacts.record import read_record
+from zerodr.errors import ConfigError, ZerodrError
+from zerodr.forecast import Job, parse_jobs
+from zerodr.plan import paths
+
+RUNS = [paths.run(model, "toy", "standard") for model in ("bm25-flat", "dense")]
+HEAVY = ["torch", "pandas", "numpy", "pyarrow", "mlflow", "pydantic", "yaml", "snakemake"]
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return make_bench(tmp_path)
+
+
+def call(*words: str, status: int = 0) -> str:
+    """Output of a command; errors that the user can mend are raised, as `main` gets them."""
+    done = CliRunner().invoke(cli.app, list(words))
+    if isinstance(done.exception, ZerodrError):
+        raise done.exception
+    assert done.exit_code == status, done.output
+    return done.stdout
+
+
+def process(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "zerodr", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
+    script = f"import sys, zerodr.__main__; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.stdout.strip() == "[]"
+    text = call("--help")
+    for command in ("lineage", "explain", "verify", "diff", "publish", "plan", "doctor", "show", "schema"):
+        assert f" {command} " in text
+
+
+def test_a_users_error_is_one_line_and_status_1(tmp_path):
+    done = process(tmp_path, "explain", "results/beir/all.tsv")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "ArtifactError: results/beir/all.tsv: is no artifact here: run: make mini\n"
+
+
+def test_a_wrong_call_is_status_2(tmp_path):
+    done = process(tmp_path, "lineage")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_lineage_up_and_down(plan):
+    assert ARCHIVE in call("lineage", TABLE)
+    assert call("lineage", TABLE) == call("lineage", TABLE, "--up")
+    assert TABLE in call("lineage", "--down", read_record(ARCHIVE)["digest"][:10])
+    assert len(call("lineage", TABLE, "--depth", "1").splitlines()) == 7
+
+
+def test_explain_takes_configuration_words(plan):
+    assert "Current:" in call("explain", RUNS[0])
+    text = call("explain", RUNS[0], "--config", "seed=9", "--config", "protocol=standard")
+    assert "seed: 7 then, 9 now" in text
+    assert "--config seed=9 protocol=standard" in text
+    with pytest.raises(ConfigError, match="did you mean seed"):
+        call("explain", RUNS[0], "--config", "sede=9")
+    with pytest.raises(ConfigError, match="is no KEY=VALUE"):
+        call("explain", RUNS[0], "--config", "seed")
+
+
+def test_verify_one_and_all(plan):
+    assert "problems: 0" in call("verify", "--all")
+    Path(RUNS[1]).write_text("damaged")
+    assert "problems: 0" in call("verify", RUNS[0])
+    text = call("verify", TABLE, status=1)
+    assert f"{RUNS[1]}: has 7 bytes" in text
+    assert "problems: 1" in text
+    for words in ([], [TABLE, "--all"]):
+        with pytest.raises(ConfigError, match="artifacts or --all, and not both"):
+            call("verify", *words)
+
+
+def test_diff(plan):
+    text = call("diff", *RUNS, "--queries", "1")
+    assert "biggest gains" in text and "+0.7000" in text
+    assert "recall_100" in text
+
+
+def test_publish_twice(plan):
+    assert "added to sqlite:///results/lineage/mlflow.db" in call("publish")
+    assert call("publish", TABLE).startswith("0 artifacts added")
+
+
+def test_show(plan):
+    with pytest.raises(ZerodrError, match="make mini"):
+        call("show")
+    Path(paths.beir("all.md")).write_text("| method | toy |\n")
+    assert "| method | toy |" in call("show")
+    assert "make mlflow" in call("show")
+
+
+def test_schema_is_printed_and_written(plan):
+    text = call("schema")
+    assert json.loads(text)["additionalProperties"] is False
+    call("schema", "--write")
+    assert Path("config/schema.json").read_text() == text
+
+
+def test_words_are_read_like_snakemake_does():
+    assert cli.parse_words(["a=1", "b=[x, y]", "c=null", "d=a=b", "e="]) == {
+        "a": 1,
+        "b": ["x", "y"],
+        "c": None,
+        "d": "a=b",
+        "e": None,
+    }
+    with pytest.raises(ConfigError, match="no YAML"):
+        cli.parse_words(["a=[1"])
+
+
+DRY_RUN = """
+Building DAG of jobs...
+Job stats:
+job              count
+-------------  -------
+embed_corpus         1
+total                1
+
+[Sat Nov 21 05:00:00 2026]
+localrule fetch_archive:
+    output: resources/archives/other.zip
+    jobid: 1
+    wildcards: archive=other.zip
+    resources: tmpdir=<TBD>
+
+[Sat Nov 21 05:00:00 2026]
+rule embed_corpus:
+    input: a, b
+    wildcards: model=dense, scope=shared, collection=other, protocol=standard, shard=00001-of-00003
+    threads: 2
+
+[Sat Nov 21 05:00:00 2026]
+localrule all:
+    jobid: 0
+"""
+
+
+def test_jobs_of_a_dry_run_are_read():
+    jobs = parse_jobs(DRY_RUN)
+    assert [job.rule for job in jobs] == ["fetch_archive", "embed_corpus", "all"]
+    assert jobs[0] == Job("fetch_archive", {"archive": "other.zip"})
+    assert jobs[1].wildcards["shard"] == "00001-of-00003"
+
+
+def test_a_forecast_adds_up(plan, tmp_path):
+    lab = cli.plan_of(["scale=lab"])
+    where = {"model": "dense", "scope": "shared", "collection": "other", "protocol": "standard"}
+    jobs = [Job("fetch_archive", {"archive": "other.zip"}), Job("fetch_archive", {"archive": "toy.zip"})]
+    jobs += [Job("embed_corpus", where | {"shard": f"{n:05d}-of-00003"}) for n in range(3)]
+    jobs += [Job("embed_queries", where), Job("all", {})]
+    needs = forecast.forecast(jobs, lab)
+    assert needs.jobs == {"fetch_archive": 2, "embed_corpus": 3, "embed_queries": 1, "all": 1}
+    assert needs.shards == {"dense/other": 3}
+    assert needs.download_bytes == {"other.zip": 5_000_000, "toy.zip": 2_000_000}
+    assert needs.embedding_bytes == {"dense": (3_000_000 + 10) * 16 * 4}
+    assert needs.assumed == ()
+    text = forecast.render("x", needs)
+    assert "dense/other: 3" in text and "7 MiB in 2 archives" in text and "0.179 GiB" in text
+    assert forecast.render("x", forecast.forecast([], lab)) == "x: nothing to be done"
+    Path("results/models/dense/shared/imported/config.json").unlink()
+    assert forecast.forecast(jobs, lab).embedding_bytes == {"dense": (3_000_000 + 10) * 768 * 4}
+    assert "taken as 768 wide" in forecast.render("x", forecast.forecast(jobs, lab))
+
+
+def test_archives_in_a_mirror_are_no_downloads(plan, tmp_path):
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/toy.zip").write_text("archive")
+    needs = forecast.forecast([Job("fetch_archive", {"archive": "toy.zip"})], cli.plan_of(["mirrors=[mirror]"]))
+    assert needs.local == ("toy.zip",)
+    assert "0 MiB in 0 archives; 1 more are in a mirror folder" in forecast.render("x", needs)
+
+
+def test_plan_asks_snakemake(root, monkeypatch):
+    monkeypatch.chdir(root)
+    text = call("plan", "--scale", "paper", "results/beir/bm25-flat.tsv", "--config", "offline=true")
+    assert "build_row" in text and "search_bm25" in text and "MiB for the largest job" in text
+    with pytest.raises(ConfigError, match="can't be planned: No rule to produce results/beir/nothing.tsv: see README"):
+        call("plan", "results/beir/nothing.tsv")
+
+
+def test_the_collection_is_found_by_its_folder(plan):
+    assert call("lineage", "results/collections/toy").startswith(COLLECTION)

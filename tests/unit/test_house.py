@@ -1,0 +1,278 @@
+"""The rules of the house: who imports whom, sizes, forbidden calls, generated files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from zerodr.config.load import config_schema, load_methods, read_yaml
+from zerodr.config.methods import METHOD_KINDS
+from zerodr.plan.stages import STAGES
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "workflow/scripts"
+LIBRARY = SCRIPTS / "zerodr"
+ROOMS = (
+    "config plan artifacts collections lexical encoders losses mining training retrieval evaluation analysis reporting lineage"
+).split()
+NOT_AT_PARSE_TIME = {
+    "torch",
+    "pandas",
+    "numpy",
+    "pyarrow",
+    "mlflow",
+    "snakemake",
+    "transformers",
+    "faiss",
+    "matplotlib",
+}
+BANNED = {  # room -> packages that it must not import, not even lazily
+    "config": NOT_AT_PARSE_TIME,
+    "plan": NOT_AT_PARSE_TIME,
+    "artifacts": {"torch"},
+    "collections": {"torch", "transformers", "sentence_transformers"},
+    "lexical": {"torch"},
+    "encoders": {"snakemake"},
+    "losses": {"snakemake", "mlflow", "logging", "pandas"},
+    "training": {"snakemake", "mlflow"},
+    "evaluation": {"torch", "transformers"},
+    "lineage": {"torch", "snakemake"},
+}
+BANNED_ROOMS = {  # rooms above that a room must not import all the same
+    "collections": {"lexical", "encoders"},
+    "encoders": {"losses"},
+    "losses": set(ROOMS) - {"losses"},
+    "mining": {"training"},
+    "evaluation": {"encoders", "losses", "mining", "training", "retrieval"},
+}
+EVERYWHERE_BANNED = {"pickle", "dill", "joblib", "shelve", "marshal", "beir"}
+BANNED_CALLS = {"print", "eval", "exec", "torch.load", "yaml.load", "os.system", "os.popen", "pd.read_pickle",
+                "pandas.read_pickle"}  # fmt: skip
+MACHINE_PATH = re.compile(r"(?<![\w.~}*$/-])/(?:work|home|root|tmp|Users|mnt|scratch)/\w")
+MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 150, 60, 200
+
+MODULES = sorted(LIBRARY.rglob("*.py"))
+ADAPTERS = sorted(SCRIPTS.glob("*.py"))
+RULES = sorted((ROOT / "workflow/rules").glob("*.smk"))
+RECIPES = sorted((ROOT / "config/methods").glob("*.yaml"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def lines_of(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+def room_of(path: Path) -> str | None:
+    """The room of a module; None for the modules at the top (errors, run, cli, doctor, forecast)."""
+    parts = path.relative_to(LIBRARY).parts
+    return parts[0] if len(parts) > 1 else None
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            module = node.module or ""
+            yield module
+            if module == "zerodr":
+                yield from (f"zerodr.{alias.name}" for alias in node.names)
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in [*MODULES, *ADAPTERS]}
+
+
+def test_every_room_is_known():
+    found = {path.name for path in LIBRARY.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert found <= set(ROOMS)
+
+
+def test_a_room_imports_only_from_rooms_above_it(trees):
+    wrong = []
+    for path in MODULES:
+        room = room_of(path)
+        if room is None:
+            continue
+        allowed = set(ROOMS[: ROOMS.index(room) + 1]) - BANNED_ROOMS.get(room, set()) | {"errors"}
+        for module in imports_of(trees[path]):
+            parts = module.split(".")
+            if parts[0] == "zerodr" and len(parts) > 1 and parts[1] not in allowed:
+                wrong.append(f"{name_of(path)} imports {module}")
+    assert wrong == []
+
+
+def test_errors_stand_on_the_ground(trees):
+    assert not [m for m in imports_of(trees[LIBRARY / "errors.py"]) if m.startswith("zerodr")]
+
+
+def test_no_room_imports_what_it_must_not_touch(trees):
+    wrong = []
+    for path in MODULES:
+        banned = BANNED.get(room_of(path) or "", set()) | EVERYWHERE_BANNED
+        wrong += [f"{name_of(path)} imports {m}" for m in imports_of(trees[path]) if m.split(".")[0] in banned]
+    assert wrong == []
+
+
+def test_nothing_is_printed_unpickled_or_evaluated(trees):
+    wrong = []
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and dotted(node.func) in BANNED_CALLS:
+                wrong.append(f"{name_of(path)}:{node.lineno} calls {dotted(node.func)}")
+            if isinstance(node, ast.keyword) and node.arg in ("shell", "allow_pickle", "trust_remote_code"):
+                if not (isinstance(node.value, ast.Constant) and node.value.value is False):
+                    wrong.append(f"{name_of(path)}:{node.value.lineno} sets {node.arg}")
+            if isinstance(node, ast.ExceptHandler) and (
+                node.type is None or dotted(node.type) in ("Exception", "BaseException")
+            ):
+                wrong.append(f"{name_of(path)}:{node.lineno} catches everything")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_modules_are_small(path):
+    assert lines_of(path) <= MODULE_LINES
+
+
+def test_the_median_module_is_small():
+    sizes = [lines_of(path) for path in MODULES if path.name != "__init__.py"]
+    assert statistics.median(sizes) <= MEDIAN_LINES
+
+
+@pytest.mark.parametrize("path", ADAPTERS, ids=name_of)
+def test_adapters_are_small_and_match_a_rule(path):
+    assert lines_of(path) < ADAPTER_LINES
+    assert path.stem in STAGES
+
+
+@pytest.mark.parametrize("path", RULES, ids=name_of)
+def test_rule_files_are_short(path):
+    assert lines_of(path) < RULE_LINES
+
+
+def test_every_rule_has_its_adapter_and_stage():
+    for path in RULES:
+        text = path.read_text()
+        rules = re.findall(r"^rule (\w+):", text, re.M)
+        assert rules == re.findall(r'"\.\./scripts/(\w+)\.py"', text), name_of(path)
+        assert set(rules) <= set(STAGES)
+
+
+def test_every_stage_function_exists(trees):
+    for kind in STAGES.values():
+        module, function = kind.function.split(":")
+        path = LIBRARY / f"{module.replace('.', '/')}.py"
+        assert path.exists(), kind.function
+        defined = {node.name for node in trees[path].body if isinstance(node, ast.FunctionDef)}
+        assert function in defined, kind.function
+
+
+def tracked() -> list[Path]:
+    done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=False)
+    names = [name for name in done.stdout.split("\0") if name]
+    return [path for path in map(ROOT.joinpath, names) if path.is_file()] or [*MODULES, *ADAPTERS, *RULES]
+
+
+def test_no_file_names_a_place_on_some_machine():
+    wrong = []
+    for path in tracked():
+        if path.name == Path(__file__).name or path.suffix in (".png", ".parquet", ".npy", ".gz", ".zip"):
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if MACHINE_PATH.search(line):
+                wrong.append(f"{name_of(path)}:{number}: {line.strip()[:80]}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("line", ['x = "/work/main/a"', "cd /tmp/w", "(/home/me/x)", "file:///root/x"[7:]])
+def test_places_on_machines_are_recognized(line):
+    assert MACHINE_PATH.search(line)
+
+
+@pytest.mark.parametrize("line", ["results/work/x", "https://site.org/home/page", "a/tmp/b", "$HOME/tmp/x"])
+def test_other_paths_are_left_alone(line):
+    assert not MACHINE_PATH.search(line)
+
+
+def test_snakemake_parses_without_heavy_packages():
+    script = (
+        "import sys; import zerodr.config.load, zerodr.plan, zerodr.artifacts.guard;"
+        f" sys.stdout.write(repr(sorted(set({sorted(NOT_AT_PARSE_TIME)}) & set(sys.modules))))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=SCRIPTS, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]"
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=name_of)
+def test_every_recipe_loads(path):
+    value = read_yaml(path)
+    assert value["kind"] in METHOD_KINDS
+    methods = load_methods(path.parent)
+    assert {path.stem, *(f"{path.stem}+{variant}" for variant in value.get("variants") or {})} <= set(methods)
+
+
+def test_the_schema_is_the_configurations():
+    assert (ROOT / "config/schema.json").read_text() == config_schema(), "run: python -m zerodr schema --write"
+
+
+def test_yaml_files_are_plain():
+    for path in (ROOT / "config").rglob("*.yaml"):
+        yaml.safe_load(path.read_text())
+
+
+def public_functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Functions of a module and methods of its public classes."""
+    for node in tree.body:
+        body = node.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_") else [node]
+        yield from (
+            n for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and not n.name.startswith("_")
+        )
+
+
+def overrides(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return any(dotted(d) in ("override", "typing.override", "overload") for d in function.decorator_list)
+
+
+def test_public_functions_are_typed_and_documented(trees):
+    wrong = []
+    for path in MODULES:
+        for function in public_functions(trees[path]):
+            place = f"{name_of(path)}:{function.lineno} {function.name}"
+            arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+            arguments += [a for a in (function.args.vararg, function.args.kwarg) if a]
+            untyped = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
+            if untyped or function.returns is None:
+                wrong.append(f"{place}: no type for {', '.join(untyped) or 'the result'}")
+            if ast.get_docstring(function) is None and not overrides(function):
+                wrong.append(f"{place}: no docstring")
+    assert wrong == []
+
+
+def test_modules_and_public_classes_are_documented(trees):
+    wrong = [name_of(path) for path in MODULES if ast.get_docstring(trees[path]) is None]
+    for path in MODULES:
+        classes = (
+            node for node in trees[path].body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        )
+        wrong += [f"{name_of(path)}: {c.name}" for c in classes if ast.get_docstring(c) is None]
+    assert wrong == []

@@ -1,0 +1,21 @@
+"""`python -m zerodr COMMAND`: an error that a user can mend ends as one line and exit status 1."""
+
+from __future__ import annotations
+
+import sys
+
+from zerodr.cli import app
+from zerodr.errors import ZerodrError
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except ZerodrError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""The commands of `python -m zerodr`. Run them in the checkout's root. What a command needs is imported by it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from zerodr.errors import ConfigError
+
+if TYPE_CHECKING:
+    from zerodr.plan import Plan
+
+SCHEMA = Path("config/schema.json")
+app = typer.Typer(help="Plan, inspect and compare what the workflow makes. Artifacts are paths or digests.",
+                  no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)  # fmt: skip
+Artifact = Annotated[str, typer.Argument(help="Path of an artifact, its folder, or the start of its digest.")]
+Words = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="As for snakemake; may repeat.")]
+
+
+@app.callback()
+def _progress() -> None:
+    """Progress goes to standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+
+
+@app.command()
+def lineage(
+    artifact: Artifact,
+    down: Annotated[bool, typer.Option("--down/--up", help="What was made with it, or what it was made from.")] = False,
+    depth: Annotated[int | None, typer.Option(min=1, help="Levels to show; all when not given.")] = None,
+) -> None:
+    """Print what an artifact was made from, or what was made with it, as a tree."""
+    from zerodr.lineage.graph import Graph
+    from zerodr.lineage.tree import render_tree
+
+    graph = Graph()
+    typer.echo(render_tree(graph, graph.find(artifact), down, depth))
+
+
+@app.command()
+def explain(artifact: Artifact, config: Words = None) -> None:
+    """Say what made an artifact, whether it is current, and the command that makes it current."""
+    from zerodr.lineage.explain import explain as tell
+    from zerodr.lineage.graph import Graph
+
+    graph = Graph()
+    typer.echo(tell(graph, graph.find(artifact), plan_of(config or []), config))
+
+
+@app.command()
+def verify(
+    artifacts: Annotated[list[str] | None, typer.Argument(help="Paths or digests.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every artifact with a record.")] = False,
+) -> None:
+    """Check sizes and SHA-256 of artifacts and of everything above them. Exit status 1 when something is wrong."""
+    from zerodr.lineage.graph import Graph
+    from zerodr.lineage.verify import verify as check
+
+    if bool(artifacts) == everything:
+        raise ConfigError("verify", "needs artifacts or --all, and not both", "python -m zerodr verify --all")
+    graph = Graph()
+    wanted = graph.artifacts() if everything else [graph.find(artifact) for artifact in artifacts or []]
+    findings = list(check(graph, wanted))
+    for finding in findings:
+        typer.echo(str(finding))
+    typer.echo(f"{len(graph.ancestors(*wanted))} artifacts read; problems: {len(findings)}")
+    raise typer.Exit(1 if findings else 0)
+
+
+@app.command()
+def diff(
+    left: Artifact,
+    right: Artifact,
+    metric: Annotated[str, typer.Option(help="Metric of the queries that gained or lost.")] = "ndcg_cut_10",
+    queries: Annotated[int, typer.Option(min=0, help="How many of them to show.")] = 5,
+) -> None:
+    """Compare two artifacts: settings, inputs, code, environment, metrics, and queries that gained or lost."""
+    from zerodr.lineage.diff import diff as compare
+    from zerodr.lineage.graph import Graph
+
+    graph = Graph()
+    typer.echo(compare(graph, graph.find(left), graph.find(right), metric, queries))
+
+
+@app.command()
+def publish(artifacts: Annotated[list[str] | None, typer.Argument(help="Default: all that are final.")] = None) -> None:
+    """Put lineage records into the store of MLFLOW_TRACKING_URI (default: the checkout's own). Again adds nothing."""
+    from zerodr.lineage.graph import Graph
+    from zerodr.lineage.publish import publish as put
+    from zerodr.lineage.store import shown_uri, tracking_uri
+
+    graph = Graph()
+    added = put(graph, [graph.find(a) for a in artifacts] if artifacts else graph.final(), tracking_uri())
+    typer.echo(f"{added} artifacts added to {shown_uri(tracking_uri())}")
+
+
+@app.command()
+def plan(
+    target: Annotated[str, typer.Argument(help="What snakemake would be asked for.")] = "all",
+    scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
+    config: Words = None,
+) -> None:
+    """Say what a target still needs: jobs by rule, shards, downloads and disk. Nothing is run."""
+    from zerodr.forecast import dry_run, forecast, render
+
+    words = [*(config or []), *([f"scale={scale}"] if scale else [])]
+    bench = plan_of(words)
+    typer.echo(render(target, forecast(dry_run(target, words), bench)))
+
+
+@app.command()
+def doctor(config: Words = None) -> None:
+    """Say what this machine lacks and how to mend it. Exit status 0 when the mini job can run."""
+    from zerodr.doctor import examine, render
+
+    findings = examine(plan_of(config or []))
+    typer.echo(render(findings))
+    raise typer.Exit(1 if any(finding.state == "missing" for finding in findings) else 0)
+
+
+@app.command()
+def show() -> None:
+    """Print the main table, and where plots, logs and lineage are."""
+    from zerodr.reporting.show import show as tell
+
+    typer.echo(tell())
+
+
+@app.command()
+def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SCHEMA}.")] = False) -> None:
+    """Print the JSON schema of config/config.yaml."""
+    from zerodr.config.load import config_schema
+
+    if write:
+        SCHEMA.write_text(config_schema())
+    else:
+        typer.echo(config_schema(), nl=False)
+
+
+def plan_of(words: list[str]) -> Plan:
+    """The plan of the checkout in the working directory, with `key=value` words over config/config.yaml.
+
+    Raises:
+        ConfigError: a word without `=`, or what the configuration refuses.
+    """
+    from zerodr.config.load import load_bench, read_yaml
+    from zerodr.plan import Plan
+
+    return Plan(load_bench(Path("."), (read_yaml(Path("config/config.yaml")) or {}) | parse_words(words)))
+
+
+def parse_words(words: list[str]) -> dict[str, Any]:
+    """`["seed=3", "methods=[a,b]"]` -> `{"seed": 3, "methods": ["a", "b"]}`, values read as YAML."""
+    import yaml
+
+    values = {}
+    for word in words:
+        key, found, value = word.partition("=")
+        if not found:
+            raise ConfigError(f"--config {word}", "is no KEY=VALUE", "for example: --config scale=lab")
+        try:
+            values[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--config {word}", "its value is no YAML", "quote it") from error
+    return values
