@@ -13,7 +13,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 
 log = logging.getLogger("zerodr")
-BLOCK = 1 << 20
+BLOCK = 1 << 16
 TIMEOUT_S = (15, 60)
 ATTEMPTS = 4
 
