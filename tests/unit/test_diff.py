@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_bench import COLLECTION, MODEL, TABLE, make_bench, make_evaluation, plan_of
 
@@ -96,6 +96,7 @@ def test_per_query_file_is_found_from_either_side(plan):
 values = st.dictionaries(st.sampled_from("abcdef"), st.floats(0, 1), min_size=1)
 
 
+@settings(max_examples=25, deadline=None)
 @given(a=values, b=values)
 def test_moves_cover_both_sides_and_sum_to_the_difference(tmp_path_factory, a, b):
     folder = tmp_path_factory.mktemp("moves")

@@ -20,9 +20,8 @@ from zerodr.plan.stages import STAGES
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow/scripts"
 LIBRARY = SCRIPTS / "zerodr"
-ROOMS = (
-    "config plan artifacts collections lexical encoders losses mining training retrieval evaluation analysis reporting lineage"
-).split()
+GROUND, TOP = "config plan artifacts collections lexical encoders losses", "mining training retrieval evaluation"
+ROOMS = [*GROUND.split(), *TOP.split(), "analysis", "reporting", "lineage"]
 NOT_AT_PARSE_TIME = {
     "torch",
     "pandas",

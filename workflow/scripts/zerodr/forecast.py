@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+from zerodr.config.methods import EncoderSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan, paths
 from zerodr.plan.plan import SCOPE
@@ -79,7 +80,8 @@ def parse_jobs(output: str) -> list[Job]:
         if rule := RULE.match(line):
             jobs.append(Job(rule.group(1), {}))
         elif (wildcards := WILDCARDS.match(line)) and jobs:
-            jobs[-1].wildcards.update(pair.split("=", 1) for pair in wildcards.group(1).split(", "))
+            pairs = (pair.partition("=") for pair in wildcards.group(1).split(", "))
+            jobs[-1].wildcards.update({name: value for name, _, value in pairs})
     return jobs
 
 
@@ -119,7 +121,9 @@ def in_mirror(plan: Plan, archive: str) -> bool:
 def known_dimension(plan: Plan, model: str) -> int | None:
     """Width of a model's embeddings, from its imported folder or the one the method names; None: not here yet."""
     imported = Path(paths.model(model, SCOPE, "imported")).parent
-    for folder in (imported, *_model_folders(plan.method(model).settings.model)):
+    settings = plan.method(model).settings
+    named = _model_folders(settings.model) if isinstance(settings, EncoderSettings) else []
+    for folder in (imported, *named):
         if (folder / "config.json").exists():
             width = json.loads((folder / "config.json").read_text()).get("hidden_size")
             return int(width) if width else None
