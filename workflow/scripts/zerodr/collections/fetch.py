@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Literal
@@ -117,12 +116,12 @@ def verify(path: Path, checksums: tuple[str, ...], origin: str) -> str:
 
 
 def place(found: Path, output: Path, keep: bool) -> None:
-    """Move the file to `output`, or link it there (copy where links can't be made) when the original is to be kept."""
+    """Move the file to `output`, or copy it when the original, a mirror's file, is to be kept.
+
+    A link would be smaller, but Snakemake touches its outputs, and with a link it would touch the mirror.
+    """
     output.parent.mkdir(parents=True, exist_ok=True)
-    if not keep:
-        found.replace(output)
-        return
-    try:
-        os.link(found, output)
-    except OSError:
+    if keep:
         shutil.copyfile(found, output)
+    else:
+        found.replace(output)
