@@ -15,7 +15,7 @@ from zerodr.artifacts.record import write_json
 log = logging.getLogger("zerodr")
 BLOCK = 1 << 16
 TIMEOUT_S = (15, 60)
-ATTEMPTS = 4
+ATTEMPTS = 3
 
 
 class Refused(Exception):
@@ -51,11 +51,20 @@ def download(url: str, state: Path, name: str, size: int | None = None, pause_s:
         gained = part.exists() and part.stat().st_size > before
         failures = 0 if gained else failures + 1
         if failures < ATTEMPTS:
-            time.sleep(min(pause_s * 2**failures, 30))
+            time.sleep(pause_s * 2 ** max(failures - 1, 0))
     raise Refused(reason)
 
 
 def _short(error: Exception) -> str:
+    """The reason in a few words."""
+    import requests
+
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the transfer broke off"
+    if isinstance(error, requests.ConnectionError):
+        return "no connection"
     return f"{type(error).__name__}: {str(error)[:160]}"
 
 
