@@ -78,9 +78,13 @@ rule publish_lineage:
     input:
         artifacts=[
             paths.beir("all.tsv"),
+            paths.beir("all.md"),
             paths.beir("published.tsv"),
             paths.beir("significance.tsv"),
+            paths.beir("holes.tsv"),
+            paths.beir("all.per_query.parquet"),
             paths.beir("all.svg"),
+            paths.beir("all.png"),
             PLAN.statistics_targets(),
         ],
     output:
