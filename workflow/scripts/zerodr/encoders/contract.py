@@ -1,0 +1,102 @@
+"""What a model folder promises, as its `zerodr.json`: how texts are prepared, pooled and compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from zerodr.config.base import Settings
+from zerodr.errors import ModelError
+
+CONTRACT = "zerodr.json"
+
+
+class EncoderContract(Settings):
+    """How vectors of this model come about. Every model folder of the bench holds one."""
+
+    pooling: Literal["mean", "cls", "max", "last"]
+    """From token vectors to the text's vector."""
+    normalize: bool
+    """Scale vectors to length 1."""
+    similarity: Literal["cosine", "dot"]
+    """How vectors are compared. `cosine` needs `normalize`, so that search is one inner product."""
+    query_prefix: str = ""
+    """Put before every query."""
+    document_prefix: str = ""
+    """Put before every document."""
+    max_tokens: int = Field(ge=2)
+    """Longest input, special tokens included; what is longer is cut."""
+    dimension: int = Field(ge=1)
+    """Components of a vector."""
+    lowercase: bool = False
+    """Lower-case texts before tokenisation."""
+    projections: tuple[str, ...] = ()
+    """Subfolders with dense layers that follow the pooling, in order."""
+    architecture: str
+    """Class of the transformer, such as `BertModel`."""
+    source: str
+    """Where the weights came from: a hub name, a package, a folder or a stage."""
+    revision: str | None = None
+    """Hub commit."""
+
+    @model_validator(mode="after")
+    def _comparable(self) -> EncoderContract:
+        if self.similarity == "cosine" and not self.normalize:
+            raise ValueError("similarity cosine contradicts normalize false; use normalize true, or similarity dot")
+        return self
+
+
+def make_contract(folder: Path | str, values: dict[str, Any]) -> EncoderContract:
+    """`values` as a contract.
+
+    Raises:
+        ModelError: names the key at fault, with what was found.
+    """
+    try:
+        return EncoderContract.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        what = f"{key}: {message.lower()}, found {first['input']!r}" if key else message
+        raise ModelError(
+            folder, f"its contract is wrong: {what}", "correct the method's settings or the folder"
+        ) from None
+
+
+def read_contract(folder: Path) -> EncoderContract:
+    """The contract of a model folder.
+
+    Raises:
+        ModelError: there is none, it is no JSON, or it contradicts itself.
+    """
+    path = folder / CONTRACT
+    if not path.exists():
+        raise ModelError(folder, f"has no {CONTRACT}", "import the model with an encoder method (kind: encoder)")
+    return make_contract(folder, read_json(path))
+
+
+def write_contract(folder: Path, contract: EncoderContract) -> None:
+    """Write `zerodr.json`; equal contracts give equal bytes."""
+    write_model_json(folder / CONTRACT, contract.model_dump(mode="json"))
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of a model folder.
+
+    Raises:
+        ModelError: the file is no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(path, f"is no JSON ({error})", "fetch the model again") from None
+
+
+def write_model_json(path: Path, value: Any) -> None:
+    """Write a JSON file of a model folder, keys sorted."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
