@@ -1,0 +1,175 @@
+"""BM25 without Java: Lucene's formula and analysis over bm25s's eager sparse scores, searched by compiled loops.
+
+bm25s (Lù 2024, arXiv:2407.03618) keeps the finished score of every term in every document, so that a search only adds
+columns. Here the scores are Lucene's to the bit of a float32 term: document lengths go through Lucene's one-byte code.
+The score matrix has bm25s's own layout (`LightIndex.as_bm25s`); the best k are chosen by `zerodr.lexical.topk`, because
+bm25s leaves the order of equal scores open.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from zerodr.lexical.analysis import Analyzer, python_analyzer
+from zerodr.lexical.documents import Document
+from zerodr.lexical.hits import Hits
+from zerodr.lexical.index import IndexSettings, read_about
+
+FOLDER = "bm25s"
+
+
+class Postings(NamedTuple):
+    """Counts of terms in documents, by term.
+
+    `ends` int64 [terms + 1], `documents` int32 and `counts` float32 [postings] (ascending within a term), `lengths`
+    int32 [documents] in terms, `vocabulary` term -> row.
+    """
+
+    ends: np.ndarray
+    documents: np.ndarray
+    counts: np.ndarray
+    lengths: np.ndarray
+    vocabulary: dict[str, int]
+
+
+def fill_light(blocks: Iterator[list[Document]], folder: Path, settings: IndexSettings) -> dict[str, str]:
+    """Write the postings of blocks of documents to `folder/bm25s`; returns version and analyzer."""
+    analyze = python_analyzer(settings.language)
+    postings = count_terms(analyze(document.flat()) for block in blocks for document in block)
+    place = folder / FOLDER
+    place.mkdir()
+    for name in ("ends", "documents", "counts", "lengths"):
+        np.save(place / f"{name}.npy", getattr(postings, name), allow_pickle=False)
+    (place / "vocabulary.json").write_text(json.dumps(list(postings.vocabulary), ensure_ascii=False) + "\n")
+    return {"bm25s": version("bm25s"), "analyzer": f"{analyze.__module__}.{analyze.__name__}"}
+
+
+def count_terms(texts: Iterable[Sequence[str]]) -> Postings:
+    """Postings of analysed texts. Terms are numbered in code point order."""
+    seen: dict[str, int] = {}
+    rows, counts, sizes, lengths = [], [], [], []
+    for terms in texts:
+        found = Counter(terms)
+        rows.append(np.fromiter((seen.setdefault(term, len(seen)) for term in found), np.int64, len(found)))
+        counts.append(np.fromiter(found.values(), np.float32, len(found)))
+        sizes.append(len(found))
+        lengths.append(len(terms))
+    names = sorted(seen)
+    place = np.empty(len(names), np.int64)
+    place[[seen[name] for name in names]] = np.arange(len(names))
+    row = place[np.concatenate(rows)] if rows else np.empty(0, np.int64)
+    count = np.concatenate(counts) if counts else np.empty(0, np.float32)
+    document = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    order = np.argsort(row, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(names)))]).astype(np.int64)
+    vocabulary = {name: number for number, name in enumerate(names)}
+    return Postings(ends, document[order], count[order], np.array(lengths, np.int32), vocabulary)
+
+
+def coded_lengths(lengths: np.ndarray) -> np.ndarray:
+    """Lengths as Lucene remembers them in one byte: exact to 39, then four significant bits above 24.
+
+    (`SmallFloat.intToByte4` and back.)
+    """
+    above = np.maximum(np.asarray(lengths, np.int64) - 24, 0)
+    bits = np.frexp(above.astype(np.float64))[1]
+    shift = np.maximum(bits - 4, 0)
+    return np.where(np.asarray(lengths) < 24, lengths, 24 + ((above >> shift) << shift)).astype(np.int64)
+
+
+def term_scores(postings: Postings, k1: float, b: float) -> np.ndarray:
+    """BM25 of each posting, float32 [postings], in the operations and precision of Lucene's BM25Similarity.
+
+    idf = ln(1 + (N - n + 0.5) / (n + 0.5)); score = idf - idf / (1 + tf / (k1 (1 - b + b length / mean length))), where
+    N counts the documents that have a term at all.
+    """
+    one, filled = np.float32(1), max(int((postings.lengths > 0).sum()), 1)
+    mean = np.float32(postings.lengths.sum(dtype=np.int64) / filled) or one
+    share = np.float32(b) * coded_lengths(postings.lengths).astype(np.float32) / mean
+    inverse = (
+        one / (np.float32(k1) * ((one - np.float32(b)) + share)) if k1 else np.full(len(share), np.inf, np.float32)
+    )
+    holders = np.diff(postings.ends)
+    idf = np.log(1 + (filled - holders + 0.5) / (holders + 0.5)).astype(np.float32)
+    weight = np.repeat(idf, holders)
+    return weight - weight / (one + postings.counts * inverse.astype(np.float32)[postings.documents])
+
+
+class LightIndex:
+    """BM25 scores of all terms in all documents, ready to search.
+
+    Args:
+        postings: of the corpus.
+        k1, b: of BM25.
+        analyze: how texts become terms.
+    """
+
+    def __init__(self, postings: Postings, k1: float = 0.9, b: float = 0.4, analyze: Analyzer | None = None) -> None:
+        self.postings, self.k1, self.b = postings, k1, b
+        self.analyze = analyze or python_analyzer("en")
+        self.scores = term_scores(postings, k1, b)
+
+    @classmethod
+    def build(cls, texts: Iterable[str], k1: float = 0.9, b: float = 0.4, language: str = "en") -> LightIndex:
+        """Index texts; their places are the internal numbers."""
+        analyze = python_analyzer(language)
+        return cls(count_terms(map(analyze, texts)), k1, b, analyze)
+
+    @classmethod
+    def load(cls, folder: Path, k1: float = 0.9, b: float = 0.4) -> LightIndex:
+        """The index in a folder that `index_bm25` made with backend bm25s."""
+        place, language = folder / FOLDER, read_about(folder)["language"]
+        names = json.loads((place / "vocabulary.json").read_text())
+        arrays = (np.load(place / f"{name}.npy", allow_pickle=False) for name in Postings._fields[:4])
+        postings = Postings(*arrays, {name: number for number, name in enumerate(names)})
+        return cls(postings, k1, b, python_analyzer(language))
+
+    def __len__(self) -> int:
+        return len(self.postings.lengths)
+
+    def search(self, texts: Sequence[str], depth: int, threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The best `depth` documents of each query; the interface for mining.
+
+        Equal scores stand by internal number, ascending, also at the last place. A document without a query term is no
+        hit.
+
+        Returns:
+            internal numbers int32 [queries, depth], scores float32 [queries, depth], and the count of hits int32
+            [queries]; what lies beyond a count is unset.
+        """
+        from zerodr.lexical.topk import search_terms
+
+        rows, boosts, sizes = [], [], [0]
+        known = self.postings.vocabulary
+        for text in texts:
+            found = Counter(known[term] for term in self.analyze(text) if term in known)
+            rows.extend(found)
+            boosts.extend(found.values())
+            sizes.append(len(rows))
+        return search_terms(
+            self.postings.ends, self.postings.documents, self.scores, np.array(sizes, np.int64),
+            np.array(rows, np.int64), np.array(boosts, np.float32), len(self), depth, threads,
+        )  # fmt: skip
+
+    def search_texts(self, texts: Sequence[str], depth: int, threads: int = 1) -> list[Hits]:
+        """`search`, as one ranking a query."""
+        documents, scores, counts = self.search(texts, depth, threads)
+        return [Hits(documents[at, :count], scores[at, :count]) for at, count in enumerate(counts)]
+
+    def as_bm25s(self) -> Any:
+        """The same scores as a `bm25s.BM25`, for its retrieve, save and corpus functions."""
+        import bm25s
+
+        index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
+        index.scores = {"data": self.scores, "indices": self.postings.documents,
+                        "indptr": self.postings.ends, "num_docs": len(self)}  # fmt: skip
+        index.vocab_dict = self.postings.vocabulary
+        index.unique_token_ids_set = set(self.postings.vocabulary.values())
+        return index
