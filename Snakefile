@@ -14,7 +14,7 @@ configfile: "config/config.yaml"
 
 sys.path.insert(0, str(Path(workflow.basedir, "workflow", "scripts")))
 
-from zerodr.config.load import load_bench
+from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
 from zerodr.artifacts.guard import ask_for_single_run, repeat_errors

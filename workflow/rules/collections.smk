@@ -8,7 +8,6 @@ rule fetch_archive:
         "results/logs/fetch_archive/{archive}.log",
     benchmark:
         "results/benchmarks/fetch_archive/{archive}.tsv"
-    retries: 2
     conda:
         ENVIRONMENT
     resources:

@@ -2,6 +2,8 @@
 
 
 rule import_model:
+    input:
+        files=lambda wc: files_of_model(PLAN.method(wc.model).settings.model),
     output:
         model=paths.model("{model}", "{scope}", "imported"),
     log:

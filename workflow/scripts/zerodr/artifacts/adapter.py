@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
+from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
@@ -28,6 +29,7 @@ def spec_of(snakemake: Any) -> StageSpec:
         params=settings["settings"],
         seed=settings["seed"],
         threads=snakemake.threads,
+        site=site_of(snakemake.config),
     )
 
 
@@ -66,6 +68,6 @@ def report_error(name: str, message: str) -> None:
     """Leave the message where the Snakefile's `onerror` finds it, to repeat it as the last thing on the screen."""
     try:
         with open(STATE / "errors.txt", "a") as stream:
-            stream.write(f"{name}\n    {message}\n")
+            stream.write(f"{name}\n    {message}\n\n")
     except OSError:
         log.error("the results folder can't be written")

@@ -38,6 +38,7 @@ def _refuse(message: str) -> None:
 def repeat_errors() -> None:
     """Print what the failed stages said, after Snakemake's own account."""
     path = STATE / "errors.txt"
-    text = path.read_text().strip() if path.exists() else ""
+    blocks = path.read_text().split("\n\n") if path.exists() else []
+    text = "\n".join(dict.fromkeys(block for block in blocks if block))  # a retried stage says the same twice
     if text:
         sys.stderr.write(f"\nWhat went wrong:\n{text}\nEverything that finished is kept: run the same command again.\n")

@@ -46,6 +46,7 @@ class StageSpec:
         params: the stage's settings, canonical JSON types.
         seed: source of every random choice.
         threads: cores to use (no part of the digest).
+        site: what belongs to the place and not to the result: mirror folders, offline (no part of the digest).
     """
 
     rule: str
@@ -57,6 +58,7 @@ class StageSpec:
     params: dict[str, Any]
     seed: int = 0
     threads: int = 1
+    site: dict[str, Any] = field(default_factory=dict)
 
     def input_list(self) -> list[str]:
         """All input paths, in the order of their names."""
@@ -64,9 +66,9 @@ class StageSpec:
         return [path for paths in lists for path in paths]
 
     def digest(self, input_digests: dict[str, str]) -> str:
-        """Hex digest of the spec and its inputs' digests; threads don't count."""
+        """Hex digest of the spec and its inputs' digests; threads and site don't count."""
         value = asdict(self)
-        del value["threads"]
+        del value["threads"], value["site"]
         return object_digest({"spec": value, "inputs": input_digests})
 
     def name(self) -> str:

@@ -1,61 +1,122 @@
 """Rankings as gzipped TREC run files: `query Q0 document rank score tag`.
 
 A run is a pandas frame with columns `query` (str), `document` (str), `score` (float32), already in its total order:
-queries in the order of the collection, then score descending, then document id descending.
+queries in the order of the collection, then score descending, then document id descending (by UTF-8 bytes).
 """
 
 from __future__ import annotations
 
 import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
 from zerodr.errors import ArtifactError
 
 COLUMNS = ["query", "document", "score"]
+LINE = "expected lines 'query Q0 document rank score tag'"
+BREAKS = r"[ \t\r\n\x00]|^$"
 
 
 def total_order(run: pd.DataFrame) -> pd.DataFrame:
     """Sort by score descending, then document id descending, within queries in order of first appearance."""
-    position = pd.factorize(run["query"])[0]
-    keyed = run.assign(_position=position)
-    ordered = keyed.sort_values(["_position", "score", "document"], ascending=[True, False, False], kind="stable")
-    return ordered.drop(columns="_position").reset_index(drop=True)
+    order = order_rows(pd.factorize(run["query"])[0], run["score"].to_numpy(), pa.array(run["document"], pa.string()))
+    return run.iloc[order].reset_index(drop=True)
+
+
+def order_rows(query: np.ndarray, score: np.ndarray, document: pa.Array) -> np.ndarray:
+    """Positions in total order: `query` (int) ascending, then `score` descending, then `document` descending.
+
+    Ids are compared only where scores are equal, which is rare in dense rankings.
+    """
+    order = np.lexsort((-score, query))
+    query, score = query[order], score[order]
+    same = (query[1:] == query[:-1]) & (score[1:] == score[:-1])
+    tied = np.zeros(len(order), bool)
+    tied[1:] |= same
+    tied[:-1] |= same
+    places = np.flatnonzero(tied)
+    if len(places):
+        runs = np.cumsum(np.concatenate([[True], ~same]))[places]
+        ids = document.take(pa.array(order[places])).dictionary_encode()
+        alphabet = np.empty(len(ids.dictionary), np.int64)
+        alphabet[pc.sort_indices(ids.dictionary).to_numpy()] = np.arange(len(alphabet))
+        rank = alphabet[ids.indices.to_numpy()]
+        order[places] = order[places][np.lexsort((-rank, runs))]
+    return order
+
+
+class RunWriter:
+    """Writes a run piece by piece; a query's rows belong to one piece."""
+
+    def __init__(self, stream: gzip.GzipFile, where: Path, tag: str) -> None:
+        self._stream, self._where, self._tag = stream, where, tag
+        _refuse_breaks(pa.array([tag]), where, "tag")
+
+    def write(self, query: pa.Array, document: pa.Array, score: np.ndarray) -> None:
+        """Append rows in total order.
+
+        Raises:
+            ArtifactError: an id is empty or holds white space, so that the line could not be read back.
+        """
+        names = query.dictionary_encode()
+        _refuse_breaks(names.dictionary, self._where, "query id")
+        _refuse_breaks(document, self._where, "document id")
+        count, code = len(query), names.indices.to_numpy()
+        first = np.flatnonzero(np.concatenate([[True], code[1:] != code[:-1]]))[:count]
+        rank = np.arange(1, count + 1) - np.repeat(first, np.diff(np.append(first, count)))
+        columns = [query, _constant("Q0", count), document, pa.array(rank), _text(score), _constant(self._tag, count)]
+        table = pa.table(columns, names=["query", "q0", "document", "rank", "score", "tag"])
+        options = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
+        pa.csv.write_csv(table, self._stream, options)
+
+
+def _constant(word: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(word), count)
+
+
+def _text(score: np.ndarray) -> pa.Array:
+    """Shortest decimals that give back the same float32."""
+    return pa.array(np.asarray(score, np.float32)).cast(pa.string())
+
+
+def _refuse_breaks(words: pa.Array, where: Path, what: str) -> None:
+    bad = pc.index(pc.match_substring_regex(words, BREAKS), True).as_py()
+    if bad >= 0:
+        raise ArtifactError(where, f"{what} {words[bad].as_py()!r} is empty or holds white space, which a TREC run can't hold",
+                            "rename it in the collection")  # fmt: skip
+
+
+@contextmanager
+def run_writer(path: Path, tag: str) -> Iterator[RunWriter]:
+    """A run file that grows; equal runs give equal bytes (no time stamp, no file name)."""
+    with (
+        open(path, "wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=4, mtime=0, filename="") as zipped,
+    ):
+        yield RunWriter(zipped, path, tag)
 
 
 def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
-    """Write a run that is in total order; equal runs give equal bytes (no time stamp, shortest exact scores)."""
-    rank = run.groupby("query", sort=False).cumcount().to_numpy() + 1
-    table = pa.table(
-        {
-            "query": pa.array(run["query"], pa.string()),
-            "q0": pa.array(np.full(len(run), "Q0"), pa.string()),
-            "document": pa.array(run["document"], pa.string()),
-            "rank": pa.array(rank.astype(str), pa.string()),
-            "score": pa.array(run["score"].to_numpy(np.float32), pa.float32()).cast(pa.string()),
-            "tag": pa.array(np.full(len(run), tag), pa.string()),
-        }
-    )
-    options = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
-    with (
-        open(path, "wb") as raw,
-        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=5, mtime=0, filename="") as zipped,
-    ):
-        pa.csv.write_csv(table, zipped, options)
+    """Write a run that is in total order."""
+    with run_writer(path, tag) as writer:
+        columns = (pa.array(run[name], pa.string()) for name in ("query", "document"))
+        writer.write(*columns, run["score"].to_numpy(np.float32))
 
 
 def read_run(path: Path) -> pd.DataFrame:
     """Read a TREC run (gzipped or not) into columns `query`, `document`, `score`, in the file's order."""
     try:
         frame = pd.read_csv(path, sep=r"\s+", header=None, names=["query", "q0", "document", "rank", "score", "tag"],
-                            dtype={"query": str, "document": str, "score": np.float32}, engine="c",
-                            usecols=[0, 2, 4], keep_default_na=False, quoting=3)  # fmt: skip
-    except (OSError, ValueError, EOFError) as error:
-        raise ArtifactError(
-            path, f"is no TREC run ({error})", "expected lines 'query Q0 document rank score tag'"
-        ) from error
+                            dtype={"query": str, "document": str, "score": np.float32}, engine="c", encoding="utf-8",
+                            usecols=[0, 2, 4], keep_default_na=False, quoting=3, float_precision="round_trip")  # fmt: skip
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise ArtifactError(path, f"is no TREC run ({error})", LINE) from error
     return frame[COLUMNS]

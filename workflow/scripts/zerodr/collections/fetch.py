@@ -43,7 +43,7 @@ def fetch_archive(stage: Stage) -> None:
     Raises:
         DownloadError: wrong checksum, nothing could be reached, offline, or registration needed.
     """
-    settings = validate(FetchSettings, stage.params, "fetch_archive")
+    settings = validate(FetchSettings, stage.params | stage.spec.site, "fetch_archive")
     found, origin = obtain(settings, stage.state)
     checksum = verify(found, settings.checksums, origin)
     place(found, stage.output("archive"), keep=found.parent != stage.state)

@@ -123,6 +123,11 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
     return validate(Collection, row, f"byo={folder}")
 
 
+def files_of_model(model: str) -> list[str]:
+    """Files of a model that is a local folder, so that a changed folder is imported again; none for other models."""
+    return sorted(str(path) for path in Path(model).glob("**/*") if path.is_file()) if Path(model).is_dir() else []
+
+
 def _check_references(bench: Bench) -> None:
     config = bench.config
     known("protocol", config.protocol, bench.protocols)
@@ -142,6 +147,13 @@ def _check_references(bench: Bench) -> None:
         for run in method.settings.runs if method.kind == "fusion" else ():
             if known(f"method {name}: run", run, bench.methods).kind == "fusion":
                 raise ConfigError(f"method {name}", f"fuses {run}, which is a fusion itself", "name two plain methods")
+
+
+def site_of(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings that say where things are found; they change no result and cause no rerun."""
+    return validate(Config, _tuples(values), "config/config.yaml").model_dump(
+        mode="json", include={"mirrors", "offline"}
+    )
 
 
 def config_schema() -> str:

@@ -52,6 +52,17 @@ class Scale(Settings):
     """Documents that vocabulary statistics read at most."""
 
 
+class Reference(Settings):
+    """A file of published numbers to compare with."""
+
+    path: str
+    """A tsv; its format is told in `zerodr.reporting.published`."""
+    source: str
+    """Where the numbers come from; rows with a source of their own keep it."""
+    tolerance: float = Field(gt=0)
+    """Largest absolute difference that is called OK."""
+
+
 class Config(Settings):
     """The file most users edit. Everything can be given on the command line too: `--config scale=lab`."""
 
@@ -83,3 +94,8 @@ class Config(Settings):
     """Permutations of the randomisation test."""
     baseline: str = "bm25-flat"
     """Significance is tested against this method."""
+    references: tuple[Reference, ...] = (
+        Reference(path="resources/reference/pyserini_beir.tsv", source="Pyserini, BEIR v1.0.0", tolerance=0.0005),
+        Reference(path="resources/reference/minilm_beir.tsv", source="see file", tolerance=0.001),
+    )
+    """Published numbers that the table is compared with."""

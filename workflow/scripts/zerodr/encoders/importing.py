@@ -52,13 +52,18 @@ class ImportSettings(Settings):
     """Instead of what the folder says."""
     max_tokens: int | None
     """Instead of what the folder says."""
-    offline: bool
+    offline: bool = False
     """Never ask the hub."""
+
+
+def _asking(stage: Stage) -> dict[str, bool]:
+    site = stage.spec.site
+    return {"offline": site["offline"]} if "offline" in site else {}
 
 
 def import_model(stage: Stage) -> None:
     """Stage: no inputs; output `model`, a folder that load_encoder and sentence-transformers load alike."""
-    settings = validate(ImportSettings, stage.params, stage.spec.name())
+    settings = validate(ImportSettings, stage.params | _asking(stage), stage.spec.name())
     source, revision = resolve(settings.model, settings.revision, settings.offline)
     contract, assumed = copy_model(source, stage.output("model"), settings, revision)
     stage.note(contract=contract.model_dump(mode="json"), assumed=assumed)

@@ -162,8 +162,7 @@ class Plan:
     def _fetch_archive(self, wc: Any) -> dict:
         row = self.archive_row(wc.archive)
         return {"archive": row.archive, "urls": row.urls, "checksums": row.checksums, "bytes": row.archive_bytes,
-                "mirrors": self.config.mirrors, "offline": self.config.offline, "access": row.access,
-                "registration": row.registration}  # fmt: skip
+                "access": row.access, "registration": row.registration}  # fmt: skip
 
     def archive_row(self, archive: str) -> Collection:
         """The first row that uses an archive."""
@@ -197,7 +196,7 @@ class Plan:
     def _import_model(self, wc: Any) -> dict:
         settings = self.method(wc.model).settings
         return settings.model_dump(mode="json", include={"model", "revision", "pooling", "normalize", "query_prefix",
-                                                         "document_prefix", "max_tokens"}) | {"offline": self.config.offline}  # fmt: skip
+                                                         "document_prefix", "max_tokens"})  # fmt: skip
 
     def _embedding(self, wc: Any) -> dict:
         row, protocol, settings = (
@@ -224,13 +223,14 @@ class Plan:
 
     def _search_shard(self, wc: Any) -> dict:
         index = self.method(wc.model).settings.model_dump(mode="json", include=INDEX_FIELDS)
-        return self._ranking(wc) | index | _shard_numbers(wc.shard)
+        return _without(self._ranking(wc), "language") | index | _shard_numbers(wc.shard)
 
     def _merge_run(self, wc: Any) -> dict:
-        return self._ranking(wc) | {"tag": wc.model}
+        return _without(self._ranking(wc), "language", "exclude_self") | {"tag": wc.model}
 
     def _fuse_runs(self, wc: Any) -> dict:
-        return self.method(wc.model).settings.model_dump(mode="json") | self._ranking(wc) | {"tag": wc.model}
+        own = self.method(wc.model).settings.model_dump(mode="json")
+        return own | _without(self._ranking(wc), "language") | {"tag": wc.model}
 
     def _evaluate_run(self, wc: Any) -> dict:
         return self._ranking(wc) | {"model": wc.model, "protocol": wc.protocol,
@@ -281,6 +281,10 @@ class Plan:
 
 def _alternatives(names: Iterable[str]) -> str:
     return "|".join(re.escape(name) for name in sorted(names)) or NOTHING
+
+
+def _without(settings: dict, *names: str) -> dict:
+    return {name: value for name, value in settings.items() if name not in names}
 
 
 def _shard_numbers(shard: str) -> dict[str, int]:
