@@ -1,0 +1,169 @@
+"""Settings of trained methods: where a model starts, and the chain of stages that it goes through."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from zerodr.config.base import Settings
+
+
+class Architecture(Settings):
+    """A small network for `init: scratch`."""
+
+    family: Literal["bert", "roberta", "distilbert", "t5"] = "bert"
+    """Kind of network."""
+    hidden: int = Field(256, ge=8)
+    """Width."""
+    layers: int = Field(4, ge=1)
+    """Layers (T5: of the encoder and of the decoder)."""
+    heads: int = Field(4, ge=1)
+    """Attention heads."""
+    vocabulary: int = Field(30522, ge=300)
+    """Tokens of the tokenizer that is trained when `tokenizer` is `train`."""
+
+
+class InitSettings(Settings):
+    """The model before any training of ours."""
+
+    init: str
+    """`scratch`, a folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
+    revision: str | None = None
+    """Hub revision."""
+    layers: int | None = Field(None, ge=1)
+    """Keep the first n layers of the checkpoint."""
+    architecture: Architecture = Architecture()
+    """Only for `init: scratch`."""
+    tokenizer: str = "train"
+    """Only for `init: scratch`: `train` on the source corpus, or a folder, hub name or `package:<module>`."""
+    pooling: Literal["mean", "cls", "decoder_first"] = "cls"
+    """`decoder_first`: T5's decoder state at its first position."""
+    head: Literal["none", "ance"] = "none"
+    """`ance`: Linear(D, D) and LayerNorm after pooling (specs/modir-ance 2.1)."""
+    similarity: Literal["dot", "cosine"] = "dot"
+    """`cosine` scales embeddings to length 1 in the model."""
+    towers: Literal["tied", "separate"] = "tied"
+    """One network for queries and documents, or two."""
+    query_tokens: int = Field(64, ge=2)
+    """Longest query in training and, unless a protocol says otherwise, in search."""
+    document_tokens: int = Field(256, ge=2)
+    """Longest document, likewise."""
+
+
+class NegativesSettings(Settings):
+    """Where a stage's negatives come from."""
+
+    source: str = "previous"
+    """`previous`: mined by the chain's previous stage. A lexical method's name: from its ranking. `none`: in-batch only."""
+    depth: int = Field(200, ge=1)
+    """Ranks that are looked at."""
+    skip: int = Field(0, ge=0)
+    """Top ranks that are left out."""
+    count: int = Field(20, ge=1)
+    """Negatives kept for each query."""
+    sampling: Literal["uniform", "top"] = "uniform"
+    """`uniform` among the ranks, or the `top` ones."""
+    exclude: Literal["all", "one"] = "all"
+    """`all` known positives are kept out of the negatives; `one` as the papers' code does it."""
+    queries: int | None = Field(None, ge=1)
+    """Train queries that are mined (a seeded sample). None: all."""
+
+
+class ObjectiveSettings(Settings):
+    """The loss of a stage."""
+
+    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]
+    """A function of zerodr.losses."""
+    negatives_per_query: int = Field(1, ge=0)
+    """Hard negatives drawn for a query in a step."""
+    in_batch: bool = True
+    """info_nce: documents of other queries are negatives too (across processes)."""
+    mask_known_positives: bool = True
+    """info_nce: other known positives of a query never count as negatives."""
+    inverse_temperature: float = Field(1.0, gt=0)
+    """Factor on similarities."""
+    teacher_temperature: float = Field(1.0, gt=0)
+    """kl: divides the teacher's scores."""
+
+
+class TrainingSettings(Settings):
+    """How a stage is optimised."""
+
+    steps: int = Field(1000, ge=1)
+    """Optimiser steps."""
+    batch_queries: int = Field(32, ge=1)
+    """Queries of one optimiser step, over all processes."""
+    accumulation: int = Field(1, ge=1)
+    """Micro-batches of one optimiser step (losses without in-batch negatives, or in-batch within each)."""
+    cache_chunk: int | None = Field(None, ge=1)
+    """Texts that hold activations at once: gradient caching, exact for in-batch losses. None: off."""
+    optimizer: Literal["adamw", "lamb"] = "adamw"
+    """`lamb` as ANCE's code uses it."""
+    learning_rate: float = Field(2e-5, gt=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Decoupled weight decay."""
+    schedule: Literal["linear", "constant"] = "linear"
+    """After warm-up."""
+    warmup_steps: int = Field(0, ge=0)
+    """Linear warm-up."""
+    schedule_steps: int | None = Field(None, ge=1)
+    """Where a linear schedule ends; None: at the end of the chain (schedules survive episodes)."""
+    keep_optimizer: bool = False
+    """Continue with the parent stage's optimiser moments."""
+    max_grad_norm: float | None = Field(1.0, gt=0)
+    """Clipping."""
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    """bf16 is autocast. fp16 is refused for T5 (its activations overflow) and needs a GPU."""
+    checkpoint_steps: int = Field(200, ge=1)
+    """Resume state is written this often, and on SIGTERM."""
+    evaluate_steps: int | None = Field(None, ge=1)
+    """Dev evaluation this often; None: at the end only."""
+    dev_queries: int = Field(500, ge=1)
+    """Dev queries of an evaluation, against a pool of their positives and mined negatives."""
+    save_steps: tuple[int, ...] = ()
+    """Steps at which the model is also kept as `<recipe>@<stage>.<step>`."""
+
+
+class TeacherSettings(Settings):
+    """A cross-encoder that scores (query, document) pairs for distillation."""
+
+    init: str
+    """As InitSettings.init."""
+    layers: int | None = Field(None, ge=1)
+    """Keep the first n layers."""
+    training: TrainingSettings | None = None
+    """Train it on the source first; None: it comes trained."""
+    max_tokens: int = Field(256, ge=8)
+    """Length of a pair."""
+
+
+class ChainStage(Settings):
+    """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
+
+    negatives: NegativesSettings = NegativesSettings()
+    """Where negatives come from."""
+    objective: ObjectiveSettings
+    """The loss."""
+    training: TrainingSettings = TrainingSettings()
+    """How it is optimised."""
+    teacher: TeacherSettings | None = None
+    """Scores for distillation objectives."""
+
+
+class TrainedSettings(Settings):
+    """A trained method: an initial model and a chain of named stages, in order (`ep0`, `ep1`, ...)."""
+
+    encoder: InitSettings
+    """The initial model."""
+    chain: dict[str, ChainStage]
+    """Stages by name. A stage given as `{like: ep1}` repeats ep1's settings."""
+    source: str | None = None
+    """The collection with supervision. None: the scale's source."""
+    source_split: str = "train"
+    """Its split with training queries."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of embedding."""
+    batch_tokens: int = Field(4096, ge=64)
+    """Padded tokens of an embedding batch."""
