@@ -110,7 +110,7 @@ def _row(
 def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> None:
     """The table, then what it means as lines that start with `# `."""
     notes = [
-        f"each method against {settings.baseline} on the same queries, metric {METRIC}; difference: method minus baseline",
+        f"each method against {settings.baseline} on the same queries, {METRIC}; difference: method minus baseline",
         "p_t: two-sided paired t-test; p_randomization: two-sided sign-flip permutation test, "
         f"{settings.samples} permutations, (1 + extreme) / (1 + permutations)",
         f"_holm: Holm's step-down correction over the {len(tests)} tests of this table",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from zerodr.config.canonical import canonical_json
@@ -133,6 +134,10 @@ class Plan:
         return settings.model_dump(exclude=INDEX_FIELDS)
 
     # ---- targets -----------------------------------------------------------------------------------------------
+    def references(self) -> list[str]:
+        """Files of published numbers."""
+        return [reference.path for reference in self.config.references]
+
     def statistics_targets(self) -> list[str]:
         """Statistics of the columns of the main table."""
         return [paths.statistics(row.name) for row in self.columns]
@@ -260,20 +265,23 @@ class Plan:
             "methods": [{"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods],
             "collections": [row.model_dump(mode="json", include=listed) for row in self.columns],
             "missing": [{"name": row.name, "reason": "gated: needs registration"} for row in gone],
-            "groups": {g: [r.name for r in all_rows if g in r.groups] for r in all_rows for g in r.groups},
+            "groups": {g: _unique(r.column for r in all_rows if g in r.groups) for r in all_rows for g in r.groups},
+            "aggregates": {r.aggregate: [other.name for other in all_rows if other.aggregate == r.aggregate]
+                           for r in all_rows if r.aggregate},
             "protocol": {"name": self.config.protocol} | self.protocol(self.config.protocol).model_dump(mode="json"),
             "scale": self.config.scale,
             "source": self.source,
         }
 
     def _build_table(self, wc: Any) -> dict:
-        return self.settings_of_table()
+        references = [reference.model_dump(mode="json") for reference in self.config.references]
+        return self.settings_of_table() | {"references": references}
 
     def _build_row(self, wc: Any) -> dict:
         return self.settings_of_table([wc.model])
 
     def _plot_table(self, wc: Any) -> dict:
-        return {"scale": self.config.scale}
+        return self.settings_of_table()
 
     def _publish_lineage(self, wc: Any) -> dict:
         return {}
@@ -285,6 +293,11 @@ def _alternatives(names: Iterable[str]) -> str:
 
 def _without(settings: dict, *names: str) -> dict:
     return {name: value for name, value in settings.items() if name not in names}
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    """Names without repetition, in order of first appearance."""
+    return list(dict.fromkeys(names))
 
 
 def _shard_numbers(shard: str) -> dict[str, int]:

@@ -1,0 +1,171 @@
+"""The main table as a picture: every method on every collection with its 95 % interval over queries.
+
+Equal inputs give equal bytes: no dates, salted ids, fonts drawn as paths.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import validate
+from zerodr.errors import ArtifactError
+from zerodr.evaluation.metrics import LABELS
+from zerodr.evaluation.significance import bootstrap_means
+from zerodr.reporting.grid import Column, average_columns, table_columns
+from zerodr.reporting.settings import TableSettings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+ROW, GAP, WIDTH, MARGIN = 0.23, 0.22, 8.6, 1.5  # inches
+STYLE = {"svg.hashsalt": "zerodr", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0,
+         "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False}  # fmt: skip
+AGREEMENT = 0.00011
+
+
+class FigureSettings(TableSettings):
+    """Rows and columns of the table, and how the intervals are made."""
+
+    bootstrap_samples: int = Field(1000, ge=1)
+    """Resamples of the intervals."""
+
+
+def plot_table(stage: Stage) -> None:
+    """Inputs `per_query` (parquet), `table` (tsv); outputs `svg`, `png`."""
+    settings = validate(FigureSettings, stage.params, "plot_table")
+    columns = ["model", "collection", "query", settings.metric]
+    frame = pq.read_table(stage.path("per_query"), columns=columns).to_pandas()
+    points = intervals(frame, settings, stage.seed)
+    check_agreement(points, pd.read_csv(stage.path("table"), sep="\t", comment="#", index_col="model"))
+    save(points, settings, stage.output("svg"), stage.output("png"))
+
+
+def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.DataFrame:
+    """`column`, `header`, `label`, `queries`, `model`, `value`, `low`, `high`; columns and methods in the table's order.
+
+    Intervals of aggregates and averages resample the queries of every member and average as the table does.
+    """
+    methods = [method.name for method in settings.methods]
+    columns = table_columns(settings)
+    resampled, means, queries = {}, {}, {}
+    for collection, part in frame.groupby("collection", sort=False):
+        values = part.pivot(index="query", columns="model", values=settings.metric)[methods].to_numpy()
+        resampled[collection] = bootstrap_means(values, settings.bootstrap_samples, seed)
+        means[collection], queries[collection] = values.mean(axis=0), len(values)
+    parts = []
+    averages = _distinct(average_columns(columns, settings))
+    for column in [*columns, *averages]:
+        over = [table[member] for member in column.members for table in [resampled]]
+        resampled[column.name] = np.mean(over, axis=0)
+        means[column.name] = np.mean([means[member] for member in column.members], axis=0)
+        queries[column.name] = sum(queries[member] for member in column.members)
+        low, high = np.quantile(resampled[column.name], [0.025, 0.975], axis=0)
+        parts.append(pd.DataFrame({
+            "column": column.name, "header": column.header, "label": column.printed, "queries": queries[column.name],
+            "model": methods, "value": means[column.name], "low": low, "high": high,
+            "average": column in averages,
+        }))  # fmt: skip
+    return pd.concat(parts, ignore_index=True)
+
+
+def _distinct(averages: list[Column]) -> list[Column]:
+    """One average for each set of members, the complete group first."""
+    chosen: dict[tuple[str, ...], Column] = {}
+    for column in sorted(averages, key=lambda column: column.mark != ""):
+        chosen.setdefault(column.members, column)
+    return list(chosen.values())
+
+
+def check_agreement(points: pd.DataFrame, table: pd.DataFrame) -> None:
+    """The picture shows the table's numbers.
+
+    Raises:
+        ArtifactError: a mean over queries is not the number in the table.
+    """
+    for point in points.itertuples():
+        if point.header not in table or point.model not in table.index:
+            raise ArtifactError(f"{point.model}/{point.column}", "is not in the table", "build the table again")
+        if abs(table.loc[point.model, point.header] - point.value) > AGREEMENT:
+            raise ArtifactError(f"{point.model}/{point.column}", f"the table says {table.loc[point.model, point.header]}, "
+                                f"the queries' mean is {point.value:.4f}", "build both from the same evaluations")  # fmt: skip
+
+
+def save(points: pd.DataFrame, settings: TableSettings, svg: Path, png: Path) -> None:
+    """Write the picture twice. The figure is drawn without pyplot, so no display or global state is needed."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):
+        figure = draw(points, settings)
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
+
+
+def draw(points: pd.DataFrame, settings: TableSettings) -> Figure:
+    """One band a column, one row a method inside it: a dot, its interval, its value."""
+    from matplotlib.figure import Figure
+
+    columns = list(dict.fromkeys(points["column"]))
+    band = len(settings.methods) * ROW + GAP
+    figure = Figure(figsize=(WIDTH, len(columns) * band + MARGIN), layout="constrained")
+    axes = figure.add_subplot()
+    ticks = [_draw_band(axes, points[points["column"] == name], number * band, band, number % 2 == 0)
+             for number, name in enumerate(columns)]  # fmt: skip
+    labels = [_band_label(points[points["column"] == name].iloc[0]) for name in columns]
+    axes.set_yticks(ticks, labels)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(columns) * band, 0)
+    axes.set_xlim(*_limits(points))
+    axes.grid(axis="x", color="#d9d9d9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.set_xlabel(f"{LABELS.get(settings.metric, settings.metric)}, mean and 95 % bootstrap interval over queries "
+                    f"(protocol {settings.protocol.name}, scale {settings.scale})")  # fmt: skip
+    _draw_legend(figure, settings)
+    return figure
+
+
+def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: bool) -> float:
+    """Draw one column's methods; returns the height of the band's middle."""
+    if shaded:
+        axes.axhspan(top, top + band, color="#f4f4f4", linewidth=0, zorder=0)
+    best = rows["value"].round(4).max()
+    for number, row in enumerate(rows.itertuples()):
+        height, style = top + GAP / 2 + (number + 0.5) * ROW, _style(number)
+        axes.hlines(height, row.low, row.high, color=style["color"], linewidth=1.6, zorder=2)
+        axes.plot(row.value, height, linestyle="", markersize=5.5, zorder=3, **style)
+        weight = "bold" if round(row.value, 4) == best else "normal"
+        axes.annotate(f"{row.value:.3f}", (row.high, height), xytext=(5, 0), textcoords="offset points", va="center",
+                      fontsize=7.5, color="#333333", fontweight=weight)  # fmt: skip
+    return top + band / 2
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)],
+            "markeredgecolor": "white", "markeredgewidth": 0.6}  # fmt: skip
+
+
+def _band_label(row: pd.Series) -> str:
+    return row["label"] if row["average"] else f"{row['label']}\n{row['queries']:,} queries"
+
+
+def _limits(points: pd.DataFrame) -> tuple[float, float]:
+    low, high = points["low"].min(), points["high"].max()
+    room = max(high - low, 0.05)
+    return max(0.0, low - 0.04 * room), high + 0.09 * room
+
+
+def _draw_legend(figure: Figure, settings: TableSettings) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], linewidth=1.6, markersize=5.5, label=method.label, **_style(number))
+               for number, method in enumerate(settings.methods)]  # fmt: skip
+    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4), frameon=False)

@@ -1,0 +1,151 @@
+"""The numbers of a table: summaries checked against one protocol, aggregates, group averages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from zerodr.errors import ArtifactError, ProtocolError
+from zerodr.reporting.settings import TableCollection, TableSettings
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table.
+
+    Attributes:
+        name: the collection, the aggregate, or `Avg <group>`.
+        label: name in printed tables.
+        mark: why it is no complete published collection (`subset`, `pool`, `own`, `1 of 12`), or "".
+        members: collections (or for an average, columns) whose mean the cells are.
+    """
+
+    name: str
+    label: str
+    mark: str
+    members: tuple[str, ...]
+
+    @property
+    def header(self) -> str:
+        """The name with its mark, as in the tsv."""
+        return f"{self.name} ({self.mark})" if self.mark else self.name
+
+    @property
+    def printed(self) -> str:
+        """The label with its mark."""
+        return f"{self.label} ({self.mark})" if self.mark else self.label
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A filled table.
+
+    Attributes:
+        columns: collections and aggregates, then averages.
+        averages: how many of the columns, from the right, are averages.
+        values: (methods, columns), named by method and column name.
+    """
+
+    columns: tuple[Column, ...]
+    averages: int
+    values: pd.DataFrame
+
+    @property
+    def data_columns(self) -> tuple[Column, ...]:
+        """The columns that are no averages of groups."""
+        return self.columns[: len(self.columns) - self.averages]
+
+    def printed(self) -> Grid:
+        """Without averages that repeat another one because the table lacks what tells them apart; complete ones stay."""
+        chosen: dict[tuple[str, ...], Column] = {}
+        for column in sorted(self.columns[len(self.data_columns) :], key=lambda column: column.mark != ""):
+            chosen.setdefault(column.members, column)
+        kept = tuple(chosen.values())
+        columns = (*self.data_columns, *kept)
+        return Grid(columns, len(kept), self.values[[column.name for column in columns]])
+
+
+def read_summaries(paths: list[Path]) -> pd.DataFrame:
+    """All summaries as one long frame; see `evaluation.evaluate.summarize` for its columns."""
+    text = {name: str for name in ("model", "collection", "split", "protocol", "metric")}
+    frames = [pd.read_csv(path, sep="\t", dtype=text, keep_default_na=False, na_values={"low": "", "high": ""})
+              for path in paths]  # fmt: skip
+    return pd.concat(frames, ignore_index=True)
+
+
+def check_summaries(frame: pd.DataFrame, settings: TableSettings) -> None:
+    """Each method on each collection once, all under the table's protocol.
+
+    Raises:
+        ProtocolError: a number was made under another protocol, split, depth or self-exclusion.
+        ArtifactError: a summary is missing, given twice, or not of this table.
+    """
+    collections = {row.name: row for row in settings.collections}
+    runs = frame.drop_duplicates(["model", "collection", "protocol", "split", "depth", "exclude_self"])
+    wanted = {(method.name, name) for method in settings.methods for name in collections}
+    for run in runs.itertuples():
+        if (run.model, run.collection) not in wanted:
+            raise ArtifactError(f"{run.model}/{run.collection}", "is no cell of this table",
+                                "give the summaries of the table's methods and collections")  # fmt: skip
+        _check_protocol(run, collections[run.collection], settings)
+    if frame.duplicated(["model", "collection", "metric"]).any():
+        raise ArtifactError("build_table", "a summary was given twice", "give each summary once")
+    absent = sorted(wanted - set(zip(runs["model"], runs["collection"], strict=True)))
+    if absent:
+        raise ArtifactError("/".join(absent[0]), f"{len(absent)} summaries are missing", "run evaluate_run for them")
+
+
+def _check_protocol(run: object, row: TableCollection, settings: TableSettings) -> None:
+    protocol = settings.protocol
+    expected = {"protocol": protocol.name, "split": row.evaluation_split, "depth": protocol.depth,
+                "exclude_self": row.exclude_self and protocol.exclude_self == "registry"}  # fmt: skip
+    for name, value in expected.items():
+        found = getattr(run, name)
+        if found != value:
+            where = f"{run.model}/{run.collection}"  # type: ignore[attr-defined]
+            raise ProtocolError(where, f"{name} is {found}, the table's is {value}",
+                                "numbers of different protocols never share a column: evaluate again")  # fmt: skip
+
+
+def table_columns(settings: TableSettings) -> list[Column]:
+    """Collections and aggregates, in the order of the settings."""
+    members: dict[str, list[TableCollection]] = {}
+    for row in settings.collections:
+        members.setdefault(row.aggregate or row.name, []).append(row)
+    return [_column(name, rows, settings) for name, rows in members.items()]
+
+
+def _column(name: str, rows: list[TableCollection], settings: TableSettings) -> Column:
+    mark = next((row.kind for row in rows if row.kind != "complete"), "")
+    names = tuple(row.name for row in rows)
+    if not rows[0].aggregate:
+        return Column(name, rows[0].label, mark, names)
+    every = settings.aggregates[name]
+    if len(names) < len(every):
+        mark = f"{len(names)} of {len(every)}"
+    return Column(name, name, mark, names)
+
+
+def average_columns(columns: list[Column], settings: TableSettings) -> list[Column]:
+    """Averages of groups with at least one complete column; `Avg beir18 (3 of 18)` when some are not in the table."""
+    averages = []
+    for group, wanted in settings.groups.items():
+        have = tuple(column.name for column in columns if column.name in wanted and not column.mark)
+        if have:
+            mark = f"{len(have)} of {len(wanted)}" if len(have) < len(wanted) else ""
+            averages.append(Column(f"Avg {group}", f"Avg {group}", mark, have))
+    return averages
+
+
+def fill(frame: pd.DataFrame, settings: TableSettings, metric: str | None = None) -> Grid:
+    """The table of one measure: collections, macro means of aggregates, averages of groups."""
+    chosen = frame[frame["metric"] == (metric or settings.metric)]
+    cells = chosen.pivot(index="model", columns="collection", values="value").astype(float)
+    columns = table_columns(settings)
+    values = pd.DataFrame({column.name: cells[list(column.members)].mean(axis=1) for column in columns})
+    averages = average_columns(columns, settings)
+    for column in averages:
+        values[column.name] = values[list(column.members)].mean(axis=1)
+    return Grid((*columns, *averages), len(averages), values.loc[[method.name for method in settings.methods]])

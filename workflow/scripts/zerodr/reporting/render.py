@@ -1,0 +1,102 @@
+"""A filled table as tsv, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from zerodr.reporting.footnotes import printed_methods
+from zerodr.reporting.grid import Grid
+from zerodr.reporting.settings import TableSettings
+
+DECIMALS = 4
+BETTER, WORSE = "▲", "▼"
+SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
+           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
+Marks = dict[tuple[str, str], str]
+
+
+def tsv(grid: Grid, notes: list[str]) -> str:
+    """Rows of numbers under `model` and the column headers, then the notes as lines that start with `# `.
+
+    `pandas.read_csv(path, sep="\\t", comment="#")` reads the numbers.
+    """
+    lines = ["\t".join(["model", *(column.header for column in grid.columns)])]
+    for model, row in grid.values.iterrows():
+        lines.append("\t".join([str(model), *(f"{value:.{DECIMALS}f}" for value in row)]))
+    return "\n".join(lines + [f"# {note}" for note in notes]) + "\n"
+
+
+def cells(grid: Grid, marks: Marks, bold: str) -> list[list[str]]:
+    """Printed numbers by row, the best of each column (after rounding) in `bold`, with significance marks."""
+    rounded = grid.values.round(DECIMALS)
+    best = rounded.max()
+    rows = []
+    for model, row in rounded.iterrows():
+        texts = []
+        for name, value in row.items():
+            text = f"{value:.{DECIMALS}f}"
+            text = bold.format(text) if value == best[name] and len(rounded) > 1 else text
+            texts.append(text + marks.get((str(model), str(name)), ""))
+        rows.append(texts)
+    return rows
+
+
+def significance_marks(tests: pd.DataFrame, level: float = 0.05) -> Marks:
+    """(method, collection) -> BETTER or WORSE, where the t-test rejects at `level` after Holm's correction."""
+    kept = tests[tests["p_t_holm"] < level]
+    return {(test.method, test.collection): BETTER if test.difference > 0 else WORSE for test in kept.itertuples()}
+
+
+def markdown_table(header: Sequence[str], rows: list[list[str]]) -> str:
+    """A padded Markdown table that reads well in a terminal too; first column left, the others right."""
+    table = [[cell.replace("|", r"\|") for cell in row] for row in [list(header), *rows]]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    rule = [("-" * width if i == 0 else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
+    lines = [[cell.ljust(width) if i == 0 else cell.rjust(width)
+              for i, (cell, width) in enumerate(zip(row, widths, strict=True))] for row in table]  # fmt: skip
+    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]]) + "\n"
+
+
+def markdown(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks, sections: list[str]) -> str:
+    """The table, its notes as a list, then further sections."""
+    labels = printed_methods(settings)
+    rows = [[labels[str(m)], *row] for m, row in zip(grid.values.index, cells(grid, marks, "**{}**"), strict=True)]
+    table = markdown_table(["", *(column.printed for column in grid.columns)], rows)
+    return "\n".join([table, "".join(f"- {note}\n" for note in notes), *sections])
+
+
+def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[list[str], list[str]]:
+    """Notes on the marks, and a section that lists the marked differences."""
+    if tests.empty:
+        return ["no significance tests: the baseline is not among the methods, or is alone"], []
+    labels = {method.name: method.label for method in settings.methods}
+    marks, baseline = significance_marks(tests), tests["baseline"].iloc[0]
+    note = (f"{BETTER} better, {WORSE} worse than {labels.get(baseline, baseline)}: paired t-test over queries, "
+            f"p < .05 after Holm's correction over {len(tests)} tests")  # fmt: skip
+    rows = [[test.collection, labels[test.method], f"{test.difference:+.4f} {marks[test.method, test.collection]}",
+             f"[{test.low:+.4f}, {test.high:+.4f}]", f"{test.p_t_holm:.2g}", f"{test.p_randomization_holm:.2g}"]
+            for test in tests.itertuples() if (test.method, test.collection) in marks]  # fmt: skip
+    if not rows:
+        return [note + "; none is"], []
+    header = ["collection", "method", "difference", "95 % interval", "p (t, Holm)", "p (randomisation, Holm)"]
+    title = f"## Differences from {labels.get(baseline, baseline)}\n\n"
+    return [note], [title + markdown_table(header, rows)]
+
+
+def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> str:
+    """A `booktabs` tabular; notes stand as comments below it."""
+    labels = printed_methods(settings)
+    signs = {key: "$^{+}$" if mark == BETTER else "$^{-}$" for key, mark in marks.items()}
+    header = " & ".join(["", *(escape(column.printed) for column in grid.columns)])
+    body = [" & ".join([escape(labels[str(m)]), *row]) + r" \\"
+            for m, row in zip(grid.values.index, cells(grid, signs, r"\textbf{{{}}}"), strict=True)]  # fmt: skip
+    lines = [r"\begin{tabular}{l" + "r" * len(grid.columns) + "}", r"\toprule", header + r" \\", r"\midrule", *body,
+             r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes)]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """`text` with LaTeX's special characters escaped."""
+    return "".join(SPECIAL.get(character, character) for character in text)

@@ -1,0 +1,53 @@
+"""The main table: a row a model, a column a collection, averages of groups, footnotes, published numbers."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import validate
+from zerodr.errors import ArtifactError
+from zerodr.reporting import render
+from zerodr.reporting.footnotes import footnotes
+from zerodr.reporting.grid import check_summaries, fill, read_summaries
+from zerodr.reporting.published import compare, published_section, published_tsv, read_reference
+from zerodr.reporting.settings import TableSettings
+
+
+def build_table(stage: Stage) -> None:
+    """Inputs `summaries` and, when the rule has them, `significance`, `references`.
+
+    Outputs `table` (tsv) and, when the rule declares them, `markdown`, `tex`, `published` (tsv).
+    """
+    settings = validate(TableSettings, stage.params, stage.spec.rule)
+    frame = read_summaries(stage.paths("summaries"))
+    check_summaries(frame, settings)
+    grid = fill(frame, settings)
+    notes, sections, marks = footnotes(frame, grid, settings), [], {}
+    if "significance" in stage.spec.inputs:
+        tests = pd.read_csv(stage.path("significance"), sep="\t", comment="#")
+        marks = render.significance_marks(tests)
+        about, sections = render.significance_section(tests, settings)
+        notes += about
+    if "published" in stage.spec.outputs:
+        comparison = compare(frame, _references(stage, settings), settings)
+        stage.output("published").write_text(published_tsv(comparison, settings), encoding="utf-8")
+        stage.note(published={str(k): int(v) for k, v in comparison["verdict"].value_counts().items()})
+        sections += published_section(comparison, settings)
+    stage.output("table").write_text(render.tsv(grid, notes), encoding="utf-8")
+    if "markdown" in stage.spec.outputs:
+        stage.output("markdown").write_text(
+            render.markdown(grid.printed(), notes, settings, marks, sections), encoding="utf-8"
+        )
+    if "tex" in stage.spec.outputs:
+        stage.output("tex").write_text(render.tex(grid.printed(), notes, settings, marks), encoding="utf-8")
+
+
+def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:
+    paths = stage.paths("references") if "references" in stage.spec.inputs else []
+    if len(paths) != len(settings.references):
+        raise ArtifactError(stage.spec.rule, f"expected {len(settings.references)} references, found {len(paths)}",
+                            "declare plan.references() as the rule's input")  # fmt: skip
+    columns = ["method", "collection", "metric", "published", "source", "tolerance"]
+    frames = [read_reference(path, reference) for path, reference in zip(paths, settings.references, strict=True)]
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
