@@ -167,9 +167,10 @@ class LightIndex:
         """The same scores as a `bm25s.BM25`, for its retrieve, save and corpus functions."""
         import bm25s
 
-        index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
+        index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene", backend="numba")
         index.scores = {"data": self.scores, "indices": self.postings.documents,
                         "indptr": self.postings.ends, "num_docs": len(self)}  # fmt: skip
+        index.nonoccurrence_array = None
         index.vocab_dict = self.postings.vocabulary
         index.unique_token_ids_set = set(self.postings.vocabulary.values())
         return index

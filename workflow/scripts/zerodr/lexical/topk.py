@@ -7,6 +7,10 @@ import numpy as np
 
 LOW = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)
+BINS = 4096
+LAST_BIN = np.uint64(BINS - 1)
+BIN_SHIFT = np.uint64(32 + 13)
+"""1024 bins for each doubling of the score, four doublings."""
 
 
 def search_terms(
@@ -39,20 +43,24 @@ def search_terms(
     found, best = np.zeros((queries, depth), np.int32), np.zeros((queries, depth), np.float32)
     counts = np.zeros(queries, np.int32)
     workers = max(1, min(threads, queries, numba.config.NUMBA_NUM_THREADS))
-    run = _alone if workers == 1 else _together
-    if workers > 1:
-        numba.set_num_threads(workers)
-    run(ends, documents, scores, sizes, rows, boosts, total, depth, workers, found, best, counts)
+    numba.set_num_threads(workers)
+    _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, found, best, counts)
     return found, best, counts
 
 
+@numba.njit(parallel=True, cache=True)
 def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, found, best, counts):  # type: ignore[no-untyped-def]
-    """Sums are float64, as in Lucene; a hit's key is its float32 score, then its number counted downwards."""
+    """Each worker takes every workers-th query. Sums are float64, as in Lucene.
+
+    A hit's key is its float32 score, then its number counted downwards, so that the greatest keys are the ranking.
+    """
     for worker in numba.prange(workers):
         sums = np.zeros(total, np.float64)
         rounded = np.zeros(total, np.float32)
         bits = rounded.view(np.uint32)
         keys = np.empty(max(4 * depth, 1024), np.uint64)
+        spare = np.empty_like(keys)
+        bins = np.zeros(BINS, np.int32)
         for query in range(worker, len(sizes) - 1, workers):
             for at in range(sizes[query], sizes[query + 1]):
                 boost = boosts[at]
@@ -69,16 +77,69 @@ def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, f
                         keys[held] = key
                         held += 1
                         if held == len(keys):
-                            keys[:depth] = np.partition(keys, held - depth)[held - depth :]
-                            bar, held = keys[:depth].min(), depth
-            ordered = np.sort(keys[:held])
-            count = min(held, depth)
-            counts[query] = count
-            for place in range(count):
-                number = LOW - (ordered[held - 1 - place] & LOW)
+                            held = _keep_best(keys, held, depth, spare, bins)
+                            bar = keys[:held].min()
+            held = _keep_best(keys, held, depth, spare, bins)
+            _sort_down(keys, held, spare, bins)
+            counts[query] = held
+            for place in range(held):
+                number = LOW - (spare[place] & LOW)
                 found[query, place] = number
                 best[query, place] = rounded[number]
 
 
-_alone = numba.njit(nogil=True, cache=True)(_rank)
-_together = numba.njit(parallel=True, nogil=True, cache=True)(_rank)
+@numba.njit(cache=True)
+def _keep_best(keys, held, depth, spare, bins):  # type: ignore[no-untyped-def]
+    """Move the `depth` greatest of `held` keys to the front; returns how many there are.
+
+    A histogram over the leading bits of the scores finds the bin of the last place; only that bin is partitioned.
+    """
+    if held <= depth:
+        return held
+    bins[:] = 0
+    top = keys[:held].max() >> BIN_SHIFT
+    for at in range(held):
+        bins[min(top - (keys[at] >> BIN_SHIFT), LAST_BIN)] += 1
+    edge, above = 0, 0
+    while above + bins[edge] < depth:
+        above += bins[edge]
+        edge += 1
+    kept, tied = 0, 0
+    for at in range(held):
+        place = min(top - (keys[at] >> BIN_SHIFT), LAST_BIN)
+        if place < edge:
+            keys[kept] = keys[at]
+            kept += 1
+        elif place == edge:
+            spare[tied] = keys[at]
+            tied += 1
+    need = depth - kept
+    if need < tied:
+        keys[kept:depth] = np.partition(spare[:tied], tied - need)[tied - need :]
+    else:
+        keys[kept:depth] = spare[:tied]
+    return depth
+
+
+@numba.njit(cache=True)
+def _sort_down(keys, held, spare, bins):  # type: ignore[no-untyped-def]
+    """Put the first `held` keys into `spare`, greatest first: bins in order, then insertion within the bins."""
+    if held == 0:
+        return
+    bins[:] = 0
+    top = keys[:held].max() >> BIN_SHIFT
+    for at in range(held):
+        bins[min(top - (keys[at] >> BIN_SHIFT), LAST_BIN)] += 1
+    start = 0
+    for number in range(BINS):
+        start, bins[number] = start + bins[number], start
+    for at in range(held):
+        place = min(top - (keys[at] >> BIN_SHIFT), LAST_BIN)
+        spare[bins[place]] = keys[at]
+        bins[place] += 1
+    for at in range(1, held):
+        key, place = spare[at], at
+        while place > 0 and spare[place - 1] < key:
+            spare[place] = spare[place - 1]
+            place -= 1
+        spare[place] = key

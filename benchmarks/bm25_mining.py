@@ -1,0 +1,121 @@
+"""Queries per second of the mining backend (zerodr.lexical.light) against Lucene, same analysis, interleaved rounds.
+
+Run from the project's root: python benchmarks/bm25_mining.py [--collection squad-v1.1] [--questions squad-v1.1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
+
+from zerodr.lexical.jvm import java_class  # noqa: E402
+from zerodr.lexical.light import LightIndex  # noqa: E402
+from zerodr.lexical.lucene import LuceneSearcher  # noqa: E402
+from zerodr.lexical.lucene_index import LuceneWriter  # noqa: E402
+
+
+def records(name: str, file: str) -> Iterator[dict]:
+    """Lines of a jsonl file of a collection in a mirror folder."""
+    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
+        path = ROOT / mirror / f"{name}.zip"
+        if path.exists():
+            with zipfile.ZipFile(path) as archive:
+                member = next(entry for entry in archive.namelist() if entry.endswith(file))
+                with archive.open(member) as lines:
+                    yield from (json.loads(line) for line in lines if line.strip())
+            return
+    raise SystemExit(f"{name}.zip is in no mirror folder of config/config.yaml")
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def anserini(folder: Path, questions: list[str], depth: int, threads: int) -> Callable[[], object]:
+    """Anserini's own batch search, results left in Java."""
+    searcher = java_class("io.anserini.search.SimpleSearcher")(str(folder))
+    searcher.set_bm25(0.9, 0.4)
+    texts, names = java_class("java.util.ArrayList")(), java_class("java.util.ArrayList")()
+    for number, question in enumerate(questions):
+        texts.add(question)
+        names.add(str(number))
+    return lambda: searcher.batch_search(texts, names, depth, threads)
+
+
+def compare(corpus: list[str], questions: list[str], depth: int, threads: int, rounds: int) -> Iterator[str]:
+    """Lines of the report."""
+    start = time.perf_counter()
+    light = LightIndex.build(corpus)
+    yield f"light index of {len(corpus)} documents: {time.perf_counter() - start:.1f} s"
+    with tempfile.TemporaryDirectory() as scratch:
+        start, folder = time.perf_counter(), Path(scratch)
+        writer = LuceneWriter(folder, "en", vectors=False)
+        for first in range(0, len(corpus), 1000):
+            block = enumerate(corpus[first : first + 1000], start=first)
+            writer.add({"id": f"{number:08d}", "contents": text} for number, text in block)
+        writer.close()
+        yield f"Lucene index: {time.perf_counter() - start:.1f} s"
+        lucene = LuceneSearcher(folder, "en")
+        both = lucene.search(questions, depth, threads), light.search_texts(questions, depth, threads)
+        same = [np.array_equal(a.documents, b.documents) for a, b in zip(*both, strict=True)]
+        yield f"identical rankings: {np.mean(same):.3%}; hits a query: {np.mean([len(a.scores) for a in both[0]]):.0f}"
+        sparse, terms = light.as_bm25s(), [light.analyze(question) for question in questions]
+        rivals = {
+            "Lucene (zerodr, arrays)": lambda: lucene.search(questions, depth, threads),
+            "Lucene (Anserini batch_search)": anserini(folder, questions, depth, threads),
+            "bm25s retrieve (numba), analysis excluded": lambda: sparse.retrieve(
+                terms, k=depth, n_threads=threads, show_progress=False
+            ),
+            "zerodr light": lambda: light.search(questions, depth, threads),
+        }
+        times: dict[str, list[float]] = {name: [] for name in rivals}
+        for _ in range(rounds + 1):
+            for name, work in rivals.items():
+                times[name].append(seconds(work))
+        ours = times["zerodr light"][1:]
+        for name, measured in times.items():
+            rate = len(questions) / statistics.median(measured[1:])
+            ratio = statistics.median(theirs / mine for theirs, mine in zip(measured[1:], ours, strict=True))
+            yield f"{name}: {rate:.0f} queries/s (median of {rounds}); zerodr light is {ratio:.1f} x"
+        lucene.close()
+
+
+def main() -> None:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--collection", default="squad-v1.1")
+    parser.add_argument("--questions", default="squad-v1.1")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--depth", type=int, default=1000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    chosen = parser.parse_args()
+    rows = records(chosen.collection, "corpus.jsonl")
+    corpus = [text for row in rows if (text := f"{row.get('title') or ''} {row.get('text') or ''}").strip()]
+    asked = [row["text"] for row in records(chosen.questions, "queries.jsonl")]
+    questions = asked[:: max(1, len(asked) // chosen.count)][: chosen.count]
+    title = f"{chosen.collection}, {len(questions)} questions of {chosen.questions}, k = {chosen.depth}"
+    sys.stdout.write(f"{title}, {chosen.threads} threads\n")
+    for line in compare(corpus, questions, chosen.depth, chosen.threads, chosen.rounds):
+        sys.stdout.write(f"  {line}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
