@@ -113,4 +113,5 @@ def _rank_in_group(group: np.ndarray) -> np.ndarray:
 def _discounted(query: np.ndarray, rank: np.ndarray, grade: np.ndarray, k: int, queries: int) -> np.ndarray:
     """Sum of grade / log2(rank + 2) over the first `k` ranks, ranks from 0; (Q,)."""
     kept = rank < k
-    return np.bincount(query[kept], weights=grade[kept] / np.log2(rank[kept] + 2.0), minlength=queries)
+    gains = grade[kept] / np.log2(rank[kept] + 2.0)
+    return np.bincount(query[kept], weights=gains, minlength=queries).astype(float)

@@ -281,7 +281,7 @@ class Plan:
         return self.settings_of_table([wc.model])
 
     def _plot_table(self, wc: Any) -> dict:
-        return self.settings_of_table()
+        return self.settings_of_table() | {"bootstrap_samples": self.config.bootstrap_samples}
 
     def _publish_lineage(self, wc: Any) -> dict:
         return {}

@@ -18,7 +18,7 @@ from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.metrics import LABELS
 from zerodr.evaluation.significance import bootstrap_means
-from zerodr.reporting.grid import Column, average_columns, table_columns
+from zerodr.reporting.grid import average_columns, distinct, table_columns
 from zerodr.reporting.settings import TableSettings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 ROW, GAP, WIDTH, MARGIN = 0.23, 0.22, 8.6, 1.5  # inches
-STYLE = {"svg.hashsalt": "zerodr", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0,
+STYLE: Any = {"svg.hashsalt": "zerodr", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0,
          "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False}  # fmt: skip
 AGREEMENT = 0.00011
 
@@ -51,7 +51,7 @@ def plot_table(stage: Stage) -> None:
 
 
 def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.DataFrame:
-    """`column`, `header`, `label`, `queries`, `model`, `value`, `low`, `high`; columns and methods in the table's order.
+    """`column`, `header`, `label`, `queries`, `model`, `value`, `low`, `high`, `average`, in the table's order.
 
     Intervals of aggregates and averages resample the queries of every member and average as the table does.
     """
@@ -63,10 +63,9 @@ def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.Da
         resampled[collection] = bootstrap_means(values, settings.bootstrap_samples, seed)
         means[collection], queries[collection] = values.mean(axis=0), len(values)
     parts = []
-    averages = _distinct(average_columns(columns, settings))
+    averages = distinct(average_columns(columns, settings))
     for column in [*columns, *averages]:
-        over = [table[member] for member in column.members for table in [resampled]]
-        resampled[column.name] = np.mean(over, axis=0)
+        resampled[column.name] = np.mean([resampled[member] for member in column.members], axis=0)
         means[column.name] = np.mean([means[member] for member in column.members], axis=0)
         queries[column.name] = sum(queries[member] for member in column.members)
         low, high = np.quantile(resampled[column.name], [0.025, 0.975], axis=0)
@@ -78,14 +77,6 @@ def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.Da
     return pd.concat(parts, ignore_index=True)
 
 
-def _distinct(averages: list[Column]) -> list[Column]:
-    """One average for each set of members, the complete group first."""
-    chosen: dict[tuple[str, ...], Column] = {}
-    for column in sorted(averages, key=lambda column: column.mark != ""):
-        chosen.setdefault(column.members, column)
-    return list(chosen.values())
-
-
 def check_agreement(points: pd.DataFrame, table: pd.DataFrame) -> None:
     """The picture shows the table's numbers.
 
@@ -93,11 +84,13 @@ def check_agreement(points: pd.DataFrame, table: pd.DataFrame) -> None:
         ArtifactError: a mean over queries is not the number in the table.
     """
     for point in points.itertuples():
+        where = f"{point.model}/{point.column}"
         if point.header not in table or point.model not in table.index:
-            raise ArtifactError(f"{point.model}/{point.column}", "is not in the table", "build the table again")
-        if abs(table.loc[point.model, point.header] - point.value) > AGREEMENT:
-            raise ArtifactError(f"{point.model}/{point.column}", f"the table says {table.loc[point.model, point.header]}, "
-                                f"the queries' mean is {point.value:.4f}", "build both from the same evaluations")  # fmt: skip
+            raise ArtifactError(where, "is not in the table", "build the table again")
+        stated = table.loc[point.model, point.header]
+        if abs(stated - point.value) > AGREEMENT:
+            raise ArtifactError(where, f"the table says {stated}, the queries' mean is {point.value:.4f}",
+                                "build both from the same evaluations")  # fmt: skip
 
 
 def save(points: pd.DataFrame, settings: TableSettings, svg: Path, png: Path) -> None:
@@ -143,7 +136,7 @@ def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: 
         axes.hlines(height, row.low, row.high, color=style["color"], linewidth=1.6, zorder=2)
         axes.plot(row.value, height, linestyle="", markersize=5.5, zorder=3, **style)
         weight = "bold" if round(row.value, 4) == best else "normal"
-        axes.annotate(f"{row.value:.3f}", (row.high, height), xytext=(5, 0), textcoords="offset points", va="center",
+        axes.annotate(f"{row.value:.4f}", (row.high, height), xytext=(5, 0), textcoords="offset points", va="center",
                       fontsize=7.5, color="#333333", fontweight=weight)  # fmt: skip
     return top + band / 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,11 +59,8 @@ class Grid:
         return self.columns[: len(self.columns) - self.averages]
 
     def printed(self) -> Grid:
-        """Without averages that repeat another one because the table lacks what tells them apart; complete ones stay."""
-        chosen: dict[tuple[str, ...], Column] = {}
-        for column in sorted(self.columns[len(self.data_columns) :], key=lambda column: column.mark != ""):
-            chosen.setdefault(column.members, column)
-        kept = tuple(chosen.values())
+        """The same table without averages that repeat another one."""
+        kept = distinct(self.columns[len(self.data_columns) :])
         columns = (*self.data_columns, *kept)
         return Grid(columns, len(kept), self.values[[column.name for column in columns]])
 
@@ -137,6 +135,15 @@ def average_columns(columns: list[Column], settings: TableSettings) -> list[Colu
             mark = f"{len(have)} of {len(wanted)}" if len(have) < len(wanted) else ""
             averages.append(Column(f"Avg {group}", f"Avg {group}", mark, have))
     return averages
+
+
+def distinct(averages: Sequence[Column]) -> tuple[Column, ...]:
+    """Averages that repeat no other column: one a set of two or more members, complete groups first."""
+    chosen: dict[tuple[str, ...], Column] = {}
+    for column in sorted(averages, key=lambda column: column.mark != ""):
+        if len(column.members) > 1:
+            chosen.setdefault(column.members, column)
+    return tuple(chosen.values())
 
 
 def fill(frame: pd.DataFrame, settings: TableSettings, metric: str | None = None) -> Grid:

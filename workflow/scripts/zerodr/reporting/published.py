@@ -1,8 +1,8 @@
 """Our numbers beside published ones.
 
 A reference file is a tsv with `method`, `collection`, measures (`ndcg_at_10`, `recall_at_100`, ...; empty cell: not
-published) and optionally `source`. `method` is the full name of one of our methods, upper and lower case alike. Only complete
-collections are compared.
+published) and optionally `source`. `method` is the full name of one of our methods, upper and lower case alike.
+Only complete collections are compared.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ def build_table(stage: Stage) -> None:
     frame = read_summaries(stage.paths("summaries"))
     check_summaries(frame, settings)
     grid = fill(frame, settings)
-    notes, sections, marks = footnotes(frame, grid, settings), [], {}
+    notes, marks = footnotes(frame, grid, settings), {}
+    sections: list[str] = []
     if "significance" in stage.spec.inputs:
         tests = pd.read_csv(stage.path("significance"), sep="\t", comment="#")
         marks = render.significance_marks(tests)
