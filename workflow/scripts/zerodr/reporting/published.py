@@ -48,11 +48,15 @@ def read_reference(path: Path, reference: Reference) -> pd.DataFrame:
     frame = frame if "source" in frame else frame.assign(source=reference.source)
     long = frame.melt(id_vars=TEXT, value_vars=measures, var_name="metric", value_name="published")
     long = long[long["published"] != ""].reset_index(drop=True)
+    long = long.assign(method=long["method"].str.lower())
     if long.duplicated(["method", "collection", "metric"]).any():
         raise ArtifactError(path, "a method has two numbers for one collection and measure", "keep one of them")
+    numbers = pd.to_numeric(long["published"], errors="coerce")
+    if numbers.isna().any():
+        raise ArtifactError(path, f"{long['published'][numbers.isna()].iloc[0]!r} is no number", "correct the cell")
     return pd.DataFrame({
-        "method": long["method"].str.lower(), "collection": long["collection"], "metric": long["metric"].map(MEASURES),
-        "published": pd.to_numeric(long["published"]), "source": long["source"], "tolerance": reference.tolerance,
+        "method": long["method"], "collection": long["collection"], "metric": long["metric"].map(MEASURES),
+        "published": numbers, "source": long["source"], "tolerance": reference.tolerance,
     })  # fmt: skip
 
 

@@ -1,0 +1,122 @@
+"""Every method against the baseline, over several collections."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
+from zerodr.errors import ProtocolError
+from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, read_per_query
+from zerodr.evaluation.metrics import METRICS
+from zerodr.evaluation.significance import holm, t_test
+
+METHODS = ("base", "better", "equal")
+SETTINGS = CompareSettings(baseline="base", samples=200, methods=METHODS)
+
+
+def write(folder: Path, model: str, collection: str, values: np.ndarray, **card: object) -> Path:
+    count = len(values)
+    identity = {"model": model, "collection": collection, "split": "test", "protocol": "standard", "depth": 10,
+                "exclude_self": False} | card  # fmt: skip
+    columns = {name: [value] * count for name, value in identity.items()}
+    columns |= {
+        "query": [f"q{i:02d}" for i in range(count)],
+        "results": [10] * (count - 1) + [0],
+        "positives": [1] * count,
+    }
+    columns |= {name: values for name in METRICS}
+    path = folder / f"{model}.{collection}.parquet"
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    generator = np.random.default_rng(0)
+    files = []
+    for collection in ("one", "two"):
+        base = generator.random(30) / 2
+        gains = {"base": 0, "better": generator.random(30) / 5, "equal": 0}
+        files += [write(tmp_path, model, collection, base + gains[model]) for model in reversed(METHODS)]
+    return files
+
+
+def test_every_method_but_the_baseline_on_every_collection(paths):
+    table = compare(read_per_query(paths, METHODS), SETTINGS, 13)
+    assert list(zip(table["collection"], table["method"], strict=True)) == [
+        ("one", "better"), ("one", "equal"), ("two", "better"), ("two", "equal")]  # fmt: skip
+    np.testing.assert_allclose(table["difference"], table["method_value"] - table["baseline_value"], atol=1e-12)
+    better, equal = (table[table["method"] == name] for name in ("better", "equal"))
+    assert (better["p_t_holm"] < 0.01).all() and (better["low"] > 0).all() and (better["wins"] == 30).all()
+    assert (equal["p_t_holm"] == 1).all() and (equal["effect"] == 0).all() and (equal["ties"] == 30).all()
+
+
+def test_the_family_of_holm_is_the_whole_table(paths):
+    frame = read_per_query(paths, METHODS)
+    table = compare(frame, SETTINGS, 13)
+    np.testing.assert_allclose(table["p_t_holm"], holm(table["p_t"].to_numpy()))
+    part = frame[frame["collection"] == "two"].pivot(index="query", columns="model", values="ndcg_cut_10")
+    expected = t_test((part["better"] - part["base"]).to_numpy()[:, None])[0]
+    assert table.set_index(["collection", "method"]).loc[("two", "better"), "p_t"] == pytest.approx(expected)
+
+
+def test_methods_come_in_the_order_of_the_table(paths):
+    frame = read_per_query(paths, METHODS)
+    assert list(dict.fromkeys(frame["model"])) == list(METHODS)
+    assert len(frame) == 6 * 30
+
+
+def test_different_protocols_do_not_meet(tmp_path, paths):
+    paths[1] = write(tmp_path, "better", "one", np.ones(30), protocol="modir-paper")
+    with pytest.raises(ProtocolError, match="one: runs were made under different protocols.*modir-paper"):
+        read_per_query(paths, METHODS)
+
+
+def test_different_queries_do_not_meet(tmp_path, paths):
+    paths[1] = write(tmp_path, "better", "one", np.ones(29))
+    with pytest.raises(ProtocolError, match="different queries"):
+        read_per_query(paths, METHODS)
+
+
+def test_a_run_given_twice_or_of_another_method_is_refused(paths):
+    with pytest.raises(ProtocolError, match="twice"):
+        read_per_query([*paths, paths[0]], METHODS)
+    with pytest.raises(ProtocolError, match="not asked for: equal"):
+        read_per_query(paths, METHODS[:2])
+
+
+def run_stage(folder: Path, paths: list[Path], **changes: object) -> dict[str, Path]:
+    outputs = {
+        "significance": str(folder / "s.tsv"),
+        "per_query": str(folder / "a.parquet"),
+        "holes": str(folder / "h.tsv"),
+    }
+    params = {"baseline": "base", "samples": 100, "methods": list(METHODS)} | changes
+    spec = StageSpec("compare_runs", "", 1, {}, {"per_query": [str(p) for p in paths]}, outputs, params, 13)
+    compare_runs(Stage(spec, folder))
+    return {name: temporary_output(path) for name, path in outputs.items()}
+
+
+def test_the_stage_writes_tests_queries_and_holes(tmp_path, paths):
+    made = run_stage(tmp_path, paths)
+    tests = pd.read_csv(made["significance"], sep="\t", comment="#")
+    assert len(tests) == 4
+    assert "Holm's step-down correction over the 4 tests" in made["significance"].read_text()
+    assert len(pq.read_table(made["per_query"])) == 180
+    holes = pd.read_csv(made["holes"], sep="\t")
+    assert (holes["n_without_results"] == 1).all() and (holes["queries"] == 30).all()
+    assert {"hole_pair_10", "hole_corpus_10", "ndcg_cut_10_judged"} <= set(holes.columns)
+    before = {name: path.read_bytes() for name, path in made.items()}
+    assert before == {name: path.read_bytes() for name, path in run_stage(tmp_path, paths).items()}
+
+
+def test_without_the_baseline_the_table_is_empty_and_says_so(tmp_path, paths):
+    made = run_stage(tmp_path, paths, baseline="bm25-flat")
+    assert pd.read_csv(made["significance"], sep="\t", comment="#").empty
+    assert "the baseline bm25-flat is not among the table's methods" in made["significance"].read_text()

@@ -1,0 +1,117 @@
+"""The stage that evaluates one run, on a small collection on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
+from zerodr.artifacts.trec import total_order, write_run
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, ProtocolError
+from zerodr.evaluation.evaluate import COUNTS, IDENTITY, evaluate_run
+from zerodr.evaluation.metrics import METRICS
+
+QRELS = [("q1", "a", 2), ("q1", "b", 0), ("q2", "b", 1), ("q3", "a", -1), ("q4", "q4", 1), ("gone", "a", 1)]
+RUN = [("q1", "a", 2.0), ("q1", "c", 1.0), ("q2", "c", 3.0), ("q2", "b", 2.5), ("q3", "a", 1.0)]
+PARAMS = {"model": "m", "collection": "toy", "language": "en", "split": "test", "protocol": "standard", "depth": 10,
+          "exclude_self": False, "bootstrap_samples": 50}  # fmt: skip
+
+
+def stage_of(folder: Path, run: list[tuple], **changes: object) -> Stage:
+    collection = folder / "toy"
+    collection.mkdir(exist_ok=True)
+    queries = [f"q{i}" for i in range(1, 6)]
+    pq.write_table(pa.table({"id": queries, "text": ["text"] * 5}), collection / "queries.parquet")
+    frame = pd.DataFrame(QRELS, columns=["query-id", "corpus-id", "score"])
+    frame.to_csv(collection / "qrels.test.tsv", sep="\t", index=False)
+    rows = pd.DataFrame(run, columns=["query", "document", "score"]).astype({"score": np.float32})
+    write_run(folder / "run.trec.gz", total_order(rows), "m")
+    inputs = {"run": str(folder / "run.trec.gz"), "collection": str(collection / "manifest.json")}
+    outputs = {"summary": str(folder / "s.tsv"), "per_query": str(folder / "p.parquet")}
+    spec = StageSpec("evaluate_run", "evaluation.evaluate:evaluate_run", 1, {}, inputs, outputs, PARAMS | changes, 13)
+    return Stage(spec, folder)
+
+
+def outputs_of(stage: Stage) -> tuple[Path, Path]:
+    return tuple(temporary_output(stage.spec.outputs[name]) for name in ("summary", "per_query"))
+
+
+def test_summary_and_per_query_identify_themselves_and_agree(tmp_path):
+    stage = stage_of(tmp_path, RUN)
+    evaluate_run(stage)
+    summary_path, per_query_path = outputs_of(stage)
+    summary = pd.read_csv(summary_path, sep="\t").set_index("metric")
+    by_query = pq.read_table(per_query_path).to_pandas()
+    assert list(summary.index) == METRICS + COUNTS
+    assert list(by_query.columns) == [*IDENTITY, "query", "results", "positives", *METRICS]
+    assert by_query["query"].tolist() == ["q1", "q2", "q3", "q4"]
+    assert by_query["results"].tolist() == [2, 2, 1, 0]
+    for name in METRICS:
+        assert summary.loc[name, "value"] == pytest.approx(by_query[name].mean(), abs=5e-7)
+        assert summary.loc[name, "low"] <= summary.loc[name, "value"] + 1e-6
+        assert summary.loc[name, "high"] >= summary.loc[name, "value"] - 1e-6
+    assert summary.loc["ndcg_cut_10", "value"] == pytest.approx((1 + 1 / np.log2(3)) / 4, abs=1e-6)
+    for frame in (summary, by_query):
+        assert frame[IDENTITY].drop_duplicates().to_numpy().tolist() == [["m", "toy", "test", "standard", 10, False]]
+
+
+def test_counts_of_special_queries(tmp_path):
+    stage = stage_of(tmp_path, RUN)
+    evaluate_run(stage)
+    summary = pd.read_csv(outputs_of(stage)[0], sep="\t").set_index("metric")
+    assert summary.loc[COUNTS, "value"].tolist() == [4, 1, 1, 1]
+    assert (summary["queries"] == 4).all()
+
+
+def test_every_number_becomes_a_metric_that_mlflow_accepts(tmp_path):
+    stage = stage_of(tmp_path, RUN)
+    evaluate_run(stage)
+    assert [metric["name"] for metric in stage.metrics] == METRICS + COUNTS
+    assert not any("@" in metric["name"] for metric in stage.metrics)
+    assert all(isinstance(metric["value"], float) for metric in stage.metrics)
+
+
+def test_equal_inputs_give_equal_bytes(tmp_path):
+    bytes_of = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        stage = stage_of(tmp_path / name, RUN)
+        evaluate_run(stage)
+        bytes_of.append([path.read_bytes() for path in outputs_of(stage)])
+    assert bytes_of[0] == bytes_of[1]
+
+
+def test_an_own_document_in_the_run_is_refused_when_the_protocol_excludes_it(tmp_path):
+    run = [*RUN, ("q4", "q4", 1.0)]
+    evaluate_run(stage_of(tmp_path, run))
+    with pytest.raises(ProtocolError, match="m/toy/standard: 1 queries retrieved the document with their own id .q4"):
+        evaluate_run(stage_of(tmp_path, run, exclude_self=True))
+
+
+def test_a_ranking_deeper_than_the_protocol_is_refused(tmp_path):
+    with pytest.raises(ProtocolError, match="2 documents, expected 1 at most"):
+        evaluate_run(stage_of(tmp_path, RUN, depth=1))
+
+
+def test_queries_of_another_split_are_refused(tmp_path):
+    with pytest.raises(ProtocolError, match="q5"):
+        evaluate_run(stage_of(tmp_path, [*RUN, ("q5", "a", 1.0)]))
+
+
+def test_an_unknown_split_and_an_unknown_setting_are_refused(tmp_path):
+    with pytest.raises(CollectionError, match="no judgements for this split .have: test"):
+        evaluate_run(stage_of(tmp_path, RUN, split="dev"))
+    with pytest.raises(ConfigError, match="unknown key 'detph'.*depth"):
+        evaluate_run(stage_of(tmp_path, RUN, detph=3))
+
+
+def test_a_file_that_is_no_run_is_refused(tmp_path):
+    stage = stage_of(tmp_path, RUN)
+    (tmp_path / "run.trec.gz").write_bytes(b"not a run")
+    with pytest.raises(ArtifactError, match="is no TREC run"):
+        evaluate_run(stage)

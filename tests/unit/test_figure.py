@@ -1,0 +1,96 @@
+"""The picture of the main table shows the table's numbers, with intervals, and is the same twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from test_compare import write
+from test_table import VALUES, params, write_summary
+from test_table import run_stage as build
+
+from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
+from zerodr.config.base import validate
+from zerodr.errors import ArtifactError
+from zerodr.evaluation.compare import read_per_query
+from zerodr.reporting.figure import FigureSettings, draw, intervals, plot_table
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> dict[str, str]:
+    generator = np.random.default_rng(0)
+    summaries, files = [], []
+    for model, row in VALUES.items():
+        for name, value in row.items():
+            values = np.clip(generator.normal(value, 0.1, 30), 0, 1)
+            files.append(write(tmp_path, model, name, values))
+            summaries.append(str(write_summary(tmp_path, model, name, values.mean())))
+    frame = read_per_query(files, tuple(VALUES))
+    frame.to_parquet(tmp_path / "all.parquet")
+    table = build(tmp_path, {"summaries": summaries}, ("table",))["table"]
+    return {"per_query": str(tmp_path / "all.parquet"), "table": str(table)}
+
+
+def plot(folder: Path, inputs: dict[str, str]) -> dict[str, bytes]:
+    outputs = {name: str(folder / f"all.{name}") for name in ("svg", "png")}
+    spec = StageSpec("plot_table", "", 1, {}, inputs, outputs, params(bootstrap_samples=50), 13)
+    plot_table(Stage(spec, folder))
+    return {name: temporary_output(path).read_bytes() for name, path in outputs.items()}
+
+
+def settings() -> FigureSettings:
+    return validate(FigureSettings, params(bootstrap_samples=50), "figure")
+
+
+def test_equal_inputs_give_equal_bytes_without_dates(tmp_path, inputs):
+    first = plot(tmp_path, inputs)
+    assert first == plot(tmp_path, inputs)
+    assert first["png"].startswith(b"\x89PNG") and b"Software" not in first["png"]
+    assert b"<svg" in first["svg"] and b"<dc:date>" not in first["svg"]
+
+
+def test_intervals_hold_the_means_of_columns_aggregates_and_averages(inputs):
+    points = intervals(pq.read_table(inputs["per_query"]).to_pandas(), settings(), 13)
+    assert list(dict.fromkeys(points["header"])) == [
+        "alpha",
+        "beta",
+        "part (subset)",
+        "dup",
+        "Avg pair",
+        "Avg all4 (2 of 4)",
+    ]
+    assert ((points["low"] <= points["value"]) & (points["value"] <= points["high"])).all()
+    cells = points.set_index(["column", "model"])["value"]
+    assert cells["Avg pair", "bm25"] == pytest.approx((cells["alpha", "bm25"] + cells["beta", "bm25"]) / 2)
+    assert points.set_index("column").loc["dup", "queries"].tolist() == [60, 60]
+
+
+def test_another_number_in_the_table_is_refused(tmp_path, inputs):
+    text = Path(inputs["table"]).read_text().splitlines()
+    cells = text[1].split("\t")
+    cells[1] = "0.9999"
+    Path(inputs["table"]).write_text("\n".join([text[0], "\t".join(cells), *text[2:]]))
+    with pytest.raises(ArtifactError, match="bm25/alpha: the table says 0.9999"):
+        plot(tmp_path, inputs)
+
+
+def test_every_method_and_column_is_named(inputs):
+    points = intervals(pq.read_table(inputs["per_query"]).to_pandas(), settings(), 13)
+    figure = draw(points, settings())
+    labels = [label.get_text().split("\n")[0] for label in figure.axes[0].get_yticklabels()]
+    assert labels == list(dict.fromkeys(points["label"]))
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BM25", "Dense_1"]
+    shown = {text.get_text() for text in figure.axes[0].texts}
+    assert shown == {f"{value:.4f}" for value in points["value"]}
+
+
+def test_one_method_one_collection_one_query(tmp_path):
+    frame = pd.DataFrame({"model": ["bm25"], "collection": ["alpha"], "query": ["q"], "ndcg_cut_10": [1.0]})
+    given = params(bootstrap_samples=5, methods=params()["methods"][:1], collections=params()["collections"][:1])
+    one = validate(FigureSettings, given, "figure")
+    points = intervals(frame, one, 0)
+    assert points[["low", "value", "high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
+    assert draw(points, one).axes

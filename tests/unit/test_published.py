@@ -1,0 +1,127 @@
+"""Comparison with published numbers: what is compared, verdicts, bad files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_table import VALUES, collection, settings_of, write_summary
+
+from zerodr.config.settings import Config, Reference
+from zerodr.errors import ArtifactError
+from zerodr.reporting.grid import read_summaries
+from zerodr.reporting.published import (
+    COLUMNS,
+    OKISH,
+    compare,
+    published_section,
+    published_tsv,
+    read_reference,
+    verdict,
+)
+
+SOURCE = Reference(path="reference.tsv", source="a paper", tolerance=0.001)
+TEXT = """method\tcollection\tndcg_at_10\trecall_at_100\trecall_at_1000
+BM25\talpha\t0.5005\t\t0.1
+bm25\tpart\t0.9\t\t
+bm25\tdup\t0.3\t\t
+bm25\tdup-a\t0.203\t\t
+bm25\tunknown\t0.3\t\t
+other\talpha\t0.3\t\t
+dense\tbeta\t0.3\t\t
+"""
+
+
+def reference(folder: Path, text: str = TEXT) -> pd.DataFrame:
+    path = folder / "reference.tsv"
+    path.write_text(text)
+    return read_reference(path, SOURCE)
+
+
+@pytest.fixture
+def frame(tmp_path: Path) -> pd.DataFrame:
+    return read_summaries([write_summary(tmp_path, model, name, value)
+                           for model, row in VALUES.items() for name, value in row.items()])  # fmt: skip
+
+
+def test_complete_collections_aggregates_and_their_members_are_compared(tmp_path, frame):
+    table = compare(frame, reference(tmp_path), settings_of())
+    assert list(table.columns) == COLUMNS
+    found = {(row.method, row.collection): row.verdict for row in table.itertuples()}
+    assert found == {
+        ("bm25", "alpha"): "OK",
+        ("bm25", "dup"): "OK",
+        ("bm25", "dup-a"): "OKish",
+        ("dense", "beta"): "DRIFT",
+    }
+    assert table.set_index("collection").loc["alpha", "difference"] == pytest.approx(-0.0005)
+    assert (table["protocol"] == "standard").all() and (table["source"] == "a paper").all()
+
+
+def test_measures_beyond_the_depth_are_left_out(tmp_path, frame):
+    text = "method\tcollection\tndcg_at_10\trecall_at_1000\nbm25\talpha\t0.5\t0.5\n"
+    assert compare(frame, reference(tmp_path, text), settings_of())["metric"].tolist() == ["ndcg_cut_10"]
+
+
+def test_a_part_of_an_aggregate_is_not_compared_but_its_members_are(tmp_path, frame):
+    settings = settings_of(aggregates={"dup": ["dup-a", "dup-b", "dup-c"]})
+    assert set(compare(frame, reference(tmp_path), settings)["collection"]) == {"alpha", "beta", "dup-a"}
+
+
+@pytest.mark.parametrize("kind", ["subset", "pool", "own"])
+def test_other_kinds_are_never_compared(tmp_path, kind):
+    frame = read_summaries([write_summary(tmp_path, "bm25", "alpha", 0.5)])
+    settings = settings_of(collections=[collection("alpha", kind)], methods=[{"name": "bm25", "label": "BM25"}])
+    assert compare(frame, reference(tmp_path), settings).empty
+
+
+@given(st.floats(-1, 1), st.floats(1e-5, 0.01))
+def test_verdicts_grow_with_the_difference(difference, tolerance):
+    assert verdict(difference, tolerance) == verdict(-difference, tolerance)
+    expected = "OK" if abs(difference) <= tolerance else "OKish" if abs(difference) <= OKISH * tolerance else "DRIFT"
+    if abs(abs(difference) - tolerance) > 1e-8 and abs(abs(difference) - OKISH * tolerance) > 1e-8:
+        assert verdict(difference, tolerance) == expected
+
+
+def test_a_difference_at_the_tolerance_is_ok():
+    assert verdict(0.6789 - 0.6784, 0.0005) == "OK"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("method\tcollection\tndgc_at_10\nbm25\ta\t1\n", "unknown column 'ndgc_at_10'.*did you mean ndcg_at_10"),
+        ("method\tndcg_at_10\nbm25\t1\n", "columns method and collection are needed"),
+        ("method\tcollection\tndcg_at_10\nbm25\ta\t1\nBM25\ta\t2\n", "two numbers"),
+        ("method\tcollection\tndcg_at_10\nbm25\ta\t.x\n", "is no number"),
+    ],
+)
+def test_bad_reference_files_are_refused(tmp_path, text, words):
+    with pytest.raises(ArtifactError, match=words):
+        reference(tmp_path, text)
+
+
+def test_the_files_that_are_shipped_can_be_read(root):
+    for shipped in Config().references:
+        frame = read_reference(root / shipped.path, shipped)
+        assert frame["published"].between(0, 1).all() and len(frame)
+
+
+def test_the_table_lists_what_drifted(tmp_path, frame):
+    settings = settings_of(references=[SOURCE.model_dump()])
+    table = compare(frame, reference(tmp_path), settings)
+    text = published_tsv(table, settings)
+    assert "# DRIFT: dense beta ndcg_cut_10 +0.0500" in text
+    (tmp_path / "published.tsv").write_text(text)
+    assert len(pd.read_csv(tmp_path / "published.tsv", sep="\t", comment="#")) == len(table)
+    (section,) = published_section(table, settings)
+    assert "| BM25" in section and "OKish" in section
+
+
+def test_nothing_to_compare_is_told(tmp_path, frame):
+    table = compare(frame, reference(tmp_path).iloc[:0], settings_of())
+    assert list(table.columns) == COLUMNS and table.empty
+    assert "No published number" in published_section(table, settings_of())[0]

@@ -1,0 +1,198 @@
+"""Tables: protocols, aggregates, averages, marks, footnotes, and the three formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
+from zerodr.config.base import validate
+from zerodr.errors import ArtifactError, ProtocolError
+from zerodr.evaluation.compare import TEST_COLUMNS
+from zerodr.evaluation.evaluate import COUNTS
+from zerodr.evaluation.metrics import METRICS
+from zerodr.reporting import render
+from zerodr.reporting.footnotes import footnotes, method_remarks
+from zerodr.reporting.grid import check_summaries, fill, read_summaries
+from zerodr.reporting.settings import TableSettings
+from zerodr.reporting.table import build_table
+
+VALUES = {"bm25": {"alpha": 0.5, "beta": 0.25, "part": 0.9, "dup-a": 0.2, "dup-b": 0.4},
+          "dense": {"alpha": 0.4, "beta": 0.35, "part": 0.1, "dup-a": 0.1, "dup-b": 0.1}}  # fmt: skip
+
+
+def collection(name: str, kind: str = "complete", **changes: Any) -> dict[str, Any]:
+    return {"name": name, "label": name.title(), "kind": kind, "evaluation_split": "test"} | changes
+
+
+def params(**changes: Any) -> dict[str, Any]:
+    dup = {"aggregate": "dup", "groups": ["all4"]}
+    return {
+        "methods": [{"name": "bm25", "label": "BM25"},
+                    {"name": "dense", "label": "Dense_1", "remark": "not zero-shot"}],
+        "collections": [collection("alpha", groups=["all4", "pair"], exclude_self=True),
+                        collection("beta", groups=["pair"]),
+                        collection("part", "subset", groups=["all4"], remark="13 of 57 documents"),
+                        collection("dup-a", **dup), collection("dup-b", **dup)],
+        "missing": [{"name": "secret", "reason": "gated: needs registration"}],
+        "groups": {"all4": ["alpha", "part", "dup", "secret"], "pair": ["alpha", "beta"], "other": ["secret"]},
+        "aggregates": {"dup": ["dup-a", "dup-b"]},
+        "protocol": {"name": "standard", "description": "as usual", "depth": 10},
+        "scale": "mini", "source": "beta",
+    } | changes  # fmt: skip
+
+
+def settings_of(**changes: Any) -> TableSettings:
+    return validate(TableSettings, json.loads(json.dumps(params(**changes))), "table")
+
+
+def write_summary(folder: Path, model: str, name: str, value: float, empty: int = 0, **card: Any) -> Path:
+    identity = {"model": model, "collection": name, "split": "test", "protocol": "standard", "depth": 10,
+                "exclude_self": name == "alpha"} | card  # fmt: skip
+    rows = [
+        identity | {"metric": m, "value": f"{value:.6f}", "low": "0.1", "high": "0.9", "queries": 30} for m in METRICS
+    ]
+    counts = dict.fromkeys(COUNTS, 0) | {"n_queries": 30, "n_without_results": empty}
+    rows += [identity | {"metric": m, "value": str(counts[m]), "low": "", "high": "", "queries": 30} for m in COUNTS]
+    path = folder / f"{model}.{name}.tsv"
+    pd.DataFrame(rows).to_csv(path, sep="\t", index=False)
+    return path
+
+
+@pytest.fixture
+def summaries(tmp_path: Path) -> list[Path]:
+    return [write_summary(tmp_path, model, name, value, empty=2 if (model, name) == ("bm25", "beta") else 0)
+            for model, row in VALUES.items() for name, value in row.items()]  # fmt: skip
+
+
+def test_aggregates_are_macro_means_and_averages_take_complete_columns_only(summaries):
+    grid = fill(read_summaries(summaries), settings_of())
+    assert [column.header for column in grid.columns] == [
+        "alpha", "beta", "part (subset)", "dup", "Avg all4 (2 of 4)", "Avg pair"]  # fmt: skip
+    assert grid.values.loc["bm25"].tolist() == pytest.approx([0.5, 0.25, 0.9, 0.3, (0.5 + 0.3) / 2, 0.375])
+
+
+def test_a_part_of_an_aggregate_is_marked_and_enters_no_average(summaries):
+    settings = settings_of(aggregates={"dup": ["dup-a", "dup-b", "dup-c"]})
+    grid = fill(read_summaries(summaries), settings)
+    assert [column.header for column in grid.columns][3:] == ["dup (2 of 3)", "Avg all4 (1 of 4)", "Avg pair"]
+    assert "dup (2 of 3): macro mean over a part" in "\n".join(footnotes(read_summaries(summaries), grid, settings))
+
+
+def test_printed_tables_drop_averages_that_repeat_a_number(summaries):
+    settings = settings_of(groups={"some": ["alpha", "beta", "secret"], "pair": ["alpha", "beta"], "lone": ["alpha"]})
+    grid = fill(read_summaries(summaries), settings)
+    assert [column.header for column in grid.columns[-3:]] == ["Avg some (2 of 3)", "Avg pair", "Avg lone"]
+    assert [column.header for column in grid.printed().columns[4:]] == ["Avg pair"]
+
+
+@pytest.mark.parametrize(
+    "card", [{"protocol": "modir-paper"}, {"split": "dev"}, {"depth": 100}, {"exclude_self": True}]
+)
+def test_numbers_of_another_protocol_are_refused(tmp_path, summaries, card):
+    summaries[1] = write_summary(tmp_path, "bm25", "beta", 0.5, **card)
+    with pytest.raises(ProtocolError, match=f"bm25/beta: {next(iter(card))} is .*, the table's is"):
+        check_summaries(read_summaries(summaries), settings_of())
+
+
+def test_missing_foreign_and_repeated_summaries_are_refused(tmp_path, summaries):
+    check_summaries(read_summaries(summaries), settings_of())
+    with pytest.raises(ArtifactError, match="bm25/alpha: 1 summaries are missing"):
+        check_summaries(read_summaries(summaries[1:]), settings_of())
+    with pytest.raises(ArtifactError, match="twice"):
+        check_summaries(read_summaries([*summaries, summaries[0]]), settings_of())
+    with pytest.raises(ArtifactError, match="other/alpha: is no cell of this table"):
+        check_summaries(read_summaries([*summaries, write_summary(tmp_path, "other", "alpha", 0.1)]), settings_of())
+
+
+def test_footnotes_tell_what_a_reader_must_know(summaries):
+    frame, settings = read_summaries(summaries), settings_of()
+    text = "\n".join(footnotes(frame, fill(frame, settings), settings))
+    for words in ("nDCG@10 (ndcg_cut_10)", "protocol standard: as usual", "lengths: the model's own", "depth 10",
+                  "own documents left out at search time in alpha",
+                  "ties: score descending, then document id descending",
+                  "alpha test (30 queries)", "part (subset): a subset of the published collection",
+                  "dup: macro mean over 2 collections", "Avg all4 (2 of 4): mean over alpha, dup",
+                  "missing: secret (gated: needs registration)", "queries without results, which score 0: beta bm25 2",
+                  "part: 13 of 57 documents", "[a] not zero-shot"):  # fmt: skip
+        assert words in text, words
+
+
+def test_lengths_and_overrides_of_the_protocol_are_told(summaries):
+    overrides = {"alpha": {"document_tokens": 128}, "absent": {"query_tokens": 9}}
+    changed = {"query_tokens": 64, "exclude_self": "never", "title_join": "none", "overrides": overrides}
+    protocol = params()["protocol"] | changed
+    text = "\n".join(footnotes(read_summaries(summaries), fill(read_summaries(summaries), settings_of()),
+                               settings_of(protocol=protocol)))  # fmt: skip
+    assert "lengths: query 64 tokens, document as the model says; alpha: query 64 tokens, document 128 tokens;" in text
+    assert "title join: no title, text alone; own documents are kept" in text
+
+
+def test_equal_remarks_share_a_letter():
+    methods = [{"name": str(i), "label": str(i), "remark": f"r{i % 30}"} for i in range(31)]
+    letters = [letter for letter, _ in method_remarks(settings_of(methods=methods))]
+    assert (letters[0], letters[25], letters[26], len(letters)) == ("a", "z", "aa", 30)
+
+
+def significance(folder: Path) -> Path:
+    rows = [dict.fromkeys(TEST_COLUMNS, 0.5) | {"collection": "alpha", "method": "dense", "baseline": "bm25",
+            "metric": "ndcg_cut_10", "difference": -0.1, "p_t_holm": 0.01},
+            dict.fromkeys(TEST_COLUMNS, 0.5) | {"collection": "beta", "method": "dense", "baseline": "bm25",
+            "metric": "ndcg_cut_10", "difference": 0.1, "p_t_holm": 0.06}]  # fmt: skip
+    path = folder / "significance.tsv"
+    path.write_text(pd.DataFrame(rows)[TEST_COLUMNS].to_csv(sep="\t", index=False) + "# a note\n")
+    return path
+
+
+def run_stage(folder: Path, inputs: dict[str, Any], names: tuple[str, ...], **changes: Any) -> dict[str, Path]:
+    outputs = {name: str(folder / f"out.{name}") for name in names}
+    spec = StageSpec("build_table", "", 1, {}, inputs, outputs, params(**changes), 13)
+    build_table(Stage(spec, folder))
+    return {name: temporary_output(path) for name, path in outputs.items()}
+
+
+def test_the_stage_writes_all_formats(tmp_path, summaries):
+    inputs = {"summaries": [str(path) for path in summaries], "significance": str(significance(tmp_path))}
+    made = run_stage(tmp_path, inputs, ("table", "markdown", "tex"))
+    table = pd.read_csv(made["table"], sep="\t", comment="#")
+    assert table["model"].tolist() == ["bm25", "dense"]
+    assert table["alpha"].tolist() == [0.5, 0.4]
+    assert table.notna().all().all()
+    lines = made["table"].read_text().splitlines()
+    assert all(line.startswith("# ") for line in lines[3:])
+    assert "\t0.5000\t" in lines[1]
+    text = made["markdown"].read_text()
+    assert "**0.5000**" in text and "0.4000▼" in text and "Dense_1 [a]" in text
+    assert "**0.3500**" in text and "0.3500**▲" not in text
+    assert "## Differences from BM25" in text
+    latex = made["tex"].read_text()
+    assert r"\textbf{0.5000}" in latex and "0.4000$^{-}$" in latex and r"Dense\_1" in latex
+    again = {name: path.read_bytes() for name, path in made.items()}
+    made = run_stage(tmp_path, inputs, ("table", "markdown", "tex"))
+    assert again == {name: path.read_bytes() for name, path in made.items()}
+
+
+def test_one_row_without_significance(tmp_path, summaries):
+    inputs = {"summaries": [str(path) for path in summaries[:5]]}
+    made = run_stage(tmp_path, inputs, ("table",), methods=params()["methods"][:1])
+    assert pd.read_csv(made["table"], sep="\t", comment="#")["model"].tolist() == ["bm25"]
+
+
+def test_ties_are_all_bold_and_a_single_row_is_not(summaries):
+    grid = fill(read_summaries(summaries), settings_of())
+    grid.values.loc["dense"] = grid.values.loc["bm25"] + 0.00001
+    assert {cell[0] for row in render.cells(grid, {}, "*{}*") for cell in row} == {"*"}
+
+
+def test_markdown_cells_are_padded_and_bars_are_escaped():
+    text = render.markdown_table(["a", "b|c"], [["x", "1"], ["yyy", "22"]])
+    assert text == "| a   | b\\|c |\n| --- | ---: |\n| x   |    1 |\n| yyy |   22 |\n"
+
+
+def test_no_tests_are_told():
+    notes, sections = render.significance_section(pd.DataFrame(columns=TEST_COLUMNS), settings_of())
+    assert "no significance tests" in notes[0] and not sections
