@@ -6,6 +6,7 @@ queries in the order of the collection, then score descending, then document id 
 
 from __future__ import annotations
 
+import csv
 import gzip
 import zlib
 from collections.abc import Iterator
@@ -90,8 +91,9 @@ def _text(score: np.ndarray) -> pa.Array:
 def _refuse_breaks(words: pa.Array, where: Path, what: str) -> None:
     bad = pc.index(pc.match_substring_regex(words, BREAKS), True).as_py()
     if bad >= 0:
-        raise ArtifactError(where, f"{what} {words[bad].as_py()!r} is empty or holds white space, which a TREC run can't hold",
-                            "rename it in the collection")  # fmt: skip
+        raise ArtifactError(
+            where, f"{what} {words[bad].as_py()!r} is empty or holds white space: no TREC run can hold it", "rename it"
+        )
 
 
 @contextmanager
@@ -107,16 +109,25 @@ def run_writer(path: Path, tag: str) -> Iterator[RunWriter]:
 def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
     """Write a run that is in total order."""
     with run_writer(path, tag) as writer:
-        columns = (pa.array(run[name], pa.string()) for name in ("query", "document"))
-        writer.write(*columns, run["score"].to_numpy(np.float32))
+        query, document = (pa.array(run[name], pa.string()) for name in ("query", "document"))
+        writer.write(query, document, run["score"].to_numpy(np.float32))
 
 
 def read_run(path: Path) -> pd.DataFrame:
     """Read a TREC run (gzipped or not) into columns `query`, `document`, `score`, in the file's order."""
     try:
-        frame = pd.read_csv(path, sep=r"\s+", header=None, names=["query", "q0", "document", "rank", "score", "tag"],
-                            dtype={"query": str, "document": str, "score": np.float32}, engine="c", encoding="utf-8",
-                            usecols=[0, 2, 4], keep_default_na=False, quoting=3, float_precision="round_trip")  # fmt: skip
+        frame = pd.read_csv(
+            path,
+            sep=r"\s+",
+            header=None,
+            names=["query", "q0", "document", "rank", "score", "tag"],
+            usecols=[0, 2, 4],
+            dtype={"query": str, "document": str, "score": np.float32},
+            float_precision="round_trip",
+            keep_default_na=False,
+            quoting=csv.QUOTE_NONE,
+            encoding="utf-8",
+        )
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise ArtifactError(path, f"is no TREC run ({error})", LINE) from error
     return frame[COLUMNS]

@@ -1,0 +1,133 @@
+"""Approximate search (HNSW, IVF-PQ) with exact final scores, and its recall against exact search.
+
+The index only proposes candidates: they get the same final scores and total order as in exact search. Indexes are built
+by one thread, because faiss's parallel insertion depends on timing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from zerodr.config.base import Settings
+from zerodr.errors import ConfigError
+from zerodr.retrieval.candidates import NameRow, Norms, Ranking, chunks, finish, join, workers
+from zerodr.retrieval.exact import SLAB, search_exact
+from zerodr.retrieval.vectors import Vectors
+
+log = logging.getLogger("zerodr")
+BLOCK = 16384  # documents added at once
+CONSTRUCTION = 200  # HNSW: breadth of the search while building
+POINTS_PER_LIST = 39  # faiss's own lower limit of training points for a centroid
+TRAINING_POINTS = 256  # faiss's own upper limit
+PROPOSALS = 4  # IVF-PQ: candidates for each entry of the result, since codes are coarse
+
+
+class IndexSettings(Settings):
+    """Settings of an approximate index."""
+
+    index: Literal["hnsw", "ivfpq"]
+    """Kind of index."""
+    hnsw_links: int
+    """HNSW: links of a node."""
+    hnsw_search: int
+    """HNSW: breadth of the search."""
+    ivf_lists: int
+    """IVF-PQ: number of inverted lists, fewer on small shards."""
+    ivf_probes: int
+    """IVF-PQ: lists visited by a query."""
+    pq_bytes: int
+    """IVF-PQ: bytes of one code."""
+
+
+class Searcher:
+    """An index of `corpus` [n, d], built on creation.
+
+    Attributes:
+        facts: what was built, for the lineage record.
+    """
+
+    def __init__(self, settings: IndexSettings, corpus: Vectors, seed: int, threads: int, name_row: NameRow) -> None:
+        import faiss
+
+        self._settings, self._corpus, self._threads = settings, corpus, threads
+        self.facts: dict[str, Any] = {}
+        norms = Norms(corpus, name_row)
+        with workers(threads) as run:
+            for start in range(0, corpus.rows, SLAB):
+                norms.largest_until(min(start + SLAB, corpus.rows), run)
+        faiss.omp_set_num_threads(1)
+        self._index = {"hnsw": self._hnsw, "ivfpq": self._ivfpq}[settings.index](faiss, seed)
+        for start in range(0, corpus.rows, BLOCK):
+            stop = min(start + BLOCK, corpus.rows)
+            self._index.add(np.ascontiguousarray(corpus.array[start:stop]))
+            corpus.release(start, stop)
+        faiss.omp_set_num_threads(threads)
+
+    def _hnsw(self, faiss: Any, seed: int) -> Any:
+        index = faiss.IndexHNSWFlat(self._corpus.dimension, self._settings.hnsw_links, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = CONSTRUCTION
+        index.hnsw.rng = faiss.RandomGenerator(seed)
+        self.facts = {"links": self._settings.hnsw_links, "construction_breadth": CONSTRUCTION}
+        return index
+
+    def _ivfpq(self, faiss: Any, seed: int) -> Any:
+        rows, dimension, codes = self._corpus.rows, self._corpus.dimension, self._settings.pq_bytes
+        if dimension % codes:
+            raise ConfigError(
+                "pq_bytes", f"expected a divisor of the dimension {dimension}, found {codes}", "change it"
+            )
+        bits = int(np.clip(np.log2(max(rows / POINTS_PER_LIST, 2)), 1, 8))
+        lists = max(1, min(self._settings.ivf_lists, rows // POINTS_PER_LIST))
+        if lists < self._settings.ivf_lists:
+            log.info("ivfpq: %d lists, not %d: the shard has %d documents", lists, self._settings.ivf_lists, rows)
+        self.facts = {"lists": lists, "lists_asked": self._settings.ivf_lists, "code_bits": bits}
+        quantizer = faiss.IndexFlatIP(dimension)
+        index = faiss.IndexIVFPQ(quantizer, dimension, lists, codes, bits, faiss.METRIC_INNER_PRODUCT)
+        index.cp.seed = index.pq.cp.seed = seed
+        index.nprobe = min(self._settings.ivf_probes, lists)
+        self._quantizer = quantizer  # the index only points to it
+        wanted = min(rows, TRAINING_POINTS * max(lists, 2**bits))
+        chosen = np.sort(np.random.default_rng(seed).choice(rows, wanted, replace=False))
+        index.train(self._corpus.array[chosen])
+        return index
+
+    def search(self, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None) -> Iterator[Ranking]:
+        """Rankings of consecutive queries; as `exact.search_exact`, but some documents may be missed."""
+        depth = min(depth, self._corpus.rows)
+        wanted = min(depth * (PROPOSALS if self._settings.index == "ivfpq" else 1) + 1, self._corpus.rows)
+        if self._settings.index == "hnsw":
+            self._index.hnsw.efSearch = max(self._settings.hnsw_search, wanted)
+        with workers(self._threads) as run:
+            for groups in chunks(queries, skip, depth, self._threads, capacity=wanted):
+                for group in groups:
+                    _, rows = self._index.search(group.queries, wanted)
+                    found = (rows >= 0) & (rows != group.skip[:, None])
+                    group.held[:] = found.sum(1)
+                    inside = np.arange(wanted) < group.held[:, None]
+                    group.rows[inside] = rows[found]
+                    group.scores[inside] = 0  # all alike, so that none is dropped before it has its final score
+                yield finish(groups, self._corpus, ranks, run, SLAB)
+
+
+def measure_recall(searcher: Searcher, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None,
+                   count: int) -> dict[str, float]:  # fmt: skip
+    """Share of the exact first 10, 100, `depth` documents found (`recall_10`, ...), on `count` spread queries."""
+    if not queries.rows or not searcher._corpus.rows:
+        return {}
+    chosen = np.unique(np.linspace(0, queries.rows - 1, min(count, queries.rows)).astype(np.int64))
+    part, part_skip = Vectors(queries.array[chosen]), None if skip is None else skip[chosen]
+    ours = join(list(searcher.search(part, ranks, depth, part_skip)))
+    exact = join(list(search_exact(part, searcher._corpus, ranks, depth, part_skip, searcher._threads)))
+    cuts = sorted({min(cut, depth) for cut in (10, 100, depth)})
+    return {f"recall_{cut}": _overlap(ours, exact, cut) for cut in cuts}
+
+
+def _overlap(ours: Ranking, exact: Ranking, cut: int) -> float:
+    """Mean over queries of |first `cut` of both| / |first `cut` of exact|."""
+    mine, theirs = (np.split(r.rows, np.cumsum(r.counts)[:-1]) for r in (ours, exact))
+    shares = [len(np.intersect1d(a[:cut], b[:cut])) / max(1, len(b[:cut])) for a, b in zip(mine, theirs, strict=True)]
+    return float(np.mean(shares))

@@ -1,0 +1,105 @@
+"""Stage `fuse_runs`: two runs made one, by reciprocal ranks or weighted scores."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import read_run, total_order, write_run
+from zerodr.collections.access import split_queries
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ArtifactError, ProtocolError
+from zerodr.retrieval.vectors import AGAIN
+
+
+class FuseSettings(Settings):
+    """Settings of `fuse_runs`."""
+
+    runs: tuple[str, str]
+    """Names of the two methods, in the order of the inputs."""
+    fusion: Literal["reciprocal_rank", "weighted_score"]
+    """How entries are scored."""
+    rank_constant: int = Field(ge=1)
+    """Constant of reciprocal rank fusion."""
+    weights: tuple[float, float]
+    """Weight of each run."""
+    collection: str
+    """Name of the collection."""
+    split: str
+    """Split whose queries were searched."""
+    depth: int = Field(ge=1)
+    """Documents of a ranking."""
+    exclude_self: bool
+    """The document whose id is the query's may not be in the runs."""
+    tag: str
+    """Last word of every line: the model."""
+
+
+def fuse_runs(stage: Stage) -> None:
+    """Fuse two runs. Inputs `runs` (two files) and `collection`; output `run`.
+
+    Raises:
+        ArtifactError: a run holds unknown queries, or a document twice.
+        ProtocolError: a run ranks the query's own document though it is to be left out.
+    """
+    settings = validate(FuseSettings, stage.params, "fuse_runs")
+    queries = split_queries(stage.path("collection"), settings.split)["id"]
+    runs = [read_run(path) for path in stage.paths("runs")]
+    for run, name, path in zip(runs, settings.runs, stage.paths("runs"), strict=True):
+        check_run(run, queries, f"{name} ({path})", settings.exclude_self)
+    first, second = (run_scores(run, settings, weight) for run, weight in zip(runs, settings.weights, strict=True))
+    fused = fuse(first, second, queries, settings.depth)
+    stage.note(queries=int(fused["query"].nunique()), lines=len(fused))
+    write_run(stage.output("run"), fused, settings.tag)
+
+
+def check_run(run: pd.DataFrame, queries: pd.Series, where: str, exclude_self: bool) -> None:
+    """Refuse a run that does not belong to these queries or breaks the protocol."""
+    unknown = run.loc[~run["query"].isin(queries), "query"]
+    if len(unknown):
+        raise ArtifactError(where, f"query {unknown.iloc[0]!r} is none of this split", AGAIN)
+    twice = run[run.duplicated(["query", "document"])]
+    if len(twice):
+        raise ArtifactError(where, f"document {twice.iloc[0]['document']!r} is ranked twice for query "
+                            f"{twice.iloc[0]['query']!r}", AGAIN)  # fmt: skip
+    if not np.isfinite(run["score"]).all():
+        raise ArtifactError(where, "holds a score that is NaN or infinite", AGAIN)
+    own = run.loc[run["query"] == run["document"], "query"]
+    if exclude_self and len(own):
+        raise ProtocolError(where, f"query {own.iloc[0]!r} ranks its own document, which the protocol leaves out",
+                            "make both runs under this protocol")  # fmt: skip
+
+
+def run_scores(run: pd.DataFrame, settings: FuseSettings, weight: float) -> pd.DataFrame:
+    """Columns query, document, part: what each entry adds to the fused score, float64.
+
+    `reciprocal_rank`: weight / (rank_constant + rank), rank from 1 in total order (Cormack, Clarke and Buettcher 2009).
+    `weighted_score`: weight * (score - min) / (max - min) over the query's entries; 1 where all scores are equal.
+    """
+    run = total_order(run)
+    groups = run.groupby("query", sort=False)
+    if settings.fusion == "reciprocal_rank":
+        part = weight / (settings.rank_constant + groups.cumcount().to_numpy(np.float64) + 1)
+    else:
+        score = run["score"].to_numpy(np.float64)
+        low, high = (groups["score"].transform(name).to_numpy(np.float64) for name in ("min", "max"))
+        flat = high == low
+        part = weight * np.where(flat, 1.0, (score - low) / np.where(flat, 1.0, high - low))
+    return run[["query", "document"]].assign(part=part)
+
+
+def fuse(first: pd.DataFrame, second: pd.DataFrame, queries: pd.Series, depth: int) -> pd.DataFrame:
+    """The run of summed parts: queries in their order, the first `depth` entries in total order.
+
+    An entry that only one run has gets that run's part; a query that only one run has is ranked by it alone.
+    """
+    both = first.merge(second, on=["query", "document"], how="outer", suffixes=("_first", "_second"), sort=False)
+    total = both["part_first"].fillna(0.0).to_numpy() + both["part_second"].fillna(0.0).to_numpy()
+    both = both.assign(score=total.astype(np.float32), position=pd.Index(queries).get_indexer(both["query"]))
+    fused = total_order(both.sort_values("position", kind="stable"))
+    fused = fused[fused.groupby("query", sort=False).cumcount() < depth]
+    return fused[["query", "document", "score"]].reset_index(drop=True)

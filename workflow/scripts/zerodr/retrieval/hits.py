@@ -1,0 +1,89 @@
+"""Hits of a shard: parquet rows (query row, document id, score) in total order; the metadata says what was searched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ArtifactError
+from zerodr.retrieval.candidates import Ranking
+from zerodr.retrieval.vectors import AGAIN
+
+SCHEMA = pa.schema([("query", pa.int32()), ("document", pa.string()), ("score", pa.float32())])
+KEY = b"zerodr.shard"
+ROW_GROUP = 1 << 17
+BATCH = 1 << 16
+
+
+class Searched(Settings):
+    """What a shard's search covered."""
+
+    shard: int
+    """Number of the shard, from 0."""
+    shards: int
+    """Number of shards."""
+    queries: int
+    """Queries searched."""
+    documents: int
+    """Documents of the shard."""
+    depth: int
+    """Entries a query gets, fewer on small shards."""
+
+
+def write_hits(path: Path, rankings: Iterator[Ranking], ids: pa.Array, searched: Searched) -> None:
+    """Write rankings of consecutive queries; `ids` names the shard's rows."""
+    about = json.dumps(searched.model_dump(), sort_keys=True).encode()
+    schema = SCHEMA.with_metadata({KEY: about})
+    first = 0
+    with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["query"]) as writer:
+        for ranking in rankings:
+            numbers = np.arange(first, first + len(ranking.counts), dtype=np.int32)
+            columns = [pa.array(np.repeat(numbers, ranking.counts)), ids.take(pa.array(ranking.rows)),
+                       pa.array(ranking.scores, pa.float32())]  # fmt: skip
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP)
+            first += len(ranking.counts)
+
+
+class HitsReader:
+    """Reads the hits of one shard, some queries at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = pq.ParquetFile(path)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise ArtifactError(path, f"can't be read as parquet ({error})", AGAIN) from error
+        about = (self._file.schema_arrow.metadata or {}).get(KEY)
+        if about is None or self._file.schema_arrow.names != SCHEMA.names:
+            found = self._file.schema_arrow.names
+            raise ArtifactError(path, f"expected hits with columns {SCHEMA.names}, found {found}", AGAIN)
+        self.searched = validate(Searched, json.loads(about), str(path))
+        self._batches = self._file.iter_batches(batch_size=BATCH)
+        self._rest = SCHEMA.empty_table()
+
+    def take_until(self, query: int) -> pa.Table:
+        """The next rows whose query is below `query`; call with growing values."""
+        parts = [self._rest]
+        while not self._rest.num_rows or self._rest["query"][-1].as_py() < query:
+            batch = next(self._batches, None)
+            if batch is None:
+                break
+            self._rest = pa.Table.from_batches([batch]).replace_schema_metadata(None)
+            parts.append(self._rest)
+        rows = pa.concat_tables(parts)
+        count = pc.sum(pc.less(rows["query"], query)).as_py() or 0
+        self._rest = rows.slice(count)
+        return rows.slice(0, count)
+
+    def __enter__(self) -> HitsReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

@@ -1,0 +1,88 @@
+"""Stage `merge_run`: the rankings of all shards as one run in total order."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import order_rows, run_writer
+from zerodr.collections.access import split_queries
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ArtifactError
+from zerodr.retrieval.hits import HitsReader
+from zerodr.retrieval.vectors import AGAIN
+
+ROWS = 1 << 20  # hits in memory at once
+
+
+class MergeSettings(Settings):
+    """Settings of `merge_run`."""
+
+    collection: str
+    """Name of the collection."""
+    split: str
+    """Split whose queries were searched."""
+    depth: int = Field(ge=1)
+    """Documents of a ranking."""
+    tag: str
+    """Last word of every line: the model."""
+
+
+def merge_run(stage: Stage) -> None:
+    """Merge shard rankings. Inputs `hits` (one file a shard) and `collection`; output `run`.
+
+    Raises:
+        ArtifactError: a shard is missing, there twice, or searched with other queries or another depth.
+    """
+    settings = validate(MergeSettings, stage.params, "merge_run")
+    queries = pa.array(split_queries(stage.path("collection"), settings.split)["id"], pa.string())
+    lines = merge_hits(stage.paths("hits"), queries, settings.depth, settings.tag, stage.output("run"))
+    stage.note(lines=lines)
+
+
+def merge_hits(hits: list[Path], queries: pa.Array, depth: int, tag: str, run: Path) -> int:
+    """Write the first `depth` entries of each query over all shards to `run`; returns the number of lines.
+
+    The result does not depend on how many shards there are: scores of a pair are equal bit for bit everywhere, and
+    the order is total.
+    """
+    lines = 0
+    with ExitStack() as stack:
+        readers = [stack.enter_context(HitsReader(path)) for path in hits]
+        _check(readers, len(queries), depth)
+        writer = stack.enter_context(run_writer(run, tag))
+        step = max(1, ROWS // (depth * len(readers)))
+        for stop in range(step, len(queries) + step, step):
+            table = _first(pa.concat_tables([reader.take_until(stop) for reader in readers]), depth)
+            names = queries.take(table["query"].combine_chunks())
+            writer.write(names, table["document"].combine_chunks(), table["score"].to_numpy())
+            lines += len(table)
+    return lines
+
+
+def _first(table: pa.Table, depth: int) -> pa.Table:
+    """The first `depth` rows of each query, in total order."""
+    table = table.combine_chunks()
+    if not len(table):
+        return table
+    query = table["query"].to_numpy()
+    order = order_rows(query, table["score"].to_numpy(), table["document"].combine_chunks())
+    first = np.searchsorted(query[order], query[order])  # where the query's rows begin
+    return table.take(pa.array(order[np.arange(len(order)) - first < depth]))
+
+
+def _check(readers: list[HitsReader], queries: int, depth: int) -> None:
+    numbers = sorted(reader.searched.shard for reader in readers)
+    for reader in readers:
+        found = reader.searched
+        if found.shards != len(readers) or numbers != list(range(len(readers))):
+            expected = f"expected shards 0 to {found.shards - 1} once each, found {numbers}"
+            raise ArtifactError(reader.path, expected, AGAIN)
+        if found.queries != queries or found.depth < depth:
+            expected = f"expected {queries} queries to depth {depth}, found {found.queries} to depth {found.depth}"
+            raise ArtifactError(reader.path, expected, AGAIN)

@@ -1,0 +1,123 @@
+"""Stage `search_shard`: the best documents of one shard for every query, in total order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ArtifactError
+from zerodr.retrieval.approximate import IndexSettings, Searcher, measure_recall
+from zerodr.retrieval.candidates import Ranking, id_ranks
+from zerodr.retrieval.device import search_device
+from zerodr.retrieval.exact import check_dimensions, search_exact
+from zerodr.retrieval.hits import Searched, write_hits
+from zerodr.retrieval.vectors import AGAIN, Vectors
+
+log = logging.getLogger("zerodr")
+
+
+class SearchSettings(Settings):
+    """Settings of `search_shard`."""
+
+    collection: str
+    """Name of the collection."""
+    split: str
+    """Split whose queries are searched."""
+    depth: int = Field(ge=1)
+    """Documents a query gets."""
+    exclude_self: bool
+    """Leave out the document whose id is the query's."""
+    shard: int = Field(ge=0)
+    """Number of this shard."""
+    shards: int = Field(ge=1)
+    """Number of shards."""
+    index: Literal["flat", "hnsw", "ivfpq"] = "flat"
+    """`flat` is exact."""
+    hnsw_links: int = Field(32, ge=2)
+    """HNSW: links of a node."""
+    hnsw_search: int = Field(512, ge=1)
+    """HNSW: breadth of the search."""
+    ivf_lists: int = Field(1024, ge=1)
+    """IVF-PQ: number of inverted lists."""
+    ivf_probes: int = Field(64, ge=1)
+    """IVF-PQ: lists visited by a query."""
+    pq_bytes: int = Field(48, ge=1)
+    """IVF-PQ: bytes of a code."""
+    recall_queries: int = Field(200, ge=1)
+    """Queries on which an approximate index is compared with exact search."""
+
+
+def search_shard(stage: Stage) -> None:
+    """Search one shard of a collection. Inputs `queries`, `corpus`, `collection`; output `hits`.
+
+    Raises:
+        ArtifactError: embeddings don't fit the collection or one another.
+        NonFiniteEmbedding: an embedding holds NaN or infinity.
+    """
+    settings = validate(SearchSettings, stage.params, "search_shard")
+    folder = stage.path("collection")
+    start, stop = shard_rows(corpus_size(folder), settings.shard, settings.shards)
+    queries, corpus = Vectors.open(stage.path("queries")), Vectors.open(stage.path("corpus"))
+    query_ids = pa.array(split_queries(folder, settings.split)["id"], pa.string())
+    ids = corpus_ids(folder, start, stop)
+    _check(queries, len(query_ids), stage.path("queries"), "query")
+    _check(corpus, len(ids), stage.path("corpus"), "document")
+    check_dimensions(queries, corpus, stage.path("corpus"))
+    skip = own_rows(query_ids, ids) if settings.exclude_self else None
+    rankings = _rankings(stage, settings, queries, corpus, ids, skip)
+    searched = Searched(shard=settings.shard, shards=settings.shards, queries=queries.rows, documents=corpus.rows,
+                        depth=settings.depth)  # fmt: skip
+    progress = Progress(f"search {settings.collection} {settings.shard + 1}/{settings.shards}", queries.rows, "queries")
+    write_hits(stage.output("hits"), _counted(rankings, progress), ids, searched)
+    progress.finish()
+
+
+def _check(vectors: Vectors, expected: int, path: Path, what: str) -> None:
+    if vectors.rows != expected:
+        raise ArtifactError(path, f"expected a row for each {what}, {expected} in all, found {vectors.rows}", AGAIN)
+
+
+def _counted(rankings: Iterator[Ranking], progress: Progress) -> Iterator[Ranking]:
+    for ranking in rankings:
+        progress.add(len(ranking.counts))
+        yield ranking
+
+
+def own_rows(query_ids: pa.Array, ids: pa.Array) -> np.ndarray:
+    """int64 [q]: the row of the document that bears the query's id, -1 where there is none."""
+    return pc.fill_null(pc.index_in(query_ids, ids), -1).to_numpy().astype(np.int64)
+
+
+def _rankings(stage: Stage, settings: SearchSettings, queries: Vectors, corpus: Vectors, ids: pa.Array,
+              skip: np.ndarray | None) -> Iterator[Ranking]:  # fmt: skip
+    ranks, depth = id_ranks(ids), settings.depth
+
+    def name_row(row: int) -> str:
+        return f"{settings.collection}/{ids[row]}"
+
+    if settings.index != "flat":
+        index = IndexSettings(**settings.model_dump(include=set(IndexSettings.model_fields)))
+        searcher = Searcher(index, corpus, stage.seed, stage.threads, name_row)
+        stage.note(index=settings.index, **searcher.facts)
+        for name, value in measure_recall(searcher, queries, ranks, depth, skip, settings.recall_queries).items():
+            stage.metric(name, value)
+            log.info("%s: %s %.4f", settings.index, name, value)
+        return searcher.search(queries, ranks, depth, skip)
+    device = search_device()
+    stage.note(index="flat", device=device)
+    if device != "cpu":
+        from zerodr.retrieval.gpu import search_gpu
+
+        return search_gpu(queries, corpus, ranks, depth, skip, stage.threads, device, name_row)
+    return search_exact(queries, corpus, ranks, depth, skip, stage.threads, name_row)
