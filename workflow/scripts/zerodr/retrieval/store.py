@@ -1,0 +1,100 @@
+"""An embedding file that grows window by window and survives `kill -9`.
+
+`embeddings.npy` has its full size from the start, so a full disk is an error at once instead of a crash in the middle.
+`progress.json` is replaced only after the data it speaks of was flushed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zerodr.artifacts.record import write_json
+
+log = logging.getLogger("zerodr")
+
+
+class EmbeddingStore:
+    """A float32 matrix [rows, dimension] in `folder`, with the progress of filling it.
+
+    Args:
+        folder: the stage's state.
+        rows: texts in all.
+        dimension: components of a vector.
+        key: what must be equal for an earlier try's rows to be kept (backend, versions, threads, batch plan).
+
+    Attributes:
+        finished: rows of all finished windows.
+        batches: batches done of the window after them.
+        totals: counters that survive a kill with the rows.
+    """
+
+    def __init__(self, folder: Path, rows: int, dimension: int, key: dict[str, Any]) -> None:
+        self.path, self._progress = folder / "embeddings.npy", folder / "progress.json"
+        self.rows, self.dimension = rows, dimension
+        self.key = key | {"rows": rows, "dimension": dimension}
+        self.finished, self.batches = 0, 0
+        self.totals: dict[str, int] = {}
+        if not self._resume():
+            self._create()
+
+    def _header(self) -> bytes:
+        stream = BytesIO()
+        shape = (self.rows, self.dimension)
+        np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        return stream.getvalue()
+
+    def _resume(self) -> bool:
+        if not (self._progress.exists() and self.path.exists()):
+            return False
+        kept = json.loads(self._progress.read_text())
+        changed = sorted(name for name in self.key | kept["key"] if self.key.get(name) != kept["key"].get(name))
+        if changed or self.path.stat().st_size != len(self._header()) + 4 * self.rows * self.dimension:
+            log.info("an earlier try is not continued, these changed: %s", ", ".join(changed) or "size of the file")
+            return False
+        self.finished, self.batches, self.totals = kept["finished"], kept["batches"], kept["totals"]
+        return True
+
+    def _create(self) -> None:
+        self._progress.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+        header = self._header()
+        with open(self.path, "wb") as stream:
+            stream.write(header)
+            stream.flush()
+            if self.rows:
+                os.posix_fallocate(stream.fileno(), 0, len(header) + 4 * self.rows * self.dimension)
+        self.save(0, 0)
+
+    @contextmanager
+    def window(self, count: int) -> Iterator[np.ndarray]:
+        """The next `count` rows, writable and mapped; they reach the file when the block ends."""
+        offset = len(self._header()) + 4 * self.finished * self.dimension
+        mapped = np.memmap(self.path, np.float32, "r+", offset, (count, self.dimension))
+        try:
+            yield mapped
+        finally:
+            mapped.flush()
+
+    def save(self, finished: int, batches: int) -> None:
+        """Record that `finished` rows and `batches` of the next window are in the file. Flush before."""
+        self.finished, self.batches = finished, batches
+        write_json(self._progress, {"key": self.key, "finished": finished, "batches": batches, "totals": self.totals})
+
+    def publish(self, target: Path) -> None:
+        """Put the whole file at `target`; the state keeps its own name of it until the stage is done."""
+        target.unlink(missing_ok=True)
+        try:
+            os.link(self.path, target)
+        except OSError:
+            log.info("no hard link from %s to %s; copying", self.path, target)
+            shutil.copyfile(self.path, target)
