@@ -17,12 +17,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 
 from zerodr.errors import ArtifactError
 
-COLUMNS = ["query", "document", "score"]
 LINE = "expected lines 'query Q0 document rank score tag'"
+LINES = 1 << 20  # formatted at once
+WORDS = {"query": "str", "q0": "category", "document": "str", "rank": "category", "score": "str", "tag": "category"}
 BREAKS = r"[ \t\r\n\x00]|^$"
 
 
@@ -73,19 +73,19 @@ class RunWriter:
         count, code = len(query), names.indices.to_numpy()
         first = np.flatnonzero(np.concatenate([[True], code[1:] != code[:-1]]))[:count]
         rank = np.arange(1, count + 1) - np.repeat(first, np.diff(np.append(first, count)))
-        columns = [query, _constant("Q0", count), document, pa.array(rank), _text(score), _constant(self._tag, count)]
-        table = pa.table(columns, names=["query", "q0", "document", "rank", "score", "tag"])
-        options = pa.csv.WriteOptions(include_header=False, delimiter=" ", quoting_style="none")
-        pa.csv.write_csv(table, self._stream, options)
+        for start in range(0, count, LINES):
+            part = slice(start, start + LINES)
+            self._stream.write(_lines(query[part], document[part], rank[part], score[part], self._tag))
 
 
-def _constant(word: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(word), count)
-
-
-def _text(score: np.ndarray) -> pa.Array:
-    """Shortest decimals that give back the same float32."""
-    return pa.array(np.asarray(score, np.float32)).cast(pa.string())
+def _lines(query: pa.Array, document: pa.Array, rank: np.ndarray, score: np.ndarray, tag: str) -> pa.Buffer:
+    """The text of the lines. Scores are the shortest decimals that give back the same float32."""
+    ranks = pa.array(rank).cast(pa.string())
+    scores = pa.array(np.asarray(score, np.float32)).cast(pa.string())
+    lines = pc.binary_join_element_wise(query, "Q0", document, ranks, scores, f"{tag}\n", " ")
+    _, ends, text = lines.buffers()
+    first, last = np.frombuffer(ends, np.int32)[[lines.offset, lines.offset + len(lines)]]
+    return text[int(first) : int(last)]
 
 
 def _refuse_breaks(words: pa.Array, where: Path, what: str) -> None:
@@ -120,14 +120,15 @@ def read_run(path: Path) -> pd.DataFrame:
             path,
             sep=r"\s+",
             header=None,
-            names=["query", "q0", "document", "rank", "score", "tag"],
-            usecols=[0, 2, 4],
-            dtype={"query": str, "document": str, "score": np.float32},
-            float_precision="round_trip",
+            names=list(WORDS),
+            dtype=WORDS,
             keep_default_na=False,
             quoting=csv.QUOTE_NONE,
             encoding="utf-8",
         )
+        if not isinstance(frame.index, pd.RangeIndex) or "" in frame["tag"].cat.categories:
+            raise ValueError("a line has not six words")
+        score = pc.cast(pa.array(frame["score"], pa.string()), pa.float32())
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise ArtifactError(path, f"is no TREC run ({error})", LINE) from error
-    return frame[COLUMNS]
+    return frame[["query", "document"]].assign(score=score.to_numpy())

@@ -1,0 +1,143 @@
+"""Fusion of two runs: published formulas, queries in one run only, order, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from search_helpers import make_collection
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.artifacts.trec import read_run, total_order, write_run
+from zerodr.config.base import validate
+from zerodr.errors import ArtifactError, ConfigError, ProtocolError
+from zerodr.retrieval.fuse import FuseSettings, check_run, fuse, fuse_runs, run_scores
+
+QUERIES = pd.Series(["q2", "q0", "q1"])
+PARAMS = {"runs": ["a", "b"], "fusion": "reciprocal_rank", "rank_constant": 60, "weights": [1.0, 1.0],
+          "collection": "c", "split": "test", "depth": 10, "exclude_self": True, "tag": "both"}  # fmt: skip
+
+
+def settings_of(**changed) -> FuseSettings:
+    return validate(FuseSettings, PARAMS | changed, "fuse_runs")
+
+
+def run_of(rows: dict[str, dict[str, float]]) -> pd.DataFrame:
+    triples = [(query, document, score) for query, row in rows.items() for document, score in row.items()]
+    frame = pd.DataFrame(triples, columns=["query", "document", "score"])
+    return total_order(frame.astype({"query": "str", "document": "str", "score": "float32"}))
+
+
+def fused(first: dict, second: dict, **changed) -> dict[str, dict[str, float]]:
+    own = settings_of(**changed)
+    parts = [run_scores(run_of(rows), own, weight) for rows, weight in zip((first, second), own.weights, strict=True)]
+    frame = fuse(*parts, QUERIES, own.depth)
+    return {
+        str(q): dict(zip(f["document"], f["score"].tolist(), strict=True))
+        for q, f in frame.groupby("query", sort=False)
+    }
+
+
+def test_reciprocal_rank_by_hand():
+    found = fused({"q0": {"x": 9, "y": 8}}, {"q0": {"y": 0.5, "z": 0.25}}, weights=[1.0, 2.0])
+    expected = {"y": 1 / 62 + 2 / 61, "z": 2 / 62, "x": 1 / 61}
+    assert list(found["q0"]) == ["y", "z", "x"]
+    assert found["q0"] == {name: float(np.float32(value)) for name, value in expected.items()}
+
+
+def test_weighted_scores_by_hand():
+    first, second = {"q0": {"x": 10, "y": 5, "z": 0}}, {"q0": {"y": -1, "w": -3}}
+    found = fused(first, second, fusion="weighted_score", weights=[0.5, 2.0])
+    assert found["q0"] == {"y": 0.25 + 2.0, "x": 0.5, "z": 0.0, "w": 0.0}
+    assert list(found["q0"]) == ["y", "x", "z", "w"]
+
+
+def test_equal_scores_count_as_best():
+    assert fused({"q0": {"x": 3, "y": 3}}, {"q0": {"z": 7}}, fusion="weighted_score")["q0"] == {"z": 1, "y": 1, "x": 1}
+
+
+def test_queries_in_one_run_only_keep_the_order_of_the_collection():
+    found = fused({"q0": {"x": 1}}, {"q2": {"y": 1, "z": 0.5}})
+    assert list(found) == ["q2", "q0"]
+    assert list(found["q2"]) == ["y", "z"]
+    assert fused({}, {}) == {}
+
+
+def test_ties_fall_to_the_last_document_id():
+    found = fused({"q0": {"a": 2, "b": 1}}, {"q0": {"b": 2, "a": 1}}, depth=1)
+    assert list(found["q0"]) == ["b"]
+
+
+RUNS = st.dictionaries(
+    st.sampled_from(["q0", "q1", "q2"]),
+    st.dictionaries(st.sampled_from([*"abcdefé"]), st.floats(-5, 5, width=32), min_size=1, max_size=7),
+    max_size=3,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(RUNS, RUNS, st.sampled_from(["reciprocal_rank", "weighted_score"]), st.integers(1, 8))
+def test_agrees_with_a_plain_program(first, second, fusion, depth):
+    weights = (0.7, 1.9)
+    expected: dict[str, list] = {}
+    for query in QUERIES:
+        sums: dict[str, float] = {}
+        for run, weight in ((first, weights[0]), (second, weights[1])):
+            row = run.get(query, {})
+            ranked = sorted(row, key=lambda d: (row[d], d.encode()), reverse=True)
+            for rank, document in enumerate(ranked, 1):
+                low, high = min(row.values()), max(row.values())
+                share = 1.0 if low == high else (row[document] - low) / (high - low)
+                part = weight / (60 + rank) if fusion == "reciprocal_rank" else weight * share
+                sums[document] = sums.get(document, 0.0) + part
+        rounded = {document: float(np.float32(value)) for document, value in sums.items()}
+        ranked = sorted(rounded, key=lambda d: (rounded[d], d.encode()), reverse=True)[:depth]
+        if ranked:
+            expected[query] = [(document, rounded[document]) for document in ranked]
+    found = fused(first, second, fusion=fusion, depth=depth, weights=list(weights))
+    assert {query: list(row.items()) for query, row in found.items()} == expected
+
+
+def test_swapping_runs_with_their_weights_changes_nothing():
+    first, second = {"q0": {"x": 0.1, "y": 0.7, "z": 0.3}}, {"q0": {"z": 4.0, "x": 2.0}}
+    for fusion in ("reciprocal_rank", "weighted_score"):
+        one = fused(first, second, fusion=fusion, weights=[0.3, 0.6])
+        assert fused(second, first, fusion=fusion, weights=[0.6, 0.3]) == one
+
+
+def test_refuses_foreign_and_broken_runs():
+    good = run_of({"q0": {"x": 1}})
+    check_run(good, QUERIES, "a", True)
+    with pytest.raises(ArtifactError, match="a: query 'q9' is none of this split"):
+        check_run(run_of({"q9": {"x": 1}}), QUERIES, "a", True)
+    with pytest.raises(ArtifactError, match="document 'x' is ranked twice for query 'q0'"):
+        check_run(pd.concat([good, good]), QUERIES, "a", True)
+    with pytest.raises(ArtifactError, match="NaN or infinite"):
+        check_run(run_of({"q0": {"x": float("nan")}}), QUERIES, "a", True)
+    own = run_of({"q0": {"q0": 1}})
+    check_run(own, QUERIES, "a", False)
+    with pytest.raises(ProtocolError, match="query 'q0' ranks its own document"):
+        check_run(own, QUERIES, "a", True)
+
+
+def test_unknown_fusion_is_refused():
+    with pytest.raises(ConfigError, match="fusion"):
+        settings_of(fusion="best")
+
+
+def test_stage(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    collection = make_collection(Path("c"), ["x", "y"], list(QUERIES))
+    for name, rows in (("a", {"q2": {"x": 3.0}, "q0": {"y": 1.0, "x": 0.5}}), ("b", {"q0": {"x": 2.0}})):
+        write_run(Path(f"{name}.trec.gz"), run_of(rows), name)
+    for output in ("one.trec.gz", "two.trec.gz"):
+        inputs = {"runs": ["a.trec.gz", "b.trec.gz"], "collection": str(collection)}
+        run_spec(StageSpec(rule="fuse_runs", function="zerodr.retrieval.fuse:fuse_runs", version=1, wildcards={},
+                           inputs=inputs, outputs={"run": output}, params=PARAMS), fuse_runs)  # fmt: skip
+    assert Path("one.trec.gz").read_bytes() == Path("two.trec.gz").read_bytes()
+    run = read_run(Path("one.trec.gz"))
+    assert run[["query", "document"]].to_numpy().tolist() == [["q2", "x"], ["q0", "x"], ["q0", "y"]]

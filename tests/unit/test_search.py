@@ -1,0 +1,284 @@
+"""Search of a shard: order, exactness whatever the sharding, refusals, approximate indexes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from search_helpers import as_lists, exact_scores, make_collection, oracle, run_search
+
+from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
+from zerodr.retrieval import candidates, kernels
+from zerodr.retrieval.approximate import IndexSettings, Searcher, measure_recall
+from zerodr.retrieval.candidates import error_factor, id_ranks, join
+from zerodr.retrieval.exact import search_exact
+from zerodr.retrieval.gpu import search_gpu
+from zerodr.retrieval.search import own_rows
+from zerodr.retrieval.vectors import Vectors
+
+
+def search(queries, corpus, ids, depth, skip=None, **options):
+    ranking = list(search_exact(Vectors(queries), Vectors(corpus), id_ranks(pa.array(ids)), depth, skip, **options))
+    return as_lists(ranking, ids)
+
+
+@st.composite
+def problems(draw):
+    """Few distinct small vectors, so that copies, ties and zero or negative scores are common."""
+    dimension = draw(st.sampled_from([1, 3, 8, 17]))
+    rows = draw(st.integers(0, 60))
+    distinct = draw(st.integers(1, 6))
+    seed = draw(st.integers(0, 10**6))
+    random = np.random.default_rng(seed)
+    pool = random.standard_normal((distinct, dimension)).astype(np.float32)
+    if draw(st.booleans()):  # neighbours that differ in the last bit: estimates can't tell them apart
+        pool = np.concatenate([pool, np.nextafter(pool, np.float32(9))])
+    corpus = pool[random.integers(0, len(pool), rows)]
+    queries = random.standard_normal((draw(st.integers(0, 4)), dimension)).astype(np.float32)
+    ids = [f"d{n}é"[: 1 + n % 4] + str(n) for n in random.permutation(rows)]
+    return queries, corpus, ids, draw(st.integers(1, 70))
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(), st.integers(1, 3), st.sampled_from([1, 7, 1024]), st.sampled_from([5, 16, 32768]))
+def test_equals_sorting_all_pairs(problem, threads, tile, slab):
+    queries, corpus, ids, depth = problem
+    assert search(queries, corpus, ids, depth, threads=threads, tile=tile, slab=slab) == oracle(
+        queries, corpus, ids, depth
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.integers(0, 10**6))
+def test_leaves_out_the_query_itself(problem, seed):
+    queries, corpus, ids, depth = problem
+    names = list(np.random.default_rng(seed).choice([*ids, "unknown"], len(queries)))
+    skip = own_rows(pa.array(names, pa.string()), pa.array(ids, pa.string()))
+    found = search(queries, corpus, ids, depth, skip)
+    assert found == [
+        [hit for hit in row if hit[0] != name][:depth]
+        for name, row in zip(names, oracle(queries, corpus, ids, depth + 1), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("copies", [900, 5000])
+def test_massive_ties_keep_the_last_ids(copies):
+    """All documents alike: the lists overflow many times, and ids alone decide."""
+    random = np.random.default_rng(copies)
+    queries = random.standard_normal((3, 16)).astype(np.float32)
+    corpus = np.tile(random.standard_normal(16).astype(np.float32), (copies, 1))
+    ids = [f"doc-{n}" for n in random.permutation(copies)]
+    expected = sorted(ids, key=str.encode, reverse=True)[:20]
+    for row in search(queries, corpus, ids, 20, threads=2, tile=64, slab=512):
+        assert [name for name, _ in row] == expected
+        assert len({score for _, score in row}) == 1
+
+
+def test_near_ties_beyond_the_estimates(monkeypatch):
+    """Scores that differ by less than the rounding error of a float32 product are ordered by their final scores."""
+    random = np.random.default_rng(1)
+    query = random.standard_normal((2, 384)).astype(np.float32)
+    base = random.standard_normal(384).astype(np.float32)
+    corpus = base + random.integers(-2, 3, (4000, 384)).astype(np.float32) * np.spacing(base)
+    ids = [str(n) for n in range(4000)]
+    assert search(query, corpus, ids, 50, threads=2) == oracle(query, corpus, ids, 50)
+
+
+def test_norms_of_very_different_size():
+    random = np.random.default_rng(2)
+    corpus = random.standard_normal((3000, 32)).astype(np.float32)
+    corpus[1500] *= 1e6
+    corpus[:10] *= 1e-30
+    queries = random.standard_normal((5, 32)).astype(np.float32)
+    ids = [str(n) for n in range(3000)]
+    assert search(queries, corpus, ids, 100, tile=100, slab=1000) == oracle(queries, corpus, ids, 100)
+
+
+def test_chunks_of_queries_change_nothing(monkeypatch):
+    random = np.random.default_rng(3)
+    corpus, queries = (random.standard_normal((n, 24)).astype(np.float32) for n in (2000, 57))
+    ids = [str(n) for n in range(2000)]
+    whole = search(queries, corpus, ids, 30)
+    monkeypatch.setattr(candidates, "CHUNK", 10)
+    monkeypatch.setattr(candidates, "GROUP", 4)
+    assert search(queries, corpus, ids, 30, threads=3) == whole == oracle(queries, corpus, ids, 30)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(), st.sampled_from([5, 16, 65536]))
+def test_torch_products_give_the_same_bits(problem, slab):
+    """The path of GPUs, with torch on the CPU: another matrix product, the same result."""
+    queries, corpus, ids, depth = problem
+    ranks = id_ranks(pa.array(ids, pa.string()))
+    skip = np.where(np.arange(len(queries)) % 2, np.arange(len(queries)), -1)
+    skip = np.where(skip < len(ids), skip, -1)
+    ours = search_gpu(Vectors(queries), Vectors(corpus), ranks, depth, skip, 2, "cpu", slab=slab)
+    assert as_lists(ours, ids) == search(queries, corpus, ids, depth, skip)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 900), st.integers(0, 10**6), st.sampled_from([1.0, 1e-18, 1e15]))
+def test_error_bound_covers_float32_products(dimension, seed, scale):
+    random = np.random.default_rng(seed)
+    left, right = (random.standard_normal((n, dimension)).astype(np.float32) for n in (4, 50))
+    left *= np.float32(scale)
+    estimates = left @ right.T
+    final = exact_scores(left, right)
+    bound = error_factor(dimension) * np.outer(
+        np.linalg.norm(left.astype(float), axis=1), np.linalg.norm(right, axis=1)
+    )
+    assert (np.abs(estimates.astype(float) - final) <= bound).all()
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=30))
+def test_keys_have_the_order_of_the_scores(values):
+    scores = np.array(values, np.float32) + np.float32(0)
+    rows = np.arange(len(scores), dtype=np.int32)
+    keys = kernels.order_keys(scores, rows, rows)
+    assert np.argsort(keys).tolist() == np.lexsort((rows, scores)).tolist()
+
+
+def test_final_score_is_the_rounded_exact_product():
+    from fractions import Fraction
+
+    random = np.random.default_rng(5)
+    for dimension in (1, 7, 8, 100, 384):
+        query, document = random.standard_normal((2, dimension)).astype(np.float32)
+        exact = sum(Fraction(float(q)) * Fraction(float(d)) for q, d in zip(query, document, strict=True))
+        assert kernels.dot(query.astype(np.float64), document) == np.float32(float(exact))
+    assert not np.signbit(kernels.dot(np.array([-1e-40]), np.array([1e-20], np.float32)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_refuses_what_is_not_finite(bad):
+    corpus, queries = np.ones((40, 4), np.float32), np.ones((3, 4), np.float32)
+    corpus[33, 2] = bad
+    names = [f"d{n}" for n in range(40)]
+    with pytest.raises(NonFiniteEmbedding, match="d33: its embedding holds NaN or infinity"):
+        search(queries, corpus, names, 5, name_row=names.__getitem__, slab=16)
+    queries[1, 0] = bad
+    with pytest.raises(NonFiniteEmbedding, match="query 1"):
+        search(queries, np.ones((40, 4), np.float32), names, 5)
+
+
+def test_refuses_scores_beyond_float32_and_other_dimensions():
+    with pytest.raises(ArtifactError, match="leave float32"):
+        search(np.full((1, 4), 1e20, np.float32), np.full((2, 4), 1e20, np.float32), ["a", "b"], 1)
+    with pytest.raises(ArtifactError, match="expected vectors of dimension 4 as the queries have, found 3"):
+        search(np.ones((1, 4), np.float32), np.ones((2, 3), np.float32), ["a", "b"], 1)
+
+
+# ---- embedding files -----------------------------------------------------------------------------------------------
+def test_mapped_files_survive_release(tmp_path: Path):
+    array = np.random.default_rng(6).standard_normal((5000, 33)).astype(np.float32)
+    np.save(tmp_path / "a.npy", array)
+    vectors = Vectors.open(tmp_path / "a.npy")
+    vectors.release(0, 5000)
+    vectors.release(17, 18)
+    assert np.array_equal(vectors.array, array)
+    np.save(tmp_path / "none.npy", array[:0])
+    assert Vectors.open(tmp_path / "none.npy").rows == 0
+
+
+def test_refuses_files_that_are_no_embeddings(tmp_path: Path):
+    path = tmp_path / "a.npy"
+    for array in (np.ones((3, 4)), np.ones(3, np.float32), np.asfortranarray(np.ones((3, 4), np.float32))):
+        np.save(path, array)
+        with pytest.raises(ArtifactError, match="expected a float32 matrix in C order, found float"):
+            Vectors.open(path)
+    np.save(path, np.ones((300, 4), np.float32))
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ArtifactError, match=r"expected 4928 bytes for shape \(300, 4\), found 4920"):
+        Vectors.open(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(ArtifactError, match=r"is no \.npy file"):
+        Vectors.open(path)
+
+
+# ---- approximate indexes -------------------------------------------------------------------------------------------
+INDEX = {"hnsw_links": 8, "hnsw_search": 64, "ivf_lists": 16, "ivf_probes": 4, "pq_bytes": 4}
+
+
+def clustered(rows: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(8)
+    centers = random.standard_normal((20, 16))
+    both = centers[random.integers(0, 20, rows + queries)] + 0.3 * random.standard_normal((rows + queries, 16))
+    both = (both / np.linalg.norm(both, axis=1, keepdims=True)).astype(np.float32)
+    return both[:rows], both[rows:]
+
+
+@pytest.mark.parametrize(("kind", "least"), [("hnsw", 0.95), ("ivfpq", 0.5)])
+def test_approximate_search_reports_recall_and_final_scores(kind, least):
+    corpus, queries = clustered(3000, 40)
+    ids = [str(n) for n in range(3000)]
+    ranks, depth = id_ranks(pa.array(ids)), 50
+
+    def build(threads: int) -> Searcher:
+        return Searcher(IndexSettings(index=kind, **INDEX), Vectors(corpus), 3, threads, str)
+
+    searcher = build(2)
+    recall = measure_recall(searcher, Vectors(queries), ranks, depth, None, 25)
+    assert sorted(recall) == ["recall_10", "recall_50"]
+    assert all(least <= value <= 1 for value in recall.values())
+    skip = np.arange(40)
+    found = list(searcher.search(Vectors(queries), ranks, depth, skip))
+    scores = exact_scores(queries, corpus)
+    for query, row in enumerate(as_lists(found, ids)):
+        assert row == sorted(row, key=lambda hit: (hit[1], hit[0].encode()), reverse=True)
+        assert str(query) not in dict(row)
+        assert all(score == scores[query, int(name)] for name, score in row)
+    assert (join(found).rows >= 0).all()
+    assert as_lists(build(1).search(Vectors(queries), ranks, depth, skip), ids) == as_lists(found, ids)
+
+
+def test_hnsw_that_looks_everywhere_is_exact():
+    corpus, queries = clustered(300, 5)
+    ids = [str(n) for n in range(300)]
+    searcher = Searcher(IndexSettings(index="hnsw", **(INDEX | {"hnsw_search": 400})), Vectors(corpus), 1, 1, str)
+    assert as_lists(searcher.search(Vectors(queries), id_ranks(pa.array(ids)), 300, None), ids) == search(
+        queries, corpus, ids, 300
+    )
+
+
+def test_small_shards_get_fewer_lists_and_missing_neighbours_stay_inside():
+    corpus, queries = clustered(90, 4)
+    searcher = Searcher(
+        IndexSettings(index="ivfpq", **INDEX | {"ivf_lists": 64, "ivf_probes": 1}), Vectors(corpus), 1, 1, str
+    )
+    assert (searcher.facts["lists"], searcher.facts["lists_asked"]) == (2, 64)
+    found = join(list(searcher.search(Vectors(queries), id_ranks(pa.array([str(n) for n in range(90)])), 90, None)))
+    assert (found.counts < 90).all() and (found.rows >= 0).all()  # one list of two holds fewer than asked for
+
+
+def test_code_size_must_divide_the_dimension():
+    with pytest.raises(ConfigError, match="pq_bytes: expected a divisor of the dimension 16, found 5"):
+        Searcher(IndexSettings(index="ivfpq", **INDEX | {"pq_bytes": 5}), Vectors(clustered(200, 1)[0]), 1, 1, str)
+
+
+# ---- the stage -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("index", ["flat", "hnsw", "ivfpq"])
+def test_stage_writes_hits_and_record(tmp_path, monkeypatch, index):
+    monkeypatch.chdir(tmp_path)
+    corpus, queries = clustered(300, 6)
+    collection = make_collection(Path("c"), [f"d{n}" for n in range(300)], [f"d{n}" for n in range(6)])
+    hits = run_search(collection, queries, corpus, shards=2, index=index, depth=20, exclude_self=True, **INDEX)
+    record = json.loads(hits[0].with_name(hits[0].name + ".lineage.json").read_text())
+    assert record["notes"]["index"] == index
+    assert [m["name"] for m in record["metrics"]] == ([] if index == "flat" else ["recall_10", "recall_20"])
+
+
+def test_stage_refuses_embeddings_of_other_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    corpus, queries = clustered(30, 6)
+    collection = make_collection(Path("c"), [f"d{n}" for n in range(30)], [f"q{n}" for n in range(6)])
+    with pytest.raises(ArtifactError, match="expected a row for each query, 6 in all, found 5"):
+        run_search(collection, queries[:5], corpus, shards=1, depth=5)
+    with pytest.raises(ArtifactError, match="expected a row for each document, 30 in all, found 29"):
+        run_search(collection, queries, corpus[:29], shards=1, depth=5)
+    with pytest.raises(ArtifactError, match=r"corpus-00000-of-00001\.npy: expected vectors of dimension 16"):
+        run_search(collection, queries, corpus[:, :8], shards=1, depth=5)
