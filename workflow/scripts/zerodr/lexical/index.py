@@ -56,7 +56,8 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: IndexSe
         from zerodr.lexical.lucene_index import fill_lucene as fill
     else:
         from zerodr.lexical.light import fill_light as fill
-    total, ids = corpus_size(collection), []
+    total = corpus_size(collection)
+    ids: list[str] = []
     progress = Progress(f"index {collection.name} ({settings.backend}, {settings.fields})", total, "documents")
 
     def kept() -> Iterator[list[Document]]:

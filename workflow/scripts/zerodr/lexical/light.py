@@ -99,7 +99,8 @@ def term_scores(postings: Postings, k1: float, b: float) -> np.ndarray:
     holders = np.diff(postings.ends)
     idf = np.log(1 + (filled - holders + 0.5) / (holders + 0.5)).astype(np.float32)
     weight = np.repeat(idf, holders)
-    return weight - weight / (one + postings.counts * inverse.astype(np.float32)[postings.documents])
+    scores = weight - weight / (one + postings.counts * inverse.astype(np.float32)[postings.documents])
+    return np.maximum(scores, np.finfo(np.float32).tiny)
 
 
 class LightIndex:
@@ -127,8 +128,10 @@ class LightIndex:
         """The index in a folder that `index_bm25` made with backend bm25s."""
         place, language = folder / FOLDER, read_about(folder)["language"]
         names = json.loads((place / "vocabulary.json").read_text())
-        arrays = (np.load(place / f"{name}.npy", allow_pickle=False) for name in Postings._fields[:4])
-        postings = Postings(*arrays, {name: number for number, name in enumerate(names)})
+        ends, documents, counts, lengths = (
+            np.load(place / f"{name}.npy", allow_pickle=False) for name in Postings._fields[:4]
+        )
+        postings = Postings(ends, documents, counts, lengths, {name: number for number, name in enumerate(names)})
         return cls(postings, k1, b, python_analyzer(language))
 
     def __len__(self) -> int:
@@ -146,7 +149,9 @@ class LightIndex:
         """
         from zerodr.lexical.topk import search_terms
 
-        rows, boosts, sizes = [], [], [0]
+        rows: list[int] = []
+        boosts: list[int] = []
+        sizes = [0]
         known = self.postings.vocabulary
         for text in texts:
             found = Counter(known[term] for term in self.analyze(text) if term in known)

@@ -36,7 +36,7 @@ class LuceneSearcher:
         self.folder, self.fields, self.k1, self.b = folder, tuple(fields), k1, b
         with java_errors(folder):
             self.analyzer = analyzer(language)
-            place = java_class("java.nio.file.Paths").get(str(folder))
+            place = java_class("java.nio.file.Paths").get(str(folder.resolve()))
             directory = java_class("org.apache.lucene.store.FSDirectory").open(place)
             self._reader = java_class("org.apache.lucene.index.DirectoryReader").open(directory)
             reader = java_cast("org.apache.lucene.index.IndexReader", self._reader)
@@ -56,7 +56,7 @@ class LuceneSearcher:
             ascii_terms: keep only terms of ASCII letters and digits, as Anserini does for English.
         """
         with java_errors(self.folder):
-            feedback = java_class("io.anserini.search.SimpleSearcher")(str(self.folder))
+            feedback = java_class("io.anserini.search.SimpleSearcher")(str(self.folder.resolve()))
             feedback.set_analyzer(self.analyzer)
             feedback.set_bm25(self.k1, self.b)
             feedback.set_rm3(None, terms, documents, original_weight, False, ascii_terms)

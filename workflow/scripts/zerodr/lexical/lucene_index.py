@@ -54,7 +54,7 @@ class LuceneWriter:
             self.analyzer = analyzer(language).getClass().getName()
             _count_segment_ids_from_one()
             words = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-input", "-",
-                     "-index", str(folder), "-threads", "1", "-quiet", "-language", language]  # fmt: skip
+                     "-index", str(folder.resolve()), "-threads", "1", "-quiet", "-language", language]  # fmt: skip
             words += ["-storeDocvectors"] if vectors else []
             words += ["-fields", *fields] if fields else []
             self._indexer = java_class("io.anserini.index.SimpleIndexer")(words)
@@ -64,6 +64,7 @@ class LuceneWriter:
                                    "use backend: bm25s for this language")  # fmt: skip
             policy = java_class("org.apache.lucene.index.LogDocMergePolicy")()
             policy.setMergeFactor(1_000_000)
+            policy.setNoCFSRatio(1.0)
             config = self._indexer.writer.getConfig()
             config.setMergePolicy(policy)
             config.setUseCompoundFile(True)

@@ -1,4 +1,11 @@
-"""Stage `search_bm25`: rank the documents of a collection for the queries of one split."""
+"""Stage `search_bm25`: rank the documents of a collection for the queries of one split.
+
+The settings of Anserini's BEIR regressions: a query is a bag of its terms, each as often as it occurs; `flat` searches
+one field (title, space, text); `multifield` adds the BM25 scores of the fields `contents` (the text) and `title`,
+weights 1.0 and 1.0, each with its own document frequencies and mean length; k1 0.9, b 0.4; depth 1000. ArguAna and
+Quora drop the query's own document (Anserini: `-removeQuery`); with it left in, ArguAna's nDCG@10 would be .2999
+instead of .3970.
+"""
 
 from __future__ import annotations
 

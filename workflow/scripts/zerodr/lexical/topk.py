@@ -42,7 +42,7 @@ def search_terms(
     queries, depth = len(sizes) - 1, max(min(depth, total), 1)
     found, best = np.zeros((queries, depth), np.int32), np.zeros((queries, depth), np.float32)
     counts = np.zeros(queries, np.int32)
-    workers = max(1, min(threads, queries, numba.config.NUMBA_NUM_THREADS))
+    workers = max(1, min(threads, queries, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
     numba.set_num_threads(workers)
     _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, found, best, counts)
     return found, best, counts
@@ -57,28 +57,33 @@ def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, f
     for worker in numba.prange(workers):
         sums = np.zeros(total, np.float64)
         rounded = np.zeros(total, np.float32)
+        touched = np.empty(total, np.int32)
         bits = rounded.view(np.uint32)
         keys = np.empty(max(4 * depth, 1024), np.uint64)
         spare = np.empty_like(keys)
         bins = np.zeros(BINS, np.int32)
         for query in range(worker, len(sizes) - 1, workers):
+            reached = 0
             for at in range(sizes[query], sizes[query + 1]):
-                boost = boosts[at]
+                boost = np.float64(boosts[at])
                 for posting in range(ends[rows[at]], ends[rows[at] + 1]):
-                    sums[documents[posting]] += boost * scores[posting]
-            for number in range(total):
+                    number = documents[posting]
+                    if sums[number] == 0:
+                        touched[reached] = number
+                        reached += 1
+                    sums[number] += boost * scores[posting]
+            held, bar = 0, np.uint64(0)
+            for at in range(reached):
+                number = touched[at]
                 rounded[number] = sums[number]
                 sums[number] = 0
-            held, bar = 0, np.uint64(0)
-            for number in range(total):
-                if bits[number] != 0:
-                    key = (np.uint64(bits[number]) << SHIFT) | (LOW - np.uint64(number))
-                    if key > bar:
-                        keys[held] = key
-                        held += 1
-                        if held == len(keys):
-                            held = _keep_best(keys, held, depth, spare, bins)
-                            bar = keys[:held].min()
+                key = (np.uint64(bits[number]) << SHIFT) | (LOW - np.uint64(number))
+                if key > bar:
+                    keys[held] = key
+                    held += 1
+                    if held == len(keys):
+                        held = _keep_best(keys, held, depth, spare, bins)
+                        bar = keys[:held].min()
             held = _keep_best(keys, held, depth, spare, bins)
             _sort_down(keys, held, spare, bins)
             counts[query] = held
