@@ -5,6 +5,7 @@ rule build_table:
     input:
         summaries=PLAN.evaluations("summary"),
         significance=paths.beir("significance.tsv"),
+        references=PLAN.references(),
     output:
         table=paths.beir("all.tsv"),
         markdown=report(
@@ -13,6 +14,7 @@ rule build_table:
             category="Main table",
             labels={"file": "nDCG@10 of every method on every collection"},
         ),
+        tex=paths.beir("all.tex"),
         published=report(
             paths.beir("published.tsv"),
             caption="../report/published.rst",
@@ -36,6 +38,7 @@ rule build_row:
         summaries=lambda wc: PLAN.evaluations("summary", wc.model),
     output:
         table=paths.beir("{model}.tsv"),
+        markdown=paths.beir("{model}.md"),
     log:
         "results/logs/build_row/{model}.log",
     benchmark:
