@@ -12,13 +12,15 @@ from zerodr.config.base import Settings
 from zerodr.errors import ModelError
 
 CONTRACT = "zerodr.json"
+Side = Literal["query", "document"]
+SIDES: tuple[Side, Side] = ("query", "document")
 
 
 class EncoderContract(Settings):
     """How vectors of this model come about. Every model folder of the bench holds one."""
 
-    pooling: Literal["mean", "cls", "max", "last"]
-    """From token vectors to the text's vector."""
+    pooling: Literal["mean", "cls", "max", "last", "decoder_first"]
+    """From token vectors to the text's vector. `decoder_first`: T5's decoder state at its start token."""
     normalize: bool
     """Scale vectors to length 1."""
     similarity: Literal["cosine", "dot"]
@@ -29,12 +31,18 @@ class EncoderContract(Settings):
     """Put before every document."""
     max_tokens: int = Field(ge=2)
     """Longest input, special tokens included; what is longer is cut."""
+    query_tokens: int | None = Field(None, ge=2)
+    """Length of queries unless a protocol says otherwise. None: max_tokens."""
+    document_tokens: int | None = Field(None, ge=2)
+    """Length of documents unless a protocol says otherwise. None: max_tokens."""
     dimension: int = Field(ge=1)
     """Components of a vector."""
     lowercase: bool = False
     """Lower-case texts before tokenisation."""
     projections: tuple[str, ...] = ()
-    """Subfolders with dense layers that follow the pooling, in order."""
+    """Subfolders with dense layers and layer norms that follow the pooling, in order."""
+    towers: Literal["tied", "separate"] = "tied"
+    """One network for both sides, or two: then the subfolders `query` and `document` are model folders of their own."""
     architecture: str
     """Class of the transformer, such as `BertModel`."""
     source: str
@@ -46,7 +54,18 @@ class EncoderContract(Settings):
     def _comparable(self) -> EncoderContract:
         if self.similarity == "cosine" and not self.normalize:
             raise ValueError("similarity cosine contradicts normalize false; use normalize true, or similarity dot")
+        longest = max(self.query_tokens or 0, self.document_tokens or 0)
+        if longest > self.max_tokens:
+            raise ValueError(f"a side takes {longest} tokens, more than max_tokens {self.max_tokens}; lower it")
         return self
+
+    def prefix(self, side: Side) -> str:
+        """What stands before every text of a side."""
+        return self.query_prefix if side == "query" else self.document_prefix
+
+    def tokens(self, side: Side) -> int:
+        """Longest input of a side, special tokens included."""
+        return (self.query_tokens if side == "query" else self.document_tokens) or self.max_tokens
 
 
 def make_contract(folder: Path | str, values: dict[str, Any]) -> EncoderContract:

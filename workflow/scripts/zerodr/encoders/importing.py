@@ -20,6 +20,7 @@ from zerodr.encoders.checkpoint import (
 )
 from zerodr.encoders.contract import (
     CONTRACT,
+    SIDES,
     EncoderContract,
     make_contract,
     read_contract,
@@ -205,11 +206,12 @@ def check_model(folder: Path) -> EncoderContract:
 
     contract = read_contract(folder)
     check_layout(folder, contract)
-    encoder = load_encoder(folder, "fp32", "cpu")
-    tokens = encoder.tokenize(PROBE, contract.document_prefix)
-    vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
-    finite = bool(np.isfinite(vectors).all())
-    if vectors.shape != (len(PROBE), contract.dimension) or not finite:
-        raise ModelError(folder, f"gave vectors of shape {vectors.shape}, finite: {finite}; expected "
-                         f"finite ones of {contract.dimension} components", "choose another model")  # fmt: skip
+    for side in SIDES if contract.towers == "separate" else SIDES[1:]:
+        encoder = load_encoder(folder, "fp32", "cpu", side=side)
+        tokens = encoder.tokenize(PROBE, contract.prefix(side))
+        vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
+        finite = bool(np.isfinite(vectors).all())
+        if vectors.shape != (len(PROBE), contract.dimension) or not finite:
+            raise ModelError(folder, f"gave vectors of shape {vectors.shape}, finite: {finite}; expected "
+                             f"finite ones of {contract.dimension} components", "choose another model")  # fmt: skip
     return contract

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from zerodr.encoders.contract import EncoderContract, read_json, write_model_json
+from zerodr.encoders.contract import SIDES, EncoderContract, read_contract, read_json, write_model_json
+from zerodr.encoders.heads import kind_of_projection
 from zerodr.errors import ModelError
 
 POOLING_NAMES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
@@ -27,15 +28,26 @@ MODULE_TYPES = {
     "Transformer": "sentence_transformers.models.Transformer",
     "Pooling": "sentence_transformers.models.Pooling",
     "Dense": "sentence_transformers.models.Dense",
+    "LayerNorm": "sentence_transformers.models.LayerNorm",
     "Normalize": "sentence_transformers.models.Normalize",
+    "Router": "sentence_transformers.models.Router",
 }
+PROJECTIONS = ("Dense", "LayerNorm")
+ROUTER = "router_config.json"
+DECODER_STATES = ["decoder_hidden_states", -1]
+DECODER_FIRST = {
+    "transformer_task": "sequence-classification",
+    "modality_config": {"text": {"method": "forward", "method_output_name": DECODER_STATES}},
+    "module_output_name": "token_embeddings",
+}
+"""All decoder states of an encoder-decoder; the decoder is causal, so the first is that of the start token alone."""
 
 
 def read_layout(folder: Path) -> dict[str, Any]:
     """What a sentence-transformers folder says, in the contract's words; {} for a plain transformers folder.
 
     Keys, each only when the folder says it: pooling, normalize, similarity, query_prefix, document_prefix, max_tokens,
-    lowercase, projections, dimension.
+    lowercase, projections, dimension, query_tokens, document_tokens, towers.
 
     Raises:
         ModelError: a module or a pooling that this bench does not run.
@@ -45,9 +57,11 @@ def read_layout(folder: Path) -> dict[str, Any]:
     modules = read_json(folder / "modules.json")
     kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
     strange = [kind for kind in kinds if kind not in MODULE_TYPES]
-    if strange or kinds[:2] != ["Transformer", "Pooling"] or "Normalize" in kinds[:-1]:
-        raise ModelError(folder, f"modules.json lists {', '.join(kinds)}; expected Transformer, Pooling, "
-                         "then any Dense, then Normalize or not", "choose a bi-encoder with these modules")  # fmt: skip
+    if kinds == ["Router"]:
+        return {"towers": "separate"} | _lengths(folder) | _prompts(folder)
+    if strange or kinds[:2] != ["Transformer", "Pooling"] or {"Normalize", "Router"} & {*kinds[:-1]}:
+        raise ModelError(folder, f"modules.json lists {', '.join(kinds)}; expected Transformer, Pooling, any Dense "
+                         "or LayerNorm, then Normalize or not", "choose a bi-encoder with these modules")  # fmt: skip
     if modules[0].get("path"):
         raise ModelError(folder, f"its transformer lies in {modules[0]['path']}, expected the folder itself",
                          "save it with a current sentence-transformers")  # fmt: skip
@@ -56,11 +70,22 @@ def read_layout(folder: Path) -> dict[str, Any]:
     size = pooling.get("embedding_dimension", pooling.get("word_embedding_dimension"))
     if size is not None:
         found["dimension"] = size
-    dense = [module["path"] for module, kind in zip(modules, kinds, strict=True) if kind == "Dense"]
-    if dense:
-        found["projections"] = dense
-        found["dimension"] = read_json(folder / dense[-1] / "config.json")["out_features"]
-    return found | _lengths(folder) | _prompts(folder)
+    after = [module["path"] for module, kind in zip(modules, kinds, strict=True) if kind in PROJECTIONS]
+    if after:
+        config = read_json(folder / after[-1] / "config.json")
+        found |= {"projections": after, "dimension": config.get("out_features", config.get("dimension"))}
+    return found | _task(folder, found["pooling"]) | _lengths(folder) | _prompts(folder)
+
+
+def _task(folder: Path, pooling: str) -> dict[str, Any]:
+    path = folder / "sentence_bert_config.json"
+    config = read_json(path) if path.exists() else {}
+    task = config.get("transformer_task", "feature-extraction")
+    if pooling == "cls" and {key: config.get(key) for key in DECODER_FIRST} == DECODER_FIRST:
+        return {"pooling": "decoder_first"}
+    if task != "feature-extraction":
+        raise ModelError(folder, f"its transformer is for {task}, expected feature-extraction", "choose a bi-encoder")
+    return {}
 
 
 def _pooling(folder: Path, config: dict[str, Any]) -> str:
@@ -86,6 +111,9 @@ def _lengths(folder: Path) -> dict[str, Any]:
         found["max_tokens"] = config["max_seq_length"]
     if "do_lower_case" in config:
         found["lowercase"] = bool(config["do_lower_case"])
+    for key in ("query", "document"):
+        if config.get(f"{key}_length"):
+            found[f"{key}_tokens"] = config[f"{key}_length"]
     return found
 
 
@@ -110,34 +138,62 @@ def write_layout(folder: Path, contract: EncoderContract, hidden: int) -> None:
     """Write modules.json and its configurations so that `SentenceTransformer(folder)` follows the contract.
 
     Args:
-        folder: holds the transformer's files and those of the contract's projections.
+        folder: holds the transformer's files and those of the contract's projections; of separate towers, the finished
+            folders `query` and `document`.
         contract: what to write.
         hidden: components of a token's vector.
     """
+    general = {"default_prompt_name": None, "similarity_fn_name": contract.similarity,
+               "prompts": {side: contract.prefix(side) for side in SIDES}}  # fmt: skip
+    write_model_json(folder / "config_sentence_transformers.json", general)
+    if contract.towers == "separate":
+        _write_router(folder)
+        return
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    modules += [(path, "Dense") for path in contract.projections]
+    modules += [(path, kind_of_projection(folder / path)) for path in contract.projections]
     if contract.normalize:
         modules.append((f"{len(modules)}_Normalize", "Normalize"))
+        write_model_json(folder / modules[-1][0] / "config.json", {})
+    _write_modules(folder, modules)
+    mode = "cls" if contract.pooling == "decoder_first" else contract.pooling
+    pooling = {name: mode == POOLING_NAMES.get(known) for name, known in OLD_POOLING_KEYS.items()}
+    write_model_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden} | pooling)
+    lengths: dict[str, Any] = {"max_seq_length": contract.max_tokens, "do_lower_case": contract.lowercase}
+    lengths |= {f"{side}_length": value for side in SIDES if (value := getattr(contract, f"{side}_tokens"))}
+    decoder = DECODER_FIRST if contract.pooling == "decoder_first" else {}
+    write_model_json(folder / "sentence_bert_config.json", lengths | decoder)
+
+
+def _write_modules(folder: Path, modules: list[tuple[str, str]]) -> None:
     listing = [{"idx": i, "name": str(i), "path": path, "type": MODULE_TYPES[kind]}
                for i, (path, kind) in enumerate(modules)]  # fmt: skip
     write_model_json(folder / "modules.json", listing)
-    pooling = {name: contract.pooling == POOLING_NAMES.get(mode) for name, mode in OLD_POOLING_KEYS.items()}
-    write_model_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden} | pooling)
-    if contract.normalize:
-        write_model_json(folder / modules[-1][0] / "config.json", {})
-    lengths = {"max_seq_length": contract.max_tokens, "do_lower_case": contract.lowercase}
-    write_model_json(folder / "sentence_bert_config.json", lengths)
-    prompts = {"query": contract.query_prefix, "document": contract.document_prefix}
-    general = {"default_prompt_name": None, "prompts": prompts, "similarity_fn_name": contract.similarity}
-    write_model_json(folder / "config_sentence_transformers.json", general)
+
+
+def _write_router(folder: Path) -> None:
+    """`encode_query` takes the modules of folder `query`; `encode_document`, and `encode`, those of `document`."""
+    _write_modules(folder, [("", "Router")])
+    types, structure = {}, {}
+    for side in SIDES:
+        listed = read_json(folder / side / "modules.json")
+        names = [f"{side}/{module['path']}".rstrip("/") for module in listed]
+        types |= {name: module["type"] for name, module in zip(names, listed, strict=True)}
+        structure[side] = names
+    parameters = {"default_route": "document", "allow_empty_key": True}
+    write_model_json(folder / ROUTER, {"types": types, "structure": structure, "parameters": parameters})
 
 
 def check_layout(folder: Path, contract: EncoderContract) -> None:
-    """What sentence-transformers would do with the folder is what its contract says.
+    """What sentence-transformers would do with the folder, and with each of separate towers, is what its contract says.
 
     Raises:
         ModelError: names the first key that differs.
     """
+    for side in SIDES if contract.towers == "separate" else ():
+        tower = read_contract(folder / side)
+        if tower != contract.model_copy(update={"towers": "tied"}):
+            raise ModelError(folder, f"contradicts itself: tower {side} has another contract", "import the model again")
+        check_layout(folder / side, tower)
     for key, found in read_layout(folder).items():
         promised = getattr(contract, key)
         if (list(promised) if isinstance(promised, tuple) else promised) != found:

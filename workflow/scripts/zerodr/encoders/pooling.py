@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Pooling = Literal["mean", "cls", "max", "last"]
+Pooling = Literal["mean", "cls", "max", "last", "decoder_first"]
 
 
 def mean_pool(hidden: Tensor, mask: Tensor) -> Tensor:
@@ -32,6 +32,11 @@ def max_pool(hidden: Tensor, mask: Tensor) -> Tensor:
     return hidden.float().masked_fill(mask.unsqueeze(-1) == 0, float("-inf")).amax(1)
 
 
+def first_state(hidden: Tensor, mask: Tensor) -> Tensor:
+    """The first position of a decoder; `mask` is the encoder's. hidden (B, L', d), mask (B, L) -> (B, d) float32."""
+    return hidden[:, 0].float()
+
+
 def _pick(hidden: Tensor, position: Tensor) -> Tensor:
     return hidden[torch.arange(hidden.shape[0], device=hidden.device), position].float()
 
@@ -41,6 +46,7 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cls": cls_pool,
     "max": max_pool,
     "last": last_pool,
+    "decoder_first": first_state,
 }
 
 

@@ -1,0 +1,52 @@
+"""Tiny random models and a tiny collection for the tests of encoders and training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zerodr.collections.access import CORPUS_SCHEMA
+from zerodr.config.training import InitSettings
+from zerodr.encoders.initial import from_scratch
+from zerodr.encoders.trainable import BiEncoder
+
+WORDS = "river stone forest light copper engine garden winter market signal paper harbour candle silver meadow thunder".split()
+TEXTS = [
+    "",
+    "a river",
+    "What is </s> a [SEP] candle?",
+    "Copper engines in the WINTER market",
+    "harbour " * 60,
+    "Straße, naïve, 東京",
+]
+SMALL = {"hidden": 32, "layers": 2, "heads": 4, "vocabulary": 400}
+
+
+def tiny_collection(folder: Path, documents: int = 40) -> Path:
+    """A corpus of made-up sentences in the normalised format."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = {
+        "id": [f"d{i}" for i in range(documents)],
+        "title": [WORDS[i % 16].title() if i % 3 else "" for i in range(documents)],
+        "text": [" ".join(WORDS[(i * k + k * k) % 16] for k in range(1, 12)) + f" {i}." for i in range(documents)],
+    }
+    pq.write_table(pa.table(rows, schema=CORPUS_SCHEMA), folder / "corpus.parquet")
+    return folder
+
+
+def tiny_settings(family: str = "bert", **more: object) -> InitSettings:
+    """Settings of a model from scratch with two layers of width 32."""
+    values = {"init": "scratch", "architecture": {"family": family} | SMALL, "query_tokens": 12, "document_tokens": 40}
+    return InitSettings.model_validate(values | more)
+
+
+def tiny_model(tmp_path: Path, family: str = "bert", seed: int = 7, **more: object) -> BiEncoder:
+    """A random model with a tokenizer trained on the tiny collection."""
+    return from_scratch(tiny_settings(family, **more), tiny_collection(tmp_path / "tiny-collection"), seed)[0]
+
+
+def relative_files(folder: Path) -> dict[str, bytes]:
+    """All files below a folder by relative path."""
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -1,0 +1,61 @@
+"""Random weights of a small architecture, from a seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from zerodr.config.training import Architecture
+from zerodr.errors import ModelError
+
+POSITIONS = 512
+WIDENING = 4  # inner width of a feed-forward layer, as a multiple of the hidden width
+
+
+def random_transformer(architecture: Architecture, tokenizer: Any, pooling: str, seed: int) -> Any:
+    """A transformers module in float32 with fresh weights, in evaluation mode; the caller's random state is left alone.
+
+    Args:
+        architecture: family and sizes.
+        tokenizer: its size, padding and ends decide rows and special ids.
+        pooling: `decoder_first` builds T5 with its decoder, other poolings its encoder alone.
+        seed: equal seeds give equal weights.
+
+    Raises:
+        ModelError: the tokenizer has no token to pad with or to end a text.
+    """
+    from transformers import BertModel, DistilBertModel, RobertaModel, T5EncoderModel, T5Model
+
+    classes = {"bert": BertModel, "roberta": RobertaModel, "distilbert": DistilBertModel,
+               "t5": T5Model if pooling == "decoder_first" else T5EncoderModel}  # fmt: skip
+    config = _config(architecture, tokenizer)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return classes[architecture.family](config).eval()
+
+
+def _config(a: Architecture, tokenizer: Any) -> Any:
+    from transformers import BertConfig, DistilBertConfig, RobertaConfig, T5Config
+
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+    pad = tokenizer.pad_token_id
+    if pad is None or end is None:
+        raise ModelError(tokenizer.name_or_path or "tokenizer", "has no token to pad with, or none that ends a text",
+                         "name another tokenizer, or tokenizer: train")  # fmt: skip
+    rows = 1 + max(tokenizer.get_vocab().values())
+    common: dict[str, Any] = {"vocab_size": rows, "pad_token_id": pad, "eos_token_id": end}
+    if a.family == "t5":
+        return T5Config(**common, d_model=a.hidden, d_kv=a.hidden // a.heads, d_ff=WIDENING * a.hidden,
+                        num_heads=a.heads, num_layers=a.layers, num_decoder_layers=a.layers,
+                        decoder_start_token_id=pad)  # fmt: skip
+    if a.family == "distilbert":
+        return DistilBertConfig(**common, dim=a.hidden, hidden_dim=WIDENING * a.hidden, n_layers=a.layers,
+                                n_heads=a.heads, max_position_embeddings=POSITIONS)  # fmt: skip
+    common |= {"hidden_size": a.hidden, "intermediate_size": WIDENING * a.hidden, "num_hidden_layers": a.layers,
+               "num_attention_heads": a.heads}  # fmt: skip
+    if a.family == "roberta":  # positions are counted from the padding id on
+        return RobertaConfig(
+            **common, max_position_embeddings=POSITIONS + 1 + pad, type_vocab_size=1, layer_norm_eps=1e-5
+        )
+    return BertConfig(**common, max_position_embeddings=POSITIONS)
