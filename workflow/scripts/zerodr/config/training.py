@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 
@@ -49,6 +49,20 @@ class InitSettings(Settings):
     """Longest query in training and, unless a protocol says otherwise, in search."""
     document_tokens: int = Field(256, ge=2)
     """Longest document, likewise."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> InitSettings:
+        if self.init == "scratch":
+            if self.layers is not None:
+                raise ValueError("layers cuts a checkpoint; with init: scratch set architecture.layers")
+            if self.architecture.hidden % self.architecture.heads:
+                raise ValueError("architecture.hidden must be a multiple of architecture.heads")
+            t5, decoder = self.architecture.family == "t5", self.pooling == "decoder_first"
+            if decoder and not t5 or t5 and self.pooling == "cls":
+                raise ValueError("pooling decoder_first is for family t5, and cls is not; pooling mean is for all")
+        elif self.architecture != Architecture() or self.tokenizer != "train":
+            raise ValueError("architecture and tokenizer are for init: scratch; a checkpoint has its own")
+        return self
 
 
 class NegativesSettings(Settings):
@@ -98,6 +112,10 @@ class TrainingSettings(Settings):
     """Micro-batches of one optimiser step (losses without in-batch negatives, or in-batch within each)."""
     cache_chunk: int | None = Field(None, ge=1)
     """Texts that hold activations at once: gradient caching, exact for in-batch losses. None: off."""
+    bucket_batches: int = Field(0, ge=0)
+    """Batches of a window in which queries are sorted by their document's length; 0 leaves batches random."""
+    dropout: float | None = Field(None, ge=0, lt=1)
+    """Dropout of every layer. None: the checkpoint's own."""
     optimizer: Literal["adamw", "lamb"] = "adamw"
     """`lamb` as ANCE's code uses it."""
     learning_rate: float = Field(2e-5, gt=0)
@@ -120,8 +138,10 @@ class TrainingSettings(Settings):
     """Resume state is written this often, and on SIGTERM."""
     evaluate_steps: int | None = Field(None, ge=1)
     """Dev evaluation this often; None: at the end only."""
-    dev_queries: int = Field(500, ge=1)
-    """Dev queries of an evaluation, against a pool of their positives and mined negatives."""
+    dev_queries: int = Field(500, ge=0)
+    """Train queries held out for evaluation (at most a tenth of the split, the same in all stages); 0: none."""
+    dev_negatives: int = Field(5, ge=0)
+    """Mined negatives of each dev query that join all positives in the pool that dev queries are ranked against."""
     save_steps: tuple[int, ...] = ()
     """Steps at which the model is also kept as `<recipe>@<stage>.<step>`."""
 

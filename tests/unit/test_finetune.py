@@ -1,0 +1,235 @@
+"""The stage that trains: runs, resumes after kill -9 with the same bits, and says what is wrong with bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tests.unit.training_helpers import (
+    QUERIES,
+    alone,
+    finetune_spec,
+    lay_out,
+    make_mined,
+    seal,
+    weights_in,
+)
+
+from zerodr.artifacts.record import read_record
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.encoders.encoder import load_encoder
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, NonFiniteLoss
+from zerodr.training.termination import RETRY
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return lay_out(tmp_path)
+
+
+def curve(name: str, output: str = "results/ep0/manifest.json") -> list[tuple[int, float]]:
+    record = read_record(output)
+    return [(point["step"], point["value"]) for point in record["metrics"] if point["name"] == name]
+
+
+def test_training_lowers_the_loss_and_the_model_loads(project):
+    run_spec(finetune_spec(steps=40, total_steps=40, evaluate_steps=20))
+    losses = [value for _, value in curve("loss")]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+    assert [step for step, _ in curve("dev.ndcg_cut_10")] == [20, 40]
+    notes = read_record("results/ep0/manifest.json")["notes"]
+    assert (notes["training_queries"], notes["dev_queries"]) == (QUERIES - 4, 4)
+    vectors = load_encoder(project / "results/ep0", device="cpu")
+    assert vectors.dimension == 32
+    assert not list(project.glob("results/.state/*/work"))
+
+
+def test_the_same_spec_gives_the_same_bytes(project):
+    run_spec(finetune_spec("a"))
+    run_spec(finetune_spec("b"))
+    assert weights_in(project / "results/a") == weights_in(project / "results/b")
+
+
+@pytest.mark.parametrize("changes", [
+    {"name": "pairwise_nll", "optimizer": "lamb"}, {"cache_chunk": 3}, {"accumulation": 2}, {"precision": "bf16"},
+    {"bucket_batches": 3}, {"negatives_per_query": 0}, {"name": "info_nce", "in_batch": False}, {"dropout": 0.0},
+], ids=str)  # fmt: skip
+def test_every_setting_trains(project, changes):
+    run_spec(finetune_spec(**changes))
+    assert np.isfinite([value for _, value in curve("loss")]).all()
+    assert weights_in(project / "results/ep0") != weights_in(project / "results/init")
+
+
+@pytest.mark.parametrize("name", ["margin_mse", "kl"])
+def test_distillation_reads_the_scored_file(project, name):
+    make_mined(project / "results/scored", scored=True)
+    run_spec(finetune_spec(inputs={"scored": "results/scored/manifest.json"}, name=name, negatives_per_query=2))
+    assert len(curve(name)) > 0
+
+
+def test_a_chain_continues_schedule_and_moments(project):
+    run_spec(finetune_spec("ep0", total_steps=24, save_optimizer=True))
+    run_spec(finetune_spec("ep1", inputs={"model": "results/ep0/manifest.json"}, stage_index=1, first_step=12,
+                           total_steps=24, keep_optimizer=True))  # fmt: skip
+    rates = curve("learning_rate", "results/ep0/manifest.json") + curve("learning_rate", "results/ep1/manifest.json")
+    expected = [1e-3 * min((step - 1) / 2, (24 - (step - 1)) / 22) for step in range(1, 25)]
+    assert [step for step, _ in rates] == list(range(1, 25))
+    np.testing.assert_allclose([rate for _, rate in rates], expected, rtol=1e-6)
+
+
+def test_models_of_save_steps_are_outputs(project):
+    spec = finetune_spec(outputs={"step_5": "results/ep0.5/manifest.json"}, save_steps=[5])
+    run_spec(spec)
+    run_spec(finetune_spec("short", steps=5))
+    assert weights_in(project / "results/ep0.5") == weights_in(project / "results/short")
+    with pytest.raises(ArtifactError, match="save_steps"):
+        run_spec(finetune_spec("x", save_steps=[5]))
+
+
+def start(spec: StageSpec, tmp_path: Path) -> subprocess.Popen:
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps(asdict(spec)))
+    return subprocess.Popen([sys.executable, "-m", "zerodr.run", str(file)], cwd=tmp_path, env=alone(),
+                            stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+
+def wait_for_checkpoint(root: Path, process: subprocess.Popen, after: int = 0) -> None:
+    while process.poll() is None:
+        if any(int(path.name[-8:]) > after for path in root.glob("results/.state/*/work/checkpoint-*")):
+            return
+        time.sleep(0.005)
+
+
+def test_kill_and_resume_ends_with_the_same_bits(project):
+    changes = {"steps": 60, "total_steps": 60, "checkpoint_steps": 4, "evaluate_steps": 20}
+    run_spec(finetune_spec("whole", **changes))
+    generator, kills = np.random.default_rng(0), 0
+    for after in (0, 20, 40):
+        process = start(finetune_spec("killed", **changes), project)
+        wait_for_checkpoint(project, process, after)
+        time.sleep(float(generator.uniform(0, 0.05)))
+        process.kill()
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+    assert kills >= 1
+    process = start(finetune_spec("killed", **changes), project)
+    _, said = process.communicate()
+    assert process.returncode == 0, said
+    assert weights_in(project / "results/killed") == weights_in(project / "results/whole")
+    for name in ("loss", "dev.ndcg_cut_10", "gradient_norm"):
+        assert curve(name, "results/killed/manifest.json") == curve(name, "results/whole/manifest.json")
+
+
+def test_sigterm_checkpoints_and_asks_for_another_try(project):
+    changes = {"steps": 400, "total_steps": 400, "checkpoint_steps": 2, "dev_queries": 0}
+    process = start(finetune_spec(**changes), project)
+    wait_for_checkpoint(project, process)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == RETRY, said
+    assert "a checkpoint is kept" in said
+    assert list(project.glob("results/.state/*/work/checkpoint-*"))
+    assert not (project / "results/ep0/manifest.json").exists()
+
+
+def test_nan_stops_keeps_good_weights_and_names_the_queries(project):
+    path = project / "results/init/model.safetensors"
+    weights = load_file(path)
+    name = next(key for key in weights if key.endswith("word_embeddings.weight"))
+    weights[name] = weights[name] * 1e30
+    save_file(weights, path)
+    seal(project / "results/init")
+    with pytest.raises(
+        NonFiniteLoss, match=r"step \d+.*queries of the batch: q\d+.*and 0 more|queries of the batch: q"
+    ):
+        run_spec(finetune_spec(learning_rate=1e30, max_grad_norm=None, optimizer="adamw", warmup_steps=0))
+    (kept,) = project.glob("results/.state/*/work/checkpoint-*")
+    assert all(bool(torch.isfinite(value).all()) for value in load_file(kept / "model.safetensors").values())
+
+
+@pytest.mark.parametrize("changes, error, message", [
+    ({"source_split": "none"}, CollectionError, "no positive judgement"),
+    ({"source_split": "nowhere"}, CollectionError, "no judgements for this split"),
+    ({"batch_queries": 64}, ConfigError, "larger than the 44 queries"),
+    ({"learning_rate": 0.0}, ConfigError, "learning_rate"),
+    ({"gpus": 3}, MachineError, "asks for 3 GPUs"),
+    ({"keep_optimizer": True}, ArtifactError, "no optimiser moments"),
+    ({"name": "pairwise_nll", "negatives_per_query": 0}, ConfigError, "hard negatives"),
+    ({"name": "kl"}, ConfigError, "needs a teacher"),
+    ({"accumulation": 3}, ConfigError, "can't be shared equally"),
+    ({"precision": "fp16"}, Exception, "fp16 needs a GPU"),
+], ids=str)  # fmt: skip
+def test_bad_settings(project, changes, error, message):
+    if "gpus" in changes and torch.cuda.device_count() >= 3:
+        pytest.skip("has the GPUs")
+    with pytest.raises(error, match=message):
+        run_spec(finetune_spec(**changes))
+    assert not (project / "results/ep0/manifest.json").exists()
+
+
+@pytest.mark.parametrize("rows, message", [
+    ([], "holds no query"),
+    ([("q0", ["d0"], ["zz9"])], "1 of its 2 documents are not in collection source, the first is zz9"),
+    ([("other", ["d0"], ["d1"])], "1 of its 1 queries are not in collection source, the first is other"),
+    ([("q0", [], ["d1"])], "queries_without_positive"),
+    ([("q0", ["d0"], [])], "queries_without_negative"),
+], ids=str)  # fmt: skip
+def test_bad_mined_files(project, rows, message):
+    make_mined(project / "results/bad", rows=rows)
+    with pytest.raises((ArtifactError, CollectionError), match=message):
+        run_spec(finetune_spec(inputs={"mined": "results/bad/manifest.json"}))
+
+
+def test_queries_that_cannot_be_trained_on_are_counted(project):
+    rows = [(f"q{i}", [f"d{i}"] if i else [], ["d55"] if i != 1 else []) for i in range(20)]
+    make_mined(project / "results/partly", rows=rows)
+    run_spec(finetune_spec(inputs={"mined": "results/partly/manifest.json"}, dev_queries=0))
+    notes = read_record("results/ep0/manifest.json")["notes"]
+    assert (notes["queries_without_positive"], notes["queries_without_negative"], notes["training_queries"]) == (
+        1,
+        1,
+        18,
+    )
+
+
+def test_two_processes_run_as_a_stage(project):
+    run_spec(finetune_spec("one", dropout=0.0))
+    run_spec(finetune_spec("two", dropout=0.0, processes=2))
+    one, two = (load_file(project / f"results/{name}/model.safetensors") for name in ("one", "two"))
+    assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-3
+    assert read_record("results/two/manifest.json")["notes"]["processes"] == 2
+
+
+def test_a_dying_rank_stops_all_and_the_run_continues(project):
+    changes = {"steps": 300, "total_steps": 300, "checkpoint_steps": 10, "processes": 2, "dev_queries": 0}
+    process = start(finetune_spec(**changes), project)
+    wait_for_checkpoint(project, process)
+    ranks = [int(line.split()[0]) for line in subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True,
+             check=True).stdout.splitlines() if "worker rank" in line and str(project) in line or (
+                 "zerodr.training.worker rank" in line and _cwd(int(line.split()[0])) == str(project))]  # fmt: skip
+    os.kill(ranks[-1], signal.SIGKILL)
+    _, said = process.communicate()
+    assert process.returncode == 1
+    assert (
+        "MachineError" in said
+        and "one of its 2 processes died" in said
+        and "continues from the last checkpoint" in said
+    )
+
+
+def _cwd(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return ""

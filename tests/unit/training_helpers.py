@@ -1,0 +1,165 @@
+"""Tiny bi-encoders, collections and mined data for the tests of training."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.unit.encoder_helpers import LETTERS, make_collection, save_tokenizer, tiny_bert
+
+from zerodr.artifacts.manifest import build_manifest
+from zerodr.artifacts.stage import StageSpec
+from zerodr.encoders.contract import EncoderContract
+from zerodr.encoders.heads import ance_head
+from zerodr.encoders.towers import Tower, load_transformer
+from zerodr.encoders.trainable import BiEncoder
+from zerodr.training.examples import Examples, Ragged, load_examples
+
+QUERIES, DOCUMENTS = 48, 60
+
+
+def words(generator: np.random.Generator, low: int, high: int) -> str:
+    return " ".join("".join(generator.choice(list(LETTERS), 4)) for _ in range(generator.integers(low, high)))
+
+
+def tiny_model(folder: Path, seed: int = 0, towers: str = "tied", head: bool = False, **config: Any) -> Path:
+    """A saved random bi-encoder: BERT, 2 layers, 32 components."""
+    import torch
+
+    tiny_bert(folder.with_name(f"{folder.name}-bert"), seed, **config)
+    contract = EncoderContract(pooling="mean", normalize=False, similarity="dot", max_tokens=32, query_tokens=12,
+                               dimension=32, towers=towers, architecture="BertModel", source="test",
+                               projections=("2_Dense", "3_LayerNorm") if head else ())  # fmt: skip
+
+    def tower() -> Tower:
+        own = contract.model_copy(update={"towers": "tied"})
+        heads = ance_head(32, torch.Generator().manual_seed(seed)) if head else {}
+        return Tower(load_transformer(folder.with_name(f"{folder.name}-bert"), "mean"), own, heads)
+
+    from zerodr.encoders.encoder import load_tokenizer
+
+    save_tokenizer(folder.with_name(f"{folder.name}-bert"))
+    tokenizer = load_tokenizer(folder.with_name(f"{folder.name}-bert"))
+    names = ["shared"] if towers == "tied" else ["query", "document"]
+    BiEncoder(contract, tokenizer, {name: tower() for name in names}).save(folder)
+    return folder
+
+
+def load_tiny(folder: Path, dropout: float | None = 0.0, precision: str = "fp32") -> BiEncoder:
+    from zerodr.training.speed import set_dropout
+
+    model = BiEncoder.load(folder, precision=precision)
+    if dropout is not None:
+        set_dropout(model, dropout)
+    return model.train()
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest of a folder as it is now."""
+    (folder / "manifest.json").unlink(missing_ok=True)
+    (folder / "manifest.json").write_text(json.dumps(build_manifest(folder)))
+
+
+def make_source(folder: Path, seed: int = 5) -> Path:
+    """A collection whose train queries hold words of their positive documents. Returns the folder."""
+    generator = np.random.default_rng(seed)
+    documents = [(f"d{i}", f"title{i}" if i % 3 else "", words(generator, 2, 12)) for i in range(DOCUMENTS)]
+    queries = [(f"q{i}", " ".join(documents[i][2].split()[:2])) for i in range(QUERIES)]
+    make_collection(folder, documents, queries)
+    rows = [f"q{i}\td{i}\t1\n" for i in range(QUERIES)] + ["q0\td50\t2\n", "q1\td51\t1\n", "q2\td52\t0\n"]
+    (folder / "qrels.train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    (folder / "qrels.none.tsv").write_text("query-id\tcorpus-id\tscore\nq0\td0\t0\n")
+    seal(folder)
+    return folder
+
+
+def make_mined(
+    folder: Path, count: int = 4, scored: bool = False, rows: list[tuple] | None = None, seed: int = 7
+) -> Path:
+    """Mined negatives for `make_source`. Returns the folder."""
+    generator = np.random.default_rng(seed)
+    if rows is None:
+        rows = []
+        for i in range(QUERIES):
+            positives = [f"d{i}"] + ([f"d{50 + i}"] if i < 2 else [])
+            others = [f"d{j}" for j in generator.permutation(DOCUMENTS) if f"d{j}" not in positives]
+            rows.append((f"q{i}", positives, others[:count]))
+    columns = {
+        "query": pa.array([row[0] for row in rows], pa.string()),
+        "positives": pa.array([row[1] for row in rows], pa.list_(pa.string())),
+        "negatives": pa.array([row[2] for row in rows], pa.list_(pa.string())),
+    }
+    name = "mined.parquet"
+    if scored:
+        name = "scored.parquet"
+        values = [generator.normal(size=1 + len(row[2])).astype(np.float32) for row in rows]
+        columns["scores"] = pa.array(values, pa.list_(pa.float32()))
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / name)
+    seal(folder)
+    return folder
+
+
+def tiny_examples(folder: Path, scored: bool = False) -> Examples:
+    source, mined = make_source(folder / "source"), make_mined(folder / "mined")
+    return load_examples(mined, source, " ", make_mined(folder / "scored", scored=True) if scored else None)
+
+
+def without_scores(examples: Examples) -> Examples:
+    return replace(examples, scores=None)
+
+
+def ragged(lists: list[list[int]], kind: type = np.int32) -> Ragged:
+    values = np.array([value for row in lists for value in row], kind)
+    return Ragged(values, np.r_[0, np.cumsum([len(row) for row in lists])].astype(np.int64))
+
+
+def tiny_settings(**changes: Any) -> dict[str, Any]:
+    """Params of a small finetuning stage; keys of `training` and `objective` may be changed by name."""
+    training = {"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5, "dev_queries": 4,
+                "warmup_steps": 2}  # fmt: skip
+    objective = {"name": "info_nce", "negatives_per_query": 1}
+    params: dict[str, Any] = {"source_split": "train", "stage": "ep0", "stage_index": 0, "total_steps": 12}
+    for key, value in changes.items():
+        place = objective if key in ("name", "negatives_per_query", "in_batch") else training
+        (params if key in ("source_split", "total_steps", "first_step", "processes", "gpus", "save_optimizer",
+                           "stage_index") else place)[key] = value  # fmt: skip
+    return params | {"training": training, "objective": objective}
+
+
+def lay_out(root: Path, scored: bool = False) -> Path:
+    """A project folder with a model, a source and mined data; tests `chdir` into it."""
+    make_source(root / "results/source")
+    make_mined(root / "results/mined")
+    if scored:
+        make_mined(root / "results/scored", scored=True)
+    model = tiny_model(root / "results/init")
+    seal(model)
+    return root
+
+
+def finetune_spec(place: str = "ep0", inputs: dict[str, str] | None = None, outputs: dict[str, str] | None = None,
+                  **changes: Any) -> StageSpec:  # fmt: skip
+    named = {"model": "results/init/manifest.json", "mined": "results/mined/manifest.json",
+             "source": "results/source/manifest.json"} | (inputs or {})  # fmt: skip
+    made = {"model": f"results/{place}/manifest.json"} | (outputs or {})
+    return StageSpec("finetune", "zerodr.training.finetune:finetune", 1, {"model": "tiny", "stage": place}, named, made,
+                     tiny_settings(**changes), 13, 1)  # fmt: skip
+
+
+def weights_in(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def alone() -> dict[str, str]:
+    """Environment for a child process that finds the library."""
+    import zerodr
+
+    root = Path(zerodr.__file__).resolve().parents[1]
+    return os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,160 @@
+"""The training data of a stage: mined queries with the texts of every document they name, in compact arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.errors import ArtifactError
+
+MINED, SCORED = "mined.parquet", "scored.parquet"
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Lists of different lengths: values (total,), offsets (rows + 1,) int64."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Length of each list, (rows,) int64."""
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Queries with positives and negatives; documents are numbers into `documents`.
+
+    Attributes:
+        queries, query_texts: (N,) Arrow strings.
+        documents, document_texts: (M,) Arrow strings, only documents that some query names.
+        positives, negatives: document numbers (int32) of each query.
+        scores: teacher's scores (float32) of [first positive, *negatives], or None.
+    """
+
+    queries: pa.Array
+    query_texts: pa.Array
+    documents: pa.Array
+    document_texts: pa.Array
+    positives: Ragged
+    negatives: Ragged
+    scores: Ragged | None = None
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def document_ids(self, numbers: np.ndarray) -> list[str]:
+        """Ids of document numbers, flattened in C order."""
+        return self.documents.take(pa.array(np.ravel(numbers))).to_pylist()
+
+    def texts_of_documents(self, numbers: np.ndarray) -> list[str]:
+        """Texts of document numbers."""
+        return self.document_texts.take(pa.array(numbers)).to_pylist()
+
+    def texts_of_queries(self, rows: np.ndarray) -> list[str]:
+        """Texts of query rows."""
+        return self.query_texts.take(pa.array(rows)).to_pylist()
+
+
+def load_examples(mined: Path, source: Path, title_join: str | None, scored: Path | None = None) -> Examples:
+    """The mined queries with their texts.
+
+    Args:
+        mined: folder with mined.parquet, or the file.
+        source: normalised collection that it was mined from.
+        title_join: what stands between title and text; None leaves titles out.
+        scored: folder with scored.parquet, or the file: the same rows with a teacher's scores.
+
+    Raises:
+        ArtifactError: no rows, ids that the collection does not hold, or scores of other rows.
+    """
+    path = scored or mined
+    path = path / (SCORED if scored else MINED) if path.is_dir() else path
+    table = pq.read_table(path)
+    if not len(table):
+        raise ArtifactError(path, "holds no query, expected training data", "check the mining stage and the split")
+    queries = table["query"].combine_chunks()
+    positives, negatives = _lists(table, "positives"), _lists(table, "negatives")
+    documents, numbers = _numbered(positives[0], negatives[0])
+    cut = len(positives[0])
+    scores = _scores(path, table, negatives[1]) if scored else None
+    return Examples(
+        queries,
+        _query_texts(path, queries, source),
+        documents,
+        _document_texts(path, documents, source, title_join),
+        Ragged(numbers[:cut], positives[1]),
+        Ragged(numbers[cut:], negatives[1]),
+        scores,
+    )
+
+
+def _lists(table: pa.Table, name: str) -> tuple[pa.Array, np.ndarray]:
+    """Values and offsets of a list column."""
+    column = table[name].combine_chunks()
+    sizes = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    return column.flatten(), np.r_[0, np.cumsum(sizes)].astype(np.int64)
+
+
+def _numbered(*parts: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """Distinct ids in order of first appearance, and the number of each id."""
+    coded = pa.concat_arrays([part.cast(pa.string()) for part in parts]).dictionary_encode()
+    return coded.dictionary, coded.indices.to_numpy().astype(np.int32)
+
+
+def _scores(path: Path, table: pa.Table, offsets: np.ndarray) -> Ragged:
+    values, starts = _lists(table, "scores")
+    wrong = np.flatnonzero(np.diff(starts) != np.diff(offsets) + 1)
+    if len(wrong):
+        row = int(wrong[0])
+        has, wants = np.diff(starts)[row], np.diff(offsets)[row] + 1
+        raise ArtifactError(path, f"query {table['query'][row]} has {has} scores, expected {wants}: one for its first "
+                            "positive and one for each negative", "score the mined file again")  # fmt: skip
+    return Ragged(values.to_numpy().astype(np.float32), starts)
+
+
+def _query_texts(path: Path, queries: pa.Array, source: Path) -> pa.Array:
+    table = pq.read_table(source / "queries.parquet")
+    return table["text"].combine_chunks().take(_found(path, "queries", queries, table["id"].combine_chunks(), source))
+
+
+def _document_texts(path: Path, documents: pa.Array, source: Path, title_join: str | None) -> pa.Array:
+    """Texts of `documents`, read with one pass over the corpus."""
+    rows = _found(path, "documents", documents, corpus_ids(source), source).to_numpy()
+    order = np.argsort(rows, kind="stable")
+    wanted, parts, first = rows[order], [], 0
+    for block in read_corpus(source, columns=("title", "text")):
+        low, high = np.searchsorted(wanted, [first, first + len(block)])
+        if high > low:
+            parts.append(_joined(block.take(pa.array(wanted[low:high] - first)), title_join))
+        first += len(block)
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return pa.concat_arrays(parts).take(pa.array(back)) if parts else pa.array([], pa.string())
+
+
+def _joined(block: pa.RecordBatch, title_join: str | None) -> pa.Array:
+    title, text = block.column("title"), block.column("text")
+    if title_join is None:
+        return text
+    return pc.if_else(pc.equal(title, ""), text, pc.binary_join_element_wise(title, text, title_join))
+
+
+def _found(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Path) -> pa.Array:
+    rows = pc.index_in(wanted, value_set=known)
+    if rows.null_count:
+        first = wanted.filter(pc.is_null(rows))[0]
+        raise ArtifactError(path, f"{rows.null_count} of its {len(wanted)} {kind} are not in collection {source.name}, "
+                            f"the first is {first}", "mine it from this collection")  # fmt: skip
+    return rows

@@ -1,0 +1,229 @@
+"""Stage `finetune`: train a bi-encoder on mined queries. The work is `train(job)`, in one process or in several."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch.optim import Optimizer
+
+from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import read_qrels
+from zerodr.config.base import Settings, validate
+from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.encoders.trainable import BiEncoder
+from zerodr.errors import ArtifactError, CollectionError
+from zerodr.training.batches import Stream, usable_rows
+from zerodr.training.checkpoint import read_tensors, write_tensors
+from zerodr.training.dev import evaluate_dev, held_out
+from zerodr.training.distributed import Group, check_gpus, launch
+from zerodr.training.engine import Engine, Run
+from zerodr.training.examples import Examples, load_examples
+from zerodr.training.gradcache import Forward
+from zerodr.training.objectives import make_objective
+from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
+from zerodr.training.schedules import schedule
+from zerodr.training.speed import set_dropout, speed_up
+
+log = logging.getLogger("zerodr")
+MOMENTS = Path("optimizer") / "moments.safetensors"
+
+
+class FinetuneSettings(Settings):
+    """Params of rule finetune."""
+
+    objective: ObjectiveSettings
+    """The loss."""
+    training: TrainingSettings
+    """How it is optimised."""
+    source_split: str
+    """The source's split with training queries."""
+    title_join: str | None = " "
+    """What stands between a document's title and text. None: text alone."""
+    stage: str
+    """Name of the stage in its chain, such as `ep0`."""
+    stage_index: int = Field(ge=0)
+    """Place of the stage in its chain, from 0."""
+    first_step: int = Field(0, ge=0)
+    """Optimiser steps of the chain's earlier stages."""
+    total_steps: int = Field(ge=1)
+    """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
+    save_optimizer: bool = False
+    """Keep the optimiser's moments in the model folder, for a next stage with `keep_optimizer`."""
+    gpus: int = Field(0, ge=0)
+    """GPUs to train on. 0: one if there is one, else the CPU."""
+    processes: int = Field(1, ge=1)
+    """Processes on the CPU, where `gpus` is 0."""
+
+    @property
+    def workers(self) -> int:
+        """Processes that train."""
+        return self.gpus or self.processes
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the workers of a stage need to know; JSON values."""
+
+    name: str
+    model: str
+    mined: str
+    source: str
+    scored: str | None
+    output: str
+    state: str
+    params: dict[str, Any]
+    seed: int
+    threads: int
+
+
+def finetune(stage: Stage) -> None:
+    """Stage: inputs `model`, `mined`, `source`, optional `scored`; outputs `model`, and `step_<n>` of save_steps."""
+    settings = validate(FinetuneSettings, stage.params, stage.spec.name())
+    check_gpus(settings.gpus, stage.spec.name())
+    _check_outputs(stage, settings)
+    scored = str(stage.path("scored")) if "scored" in stage.spec.inputs else None
+    job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
+              str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
+    if settings.workers > 1:
+        file = stage.state / "job.json"
+        file.write_text(json.dumps(asdict(job)))
+        result = launch(file, settings.workers, stage.threads, job.name)
+    else:
+        result = train(job)
+    for name, value, step in result["curves"]:
+        stage.metric(name, value, step)
+    stage.note(**result["notes"])
+    for step in settings.training.save_steps:
+        shutil.copytree(_kept(stage.state, step), stage.output(f"step_{step}"), dirs_exist_ok=True)
+
+
+def _check_outputs(stage: Stage, settings: FinetuneSettings) -> None:
+    wanted = {f"step_{step}" for step in settings.training.save_steps} | {"model"}
+    if wanted != set(stage.spec.outputs):
+        raise ArtifactError(stage.spec.name(), f"declares outputs {sorted(stage.spec.outputs)}, expected "
+                            f"{sorted(wanted)}", "make training.save_steps and the rule's outputs agree")  # fmt: skip
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Train and save the model, as one of the processes of the group.
+
+    Returns:
+        `curves`: points (name, value, step); `notes`: facts for lineage.
+    """
+    settings, group = validate(FinetuneSettings, job.params, job.name), Group()
+    torch.set_num_threads(max(1, job.threads // group.world))
+    device = _device(settings, group)
+    model = BiEncoder.load(Path(job.model), precision=settings.training.precision)
+    model.to(device)
+    if settings.training.dropout is not None:
+        set_dropout(model, settings.training.dropout)
+    kernels = speed_up(model, device, settings.training.precision)
+    scored = Path(job.scored) if job.scored else None
+    examples = load_examples(Path(job.mined), Path(job.source), settings.title_join, scored)
+    rows, dev, notes = split_rows(examples, settings, Path(job.source), job.seed)
+    words = [job.seed, settings.stage_index]
+    stream = Stream(examples, rows, settings.training.batch_queries, settings.objective.negatives_per_query, words,
+                    settings.training.bucket_batches)  # fmt: skip
+    optimizer = make_optimizer(model, settings.training)
+    if settings.training.keep_optimizer:
+        _take_moments(optimizer, Path(job.model))
+    run = _run(job, settings, model, examples, dev, device, group)
+    forward = Forward(model, examples, device, settings.training.cache_chunk)
+    factor = schedule(settings.training.schedule, settings.training.warmup_steps,
+                      settings.training.schedule_steps or settings.total_steps)  # fmt: skip
+    objective = make_objective(settings.objective)
+    engine = Engine(forward, objective, stream, optimizer, factor, settings.training, run, group)
+    curves = engine.fit()
+    if group.rank == 0:
+        model.save(Path(job.output))
+        if settings.save_optimizer:
+            write_tensors(Path(job.output) / MOMENTS, moments(optimizer))
+    epochs = settings.training.steps / stream.steps_per_epoch
+    facts = {"kernels": kernels, "device": device, "processes": group.world, "epochs": round(epochs, 3),
+              "queries_per_second": round(engine.rate(), 2)}  # fmt: skip
+    return {"curves": curves, "notes": notes | facts}
+
+
+def split_rows(examples: Examples, settings: FinetuneSettings, source: Path,
+               seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:  # fmt: skip
+    """Rows to train on, rows to evaluate on, and counts of what was left out.
+
+    Raises:
+        CollectionError: the split has no positive judgement, or no mined query can be trained on.
+    """
+    qrels = read_qrels(source, settings.source_split)
+    judged = qrels.loc[qrels["grade"] > 0, "query"].tolist()
+    where = f"{source.name}/{settings.source_split}"
+    if not judged:
+        raise CollectionError(where, "has no positive judgement, there is nothing to learn from",
+                              "choose another source or source_split")  # fmt: skip
+    usable, left_out = usable_rows(examples, settings.objective.negatives_per_query)
+    if not len(usable):
+        raise CollectionError(where, f"none of the {len(examples)} mined queries can be trained on ({left_out})",
+                              "check the mining stage")  # fmt: skip
+    dev = held_out(judged, settings.training.dev_queries, seed)
+    is_dev = np.array([key in dev for key in examples.queries.take(_numbers(usable)).to_pylist()], bool)
+    counts = left_out | {"training_queries": int((~is_dev).sum()), "dev_queries": int(is_dev.sum())}
+    for reason, count in left_out.items():
+        if count:
+            log.warning("%s: %d of %d mined queries are not trained on: %s", where, count, len(examples), reason)
+    return usable[~is_dev], usable[is_dev], counts
+
+
+def _numbers(rows: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    return pa.array(rows)
+
+
+def _device(settings: FinetuneSettings, group: Group) -> str:
+    if settings.gpus == 0 and (group.world > 1 or not torch.cuda.is_available()):
+        return "cpu"
+    torch.cuda.set_device(group.rank)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    return f"cuda:{group.rank}"
+
+
+def _run(job: Job, settings: FinetuneSettings, model: BiEncoder, examples: Examples, dev: np.ndarray, device: str,
+         group: Group) -> Run:  # fmt: skip
+    def evaluate() -> dict[str, float]:
+        return evaluate_dev(model, examples, dev, settings.training.dev_negatives, device, group)
+
+    def keep(step: int) -> None:
+        place = _kept(Path(job.state), step)
+        made = place.with_name(f".{step}.making")
+        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
+        made.mkdir(parents=True)
+        model.save(made)
+        made.replace(place)
+
+    identity = object_digest({"params": job.params, "seed": job.seed, "processes": group.world})
+    return Run(job.name, Path(job.state), identity, [job.seed, settings.stage_index], settings.first_step,
+               evaluate if len(dev) else None, keep)  # fmt: skip
+
+
+def _kept(state: Path, step: int) -> Path:
+    return state / "kept" / str(step)
+
+
+def _take_moments(optimizer: Optimizer, parent: Path) -> None:
+    path = parent / MOMENTS
+    if not path.exists():
+        raise ArtifactError(parent, f"has no optimiser moments ({MOMENTS}), which keep_optimizer continues with",
+                            "train it with save_optimizer, or set keep_optimizer: false")  # fmt: skip
+    kept = read_tensors(path)
+    if not moments_fit(optimizer, kept):
+        raise ArtifactError(path, "holds moments of other weights or of another optimiser", "set keep_optimizer: false")
+    load_moments(optimizer, kept)

@@ -1,0 +1,78 @@
+"""The processes of a distributed stage.
+
+`python -m zerodr.training.worker agent JOB PROCESSES` starts `python -m zerodr.training.worker rank JOB` in each
+process under torch.distributed.run. Rank 0 leaves what came of it in `outcome.json` beside the job.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from zerodr.artifacts.adapter import configure_logging
+from zerodr.errors import ZerodrError
+from zerodr.training.distributed import OUTCOME, die_with_parent
+from zerodr.training.finetune import Job, train
+from zerodr.training.termination import RETRY, Preempted
+
+log = logging.getLogger("zerodr")
+
+
+def agent(job: str, processes: str) -> None:
+    """Start and watch the ranks; when one dies, the others are stopped."""
+    from torch.distributed.run import main
+
+    main(["--standalone", f"--nproc-per-node={processes}", "-m", "zerodr.training.worker", "rank", job])
+
+
+def rank(path: str) -> int:
+    """Train as one rank; 0 when done, 1 after an error that was told, 75 after SIGTERM."""
+    file = Path(path)
+    job = Job(**json.loads(file.read_text()))
+    number = int(os.environ["RANK"])
+    configure_logging(job.name)
+    log.setLevel(logging.INFO if number == 0 else logging.WARNING)
+    gpu = bool(job.params.get("gpus"))
+    if gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if gpu else "gloo")
+    try:
+        said = {"kind": "done", **train(job)}
+        status = 0
+    except Preempted:
+        said, status = {"kind": "preempted"}, RETRY
+    except ZerodrError as error:
+        said = {"kind": "error", "error": type(error).__name__, "where": error.where, "what": error.what,
+                "next_step": error.next_step}  # fmt: skip
+        status = 1
+    if number == 0:
+        _leave(file.with_name(OUTCOME), said)
+    if status == 0:
+        dist.barrier()
+    dist.destroy_process_group()
+    return status
+
+
+def _leave(path: Path, said: dict) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(said))
+    temporary.replace(path)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status of the process."""
+    die_with_parent()
+    if arguments[:1] == ["agent"]:
+        agent(*arguments[1:])
+        return 0
+    return rank(arguments[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
