@@ -1,0 +1,44 @@
+"""The batch plan: every text once, within the budget, nearly equal lengths together, whatever the input."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zerodr.retrieval.batching import padded_tokens, plan_batches, windows
+
+LENGTHS = st.lists(st.integers(0, 600), max_size=200).map(np.array)
+
+
+@given(lengths=LENGTHS, budget=st.integers(1, 5000))
+def test_every_row_once_and_within_the_budget(lengths: np.ndarray, budget: int) -> None:
+    batches = plan_batches(lengths, budget)
+    rows = np.concatenate(batches) if batches else np.zeros(0, int)
+    assert sorted(rows.tolist()) == list(range(len(lengths)))
+    for batch in batches:
+        assert len(batch) == 1 or len(batch) * max(1, lengths[batch].max()) <= budget
+
+
+@given(lengths=LENGTHS, budget=st.integers(1, 5000))
+def test_longest_first_stable_and_repeatable(lengths: np.ndarray, budget: int) -> None:
+    batches = plan_batches(lengths, budget)
+    rows = [int(row) for batch in batches for row in batch]
+    assert rows == sorted(rows, key=lambda row: (-lengths[row], row))
+    assert [batch.tolist() for batch in plan_batches(lengths.copy(), budget)] == [batch.tolist() for batch in batches]
+
+
+@given(lengths=LENGTHS.filter(len), budget=st.integers(600, 5000))
+def test_no_batch_could_take_the_next_row(lengths: np.ndarray, budget: int) -> None:
+    batches = plan_batches(lengths, budget)
+    for batch in batches[:-1]:
+        assert (len(batch) + 1) * max(1, lengths[batch[0]]) > budget
+    assert padded_tokens(lengths, batches) >= lengths.sum()
+
+
+@given(count=st.integers(0, 50), size=st.integers(1, 20))
+def test_windows_cut_and_keep_order(count: int, size: int) -> None:
+    texts = [(str(i), "t") for i in range(count)]
+    made = list(windows(iter(texts), size))
+    assert [text for window in made for text in window] == texts
+    assert all(len(window) == size for window in made[:-1])

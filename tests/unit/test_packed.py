@@ -1,0 +1,85 @@
+"""The packed forward pass against transformers' own, and its fallback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from encoder_helpers import import_settings, tiny_bert
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
+
+from zerodr.encoders import packed
+from zerodr.encoders.encoder import load_encoder
+from zerodr.encoders.importing import copy_model
+from zerodr.encoders.packed import PackedBert, why_not
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+         "max_position_embeddings": 64, "vocab_size": 60, "initializer_range": 0.3}  # fmt: skip
+
+
+def bert(**config: object) -> BertModel:
+    torch.manual_seed(1)
+    return BertModel(BertConfig(**(SIZES | config))).eval()
+
+
+def batch(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    ids = torch.randint(5, 60, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(2))
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    return ids * mask, mask
+
+
+@pytest.mark.parametrize("activation", sorted(packed.ACTIVATIONS))
+@pytest.mark.parametrize("lengths", [[7], [9, 9, 9], [40, 31, 2, 1]])
+def test_float32_equals_the_plain_module(activation: str, lengths: list[int]) -> None:
+    model, (ids, mask) = bert(hidden_act=activation), batch(lengths)
+    assert why_not(model, torch.float32) is None
+    with torch.inference_mode():
+        expected = model(input_ids=ids, attention_mask=mask).last_hidden_state
+        made = PackedBert(model, torch.float32)(ids, mask)
+    assert (made - expected)[mask > 0].abs().max() < 1e-5
+
+
+def test_slices_of_attention_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, (ids, mask) = bert(), batch([30, 30, 12, 5, 3])
+    with torch.inference_mode():
+        whole = PackedBert(model, torch.float32)(ids, mask)
+        monkeypatch.setattr(packed, "SLICE_SCORES", 1)
+        assert torch.allclose(PackedBert(model, torch.float32)(ids, mask), whole, atol=1e-6)
+
+
+def test_bfloat16_stays_near() -> None:
+    model, (ids, mask) = bert(initializer_range=0.05), batch([30, 20])
+    if why_not(model, torch.bfloat16):
+        pytest.skip(str(why_not(model, torch.bfloat16)))
+    with torch.inference_mode():
+        expected = model(input_ids=ids, attention_mask=mask).last_hidden_state[mask > 0]
+        made = PackedBert(model, torch.bfloat16)(ids, mask)[mask > 0].float()
+    assert torch.cosine_similarity(made, expected, dim=-1).min() > 0.999
+
+
+def test_reasons_for_the_plain_module() -> None:
+    distil = DistilBertModel(DistilBertConfig(dim=32, n_layers=1, n_heads=4, hidden_dim=64, vocab_size=60))
+    assert "DistilBertModel" in str(why_not(distil, torch.float32))
+    assert "silu" in str(why_not(bert(hidden_act="silu"), torch.float32))
+    assert "decoder" in str(why_not(bert(is_decoder=True), torch.float32))
+    assert "float16" in str(why_not(bert(), torch.float16))
+
+
+def test_missing_operator_is_detected_and_the_plain_module_gives_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_model(tiny_bert(tmp_path / "plain"), tmp_path, import_settings("tiny"), None)
+    fast = load_encoder(tmp_path, device="cpu")
+    monkeypatch.setattr(packed, "pack", lambda weight: torch.ops.mkldnn.there_is_no_such_operator(weight))
+    slow = load_encoder(tmp_path, device="cpu")
+    assert fast.backend == "packed"
+    assert slow.backend.startswith("transformers (torch's packed multiplication is not to be had")
+    tokens = fast.tokenize(["a few words", "", "z " * 80])
+    rows = [tokens[row] for row in range(3)]
+    assert abs(fast.encode_batch(rows) - slow.encode_batch(rows)).max() < 1e-5
+
+
+def test_an_operator_with_other_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "linear", lambda x, weight, bias: torch.zeros(8, 16, dtype=x.dtype))
+    assert "other numbers" in str(why_not(bert(), torch.float32))
