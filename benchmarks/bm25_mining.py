@@ -40,11 +40,11 @@ def records(name: str, file: str) -> Iterator[dict]:
     raise SystemExit(f"{name}.zip is in no mirror folder of config/config.yaml")
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
+def seconds(work: Callable[[], object]) -> tuple[float, float]:
+    """Wall time and processor time (all threads, Java's too) of one call."""
+    wall, processor = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - start
+    return time.perf_counter() - wall, time.process_time() - processor
 
 
 def anserini(folder: Path, questions: list[str], depth: int, threads: int) -> Callable[[], object]:
@@ -84,15 +84,18 @@ def compare(corpus: list[str], questions: list[str], depth: int, threads: int, r
             ),
             "zerodr light": lambda: light.search(questions, depth, threads),
         }
-        times: dict[str, list[float]] = {name: [] for name in rivals}
+        times: dict[str, list[tuple[float, float]]] = {name: [] for name in rivals}
         for _ in range(rounds + 1):
             for name, work in rivals.items():
                 times[name].append(seconds(work))
         ours = times["zerodr light"][1:]
         for name, measured in times.items():
-            rate = len(questions) / statistics.median(measured[1:])
-            ratio = statistics.median(theirs / mine for theirs, mine in zip(measured[1:], ours, strict=True))
-            yield f"{name}: {rate:.0f} queries/s (median of {rounds}); zerodr light is {ratio:.1f} x"
+            rate = len(questions) / statistics.median(wall for wall, _ in measured[1:])
+            wall, processor = (
+                statistics.median(theirs[of] / mine[of] for theirs, mine in zip(measured[1:], ours, strict=True))
+                for of in (0, 1)
+            )
+            yield f"{name}: {rate:.0f} queries/s; zerodr light is {wall:.1f} x (processor time {processor:.1f} x)"
         lucene.close()
 
 
@@ -111,7 +114,7 @@ def main() -> None:
     asked = [row["text"] for row in records(chosen.questions, "queries.jsonl")]
     questions = asked[:: max(1, len(asked) // chosen.count)][: chosen.count]
     title = f"{chosen.collection}, {len(questions)} questions of {chosen.questions}, k = {chosen.depth}"
-    sys.stdout.write(f"{title}, {chosen.threads} threads\n")
+    sys.stdout.write(f"{title}, {chosen.threads} threads, medians of {chosen.rounds} interleaved rounds\n")
     for line in compare(corpus, questions, chosen.depth, chosen.threads, chosen.rounds):
         sys.stdout.write(f"  {line}\n")
         sys.stdout.flush()
