@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
 from zerodr.collections.access import CORPUS_SCHEMA
 from zerodr.config.training import InitSettings
+from zerodr.encoders.contract import Side
 from zerodr.encoders.initial import from_scratch
-from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.trainable import BiEncoder, trained_parameters
 
-WORDS = "river stone forest light copper engine garden winter market signal paper harbour candle silver meadow thunder".split()
+WORDS = (
+    "river stone forest light copper engine garden winter market signal paper harbour candle silver meadow sea".split()
+)
 TEXTS = [
     "",
     "a river",
     "What is </s> a [SEP] candle?",
-    "Copper engines in the WINTER market",
+    "Copper engines in WINTER",
     "harbour " * 60,
     "Straße, naïve, 東京",
 ]
@@ -50,3 +55,23 @@ def tiny_model(tmp_path: Path, family: str = "bert", seed: int = 7, **more: obje
 def relative_files(folder: Path) -> dict[str, bytes]:
     """All files below a folder by relative path."""
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def shaken(model: BiEncoder) -> BiEncoder:
+    """Every trained weight moved, so that separate towers differ and heads are not at their start."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for _, weight in trained_parameters(model):
+            weight += 0.05 * torch.randn(weight.shape, generator=generator)
+    return model
+
+
+def vectors(model: BiEncoder, side: Side, texts: list[str] = TEXTS) -> np.ndarray:
+    """Vectors of texts as one batch, without gradients."""
+    with torch.no_grad():
+        return model.encode(model.pad(model.tokenize(texts, side)), side).numpy()
+
+
+def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Cosine of each row of `a` with the same row of `b`."""
+    return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)

