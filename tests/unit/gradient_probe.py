@@ -1,0 +1,60 @@
+"""One process of a gradient computation, for test_distributed: `python -m tests.unit.gradient_probe FOLDER OUT`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from tests.unit.training_helpers import QUERIES, load_tiny
+
+from zerodr.training.batches import Stream
+from zerodr.training.distributed import Group
+from zerodr.training.examples import load_examples
+from zerodr.training.gradcache import Forward, add_gradients, prepare
+from zerodr.training.objectives import InfoNCE, MarginMSE, Objective, PairwiseNLL
+
+OBJECTIVES = {"info_nce": InfoNCE, "pairwise_nll": PairwiseNLL, "margin_mse": MarginMSE}
+
+
+class WithDirect(Objective):
+    """A loss of vectors and one of the model itself, on data that processes share out."""
+
+    def __call__(self, batch):
+        return InfoNCE()(batch)
+
+    def direct(self, model, step, rank, world):
+        texts = [f"text {number}" for number in range(4)][rank::world]
+        vectors = model.encode(model.pad(model.tokenize(texts, "document")), "document")
+        return {"norm": vectors.square().mean(1).sum() / 4}
+
+
+def gradients(folder: Path) -> dict[str, torch.Tensor]:
+    """Gradients and loss terms of one batch by every objective, with and without caching."""
+    examples = load_examples(folder / "mined", folder / "source", " ", folder / "scored")
+    stream, group, made = Stream(examples, np.arange(QUERIES), 8, 2, [0]), Group(), {}
+    for name, make in (OBJECTIVES | {"direct": WithDirect}).items():
+        for chunk in (None, 3):
+            model = load_tiny(folder / "model")
+            forward = Forward(model, examples, "cpu", chunk)
+            terms = add_gradients(forward, make(), prepare(forward, stream.batch(0), group), group, [3])
+            found = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
+            group.add_gradients(list(found.values()))
+            made |= {f"{name}/{chunk}/{key}": value.clone() for key, value in found.items()}
+            made |= {f"{name}/{chunk}/term.{key}": value.reshape(1).clone() for key, value in terms.items()}
+    return made
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    tensors = gradients(Path(sys.argv[1]))
+    save_file(tensors, f"{sys.argv[2]}-{Group().rank}.safetensors")
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()

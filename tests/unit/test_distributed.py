@@ -1,0 +1,66 @@
+"""Several processes compute what one process computes on the whole batch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.unit import gradient_probe
+from tests.unit.training_helpers import alone, make_mined, make_source, tiny_model
+
+from zerodr.errors import MachineError
+from zerodr.training.distributed import Group, check_gpus
+
+CLOSE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory, root):
+    """Gradients of one process, and of each of two."""
+    folder = tmp_path_factory.mktemp("distributed")
+    make_source(folder / "source"), make_mined(folder / "mined"), make_mined(folder / "scored", scored=True)
+    tiny_model(folder / "model")
+    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
+    environment["PYTHONPATH"] += f"{os.pathsep}{root}"
+    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
+                    "tests.unit.gradient_probe", str(folder), str(folder / "two")], env=environment, check=True,
+                   capture_output=True)  # fmt: skip
+    return gradient_probe.gradients(folder), [load_file(folder / f"two-{rank}.safetensors") for rank in (0, 1)]
+
+
+def of(tensors: dict[str, torch.Tensor], run: str) -> dict[str, torch.Tensor]:
+    return {key: value for key, value in tensors.items() if key.startswith(run)}
+
+
+@pytest.mark.parametrize("name", [*gradient_probe.OBJECTIVES, "direct"])
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_two_processes_give_the_gradient_of_one(both, name, chunk):
+    one, (two, _) = both[0], both[1]
+    one, two = of(one, f"{name}/{chunk}/"), of(two, f"{name}/{chunk}/")
+    assert set(one) == set(two) and len(one) > 20
+    top = max(float(value.abs().max()) for value in one.values())
+    for key, value in one.items():
+        assert float((value - two[key]).abs().max()) < CLOSE * top, key
+        if float(value.abs().max()) > 1e-4 * top:
+            assert float((value - two[key]).abs().max() / value.abs().max()) < CLOSE, key
+
+
+def test_processes_agree_bit_for_bit(both):
+    first, second = both[1]
+    assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_one_process_needs_no_group():
+    group, x = Group(), torch.ones(2, 3, requires_grad=True)
+    assert group.world == 1 and group.gather(x) is x and group.any(True) and not group.any(False)
+
+
+def test_missing_gpus_are_told():
+    have = torch.cuda.device_count()
+    check_gpus(0, "stage")
+    with pytest.raises(MachineError, match=f"asks for {have + 1} GPUs, this machine shows {have}"):
+        check_gpus(have + 1, "stage")

@@ -1,0 +1,118 @@
+"""Gradient caching gives the gradient of one big batch, dropout included; distinct texts are encoded once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.training_helpers import QUERIES, load_tiny, tiny_examples, tiny_model
+
+from zerodr.losses.contrastive import info_nce
+from zerodr.training.batches import Batch, Stream
+from zerodr.training.distributed import Group
+from zerodr.training.examples import Examples
+from zerodr.training.gradcache import Forward, add_gradients, prepare
+from zerodr.training.objectives import InfoNCE, MarginMSE, Objective, PairwiseNLL
+from zerodr.training.speed import speed_up
+
+CLOSE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Examples:
+    return tiny_examples(tmp_path_factory.mktemp("data"), scored=True)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    return {towers: tiny_model(root / towers, towers=towers, head=towers == "tied") for towers in ("tied", "separate")}
+
+
+Gradients = dict[str, torch.Tensor]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    torch.set_num_threads(1)
+
+
+def gradient(model, examples: Examples, batch: Batch, objective: Objective, chunk: int | None) -> Gradients:
+    model.zero_grad(set_to_none=True)
+    forward = Forward(model, examples, "cpu", chunk)
+    add_gradients(forward, objective, prepare(forward, batch, Group()), Group(), [3, 1])
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def difference(a: Gradients, b: Gradients) -> float:
+    """Largest difference relative to the largest entry of all gradients."""
+    assert set(a) == set(b) and a
+    return max(float((a[k] - b[k]).abs().max()) for k in a) / max(float(value.abs().max()) for value in a.values())
+
+
+def worst(a: Gradients, b: Gradients) -> float:
+    """Largest difference of a tensor relative to its own largest entry; tensors of pure rounding are left out."""
+    top = max(float(value.abs().max()) for value in a.values())
+    return max(float((a[k] - b[k]).abs().max() / a[k].abs().max()) for k in a if float(a[k].abs().max()) > 1e-4 * top)
+
+
+@pytest.mark.parametrize("towers", ["tied", "separate"])
+@pytest.mark.parametrize("make", [InfoNCE, PairwiseNLL, MarginMSE])
+def test_caching_gives_the_gradient_of_one_big_batch(data, folder, towers, make: Callable[[], Objective]):
+    model = load_tiny(folder[towers])
+    batch = Stream(data, np.arange(QUERIES), 8, 2, [0]).batch(0)
+    whole = gradient(model, data, batch, make(), None)
+    for chunk in (1, 7):
+        cached = gradient(model, data, batch, make(), chunk)
+        assert difference(whole, cached) < CLOSE and worst(whole, cached) < CLOSE
+
+
+def test_dropout_is_replayed(data, folder):
+    """With dropout, the cached gradient is that of the same groups with their activations kept."""
+    model = load_tiny(folder["tied"], dropout=0.3)
+    batch = Stream(data, np.arange(QUERIES), 8, 1, [0]).batch(0)
+    cached = gradient(model, data, batch, InfoNCE(), 4)
+    forward = Forward(model, data, "cpu", 4)
+    share = prepare(forward, batch, Group())
+    kept = Forward(model, data, "cpu", None)
+    model.zero_grad(set_to_none=True)
+    add_gradients(kept, InfoNCE(), share, Group(), [3, 1])
+    direct = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    assert difference(direct, cached) < CLOSE
+    other = gradient(load_tiny(folder["tied"], dropout=0.0), data, batch, InfoNCE(), 4)
+    assert difference(direct, other) > 1e-3
+
+
+def test_the_gradient_is_that_of_the_plain_formula(data, folder):
+    """Autograd through one padded batch, every document encoded for itself, no tricks."""
+    model = load_tiny(folder["tied"])
+    batch = Stream(data, np.arange(QUERIES), 8, 2, [0]).batch(0)
+    ours = gradient(model, data, batch, InfoNCE(mask_known_positives=False), None)
+    model.zero_grad(set_to_none=True)
+    queries = model.encode(model.pad(model.tokenize(data.texts_of_queries(batch.rows), "query")), "query")
+    order = np.r_[batch.documents[:, 0], batch.documents[:, 1:].ravel()]
+    texts = [data.document_texts[int(number)].as_py() for number in order]
+    documents = model.encode(model.pad(model.tokenize(texts, "document")), "document")
+    info_nce(queries @ documents.T, torch.arange(8)).backward()
+    plain = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    assert difference(plain, ours) < CLOSE
+
+
+def test_each_distinct_text_is_encoded_once(data, folder):
+    model = load_tiny(folder["tied"])
+    batch = Batch(0, np.array([0, 1]), np.array([[5, 7, 7], [7, 5, 6]]), None)
+    texts = Forward(model, data, "cpu").texts(batch)
+    assert len(texts.tokens) == 2 + 3
+    assert texts.documents.tolist() == [[0, 2, 2], [2, 0, 1]]
+    assert sorted(place for _, group in texts.groups for place in group) == list(range(5))
+
+
+def test_fast_linear_layers_give_the_same_gradient(data, folder):
+    batch = Stream(data, np.arange(QUERIES), 8, 1, [0]).batch(0)
+    plain = gradient(load_tiny(folder["tied"]), data, batch, InfoNCE(), None)
+    model = load_tiny(folder["tied"])
+    chosen = speed_up(model, "cpu", "fp32")
+    assert "oneDNN" in chosen or "torch (" in chosen
+    assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) < CLOSE
