@@ -122,6 +122,24 @@ def test_torch_products_give_the_same_bits(problem, slab):
 
 
 @settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 0.3, 3.0]), st.integers(1, 40), st.sampled_from([0, 5, 300]))
+def test_any_estimates_within_the_bound_give_the_same_result(seed, error, depth, room):
+    """The candidate lists alone, with estimates as wrong as the bound allows."""
+    random = np.random.default_rng(seed)
+    queries, corpus = (random.integers(-2, 3, (n, 6)).astype(np.float32) for n in (2, 400))
+    ids = [str(n) for n in range(400)]
+    ranks = id_ranks(pa.array(ids))
+    estimates = exact_scores(queries, corpus) + random.choice([-error, 0, error], (2, 400))
+    group = candidates.Group(queries, np.full(2, -1), 0, depth, depth + 1 + room)
+    group.errors[:] = error + 1e-4  # room for the estimates' own rounding
+    for start in range(0, 400, 90):
+        group.collect(estimates[:, start : start + 90].astype(np.float32), start, corpus, ranks)
+    with candidates.workers(1) as run:
+        found = candidates.finish([group], Vectors(corpus), ranks, run, 100)
+    assert as_lists([found], ids) == oracle(queries, corpus, ids, depth)
+
+
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 900), st.integers(0, 10**6), st.sampled_from([1.0, 1e-18, 1e15]))
 def test_error_bound_covers_float32_products(dimension, seed, scale):
     random = np.random.default_rng(seed)
@@ -150,8 +168,8 @@ def test_final_score_is_the_rounded_exact_product():
     for dimension in (1, 7, 8, 100, 384):
         query, document = random.standard_normal((2, dimension)).astype(np.float32)
         exact = sum(Fraction(float(q)) * Fraction(float(d)) for q, d in zip(query, document, strict=True))
-        assert kernels.dot(query.astype(np.float64), document) == np.float32(float(exact))
-    assert not np.signbit(kernels.dot(np.array([-1e-40]), np.array([1e-20], np.float32)))
+        assert kernels.dot(query.astype(np.float64), document, np.empty(kernels.LANES)) == np.float32(float(exact))
+    assert not np.signbit(kernels.dot(np.array([-1e-40]), np.array([1e-20], np.float32), np.empty(64)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

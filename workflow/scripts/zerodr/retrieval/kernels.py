@@ -1,7 +1,7 @@
 """Compiled loops of exact search: deterministic scores, threshold scan, bounded candidate lists.
 
 The final score of a pair is defined here and nowhere else: products in float64 (exact for float32 factors), summed in
-eight fixed lanes, rounded once to float32. It depends on the two vectors only, never on block shapes or threads, so
+fixed lanes, rounded once to float32. It depends on the two vectors only, never on block shapes or threads, so
 that searches over any sharding agree bit by bit. Matrix products only choose the candidates.
 """
 
@@ -11,27 +11,30 @@ import numpy as np
 from numba import njit
 
 Array = np.ndarray
+LANES = 64
+STRIP = 64  # estimates that are tested at once
 
 
 @njit(nogil=True, cache=True, inline="always")
-def dot(query: Array, document: Array) -> np.float32:
-    """Inner product of `query` [d] float64 (widened float32) and `document` [d] float32, rounded to float32."""
+def dot(query: Array, document: Array, lanes: Array) -> np.float32:
+    """Inner product of `query` [d] float64 (widened float32) and `document` [d] float32, rounded to float32.
+
+    Element i goes to lane i mod 64; the lanes are folded in halves. `lanes` is scratch, float64 [64].
+    """
     n = document.shape[0]
-    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
-    whole = n - n % 8
-    for i in range(0, whole, 8):
-        a0 += query[i] * np.float64(document[i])
-        a1 += query[i + 1] * np.float64(document[i + 1])
-        a2 += query[i + 2] * np.float64(document[i + 2])
-        a3 += query[i + 3] * np.float64(document[i + 3])
-        a4 += query[i + 4] * np.float64(document[i + 4])
-        a5 += query[i + 5] * np.float64(document[i + 5])
-        a6 += query[i + 6] * np.float64(document[i + 6])
-        a7 += query[i + 7] * np.float64(document[i + 7])
-    total = ((a0 + a4) + (a2 + a6)) + ((a1 + a5) + (a3 + a7))
-    for i in range(whole, n):
-        total += query[i] * np.float64(document[i])
-    return np.float32(total) + np.float32(0.0)  # -0 becomes 0: equal scores have equal bytes
+    whole = n - n % LANES
+    lanes[:] = 0.0
+    for i in range(0, whole, LANES):
+        for lane in range(LANES):
+            lanes[lane] += query[i + lane] * np.float64(document[i + lane])
+    for lane in range(n - whole):
+        lanes[lane] += query[whole + lane] * np.float64(document[whole + lane])
+    half = LANES // 2
+    while half:
+        for lane in range(half):
+            lanes[lane] += lanes[lane + half]
+        half //= 2
+    return np.float32(lanes[0]) + np.float32(0.0)  # -0 becomes 0: equal scores have equal bytes
 
 
 @njit(nogil=True, cache=True)
@@ -98,8 +101,9 @@ def _narrow(
             scores[i, kept], rows[i, kept] = scores[i, j], rows[i, j]
             kept += 1
     if kept > depth + (scores.shape[1] - depth) // 2:
+        lanes = np.empty(LANES)
         for j in range(kept):
-            scores[i, j] = dot(query, documents[rows[i, j]])
+            scores[i, j] = dot(query, documents[rows[i, j]], lanes)
         chosen = _best(scores[i, :kept], rows[i, :kept], ranks, depth)
         best_scores, best_rows = scores[i, :kept][chosen], rows[i, :kept][chosen]
         scores[i, :depth], rows[i, :depth] = best_scores, best_rows
@@ -117,6 +121,15 @@ def _threshold(lower: float, error: float) -> np.float32:
     if np.float64(rounded) > value:
         rounded = np.nextafter(rounded, np.float32(-np.inf))
     return rounded
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _any_above(strip: Array, threshold: np.float32) -> bool:
+    """Whether one of the `STRIP` estimates reaches the threshold; one vector loop without a branch."""
+    hits = np.int32(0)
+    for j in range(STRIP):
+        hits |= np.int32(strip[j] >= threshold)
+    return hits != 0
 
 
 @njit(nogil=True, cache=True)
@@ -151,14 +164,10 @@ def collect(
     for i in range(estimates.shape[0]):
         line = estimates[i]
         threshold = _threshold(lower[i], errors[i])
-        for start in range(0, width, 64):
-            stop = min(start + 64, width)
-            hits = 0
-            for j in range(start, stop):
-                hits |= line[j] >= threshold
-            if hits == 0:
+        for start in range(0, width, STRIP):
+            if start + STRIP <= width and not _any_above(line[start : start + STRIP], threshold):
                 continue
-            for j in range(start, stop):
+            for j in range(start, min(start + STRIP, width)):
                 if line[j] >= threshold and first + j != skip[i]:
                     if held[i] == scores.shape[1]:
                         lower[i] = _narrow(
@@ -220,10 +229,11 @@ def settle(held: Array, scores: Array, rows: Array, lower: Array, errors: Array,
 @njit(nogil=True, cache=True)
 def rescore(held: Array, scores: Array, rows: Array, done: Array, stop: int, queries: Array, documents: Array) -> None:
     """Final scores of the candidates with rows below `stop`; `done` [q] counts what has one already."""
+    lanes = np.empty(LANES)
     for i in range(held.shape[0]):
         j = done[i]
         while j < held[i] and rows[i, j] < stop:
-            scores[i, j] = dot(queries[i], documents[rows[i, j]])
+            scores[i, j] = dot(queries[i], documents[rows[i, j]], lanes)
             j += 1
         done[i] = j
 
