@@ -135,3 +135,11 @@ def test_broken_runs_are_refused(tmp_path, kind):
 def test_missing_run(tmp_path):
     with pytest.raises(ArtifactError, match="is no TREC run"):
         read_run(tmp_path / "none.trec.gz")
+
+
+def test_ids_that_pandas_keeps_in_chunks_are_ordered_too():
+    """Ties in a concatenated frame: pandas hands Arrow a chunked column."""
+    parts = [pd.DataFrame({"query": ["q"], "document": [name], "score": np.float32([1])}) for name in ("a", "c", "b")]
+    chunked = pd.concat(parts, ignore_index=True)
+    chunked["document"] = pd.array(pa.chunked_array([["a"], ["c"], ["b"]]), dtype="string[pyarrow]")
+    assert list(total_order(chunked)["document"]) == ["c", "b", "a"]

@@ -28,8 +28,14 @@ BREAKS = r"[ \t\r\n\x00]|^$"
 
 def total_order(run: pd.DataFrame) -> pd.DataFrame:
     """Sort by score descending, then document id descending, within queries in order of first appearance."""
-    order = order_rows(pd.factorize(run["query"])[0], run["score"].to_numpy(), pa.array(run["document"], pa.string()))
+    order = order_rows(pd.factorize(run["query"])[0], run["score"].to_numpy(), strings(run["document"]))
     return run.iloc[order].reset_index(drop=True)
+
+
+def strings(column: pd.Series) -> pa.Array:
+    """A column of ids as one Arrow array, however pandas keeps it (it may come in chunks)."""
+    array = pa.array(column, pa.string())
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def order_rows(query: np.ndarray, score: np.ndarray, document: pa.Array) -> np.ndarray:
@@ -109,7 +115,7 @@ def run_writer(path: Path, tag: str) -> Iterator[RunWriter]:
 def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
     """Write a run that is in total order."""
     with run_writer(path, tag) as writer:
-        query, document = (pa.array(run[name], pa.string()) for name in ("query", "document"))
+        query, document = (strings(run[name]) for name in ("query", "document"))
         writer.write(query, document, run["score"].to_numpy(np.float32))
 
 
@@ -128,7 +134,7 @@ def read_run(path: Path) -> pd.DataFrame:
         )
         if not isinstance(frame.index, pd.RangeIndex) or "" in frame["tag"].cat.categories:
             raise ValueError("a line has not six words")
-        score = pc.cast(pa.array(frame["score"], pa.string()), pa.float32())
+        score = pc.cast(strings(frame["score"]), pa.float32())
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise ArtifactError(path, f"is no TREC run ({error})", LINE) from error
     return frame[["query", "document"]].assign(score=score.to_numpy())

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import order_rows, run_writer
+from zerodr.artifacts.trec import order_rows, run_writer, strings
 from zerodr.collections.access import split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
@@ -40,7 +40,7 @@ def merge_run(stage: Stage) -> None:
         ArtifactError: a shard is missing, there twice, or searched with other queries or another depth.
     """
     settings = validate(MergeSettings, stage.params, "merge_run")
-    queries = pa.array(split_queries(stage.path("collection"), settings.split)["id"], pa.string())
+    queries = strings(split_queries(stage.path("collection"), settings.split)["id"])
     lines = merge_hits(stage.paths("hits"), queries, settings.depth, settings.tag, stage.output("run"))
     stage.note(lines=lines)
 

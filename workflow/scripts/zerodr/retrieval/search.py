@@ -14,6 +14,7 @@ from pydantic import Field
 
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
@@ -69,7 +70,7 @@ def search_shard(stage: Stage) -> None:
     folder = stage.path("collection")
     start, stop = shard_rows(corpus_size(folder), settings.shard, settings.shards)
     queries, corpus = Vectors.open(stage.path("queries")), Vectors.open(stage.path("corpus"))
-    query_ids = pa.array(split_queries(folder, settings.split)["id"], pa.string())
+    query_ids = strings(split_queries(folder, settings.split)["id"])
     ids = corpus_ids(folder, start, stop)
     _check(queries, len(query_ids), stage.path("queries"), "query")
     _check(corpus, len(ids), stage.path("corpus"), "document")
