@@ -106,6 +106,15 @@ def test_reads_runs_of_other_tools(tmp_path):
     assert same(read_run(path), frame([("q1", "d1", 12.5), ("q1", "d2", 0.3)]))
 
 
+def test_ids_that_pandas_keeps_in_chunks(tmp_path):
+    parts = [frame([(f"q{n}", "d", 1.0), (f"q{n}", "e", 1.0)]) for n in range(3)]
+    run = pd.concat(
+        [part.astype({name: pd.ArrowDtype(pa.string()) for name in ("query", "document")}) for part in parts]
+    )
+    write_run(tmp_path / "a.gz", total_order(run), "t")
+    assert read_run(tmp_path / "a.gz")["document"].tolist() == ["e", "d"] * 3
+
+
 def test_empty_run(tmp_path):
     write_run(tmp_path / "a.trec.gz", frame([]), "t")
     assert read_run(tmp_path / "a.trec.gz").shape == (0, 3)

@@ -26,7 +26,8 @@ def is_folder_artifact(path: Path) -> bool:
 def build_manifest(folder: Path, volatile: tuple[str, ...] = ()) -> dict:
     """The manifest of all files below `folder`: `{"files": [{"path", "bytes", "sha256"}]}`, sorted by path."""
     entries = []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+    own = {folder / MANIFEST, folder / LISTING}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p not in own):
         name = path.relative_to(folder).as_posix()
         entry: dict = {"path": name, "bytes": path.stat().st_size}
         if any(fnmatch(name, pattern) for pattern in volatile):
@@ -37,32 +38,50 @@ def build_manifest(folder: Path, volatile: tuple[str, ...] = ()) -> dict:
     return {"files": entries}
 
 
-def publish_folder(made: Path, manifest: Path, volatile: tuple[str, ...] = ()) -> None:
-    """Move the files of folder `made` beside `manifest`, then the manifest itself, last.
+def seal_folder(made: Path, volatile: tuple[str, ...] = ()) -> Path:
+    """Write the manifest of the finished folder `made` into it, with a hidden copy; returns the manifest's path."""
+    text = json.dumps(build_manifest(made, volatile), indent=1) + "\n"
+    for name in (LISTING, MANIFEST):
+        (made / name).write_text(text)
+    return made / MANIFEST
+
+
+def move_folder(made: Path, manifest: Path) -> None:
+    """Move the files of the sealed folder `made` beside `manifest`, then the manifest itself, last.
 
     Files of a previous version are removed first; files that belong to another artifact stay. The hidden copy of the
     listing outlives the manifest, which Snakemake deletes before it runs a stage again.
     """
-    text = json.dumps(build_manifest(made, volatile), indent=1) + "\n"
     target = manifest.parent
     target.mkdir(parents=True, exist_ok=True)
-    listing = target / LISTING
-    if listing.exists():
-        for entry in json.loads(listing.read_text())["files"]:
-            (target / entry["path"]).unlink(missing_ok=True)
     manifest.unlink(missing_ok=True)
-    _write(listing, text)
-    for entry in json.loads(text)["files"]:
+    _remove_listed(target)
+    (made / LISTING).replace(target / LISTING)
+    for entry in json.loads((made / MANIFEST).read_text())["files"]:
         (target / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
         (made / entry["path"]).replace(target / entry["path"])
-    _write(manifest, text)
+    (made / MANIFEST).replace(manifest)
     shutil.rmtree(made)
 
 
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
+def publish_folder(made: Path, manifest: Path, volatile: tuple[str, ...] = ()) -> None:
+    """Seal the folder `made` and move its files beside `manifest`."""
+    seal_folder(made, volatile)
+    move_folder(made, manifest)
+
+
+def _remove_listed(target: Path) -> None:
+    """Remove the files of the version that stood in `target`, and folders that this leaves empty."""
+    listing = target / LISTING
+    if not listing.exists():
+        return
+    for entry in json.loads(listing.read_text())["files"]:
+        path = target / entry["path"]
+        path.unlink(missing_ok=True)
+        for parent in list(Path(entry["path"]).parents)[:-1]:
+            folder = target / parent
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def check_manifest(manifest: Path, digests: bool = False) -> list[str]:

@@ -42,8 +42,13 @@ def write_json(path: Path, value: Any) -> None:
     """Write JSON in one step: temporary file in the same folder, then rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
-    temporary.replace(path)
+    text = json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def artifact_digest(artifact: Path | str) -> str:

@@ -13,6 +13,7 @@ import importlib
 import json
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -22,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts import provenance
-from zerodr.artifacts.digest import object_digest
-from zerodr.artifacts.manifest import is_folder_artifact, publish_folder
+from zerodr.artifacts.digest import file_digest, object_digest
+from zerodr.artifacts.manifest import is_folder_artifact, move_folder, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
 from zerodr.errors import ArtifactError, MachineError, ZerodrError
 
 log = logging.getLogger("zerodr")
 STATE = Path("results/.state")
+SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")  # numpy gives no error number
 Paths = str | list[str]
 
 
@@ -116,7 +118,9 @@ class Stage:
         return temporary_output(self.spec.outputs[name])
 
     def metric(self, name: str, value: float, step: int = 0) -> None:
-        """Put a number in the lineage record (and so in MLflow). `name` may not hold `@`."""
+        """Put a number in the lineage record (and so in MLflow, which refuses names with `@`)."""
+        if "@" in name:
+            raise ValueError(f"metric name {name!r} holds '@'")
         self.metrics.append({"name": name, "value": float(value), "step": step})
 
     def note(self, **facts: Any) -> None:
@@ -139,19 +143,20 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
         ZerodrError: what the user can mend; no output was published.
     """
     function = function or _resolve(spec.function)
-    with _machine_errors(spec.name()):
+    with _machine_errors(spec):
         inputs = {path: artifact_digest(path) for path in spec.input_list()}
         digest = spec.digest(inputs)
         home = STATE / digest[:16]
         work = home / "work"
-        work.mkdir(parents=True, exist_ok=True)
         write_json(home / "spec.json", asdict(spec))
-        with _locked(home / "lock", spec.name()):
+        with _locked(spec):
             if _published(spec, digest):
                 log.info("%s: already published by another process", spec.name())
                 return
+            work.mkdir(exist_ok=True)
             stage = Stage(spec, work)
             _clear(spec)
+            _make_places(spec)
             started = time.time()
             try:
                 function(stage)
@@ -167,23 +172,34 @@ def _resolve(target: str) -> Callable[[Stage], None]:
 
 
 def _published(spec: StageSpec, digest: str) -> bool:
-    for path in spec.outputs.values():
-        record = read_record(path)
-        if not (record and record["spec_digest"] == digest and Path(path).exists()):
-            return False
-        if artifact_digest(path) != record["digest"]:
-            return False
+    try:
+        for path in spec.outputs.values():
+            record = read_record(path)
+            if not (record and record["spec_digest"] == digest and artifact_digest(path) == record["digest"]):
+                return False
+    except ArtifactError:  # missing or damaged: to be made again
+        return False
     return True
 
 
+def _temporary_record(declared: str) -> Path:
+    path = record_path(declared)
+    return path.with_name(f".{path.name}.making")
+
+
 def _clear(spec: StageSpec) -> None:
-    """Remove what an earlier try left behind, and make the folders."""
+    """Remove what a try left behind."""
+    for declared in spec.outputs.values():
+        for path in (temporary_output(declared), _temporary_record(declared)):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _make_places(spec: StageSpec) -> None:
     for declared in spec.outputs.values():
         path = temporary_output(declared)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         if is_folder_artifact(Path(declared)):
             path.mkdir()
@@ -198,20 +214,20 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) 
                 spec.name(), f"output {name} ({declared}) was not written", "this is a defect: report it"
             )
     base = _record(stage, digest, inputs, started)
-    for name, declared in spec.outputs.items():
+    for name, declared in spec.outputs.items():  # everything that a full disk can refuse comes before the first rename
+        made, path = temporary_output(declared), Path(declared)
+        content = seal_folder(made, stage.volatile) if is_folder_artifact(path) else made
+        stat = content.stat()
+        own = {"artifact": declared, "output": name, "digest": file_digest(content), "bytes": stat.st_size}
+        write_json(_temporary_record(declared), base | own | {"mtime_ns": stat.st_mtime_ns})
+    for declared in spec.outputs.values():
         made, path = temporary_output(declared), Path(declared)
         record_path(path).unlink(missing_ok=True)
         if is_folder_artifact(path):
-            publish_folder(made, path, stage.volatile)
+            move_folder(made, path)
         else:
             made.replace(path)
-        stat = path.stat()
-        record_of = {"artifact": declared, "output": name, "digest": _fresh_digest(path)}
-        write_json(record_path(path), base | record_of | {"bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns})
-
-
-def _fresh_digest(path: Path) -> str:
-    return artifact_digest(path)  # the old record is gone, so the bytes are read
+        _temporary_record(declared).replace(record_path(path))
 
 
 def _record(stage: Stage, digest: str, inputs: dict[str, str], started: float) -> dict:
@@ -250,26 +266,34 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], started: float) -
 
 
 @contextmanager
-def _locked(path: Path, name: str) -> Iterator[None]:
-    """Hold the stage's lock; wait for a process that survived a killed scheduler to finish the same stage."""
+def _locked(spec: StageSpec) -> Iterator[None]:
+    """Hold the lock of the outputs; wait for a process that survived a killed scheduler, whatever its settings."""
+    path = STATE / "locks" / object_digest(sorted(spec.outputs.values()))[:16]
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            log.info("%s: another process is at work on this very stage; waiting for it", name)
+            log.info("%s: another process is at work on these very outputs; waiting for it", spec.name())
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
 
+def _free_bytes(spec: StageSpec) -> int:
+    """Free space where the outputs go; the least if they go to several file systems."""
+    places = [Path(path).parent for path in spec.outputs.values()] + [STATE]
+    return min(shutil.disk_usage(place if place.exists() else ".").free for place in places)
+
+
 @contextmanager
-def _machine_errors(name: str) -> Iterator[None]:
+def _machine_errors(spec: StageSpec) -> Iterator[None]:
     """Turn what the operating system refuses into one clear error."""
     try:
         yield
     except OSError as error:
-        where = error.filename or name
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            free = shutil.disk_usage(STATE if STATE.exists() else ".").free // 2**20
+        where = error.filename or spec.name()
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or SHORT_WRITE.fullmatch(str(error)):
+            free = _free_bytes(spec) // 2**20
             raise MachineError(where, f"the disk is full ({free} MiB free); nothing was published",
                                "free space and run the same command again: it continues") from error  # fmt: skip
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):

@@ -1,0 +1,381 @@
+"""How stages run: spec digests, publication in one step, locks, leftovers, full disks, read-only folders."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zerodr import run as by_hand
+from zerodr.artifacts.record import artifact_digest, read_record, record_path
+from zerodr.artifacts.stage import STATE, Stage, StageSpec, load_spec, run_spec, temporary_output
+from zerodr.errors import ArtifactError, MachineError, ZerodrError
+
+FILE, FOLDER = "results/out/x.txt", "results/out/folder/manifest.json"
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("results/in").mkdir(parents=True)
+    Path("results/in/a.txt").write_text("a")
+    return tmp_path
+
+
+def spec_of(**changed) -> StageSpec:
+    base = StageSpec(rule="make", function="none:none", version=1, wildcards={"name": "x"},
+                     inputs={"text": "results/in/a.txt"}, outputs={"out": FILE}, params={"times": 2})  # fmt: skip
+    return replace(base, **changed)
+
+
+def repeat(stage: Stage) -> None:
+    stage.output("out").write_text(stage.path("text").read_text() * stage.params["times"])
+
+
+def making() -> list[str]:
+    return sorted(str(path) for path in Path("results").rglob("*making*"))
+
+
+# ---- specs ---------------------------------------------------------------------------------------------------------
+def test_digest_covers_all_but_threads():
+    inputs = {"results/in/a.txt": "1"}
+    base = spec_of()
+    for changed in ({"rule": "r"}, {"function": "f:f"}, {"version": 2}, {"wildcards": {"name": "y"}}, {"seed": 1},
+                    {"inputs": {"text": "b"}}, {"outputs": {"out": "b"}}, {"params": {"times": 3}}):  # fmt: skip
+        assert spec_of(**changed).digest(inputs) != base.digest(inputs)
+    assert spec_of(threads=7).digest(inputs) == base.digest(inputs)
+    assert base.digest({"results/in/a.txt": "2"}) != base.digest(inputs)
+
+
+def test_spec_survives_its_file_and_runs_by_hand(caplog):
+    spec = spec_of(function="zerodr.artifacts.digest:file_digest")
+    with pytest.raises(TypeError, match="not Stage"):  # the function named in the spec is the one that runs
+        run_spec(spec)
+    (path,) = STATE.glob("*/spec.json")
+    assert load_spec(path) == spec
+    assert by_hand.main([]) == 2
+    assert by_hand.main(["nothing.json"]) == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rule": 1, "more": 2}'])
+def test_other_files_are_no_spec(text):
+    Path("spec.json").write_text(text)
+    with pytest.raises(ZerodrError, match="is no stage spec"):
+        load_spec(Path("spec.json"))
+
+
+def test_paths_of_inputs():
+    stage = Stage(spec_of(inputs={"one": "a/manifest.json", "many": ["b.npy", "c.npy"]}), Path("state"))
+    assert stage.path("one") == Path("a")
+    assert stage.paths("many") == [Path("b.npy"), Path("c.npy")]
+    with pytest.raises(ValueError, match="too many values"):
+        stage.path("many")
+    assert stage.spec.input_list() == ["b.npy", "c.npy", "a/manifest.json"]
+
+
+# ---- publication ---------------------------------------------------------------------------------------------------
+def test_publishes_artifact_and_record():
+    def work(stage: Stage) -> None:
+        repeat(stage)
+        stage.metric("loss", 0.5, step=3)
+        stage.note(backend="plain", gpu_hours=0.25)
+
+    run_spec(spec_of(), work)
+    assert Path(FILE).read_text() == "aa"
+    record = read_record(FILE)
+    assert record["digest"] == artifact_digest(FILE)
+    assert record["spec"] == asdict(spec_of())
+    assert record["inputs"][0] | {"digest": ""} == {
+        "name": "text",
+        "path": "results/in/a.txt",
+        "digest": "",
+        "record": None,
+    }
+    assert record["metrics"] == [{"name": "loss", "value": 0.5, "step": 3}]
+    assert (record["notes"], record["gpu_hours"], record["bytes"]) == ({"backend": "plain"}, 0.25, 2)
+    assert making() == []
+    assert not list(STATE.glob("*/work"))
+
+
+def test_record_names_the_records_of_inputs():
+    run_spec(spec_of(), repeat)
+    later = spec_of(inputs={"text": FILE}, outputs={"out": "results/out/y.txt"})
+    run_spec(later, repeat)
+    assert read_record("results/out/y.txt")["inputs"][0]["record"] == f"{FILE}.lineage.json"
+
+
+def test_nothing_is_seen_before_the_end():
+    def work(stage: Stage) -> None:
+        stage.output("out").write_text("half")
+        assert not Path(FILE).exists()
+        assert stage.output("out") == temporary_output(FILE)
+
+    run_spec(spec_of(), work)
+    assert Path(FILE).read_text() == "half"
+
+
+@pytest.mark.parametrize("declared", [FILE, FOLDER])
+def test_an_error_leaves_nothing_but_the_state(declared):
+    def fail(stage: Stage) -> None:
+        place = stage.output("out")
+        (place / "part" if place.is_dir() else place).write_text("half")
+        (stage.state / "progress").write_text("1")
+        raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError):
+        run_spec(spec_of(outputs={"out": declared}), fail)
+    assert not Path(declared).exists() and read_record(declared) is None
+    assert making() == []
+
+    def resume(stage: Stage) -> None:
+        assert (stage.state / "progress").read_text() == "1"
+        place = stage.output("out")
+        (place / "part" if place.is_dir() else place).write_text("whole")
+
+    run_spec(spec_of(outputs={"out": declared}), resume)
+    assert Path(declared).exists() and not list(STATE.glob("*/work"))
+
+
+def test_state_belongs_to_one_spec():
+    def leave(stage: Stage) -> None:
+        (stage.state / "progress").write_text("1")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run_spec(spec_of(), leave)
+
+    def look(stage: Stage) -> None:
+        assert not list(stage.state.iterdir())
+        repeat(stage)
+
+    run_spec(spec_of(params={"times": 3}), look)
+
+
+@pytest.mark.parametrize("declared", [FILE, FOLDER])
+def test_leftovers_of_a_killed_try_are_removed(declared):
+    place = temporary_output(declared)
+    place.parent.mkdir(parents=True)
+    if declared == FOLDER:
+        place.mkdir()
+        (place / "old").write_text("old")
+    else:
+        place.write_text("old")
+
+    def work(stage: Stage) -> None:
+        place = stage.output("out")
+        assert not (list(place.iterdir()) if declared == FOLDER else place.exists())
+        (place / "new" if declared == FOLDER else place).write_text("new")
+
+    run_spec(spec_of(outputs={"out": declared}), work)
+    assert making() == []
+    assert not (Path(declared).parent / "old").exists()
+
+
+@pytest.mark.parametrize("declared", [FILE, FOLDER])
+def test_an_output_that_was_not_written(declared):
+    outputs = {"first": "results/out/first.txt", "out": declared}
+    with pytest.raises(ArtifactError, match=rf"make x: output out \({declared}\) was not written"):
+        run_spec(spec_of(outputs=outputs), lambda stage: stage.output("first").write_text("1") and None)
+    assert not Path("results/out/first.txt").exists()
+
+
+def test_missing_input():
+    with pytest.raises(ArtifactError, match=r"results/in/b\.txt: is missing"):
+        run_spec(spec_of(inputs={"text": "results/in/b.txt"}), repeat)
+
+
+def test_metric_names_that_mlflow_refuses():
+    with pytest.raises(ValueError, match="'ndcg@10' holds '@'"):
+        Stage(spec_of(), Path("state")).metric("ndcg@10", 1.0)
+
+
+# ---- folder artifacts ----------------------------------------------------------------------------------------------
+def write_folder(files: dict[str, str]):
+    def work(stage: Stage) -> None:
+        for name, text in files.items():
+            path = stage.output("out") / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    return work
+
+
+def test_republished_folder_has_no_files_of_before():
+    spec = spec_of(outputs={"out": FOLDER})
+    run_spec(spec, write_folder({"a": "1", "deep/b": "2", "other": "3"}))
+    folder = Path(FOLDER).parent
+    (folder / "statistics.json").write_text("of another rule")
+    Path(FOLDER).unlink()  # as Snakemake does before it runs a job again
+    run_spec(spec, write_folder({"a": "10", "deep": "a file where a folder was"}))
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.name.startswith(".")}
+    assert names == {"a", "deep", "manifest.json", "lineage.json", "statistics.json"}
+    assert read_record(FOLDER)["digest"] == artifact_digest(FOLDER)
+    assert making() == []
+
+
+def test_volatile_files_are_listed_without_digest():
+    def work(stage: Stage) -> None:
+        write_folder({"index.si": str(time.time_ns()), "index.dat": "same"})(stage)
+        stage.volatile = ("*.si",)
+
+    digests = set()
+    for times in (1, 2):
+        run_spec(spec_of(outputs={"out": FOLDER}, params={"times": times}), work)
+        digests.add(artifact_digest(FOLDER))
+    assert len(digests) == 1
+
+
+# ---- several processes ---------------------------------------------------------------------------------------------
+def test_a_second_process_waits_and_finds_it_done(caplog):
+    started, calls = threading.Event(), []
+
+    def slow(stage: Stage) -> None:
+        calls.append(1)
+        started.set()
+        time.sleep(0.3)
+        repeat(stage)
+
+    first = threading.Thread(target=run_spec, args=(spec_of(), slow))
+    first.start()
+    started.wait()
+    with caplog.at_level("INFO", "zerodr"):
+        run_spec(spec_of(), slow)
+    first.join()
+    assert len(calls) == 1
+    assert Path(FILE).read_text() == "aa"
+
+
+def test_other_settings_for_the_same_output_wait_too():
+    """A process that outlived its killed scheduler must not publish the half-written file of its successor."""
+    started, order = threading.Event(), []
+
+    def old(stage: Stage) -> None:
+        started.set()
+        time.sleep(0.3)
+        repeat(stage)
+        order.append("old")
+
+    def new(stage: Stage) -> None:
+        order.append("new")
+        repeat(stage)
+
+    first = threading.Thread(target=run_spec, args=(spec_of(), old))
+    first.start()
+    started.wait()
+    run_spec(spec_of(params={"times": 5}), new)
+    first.join()
+    assert order == ["old", "new"]
+    assert Path(FILE).read_text() == "aaaaa"
+
+
+@pytest.mark.parametrize("damage", ["file", "artifact", "record", "truncated record"])
+def test_what_is_not_whole_is_made_again(damage):
+    spec = spec_of(outputs={"out": FOLDER})
+    run_spec(spec, write_folder({"a": "1"}))
+    if damage == "truncated record":
+        record_path(FOLDER).write_text("{")
+    else:
+        {"file": Path(FOLDER).with_name("a"), "artifact": Path(FOLDER), "record": record_path(FOLDER)}[damage].unlink()
+    run_spec(spec, write_folder({"a": "2"}))
+    assert Path(FOLDER).with_name("a").read_text() == "2"
+    assert read_record(FOLDER)["digest"] == artifact_digest(FOLDER)
+
+
+def test_kill_leaves_no_output_and_no_lock(root):
+    program = (
+        "import sys, time\n"
+        "from zerodr.artifacts.stage import load_spec, run_spec\n"
+        "def work(stage):\n"
+        "    stage.output('out').write_text('half')\n"
+        "    sys.stdout.write('started\\n'); sys.stdout.flush(); time.sleep(60)\n"
+        "from pathlib import Path\n"
+        "run_spec(load_spec(Path('spec.json')), work)\n"
+    )
+    Path("spec.json").write_text(json.dumps(asdict(spec_of())))
+    environment = os.environ | {"PYTHONPATH": str(root / "workflow/scripts")}
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment) as child:
+        assert child.stdout.readline() == b"started\n"
+        child.send_signal(signal.SIGKILL)
+    assert not Path(FILE).exists() and making()
+    run_spec(spec_of(), repeat)
+    assert Path(FILE).read_text() == "aa" and making() == []
+
+
+# ---- what the machine refuses --------------------------------------------------------------------------------------
+@pytest.fixture
+def small_disk(checkout: Path) -> Iterator[Path]:
+    """A file system of 2 MiB for the results; tests are skipped where mounting is refused."""
+    results = checkout / "results"
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(results)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"mounting a tmpfs is refused: {done.stderr.decode().strip()}")
+    try:
+        (results / "in").mkdir()
+        (results / "in/a.txt").write_text("a")
+        yield results
+    finally:
+        subprocess.run(["umount", "-l", str(results)], check=True)
+
+
+BIG = np.random.default_rng(0).standard_normal(1_000_000)
+FILL = {
+    "bytes": lambda path: path.write_bytes(BIG.tobytes()),
+    "npy": lambda path: np.save(open(path, "wb"), BIG),
+    "parquet": lambda path: pq.write_table(pa.table({"x": BIG}), path),
+    "gzip": lambda path: gzip.open(path, "wb").write(BIG.tobytes()),
+}
+
+
+@pytest.mark.parametrize("how", FILL)
+def test_full_disk_is_one_error_and_publishes_nothing(small_disk, how):
+    run_spec(spec_of(outputs={"out": "results/out/before.txt"}), repeat)
+    with pytest.raises(MachineError, match=r"the disk is full \(\d MiB free\); nothing was published: free space"):
+        run_spec(spec_of(), lambda stage: FILL[how](stage.output("out")))
+    assert not Path(FILE).exists() and making() == []
+    assert Path("results/out/before.txt").read_text() == "aa"
+    run_spec(spec_of(), repeat)  # the same command continues when there is space
+    assert Path(FILE).read_text() == "aa"
+
+
+def test_disk_that_fills_at_publication(small_disk):
+    """The last free block goes to the output itself: there is none for its record, so it is not published either."""
+
+    def fill(stage: Stage) -> None:
+        stage.output("small").write_text("1")
+        with pytest.raises(OSError), open(stage.output("out"), "wb", buffering=0) as stream:
+            while True:
+                stream.write(bytes(4096))
+
+    with pytest.raises(MachineError, match="the disk is full"):
+        run_spec(spec_of(outputs={"small": "results/out/small.txt", "out": FILE}), fill)
+    assert not Path(FILE).exists() and not Path("results/out/small.txt").exists()
+    assert making() == []
+
+
+def test_read_only_results(small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(MachineError, match=r"can't be written \(Read-only file system\): make the folder writable"):
+        run_spec(spec_of(), repeat)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_folder_without_permission():
+    Path("results/out").mkdir()
+    Path("results/out").chmod(0o500)
+    with pytest.raises(MachineError, match=r"can't be written \(Permission denied\)"):
+        run_spec(spec_of(), repeat)
