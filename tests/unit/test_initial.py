@@ -21,13 +21,25 @@ from model_helpers import (
     tiny_model,
     vectors,
 )
-from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, RobertaConfig, RobertaModel
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5ForConditionalGeneration,
+    T5TokenizerFast,
+)
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.base import validate
 from zerodr.config.training import InitSettings
 from zerodr.encoders.encoder import load_encoder
+from zerodr.encoders.export import agreement
 from zerodr.encoders.initial import from_checkpoint, init_model
 from zerodr.encoders.saving import save_tokenizer
 from zerodr.encoders.trainable import BiEncoder
@@ -40,7 +52,8 @@ LENGTHS = {"query_tokens": 12, "document_tokens": 40}
 
 def run_init(inputs: dict[str, str], seed: int = 7, **params: object) -> Path:
     """Run the stage in the working directory as the runner does; the model's folder."""
-    out = f"results/models/{hashlib.sha256(json.dumps([params, seed]).encode()).hexdigest()[:8]}/shared/init/manifest.json"
+    name = hashlib.sha256(json.dumps([params, seed]).encode()).hexdigest()[:8]
+    out = f"results/models/{name}/shared/init/manifest.json"
     spec = StageSpec("init_model", "zerodr.encoders.initial:init_model", 1, {}, inputs, {"model": out}, params, seed,
                      site={"offline": True})  # fmt: skip
     run_spec(spec, init_model)
@@ -89,8 +102,8 @@ def test_a_trained_tokenizer_is_the_same_in_every_process(tmp_path, family, root
         f"t = train_tokenizer({family!r}, lambda: corpus_texts(Path({str(collection)!r})), 500);"
         "sys.stdout.write(hashlib.sha256(t.backend_tokenizer.to_str().encode()).hexdigest())"
     )
-    runs = [subprocess.run([sys.executable, "-c", script], cwd=root / "workflow/scripts", capture_output=True, text=True,
-                           check=True).stdout for _ in range(2)]  # fmt: skip
+    command, place = [sys.executable, "-c", script], root / "workflow/scripts"
+    runs = [subprocess.run(command, cwd=place, capture_output=True, check=True).stdout for _ in range(2)]
     assert runs[0] == runs[1]
 
 
@@ -133,6 +146,34 @@ def test_first_layers_of_t5_are_those_of_encoder_and_decoder(tmp_path):
     model, _ = from_checkpoint(settings, tmp_path / "t5", None, 0)
     transformer = model.tower("query").transformer
     assert len(transformer.encoder.block) == len(transformer.decoder.block) == 1
+
+
+def published_t5(folder: Path, corpus: Path) -> Path:
+    """A folder as T5's makers publish it: a vocabulary that holds `</s>`, spare tokens, a language-model head."""
+    unigram = Tokenizer(models.Unigram())
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>",
+                                      show_progress=False)  # fmt: skip
+    unigram.train_from_iterator(corpus_texts(corpus), trainer)
+    pieces = [tuple(piece) for piece in json.loads(unigram.to_str())["model"]["vocab"]]
+    tokenizer = T5TokenizerFast(vocab=pieces, extra_ids=10)
+    tokenizer.save_pretrained(folder)
+    config = T5Config(vocab_size=len(tokenizer) + 28, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4,
+                      decoder_start_token_id=0, feed_forward_proj="gated-gelu", tie_word_embeddings=False)  # fmt: skip
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    return folder
+
+
+def test_t5_as_published_reads_a_spelled_end_token_as_text(tmp_path):
+    folder = published_t5(tmp_path / "t5", tiny_collection(tmp_path / "c", 100))
+    model, _ = from_checkpoint(settings_for(folder, pooling="decoder_first", layers=2), folder, None, 0)
+    end = model.tokenizer.eos_token_id
+    spelled, plain = model.tokenize(["river </s> stone", "river stone"], "document")
+    assert spelled.count(end) == plain.count(end) == 1 and spelled[-1] == end and len(spelled) > len(plain)
+    assert plain == AutoTokenizer.from_pretrained(folder)("river stone")["input_ids"]
+    model.save(tmp_path / "m")
+    assert agreement(tmp_path / "m", [*TEXTS, "river </s> stone </s>", "a <extra_id_3> b"]) > 0.99999
+    assert BiEncoder.load(tmp_path / "m").tokenize(["river </s> stone"], "document") == [spelled]
 
 
 def test_fewer_layers_than_asked(tmp_path):

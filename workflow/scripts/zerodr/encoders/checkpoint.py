@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from zerodr.encoders.contract import read_json
+from zerodr.encoders.contract import SIDES, EncoderContract, read_json
 from zerodr.errors import ModelError
 
 KEPT = ("*.safetensors", "*.json", "*.txt")
@@ -22,6 +23,26 @@ def model_files(folder: Path, projections: Sequence[str] = ()) -> list[Path]:
     found = {path for place in places for pattern in KEPT for path in place.glob(pattern) if path.is_file()}
     unwanted = {path for pattern in LEFT_OUT for path in folder.glob(pattern)}
     return sorted(found - unwanted)
+
+
+def whole_model(folder: Path, contract: EncoderContract) -> list[Path]:
+    """All files of a model folder of the bench, sorted: both towers, projections, what sentence-transformers reads."""
+    found = model_files(folder, contract.projections if contract.towers == "tied" else ())
+    for module in read_json(folder / "modules.json"):
+        path = folder / module["path"] / "config.json"
+        found += [path] if module["path"] and path.exists() and path not in found else []
+    if contract.towers == "separate":
+        tied = contract.model_copy(update={"towers": "tied"})
+        found += [path for side in SIDES for path in whole_model(folder / side, tied)]
+    return sorted(found)
+
+
+def copy_files(files: Iterable[Path], source: Path, target: Path) -> None:
+    """Copy files of folder `source` to the same places below `target`."""
+    for path in files:
+        kept = target / path.relative_to(source)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, kept)
 
 
 def check_files(folder: Path) -> None:

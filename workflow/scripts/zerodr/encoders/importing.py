@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import shutil
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,9 +13,11 @@ from zerodr.encoders.checkpoint import (
     KEPT,
     check_files,
     check_weights,
+    copy_files,
     model_files,
     position_limit,
     tokenizer_limit,
+    whole_model,
 )
 from zerodr.encoders.contract import (
     CONTRACT,
@@ -132,6 +133,8 @@ def copy_model(
     Raises:
         ModelError: one clear reason why the folder is no bi-encoder of this bench.
     """
+    if (source / CONTRACT).exists() and read_contract(source).towers == "separate":
+        return _copy_towers(source, target, settings, revision), []
     check_files(source)
     config = read_json(source / "config.json")
     values, assumed = describe(source, settings)
@@ -141,10 +144,7 @@ def copy_model(
                "source": settings.model, "revision": revision}  # fmt: skip
     contract = make_contract(source, values)
     check_weights(source)
-    for path in model_files(source, contract.projections):
-        kept = target / path.relative_to(source)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, kept)
+    copy_files(model_files(source, contract.projections), source, target)
     write_layout(target, contract, hidden)
     write_contract(target, contract)
     check_model(target)
@@ -153,10 +153,29 @@ def copy_model(
     return contract, assumed
 
 
+def _copy_towers(source: Path, target: Path, settings: ImportSettings, revision: str | None) -> EncoderContract:
+    """A model of this bench with two towers, as it is."""
+    changed = [key for key in OVERRIDES if getattr(settings, key) is not None]
+    if changed:
+        raise ModelError(source, f"has two towers, whose {', '.join(changed)} can't be overridden", "leave it out")
+    contract = read_contract(source)
+    check_layout(source, contract)
+    check_weights(source)
+    copy_files(whole_model(source, contract), source, target)
+    came_from = {"source": settings.model, "revision": revision}
+    for side in SIDES:
+        write_contract(target / side, contract.model_copy(update=came_from | {"towers": "tied"}))
+    contract = contract.model_copy(update=came_from)
+    write_contract(target, contract)
+    check_model(target)
+    return contract
+
+
 def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], list[str]]:
     """The contract's values: what the folder says, then what the method overrides, then stated assumptions."""
     found = _own_contract(source) or read_layout(source)
-    values = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []} | found
+    values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []}
+    values |= found
     assumed = [f"the folder does not say its {key}; taken: {values[key]}" for key in ("pooling", "normalize")
                if key not in found and getattr(settings, key) is None]  # fmt: skip
     limits = [limit for limit in (position_limit(source), tokenizer_limit(source)) if limit]
@@ -165,6 +184,9 @@ def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], li
         if settings.max_tokens is None:
             assumed.append(f"the folder does not say its max_tokens; taken: {values['max_tokens']}")
     values |= {key: value for key in OVERRIDES if (value := getattr(settings, key)) is not None}
+    for key in ("query_tokens", "document_tokens"):
+        if values.get(key):
+            values[key] = min(values[key], values["max_tokens"])
     rows = position_limit(source)
     if rows is not None and values["max_tokens"] > rows:
         raise ModelError(source, f"max_tokens is {values['max_tokens']}, but its position table holds {rows}",

@@ -20,7 +20,7 @@ from zerodr.encoders.layout import read_layout
 from zerodr.encoders.scratch import POSITIONS, random_transformer
 from zerodr.encoders.towers import T5_FAMILY, Tower, check_vocabulary, hidden_size, load_transformer
 from zerodr.encoders.trainable import SHARED, BiEncoder, parameter_count
-from zerodr.encoders.vocabulary import corpus_texts, train_tokenizer
+from zerodr.encoders.vocabulary import corpus_texts, one_end, train_tokenizer
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
@@ -144,8 +144,8 @@ def _assemble(settings: InitSettings, tokenizer: Any, transformers: list[Any], h
         raise ModelError(settings.init, "T5 has no [CLS] token", "set pooling: decoder_first or mean")
     if config.is_encoder_decoder and config.model_type not in T5_FAMILY:
         raise ModelError(settings.init, f"{config.model_type} can't be trained", "choose a BERT-like model or T5")
-    if settings.pooling == "decoder_first":  # a text that spells a special token stays text: each input has one end
-        tokenizer.split_special_tokens = True
+    if settings.pooling == "decoder_first" and not tokenizer.split_special_tokens:
+        tokenizer = one_end(tokenizer)
     if settings.head == "ance":
         heads = [head or ance_head(hidden_size(config), torch.Generator().manual_seed(seed)) for head in heads]
     contract = _contract(settings, config, said, tuple(heads[0]), limit, type(transformers[0]).__name__, revision)

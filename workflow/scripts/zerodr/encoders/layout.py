@@ -173,7 +173,8 @@ def _write_modules(folder: Path, modules: list[tuple[str, str]]) -> None:
 def _write_router(folder: Path) -> None:
     """`encode_query` takes the modules of folder `query`; `encode_document`, and `encode`, those of `document`."""
     _write_modules(folder, [("", "Router")])
-    types, structure = {}, {}
+    types: dict[str, str] = {}
+    structure: dict[str, list[str]] = {}
     for side in SIDES:
         listed = read_json(folder / side / "modules.json")
         names = [f"{side}/{module['path']}".rstrip("/") for module in listed]

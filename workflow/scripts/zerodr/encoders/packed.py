@@ -17,7 +17,7 @@ ACTIVATIONS = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "gelu_pyt
                "relu": ("relu", "")}  # fmt: skip
 MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
 ROWS_HINT = 4096  # rows of a typical multiplication: oneDNN chooses the layout for it
-SLICE_SCORES = 1 << 18  # attention scores of one slice
+SLICE_SCORES = 1 << 20  # attention scores of one slice
 
 
 def why_not(model: Any, dtype: torch.dtype) -> str | None:

@@ -69,6 +69,8 @@ def save_tokenizer(tokenizer: Any, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     config = {key: value for key, value in read_json(path).items() if key not in PLACES}
+    if config.get("tokenizer_class") == "TokenizersBackend":  # one class; older transformers know this name only
+        config["tokenizer_class"] = "PreTrainedTokenizerFast"
     if tokenizer.split_special_tokens:
         config["split_special_tokens"] = True
     write_model_json(path, config)

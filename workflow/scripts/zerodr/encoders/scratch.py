@@ -46,9 +46,9 @@ def _config(a: Architecture, tokenizer: Any) -> Any:
     rows = 1 + max(tokenizer.get_vocab().values())
     common: dict[str, Any] = {"vocab_size": rows, "pad_token_id": pad, "eos_token_id": end}
     if a.family == "t5":
+        common |= {"decoder_start_token_id": pad, "num_decoder_layers": a.layers}
         return T5Config(**common, d_model=a.hidden, d_kv=a.hidden // a.heads, d_ff=WIDENING * a.hidden,
-                        num_heads=a.heads, num_layers=a.layers, num_decoder_layers=a.layers,
-                        decoder_start_token_id=pad)  # fmt: skip
+                        num_heads=a.heads, num_layers=a.layers)  # fmt: skip
     if a.family == "distilbert":
         return DistilBertConfig(**common, dim=a.hidden, hidden_dim=WIDENING * a.hidden, n_layers=a.layers,
                                 n_heads=a.heads, max_position_embeddings=POSITIONS)  # fmt: skip

@@ -99,6 +99,8 @@ def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> A
         encoder_only = config.model_type in T5_FAMILY and pooling != "decoder_first"
         cut_layers(folder, config, layers)
         config.output_hidden_states = False
+        if pooling == "decoder_first" and getattr(config, "decoder_start_token_id", None) is None:
+            config.decoder_start_token_id = config.pad_token_id  # T5 starts with its padding token
         factory = AutoModelForTextEncoding if encoder_only else AutoModel
         model, report = factory.from_pretrained(str(folder), config=config, dtype=torch.float32, local_files_only=True,
                                                 trust_remote_code=False, use_safetensors=True,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.collections.access import corpus_size, read_corpus
+from zerodr.errors import ModelError
 
 BERT_SPECIALS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 ROBERTA_SPECIALS = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
@@ -45,6 +46,35 @@ def train_tokenizer(family: str, texts: Texts, size: int) -> Any:
     made = _word_pieces(texts, size) if specials is BERT_SPECIALS else _byte_pairs(texts, size, specials)
     names = {f"{role}_token": token for role, token in specials.items()}
     return PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=LONGEST, **names)
+
+
+def one_end(tokenizer: Any) -> Any:
+    """The same tokenizer, except that texts which spell a special token stay text: every input has exactly one end.
+
+    Splitting special tokens is not enough where the vocabulary itself holds the end as a piece (T5): there the spelled
+    end gets a space behind its first character.
+
+    Raises:
+        ModelError: the tokenizer is none of the `tokenizers` library, or has no token that ends a text.
+    """
+    from tokenizers import normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    end = tokenizer.eos_token or tokenizer.sep_token
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if end is None or backend is None:
+        raise ModelError(
+            tokenizer.name_or_path or "tokenizer", "is no fast tokenizer with an end token", "name another"
+        )
+    apart = normalizers.Replace(end, f"{end[:1]} {end[1:]}")
+    backend.normalizer = normalizers.Sequence([apart, *([backend.normalizer] if backend.normalizer else [])])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=tokenizer.model_max_length,
+                                   split_special_tokens=True, **_named_specials(tokenizer))  # fmt: skip
+
+
+def _named_specials(tokenizer: Any) -> dict[str, Any]:
+    names = ("pad_token", "eos_token", "unk_token", "bos_token", "cls_token", "sep_token", "mask_token")
+    return {name: value for name in names if (value := getattr(tokenizer, name, None)) is not None}
 
 
 def _word_pieces(texts: Texts, size: int) -> Any:

@@ -1,0 +1,87 @@
+"""Stage `export_model`: a finished model as a folder for sentence-transformers, with a model card made from lineage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import Settings, validate
+from zerodr.encoders.card import read_chain, write_card
+from zerodr.encoders.checkpoint import copy_files, whole_model
+from zerodr.encoders.contract import SIDES, EncoderContract, read_contract
+from zerodr.encoders.layout import check_layout
+from zerodr.encoders.trainable import BiEncoder
+from zerodr.errors import ModelError
+
+log = logging.getLogger("zerodr")
+NEEDED_COSINE = 0.99999
+PROBES = ("", "dense retrieval", "What does a bi-encoder compare?", "A text that is longer than most. " * 40,
+          "Grüße, 你好, naïve", "1 + 1 = 2 </s> [SEP] <s>")  # fmt: skip
+
+
+class ExportSettings(Settings):
+    """Params of rule export_model."""
+
+    model: str
+    """Full name of the method."""
+    scope: str
+    """`shared`, or the collection that the model was made for."""
+    licences: dict[str, str] = {}
+    """Licence of each collection that the model was trained on, by name."""
+
+
+def export_model(stage: Stage) -> None:
+    """Stage: input `model`, optional `table` (the method's results, TSV); output `exported`.
+
+    Raises:
+        ModelError: sentence-transformers gives other vectors than we do.
+    """
+    settings = validate(ExportSettings, stage.params, stage.spec.name())
+    source, target = stage.path("model"), stage.output("exported")
+    contract = copy_whole(source, target)
+    cosine = agreement(target)
+    chain = read_chain(str(stage.spec.inputs["model"]))
+    table = stage.path("table") if "table" in stage.spec.inputs else None
+    write_card(target, settings.model, settings.scope, contract, chain, settings.licences, table)
+    stage.metric("sentence_transformers_min_cosine", cosine)
+    stage.note(contract=contract.model_dump(mode="json"), stages=[entry.name for entry in chain.stages])
+
+
+def copy_whole(source: Path, target: Path) -> EncoderContract:
+    """Copy what a model is made of, and nothing that training left beside it; the files keep their bytes."""
+    contract = read_contract(source)
+    check_layout(source, contract)
+    copy_files(whole_model(source, contract), source, target)
+    return contract
+
+
+def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:
+    """Smallest cosine between our vectors and those of sentence-transformers, over texts and sides.
+
+    Raises:
+        ModelError: it is below .99999, or sentence-transformers can't load the folder.
+    """
+    import numpy as np
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    ours = BiEncoder.load(folder)
+    try:
+        theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
+        raise ModelError(folder, f"sentence-transformers can't load it ({error})", "report it") from error
+    found = []
+    for side in SIDES:
+        with torch.inference_mode():
+            own = ours.encode(ours.pad(ours.tokenize(texts, side)), side).numpy().astype(np.float64)
+        encode: Any = theirs.encode_query if side == "query" else theirs.encode_document
+        other = encode(list(texts), show_progress_bar=False).astype(np.float64)
+        found.append((own * other).sum(1) / (np.linalg.norm(own, axis=1) * np.linalg.norm(other, axis=1)))
+    smallest = float(np.min(found))
+    if not smallest >= NEEDED_COSINE:
+        raise ModelError(folder, f"sentence-transformers gives other vectors (cosine {smallest:.7f}, expected at least "
+                         f"{NEEDED_COSINE})", "compare its version with the pinned one")  # fmt: skip
+    return smallest
