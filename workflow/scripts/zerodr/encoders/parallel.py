@@ -31,8 +31,7 @@ def encode_batches(
         threads: cores to use.
     """
     workers = threads if encoder.device == "cpu" else 1
-    if encoder.device == "cpu":
-        torch.set_num_threads(1)
+    before = torch.get_num_threads()
 
     def work(rows: np.ndarray) -> np.ndarray:
         return encoder.encode_batch([tokens[row] for row in rows])
@@ -51,3 +50,4 @@ def encode_batches(
         finally:
             for _, made in waiting:
                 made.cancel()
+            torch.set_num_threads(before)  # the workers' 1 is what later threads would start with

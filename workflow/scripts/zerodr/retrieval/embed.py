@@ -23,8 +23,10 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size, read_corpus, shard_rows, split_queries
 from zerodr.config.base import Settings, validate
+from zerodr.encoders.contract import Side
 from zerodr.encoders.encoder import Encoder, Tokens, load_encoder
 from zerodr.encoders.malloc import keep_freed_memory
+from zerodr.encoders.parallel import encode_batches
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.retrieval.batching import Text, padded_tokens, plan_batches, windows
 from zerodr.retrieval.store import EmbeddingStore
@@ -74,17 +76,19 @@ class Job:
         prefix: put before every text.
         tokens: longest input, special tokens included.
         batch_tokens: padded tokens of a batch.
+        threads: cores to use; the vectors do not depend on it.
         window: texts that are read and batched together.
         save_every_s: seconds between records of progress.
     """
 
     name: str
-    kind: str
+    kind: Side
     rows: int
     texts: Callable[[int], Iterable[Text]]
     prefix: str
     tokens: int
     batch_tokens: int
+    threads: int
     window: int = WINDOW
     save_every_s: float = SAVE_EVERY_S
 
@@ -92,30 +96,32 @@ class Job:
 def embed_corpus(stage: Stage) -> None:
     """Stage: inputs `collection`, `model`; output `embeddings`, the rows of one corpus shard."""
     settings = validate(CorpusSettings, stage.params, stage.spec.name())
-    encoder, folder = _prepare(stage, settings), stage.path("collection")
+    encoder, folder = _prepare(stage, settings, "document"), stage.path("collection")
     start, stop = shard_rows(corpus_size(folder), settings.shard, settings.shards)
-    tokens = _length(stage, encoder, "document_tokens", settings.document_tokens)
+    tokens = _length(stage, encoder, "document", settings.document_tokens)
 
     def texts(first: int) -> Iterator[Text]:
         return document_texts(folder, start + first, stop, settings.title_join)
 
     name = f"{settings.collection} {settings.shard + 1}/{settings.shards}"
     prefix = encoder.contract.document_prefix
-    _run(stage, encoder, Job(name, "document", stop - start, texts, prefix, tokens, settings.batch_tokens))
+    job = Job(name, "document", stop - start, texts, prefix, tokens, settings.batch_tokens, stage.threads)
+    _run(stage, encoder, job)
 
 
 def embed_queries(stage: Stage) -> None:
     """Stage: inputs `collection`, `model`; output `embeddings`, rows in the order of `split_queries`."""
     settings = validate(QuerySettings, stage.params, stage.spec.name())
-    encoder = _prepare(stage, settings)
+    encoder = _prepare(stage, settings, "query")
     queries = split_queries(stage.path("collection"), settings.split)
-    tokens = _length(stage, encoder, "query_tokens", settings.query_tokens)
+    tokens = _length(stage, encoder, "query", settings.query_tokens)
 
     def texts(first: int) -> Iterator[Text]:
         return zip(queries["id"][first:], queries["text"][first:], strict=True)
 
     name, prefix = f"{settings.collection}/{settings.split}", encoder.contract.query_prefix
-    _run(stage, encoder, Job(name, "query", len(queries), texts, prefix, tokens, settings.batch_tokens))
+    job = Job(name, "query", len(queries), texts, prefix, tokens, settings.batch_tokens, stage.threads)
+    _run(stage, encoder, job)
 
 
 def document_texts(folder: Path, start: int, stop: int, title_join: str | None) -> Iterator[Text]:
@@ -126,28 +132,27 @@ def document_texts(folder: Path, start: int, stop: int, title_join: str | None) 
             yield key, title + title_join + text if title and title_join is not None else text
 
 
-def _prepare(stage: Stage, settings: QuerySettings) -> Encoder:
+def _prepare(stage: Stage, settings: QuerySettings, side: Side) -> Encoder:
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     tuned = keep_freed_memory()
-    torch.set_num_threads(stage.threads)
-    encoder = load_encoder(stage.path("model"), settings.precision)
+    encoder = load_encoder(stage.path("model"), settings.precision, side=side)
     stage.note(backend=encoder.backend, device=encoder.device, precision=encoder.precision, malloc_tuned=tuned)
     return encoder
 
 
-def _length(stage: Stage, encoder: Encoder, key: str, wanted: int | None) -> int:
-    """The protocol's length, or the model's where that is smaller; said in log and lineage when it is cut."""
+def _length(stage: Stage, encoder: Encoder, side: Side, wanted: int | None) -> int:
+    """The protocol's length, else the model's own; never more than the model takes, which log and lineage then say."""
     limit = encoder.contract.max_tokens
-    used = min(wanted or limit, limit)
+    used = min(wanted or encoder.contract.tokens(side), limit)
     if wanted and wanted > limit:
-        log.warning("the protocol asks for %s %d, the model takes %d: %d are used", key, wanted, limit, used)
-    stage.note(**{key: {"protocol": wanted, "model": limit, "used": used}})
+        log.warning("the protocol asks for %s of %d tokens, the model takes %d: cut at %d", side, wanted, limit, used)
+    stage.note(**{f"{side}_tokens": {"protocol": wanted, "model": limit, "used": used}})
     return used
 
 
 def _run(stage: Stage, encoder: Encoder, job: Job) -> None:
-    key = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__, "threads": stage.threads,
-           "window": job.window, "batch_tokens": job.batch_tokens}  # fmt: skip
+    key = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__, "window": job.window,
+           "batch_tokens": job.batch_tokens}  # fmt: skip
     store = EmbeddingStore(stage.state, job.rows, encoder.dimension, key)
     resumed, started = store.finished, time.monotonic()
     embed(encoder, job, store)
@@ -178,7 +183,7 @@ def embed(encoder: Encoder, job: Job, store: EmbeddingStore) -> None:
         tokens = encoder.tokenize([text for _, text in window], job.prefix, job.tokens)
         batches = plan_batches(tokens.lengths, job.batch_tokens)
         with store.window(len(window)) as vectors:
-            _fill(encoder, tokens, batches, vectors, store, progress, job.save_every_s)
+            _fill(encoder, tokens, batches, vectors, store, progress, job)
             _check_finite(vectors, window, tokens, job)
         _count(store, tokens, batches, job)
         store.save(store.finished + len(window), 0)
@@ -186,17 +191,19 @@ def embed(encoder: Encoder, job: Job, store: EmbeddingStore) -> None:
 
 
 def _fill(encoder: Encoder, tokens: Tokens, batches: list[np.ndarray], vectors: np.memmap, store: EmbeddingStore,
-          progress: TokenProgress, save_every_s: float) -> None:  # fmt: skip
+          progress: TokenProgress, job: Job) -> None:  # fmt: skip
     """Encode the window's batches that are not done yet."""
     saved = time.monotonic()
-    for number, rows in enumerate(batches):
-        if number >= store.batches:
-            vectors[rows] = encoder.encode_batch([tokens[row] for row in rows])
-            progress.tokens += int(tokens.lengths[rows].sum())
-            if time.monotonic() - saved >= save_every_s:
-                vectors.flush()
-                store.save(store.finished, number + 1)
-                saved = time.monotonic()
+    done = store.batches
+    progress.add(sum(len(rows) for rows in batches[:done]))
+    for rows, made in encode_batches(encoder, tokens, batches[done:], job.threads):
+        vectors[rows] = made
+        done += 1
+        progress.tokens += int(tokens.lengths[rows].sum())
+        if time.monotonic() - saved >= job.save_every_s:
+            vectors.flush()
+            store.save(store.finished, done)
+            saved = time.monotonic()
         progress.add(len(rows))
 
 

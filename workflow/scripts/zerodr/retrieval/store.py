@@ -30,7 +30,7 @@ class EmbeddingStore:
         folder: the stage's state.
         rows: texts in all.
         dimension: components of a vector.
-        key: what must be equal for an earlier try's rows to be kept (backend, versions, threads, batch plan).
+        key: what must be equal for an earlier try's rows to be kept (backend, versions, batch plan).
 
     Attributes:
         finished: rows of all finished windows.
