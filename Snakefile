@@ -62,6 +62,7 @@ rule all:
     input:
         paths.beir("all.tsv"),
         paths.beir("all.md"),
+        paths.beir("all.html"),
         paths.beir("all.svg"),
         paths.beir("all.png"),
         paths.beir("published.tsv"),

@@ -8,8 +8,9 @@ rule build_table:
         references=PLAN.references(),
     output:
         table=paths.beir("all.tsv"),
-        markdown=report(
-            paths.beir("all.md"),
+        markdown=paths.beir("all.md"),
+        html=report(
+            paths.beir("all.html"),
             caption="../report/table.rst",
             category="Main table",
             labels={"file": "nDCG@10 of every method on every collection"},
@@ -82,6 +83,7 @@ rule publish_lineage:
         artifacts=[
             paths.beir("all.tsv"),
             paths.beir("all.md"),
+            paths.beir("all.html"),
             paths.beir("published.tsv"),
             paths.beir("significance.tsv"),
             paths.beir("holes.tsv"),

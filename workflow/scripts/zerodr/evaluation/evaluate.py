@@ -21,7 +21,7 @@ from zerodr.evaluation.significance import bootstrap_interval
 
 IDENTITY = ["model", "collection", "split", "protocol", "depth", "exclude_self"]
 COUNTS = ["n_queries", "n_without_results", "n_without_positives", "n_without_text"]
-DECIMALS = 6
+DECIMALS = 10  # so that a table rounds once
 
 
 class EvaluateSettings(Settings):

@@ -1,10 +1,11 @@
-"""A filled table as tsv, Markdown and LaTeX."""
+"""A filled table as tsv, Markdown, HTML and LaTeX."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import pandas as pd
+from markdown_it import MarkdownIt
 
 from zerodr.reporting.footnotes import printed_methods
 from zerodr.reporting.grid import Grid
@@ -14,6 +15,17 @@ DECIMALS = 4
 BETTER, WORSE = "▲", "▼"
 SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
            "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>
+body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2em; color: #222; background: #fff; max-width: 75em }}
+table {{ border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums }}
+th, td {{ padding: .3em .8em; border-bottom: 1px solid #ddd; white-space: nowrap }}
+th {{ border-bottom: 2px solid #555 }}
+li {{ color: #555; font-size: 13px }}
+</style></head><body>
+{body}</body></html>
+"""
 Marks = dict[tuple[str, str], str]
 
 
@@ -30,14 +42,13 @@ def tsv(grid: Grid, notes: list[str]) -> str:
 
 def cells(grid: Grid, marks: Marks, bold: str) -> list[list[str]]:
     """Printed numbers by row, the best of each column (after rounding) in `bold`, with significance marks."""
-    rounded = grid.values.round(DECIMALS)
-    best = rounded.max()
+    printed = grid.values.map(lambda value: f"{value:.{DECIMALS}f}")
+    best = printed.where(grid.values.notna(), "").max()
     rows = []
-    for model, row in rounded.iterrows():
+    for model, row in printed.iterrows():
         texts = []
-        for name, value in row.items():
-            text = f"{value:.{DECIMALS}f}"
-            text = bold.format(text) if value == best[name] and len(rounded) > 1 else text
+        for name, text in row.items():
+            text = bold.format(text) if text == best[name] and len(printed) > 1 else text
             texts.append(text + marks.get((str(model), str(name)), ""))
         rows.append(texts)
     return rows
@@ -83,6 +94,12 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
     header = ["collection", "method", "difference", "95 % interval", "p (t, Holm)", "p (randomisation, Holm)"]
     title = f"## Differences from {labels.get(baseline, baseline)}\n\n"
     return [note], [title + markdown_table(header, rows)]
+
+
+def page(markdown_text: str, title: str) -> str:
+    """The Markdown as one self-contained HTML page."""
+    body = MarkdownIt("commonmark").enable("table").render(markdown_text)
+    return PAGE.format(title=title, body=body)
 
 
 def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> str:

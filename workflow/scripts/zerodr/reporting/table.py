@@ -17,7 +17,7 @@ from zerodr.reporting.settings import TableSettings
 def build_table(stage: Stage) -> None:
     """Inputs `summaries` and, when the rule has them, `significance`, `references`.
 
-    Outputs `table` (tsv) and, when the rule declares them, `markdown`, `tex`, `published` (tsv).
+    Outputs `table` (tsv) and, when the rule declares them, `markdown`, `html`, `tex`, `published` (tsv).
     """
     settings = validate(TableSettings, stage.params, stage.spec.rule)
     frame = read_summaries(stage.paths("summaries"))
@@ -36,10 +36,11 @@ def build_table(stage: Stage) -> None:
         stage.note(published={str(k): int(v) for k, v in comparison["verdict"].value_counts().items()})
         sections += published_section(comparison, settings)
     stage.output("table").write_text(render.tsv(grid, notes), encoding="utf-8")
+    text = render.markdown(grid.printed(), notes, settings, marks, sections)
     if "markdown" in stage.spec.outputs:
-        stage.output("markdown").write_text(
-            render.markdown(grid.printed(), notes, settings, marks, sections), encoding="utf-8"
-        )
+        stage.output("markdown").write_text(text, encoding="utf-8")
+    if "html" in stage.spec.outputs:
+        stage.output("html").write_text(render.page(text, "zerodr: main table"), encoding="utf-8")
     if "tex" in stage.spec.outputs:
         stage.output("tex").write_text(render.tex(grid.printed(), notes, settings, marks), encoding="utf-8")
 
