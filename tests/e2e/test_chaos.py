@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tests.dag.conftest import clone
 from tests.e2e.conftest import configure, snakemake_in
 
@@ -24,14 +23,18 @@ LONGEST_S = float(os.environ.get("ZERODR_KILL_AFTER_S", "35"))
 
 def digests(folder: Path) -> dict[str, str]:
     """Artifact -> digest, from every lineage record."""
-    records = [json.loads(p.read_text()) for top in ("results", "resources") for p in (folder / top).rglob("*lineage.json")]
+    records = [
+        json.loads(p.read_text()) for top in ("results", "resources") for p in (folder / top).rglob("*lineage.json")
+    ]
     return {record["artifact"]: record["digest"] for record in records}
 
 
 def start_and_kill(folder: Path, after_s: float) -> bool:
     """Start the main job and kill its whole process group after `after_s`; True when it was still running."""
     command = [sys.executable, "-m", "snakemake", "--profile", "config/profiles/mini", "all"]
-    job = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    job = subprocess.Popen(
+        command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    )
     try:
         job.wait(timeout=after_s)
         return False
