@@ -44,10 +44,10 @@ def curve(name: str, output: str = "results/ep0/manifest.json") -> list[tuple[in
 
 
 def test_training_lowers_the_loss_and_the_model_loads(project):
-    run_spec(finetune_spec(steps=40, total_steps=40, evaluate_steps=20))
+    run_spec(finetune_spec(steps=120, total_steps=120, learning_rate=3e-3, evaluate_steps=60, dropout=0.0))
     losses = [value for _, value in curve("loss")]
-    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
-    assert [step for step, _ in curve("dev.ndcg_cut_10")] == [20, 40]
+    assert np.mean(losses[-15:]) < 0.5 * np.mean(losses[:15])
+    assert [step for step, _ in curve("dev.ndcg_cut_10")] == [60, 120]
     notes = read_record("results/ep0/manifest.json")["notes"]
     assert (notes["training_queries"], notes["dev_queries"]) == (QUERIES - 4, 4)
     vectors = load_encoder(project / "results/ep0", device="cpu")
@@ -101,7 +101,7 @@ def start(spec: StageSpec, tmp_path: Path) -> subprocess.Popen:
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(asdict(spec)))
     return subprocess.Popen([sys.executable, "-m", "zerodr.run", str(file)], cwd=tmp_path, env=alone(),
-                            stderr=subprocess.PIPE, text=True)  # fmt: skip
+                            stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
 
 
 def wait_for_checkpoint(root: Path, process: subprocess.Popen, after: int = 0) -> None:
@@ -111,21 +111,23 @@ def wait_for_checkpoint(root: Path, process: subprocess.Popen, after: int = 0) -
         time.sleep(0.005)
 
 
-def test_kill_and_resume_ends_with_the_same_bits(project):
-    changes = {"steps": 60, "total_steps": 60, "checkpoint_steps": 4, "evaluate_steps": 20}
+@pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
+def test_kill_and_resume_ends_with_the_same_bits(project, kills):
+    """kill -9 at random moments, in or between steps and checkpoints."""
+    changes = {"steps": 30 * kills, "total_steps": 30 * kills, "checkpoint_steps": 4, "evaluate_steps": 20}
     run_spec(finetune_spec("whole", **changes))
-    generator, kills = np.random.default_rng(0), 0
-    for after in (0, 20, 40):
+    generator, killed = np.random.default_rng(0), 0
+    for number in range(kills):
         process = start(finetune_spec("killed", **changes), project)
-        wait_for_checkpoint(project, process, after)
-        time.sleep(float(generator.uniform(0, 0.05)))
+        wait_for_checkpoint(project, process, 28 * number)
+        time.sleep(float(generator.uniform(0, 0.1)))
         process.kill()
         process.communicate()
-        kills += process.returncode == -signal.SIGKILL
-    assert kills >= 1
+        killed += process.returncode == -signal.SIGKILL
+    assert killed >= max(1, kills - 2)
     process = start(finetune_spec("killed", **changes), project)
     _, said = process.communicate()
-    assert process.returncode == 0, said
+    assert process.returncode == 0 and "resumed at" in said, said
     assert weights_in(project / "results/killed") == weights_in(project / "results/whole")
     for name in ("loss", "dev.ndcg_cut_10", "gradient_norm"):
         assert curve(name, "results/killed/manifest.json") == curve(name, "results/whole/manifest.json")
@@ -150,9 +152,7 @@ def test_nan_stops_keeps_good_weights_and_names_the_queries(project):
     weights[name] = weights[name] * 1e30
     save_file(weights, path)
     seal(project / "results/init")
-    with pytest.raises(
-        NonFiniteLoss, match=r"step \d+.*queries of the batch: q\d+.*and 0 more|queries of the batch: q"
-    ):
+    with pytest.raises(NonFiniteLoss, match=r"step \d+: .* is (nan|inf); queries of the batch: q\d+, "):
         run_spec(finetune_spec(learning_rate=1e30, max_grad_norm=None, optimizer="adamw", warmup_steps=0))
     (kept,) = project.glob("results/.state/*/work/checkpoint-*")
     assert all(bool(torch.isfinite(value).all()) for value in load_file(kept / "model.safetensors").values())
@@ -196,13 +196,11 @@ def test_queries_that_cannot_be_trained_on_are_counted(project):
     make_mined(project / "results/partly", rows=rows)
     run_spec(finetune_spec(inputs={"mined": "results/partly/manifest.json"}, dev_queries=0))
     notes = read_record("results/ep0/manifest.json")["notes"]
-    assert (notes["queries_without_positive"], notes["queries_without_negative"], notes["training_queries"]) == (
-        1,
-        1,
-        18,
-    )
+    assert (notes["queries_without_positive"], notes["queries_without_negative"]) == (1, 1)
+    assert notes["training_queries"] == 18
 
 
+@pytest.mark.slow
 def test_two_processes_run_as_a_stage(project):
     run_spec(finetune_spec("one", dropout=0.0))
     run_spec(finetune_spec("two", dropout=0.0, processes=2))
@@ -211,25 +209,58 @@ def test_two_processes_run_as_a_stage(project):
     assert read_record("results/two/manifest.json")["notes"]["processes"] == 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("everyone", [False, True])
+def test_sigterm_reaches_the_ranks(project, everyone):
+    """A scheduler signals the stage alone, or all its processes."""
+    changes = {"steps": 2000, "total_steps": 2000, "checkpoint_steps": 1000, "processes": 2, "dev_queries": 0}
+    process = start(finetune_spec(**changes), project)
+    while not ranks_in(project):
+        time.sleep(0.05)
+    time.sleep(10)
+    if everyone:
+        os.killpg(process.pid, signal.SIGTERM)
+    else:
+        process.send_signal(signal.SIGTERM)
+    _, said = process.communicate()
+    assert process.returncode == RETRY, said
+    (kept,) = project.glob("results/.state/*/work/checkpoint-*")
+    assert 0 < int(kept.name[-8:]) < 1000
+
+
+@pytest.mark.slow
 def test_a_dying_rank_stops_all_and_the_run_continues(project):
     changes = {"steps": 300, "total_steps": 300, "checkpoint_steps": 10, "processes": 2, "dev_queries": 0}
     process = start(finetune_spec(**changes), project)
     wait_for_checkpoint(project, process)
-    ranks = [int(line.split()[0]) for line in subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True,
-             check=True).stdout.splitlines() if "worker rank" in line and str(project) in line or (
-                 "zerodr.training.worker rank" in line and _cwd(int(line.split()[0])) == str(project))]  # fmt: skip
-    os.kill(ranks[-1], signal.SIGKILL)
+    os.kill(ranks_in(project)[-1], signal.SIGKILL)
     _, said = process.communicate()
     assert process.returncode == 1
-    assert (
-        "MachineError" in said
-        and "one of its 2 processes died" in said
-        and "continues from the last checkpoint" in said
-    )
+    assert "MachineError" in said and "one of its 2 processes died" in said
+    assert "continues from the last checkpoint" in said
+    process = start(finetune_spec(**changes), project)
+    _, said = process.communicate()
+    assert process.returncode == 0 and "resumed at" in said, said
 
 
-def _cwd(pid: int) -> str:
+def ranks_in(project: Path) -> list[int]:
+    """Process ids of the ranks at work in a project."""
+    return [
+        int(path.name)
+        for path in Path("/proc").glob("[0-9]*")
+        if b"worker\0rank" in _read(path / "cmdline") and _cwd(path) == str(project)
+    ]
+
+
+def _read(path: Path) -> bytes:
     try:
-        return os.readlink(f"/proc/{pid}/cwd")
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _cwd(process: Path) -> str:
+    try:
+        return os.readlink(process / "cwd")
     except OSError:
         return ""
