@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -143,7 +143,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
         ZerodrError: what the user can mend; no output was published.
     """
     function = function or _resolve(spec.function)
-    with _machine_errors(spec):
+    with _machine_errors(spec.name(), spec.outputs.values()):
         inputs = {path: artifact_digest(path) for path in spec.input_list()}
         digest = spec.digest(inputs)
         home = STATE / digest[:16]
@@ -279,21 +279,21 @@ def _locked(spec: StageSpec) -> Iterator[None]:
         yield
 
 
-def _free_bytes(spec: StageSpec) -> int:
-    """Free space where the outputs go; the least if they go to several file systems."""
-    places = [Path(path).parent for path in spec.outputs.values()] + [STATE]
-    return min(shutil.disk_usage(place if place.exists() else ".").free for place in places)
+def _free_mib(places: Iterable[str]) -> int:
+    """Free space of the fullest file system among `places`."""
+    folders = [folder if folder.exists() else Path() for folder in map(Path, places)]
+    return min(shutil.disk_usage(folder).free for folder in folders) // 2**20
 
 
 @contextmanager
-def _machine_errors(spec: StageSpec) -> Iterator[None]:
+def _machine_errors(name: str, outputs: Iterable[str] = ()) -> Iterator[None]:
     """Turn what the operating system refuses into one clear error."""
     try:
         yield
     except OSError as error:
-        where = error.filename or spec.name()
+        where = error.filename or name
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or SHORT_WRITE.fullmatch(str(error)):
-            free = _free_bytes(spec) // 2**20
+            free = _free_mib([str(STATE), *(os.path.dirname(path) for path in outputs)])
             raise MachineError(where, f"the disk is full ({free} MiB free); nothing was published",
                                "free space and run the same command again: it continues") from error  # fmt: skip
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):

@@ -67,6 +67,10 @@ class Searcher:
             corpus.release(start, stop)
         faiss.omp_set_num_threads(threads)
 
+    def tune(self, **values: int) -> None:
+        """Change `hnsw_search` or `ivf_probes` of the finished index."""
+        self._settings = self._settings.model_copy(update=values)
+
     def _hnsw(self, faiss: Any, seed: int) -> Any:
         index = faiss.IndexHNSWFlat(self._corpus.dimension, self._settings.hnsw_links, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = CONSTRUCTION
@@ -88,7 +92,6 @@ class Searcher:
         quantizer = faiss.IndexFlatIP(dimension)
         index = faiss.IndexIVFPQ(quantizer, dimension, lists, codes, bits, faiss.METRIC_INNER_PRODUCT)
         index.cp.seed = index.pq.cp.seed = seed
-        index.nprobe = min(self._settings.ivf_probes, lists)
         self._quantizer = quantizer  # the index only points to it
         wanted = min(rows, TRAINING_POINTS * max(lists, 2**bits))
         chosen = np.sort(np.random.default_rng(seed).choice(rows, wanted, replace=False))
@@ -101,6 +104,8 @@ class Searcher:
         wanted = min(depth * (PROPOSALS if self._settings.index == "ivfpq" else 1) + 1, self._corpus.rows)
         if self._settings.index == "hnsw":
             self._index.hnsw.efSearch = max(self._settings.hnsw_search, wanted)
+        else:
+            self._index.nprobe = min(self._settings.ivf_probes, self._index.nlist)
         with workers(self._threads) as run:
             for groups in chunks(queries, skip, depth, self._threads, capacity=wanted):
                 for group in groups:
