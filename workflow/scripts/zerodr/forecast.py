@@ -69,7 +69,7 @@ def dry_run(target: str, config: list[str]) -> list[Job]:
     if done.returncode:
         said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         told = next((line for line in said if re.match(r"\w*Error: ", line)), said[-1] if said else "no output")
-        raise ConfigError(target, f"can't be planned: {told.split(' (if ')[0].rstrip('.')}", "see README, Targets")
+        raise ConfigError(target, f"can't be planned: {told.split(' (if ')[0].rstrip('.')}", "see README, Two commands")
     return parse_jobs(done.stdout + done.stderr)
 
 

@@ -93,7 +93,7 @@ def load_methods(folder: Path) -> dict[str, Method]:
         value, where = read_yaml(path), f"config/methods/{path.name}"
         if not isinstance(value, dict):
             raise ConfigError(
-                where, "expected a mapping with kind, label, description, settings", "see README, Methods"
+                where, "expected a mapping with kind, label, description, settings", "see README, Configuration"
             )
         variants = value.pop("variants", None) or {}
         kind = known(f"{where}: kind", str(value.get("kind")), METHOD_KINDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from collections.abc import Iterable
 from typing import Any
 
 from zerodr.config.canonical import canonical_json
