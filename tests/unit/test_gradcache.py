@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from tests.unit.model_helpers import tiny_model as from_scratch_model
 from tests.unit.training_helpers import QUERIES, load_tiny, tiny_examples, tiny_model
 
 from zerodr.losses.contrastive import info_nce
@@ -15,7 +16,7 @@ from zerodr.training.distributed import Group
 from zerodr.training.examples import Examples
 from zerodr.training.gradcache import Forward, add_gradients, prepare
 from zerodr.training.objectives import InfoNCE, MarginMSE, Objective, PairwiseNLL
-from zerodr.training.speed import speed_up
+from zerodr.training.speed import FastLinear, set_dropout, speed_up, why_not_fast
 
 CLOSE = 1e-5
 
@@ -114,5 +115,26 @@ def test_fast_linear_layers_give_the_same_gradient(data, folder):
     plain = gradient(load_tiny(folder["tied"]), data, batch, InfoNCE(), None)
     model = load_tiny(folder["tied"])
     chosen = speed_up(model, "cpu", "fp32")
-    assert "oneDNN" in chosen or "torch (" in chosen
+    fast = [module for module in model.modules() if isinstance(module, FastLinear)]
+    assert bool(fast) == (why_not_fast() is None) == ("oneDNN" in chosen)
+    assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) < CLOSE
+
+
+@pytest.mark.parametrize("family, pooling", [("bert", "cls"), ("roberta", "cls"), ("distilbert", "mean"),
+                                             ("t5", "decoder_first")])  # fmt: skip
+def test_every_family_is_cached_and_sped_up(data, tmp_path, family, pooling):
+    model = from_scratch_model(tmp_path, family, pooling=pooling).train()
+    with torch.no_grad():  # at their start all texts have nearly the same vector, and gradients cancel
+        generator = torch.Generator().manual_seed(1)
+        for weight in (p for p in model.parameters() if p.ndim > 1):
+            weight.copy_(torch.randn(weight.shape, generator=generator) * 0.3)
+    set_dropout(model, 0.0)
+    batch = Stream(data, np.arange(QUERIES), 8, 1, [0]).batch(0)
+    plain = gradient(model, data, batch, InfoNCE(), None)
+    speed_up(model, "cpu", "fp32")
+    assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) < CLOSE
+    assert difference(plain, gradient(model, data, batch, InfoNCE(), 5)) < CLOSE
+    set_dropout(model, 0.4)
+    assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) > 1e-2
+    set_dropout(model, 0.0)
     assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) < CLOSE

@@ -14,6 +14,7 @@ from zerodr.collections.access import corpus_ids, read_corpus
 from zerodr.errors import ArtifactError
 
 MINED, SCORED = "mined.parquet", "scored.parquet"
+TEXT = pa.large_string()  # all texts of a corpus may pass 2 GiB
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,15 @@ def _document_texts(path: Path, documents: pa.Array, source: Path, title_join: s
         first += len(block)
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return pa.concat_arrays(parts).take(pa.array(back)) if parts else pa.array([], pa.string())
+    return pa.concat_arrays(parts).take(pa.array(back)) if parts else pa.array([], TEXT)
 
 
 def _joined(block: pa.RecordBatch, title_join: str | None) -> pa.Array:
-    title, text = block.column("title"), block.column("text")
+    title, text = block.column("title"), block.column("text").cast(TEXT)
     if title_join is None:
         return text
-    return pc.if_else(pc.equal(title, ""), text, pc.binary_join_element_wise(title, text, title_join))
+    joined = pc.binary_join_element_wise(title.cast(TEXT), text, pa.scalar(title_join, TEXT))
+    return pc.if_else(pc.equal(title, ""), text, joined)
 
 
 def _found(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Path) -> pa.Array:
