@@ -30,7 +30,7 @@ ENVIRONMENT = str(Path(workflow.basedir, "envs", "zerodr.yaml"))
 wildcard_constraints:
     archive=r"[^/]+",
     collection=PLAN.pattern_of_collections(),
-    protocol="|".join(PLAN.bench.protocols),
+    protocol=PLAN.pattern_of_protocols(),
     index=r"lucene-flat|lucene-multifield|bm25s-flat",
     scope=r"[A-Za-z0-9@._-]+",
     shard=r"\d{5}-of-\d{5}",

@@ -13,5 +13,7 @@ command -v "$python" >/dev/null || python=python3
 export UV_COMPILE_BYTECODE=1 UV_FIND_LINKS="${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}"
 [ -n "$UV_FIND_LINKS" ] || unset UV_FIND_LINKS
 .venv/bin/uv pip install --python .venv --no-deps --quiet -r envs/requirements.lock
+# What torch's build for this machine needs beside the lock (CUDA libraries, pinned by torch itself); nothing for a CPU build.
+.venv/bin/uv pip install --python .venv --quiet --constraint envs/requirements.lock "$(grep '^torch==' envs/requirements.lock)"
 .venv/bin/uv pip install --python .venv --no-deps --quiet -e .
 echo "The environment is ready: $(.venv/bin/python --version), $(.venv/bin/python -c 'import torch; print("torch", torch.__version__)')"

@@ -142,3 +142,16 @@ def test_a_read_only_results_folder_is_said(root, mirror, tmp_path):
         assert "Traceback" not in done.stderr
     finally:
         subprocess.run(["umount", str(results)], check=True)
+
+
+def test_own_corpus_without_judgements_is_ranked_and_the_table_says_that_it_is_not_evaluated(bench, tmp_path):
+    own = tmp_path / "unlabelled"
+    own.mkdir()
+    (own / "corpus.jsonl").write_text(json.dumps({"_id": "d1", "title": "", "text": "apple pie recipe"}) + "\n")
+    (own / "queries.jsonl").write_text(json.dumps({"_id": "q1", "text": "apple pie"}) + "\n")
+    run = "results/runs/bm25-flat/unlabelled/standard.trec.gz"
+    done = snakemake_in(bench)(run, "--config", f"byo={own}")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert list(pd.read_csv(bench / run, sep=" ", header=None)[2]) == ["d1"]
+    planned = snakemake_in(bench)("results/beir/bm25-flat.tsv", "-n", "-p", "--config", f"byo={own}")
+    assert planned.returncode == 0

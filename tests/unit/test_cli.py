@@ -86,7 +86,8 @@ def test_lineage_up_and_down(plan):
 
 def test_explain_takes_configuration_words(plan):
     assert "Current:" in call("explain", RUNS[0])
-    text = call("explain", RUNS[0], "--config", "seed=9", "--config", "protocol=standard")
+    summary = paths.summary("dense", "toy", "standard")
+    text = call("explain", summary, "--config", "seed=9", "--config", "protocol=standard")
     assert "seed: 7 then, 9 now" in text
     assert "--config seed=9 protocol=standard" in text
     with pytest.raises(ConfigError, match="did you mean seed"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -16,13 +17,38 @@ def plan(root, **changes):
     return Plan(load_bench(root, changes))
 
 
-def test_settings_are_canonical_and_name_function_version_and_seed(root):
-    wildcards = SimpleNamespace(collection="scifact", model="all-minilm-l6-v2", protocol="standard", shard="00001-of-00003")
-    text = plan(root, seed=7).settings("embed_corpus")(wildcards)
+def of(collection, model="all-minilm-l6-v2", protocol="standard", **more):
+    return SimpleNamespace(collection=collection, model=model, protocol=protocol, **more)
+
+
+def test_settings_are_canonical_and_name_function_and_version(root):
+    text = plan(root).settings("embed_corpus")(of("scifact", shard="00001-of-00003"))
     value = json.loads(text)
-    assert value["function"] == "zerodr.retrieval.embed:embed_corpus" and value["seed"] == 7
+    assert value["function"] == "zerodr.retrieval.embed:embed_corpus" and value["version"] >= 1
     assert (value["settings"]["shard"], value["settings"]["shards"]) == (1, 3)
     assert text == json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def test_only_stages_that_make_random_choices_see_the_seed(root):
+    def seed(rule, **wildcards):
+        return json.loads(plan(root, seed=7).settings(rule)(of("scifact", **wildcards)))["seed"]
+
+    part = {"shard": "00000-of-00001"}
+    assert seed("evaluate_run") == 7 and seed("search_shard", model="all-minilm-l6-v2+hnsw", **part) == 7
+    assert seed("search_shard", **part) == seed("embed_corpus", **part) == seed("normalize_collection") == 0
+
+
+def test_a_protocol_may_take_a_rows_lengths(root):
+    made = plan(root)
+    protocols = {
+        name: protocol.model_copy(update={"collection_lengths": "registry"})
+        for name, protocol in made.bench.protocols.items()
+    }
+    bench = dataclasses.replace(made.bench, protocols=protocols)
+    settings = json.loads(Plan(bench).settings("embed_queries")(of("arguana")))["settings"]
+    row = made.collection("arguana")
+    assert (settings["query_tokens"], settings["document_tokens"]) == (row.query_tokens, row.document_tokens)
+    assert row.query_tokens == 128
 
 
 @pytest.mark.parametrize("size", [1, 999, 5183, 10_000])
@@ -51,7 +77,7 @@ def test_a_protocol_override_reaches_its_collection_only(root):
     made = plan(root)
 
     def lengths(name):
-        value = made.settings("embed_queries")(SimpleNamespace(collection=name, model="all-minilm-l6-v2", protocol="coco-dr-paper"))
+        value = made.settings("embed_queries")(of(name, protocol="coco-dr-paper"))
         settings = json.loads(value)["settings"]
         return settings["query_tokens"], settings["document_tokens"]
 

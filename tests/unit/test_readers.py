@@ -85,7 +85,7 @@ def test_oag_qa_matches_titles(tmp_path):
             "oagqa-topic-v2/matrix-papers-10k.tsv": "id\ttext\ttitle\n"
             "p1\tAbout matrices.\tOn  Matrix-Norms\np2\tMore.\tOther work\n",
             "oagqa-topic-v2/matrix-questions.tsv": "What is a norm?\t['on matrix norms', 'absent paper']\n"
-            "Nothing?\t[\"It's not here\"]\n",
+            'Nothing?\t["It\'s not here"]\n',
         },
     )
     reader = open_reader("oag-qa", open_archive(path), "matrix")

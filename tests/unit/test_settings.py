@@ -106,3 +106,40 @@ def test_canonical_form_ignores_the_order_of_keys(value):
 
 def test_canonical_form_keeps_numbers_as_they_are():
     assert canonical_json({"b": 1.0, "a": 1}) == '{"a":1,"b":1.0}'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "telling"),
+    [
+        ("methods/all.yaml", "kind: lexical\nlabel: x\ndescription: x\n", "can't be part of a path"),
+        (
+            "methods/x.yaml",
+            "kind: lexical\nlabel: x\ndescription: x\nvariants: [a]\n",
+            "expected a mapping, found list",
+        ),
+        ("scales.yaml", "- mini\n", "expected a mapping, found list"),
+        ("protocols.yaml", "standard: {description: x}\na b/c: {description: x}\n", "can't be part of a path"),
+    ],
+)
+def test_files_of_another_shape_are_refused_in_a_sentence(project, name, text, telling):
+    (project / "config" / name).write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_bench(project, {})
+    assert telling in str(caught.value)
+
+
+def test_a_protocol_without_titles_refuses_lexical_methods(project):
+    path = project / "config/protocols.yaml"
+    path.write_text(path.read_text() + "untitled: {description: x, title_join: none}\n")
+    load_bench(project, {"protocol": "untitled", "methods": ["all-minilm-l6-v2"]})
+    with pytest.raises(ConfigError, match="leaves titles out, which bm25-multifield can't"):
+        load_bench(project, {"protocol": "untitled", "methods": ["hybrid"]})
+
+
+def test_a_hub_model_at_paper_scale_needs_its_revision(project):
+    (project / "config/methods/hub.yaml").write_text(
+        "kind: encoder\nlabel: x\ndescription: x\nsettings: {model: organisation/name}\n"
+    )
+    load_bench(project, {"scale": "mini", "methods": ["hub"]})
+    with pytest.raises(ConfigError, match="revision.*organisation/name"):
+        load_bench(project, {"scale": "paper", "methods": ["hub"]})

@@ -33,6 +33,7 @@ rule search_bm25:
         "results/benchmarks/search_bm25/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
         model=PLAN.pattern("lexical"),
+        protocol=PLAN.pattern_of_protocols(titles=True),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("search_bm25")

@@ -75,10 +75,14 @@ class MachineError(ZerodrError):
     """The machine lacks what a stage needs."""
 
 
+SHOWN = 8
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A next step for an unknown `name`: the closest known names, else all of them."""
     names = sorted(map(str, known))
     close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(close) + "?"
-    return "known: " + ", ".join(names) if names else "none are known"
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return "known: " + ", ".join(names[:SHOWN]) + more if names else "none are known"

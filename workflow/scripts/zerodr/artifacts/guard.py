@@ -19,7 +19,7 @@ def ask_for_single_run() -> None:
     try:
         STATE.mkdir(parents=True, exist_ok=True)
         (STATE / "errors.txt").write_text("")
-        stream = open(STATE / "run.lock", "a")  # noqa: SIM115 - held until the process ends
+        stream = open(STATE / "run.lock", "a")
     except OSError as error:
         _refuse(f"MachineError: {error.filename}: can't be written ({error.strerror}): make results/ writable")
     try:

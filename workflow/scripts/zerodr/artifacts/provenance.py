@@ -26,7 +26,10 @@ def code() -> dict:
         call = subprocess.run(["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=False)
         return call.stdout if call.returncode == 0 else ""
 
-    patch = git("diff", "HEAD", "--", "Snakefile", "workflow", "config", "envs")
+    parts = ("Snakefile", "workflow", "config", "envs")
+    patch = git("diff", "HEAD", "--", *parts)
+    for name in git("ls-files", "--others", "--exclude-standard", "--", *parts).splitlines():
+        patch += f"{name} {hashlib.sha256((PROJECT / name).read_bytes()).hexdigest()}\n"
     return {
         "commit": git("rev-parse", "HEAD").strip() or None,
         "dirty_patch_sha256": hashlib.sha256(patch.encode()).hexdigest() if patch else None,

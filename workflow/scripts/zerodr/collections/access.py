@@ -30,7 +30,8 @@ def shard_rows(documents: int, shard: int, shards: int) -> tuple[int, int]:
     return shard * documents // shards, (shard + 1) * documents // shards
 
 
-def read_corpus(folder: Path, start: int = 0, stop: int | None = None, columns: tuple[str, ...] = ("id", "title", "text"),
+def read_corpus(folder: Path, start: int = 0, stop: int | None = None,
+                columns: tuple[str, ...] = ("id", "title", "text"),
                 block: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """Rows `start..stop` of the corpus as record batches of at most `block` rows. Reads the needed row groups only."""
     with pq.ParquetFile(folder / "corpus.parquet") as file:
@@ -71,11 +72,13 @@ def read_qrels(folder: Path, split: str) -> pd.DataFrame:
 def split_queries(folder: Path, split: str) -> pd.DataFrame:
     """Queries with at least one judgement in `split`: columns `id`, `text`, in the order of queries.parquet.
 
-    This is the row order of query embeddings and of every run.
+    Without a split (`""`: a collection without judgements) all queries that have a text. The order is the row order of
+    query embeddings and of every run.
     """
-    judged = set(read_qrels(folder, split)["query"])
     table = pq.read_table(folder / "queries.parquet").to_pandas()
-    chosen = table[table["id"].isin(judged)].reset_index(drop=True)
+    wanted = table["id"].isin(set(read_qrels(folder, split)["query"])) if split else table["text"].str.strip() != ""
+    chosen = table[wanted].reset_index(drop=True)
     if chosen.empty:
-        raise CollectionError(f"{folder.name}/{split}", "no query of this split has a text", "check queries and qrels")
+        raise CollectionError(f"{folder.name}/{split or 'all queries'}", "there is no query with a text",
+                              "add queries (and qrels, to evaluate)")  # fmt: skip
     return chosen

@@ -36,6 +36,15 @@ def validate(model: type[Model], value: Any, where: str) -> Model:
         raise ConfigError(where, *_tell(model, error)) from None
 
 
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    """`value` as a mapping; nothing at all counts as an empty one."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(where, f"expected a mapping, found {type(value).__name__}", "write `name: value` lines")
+    return value
+
+
 def _tell(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])

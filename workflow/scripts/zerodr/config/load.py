@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from zerodr.config.base import validate
+from zerodr.config.base import mapping, validate
+from zerodr.config.bench import Bench
+from zerodr.config.checks import check_bench, known
 from zerodr.config.methods import METHOD_KINDS, Method, Variant
 from zerodr.config.registry import Collection, read_registry
 from zerodr.config.settings import Config, Protocol, Scale
-from zerodr.errors import ConfigError, nearest
-
-
-@dataclass(frozen=True)
-class Bench:
-    """The checked configuration.
-
-    Attributes:
-        config: `config/config.yaml` with what the command line changed.
-        collections: rows of the registry, and the user's own collection, by name.
-        methods: every recipe and `recipe+variant`, by full name.
-        protocols: by name.
-        scale: the chosen preset.
-        own_files: files of the user's own collection, sorted.
-    """
-
-    config: Config
-    collections: dict[str, Collection]
-    methods: dict[str, Method]
-    protocols: dict[str, Protocol]
-    scale: Scale
-    own_files: tuple[str, ...] = ()
+from zerodr.errors import ConfigError
 
 
 def read_yaml(path: Path) -> Any:
@@ -58,9 +38,10 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     folder = root / "config"
     values = (read_yaml(folder / "config.yaml") or {}) if overrides is None else overrides
     config = validate(Config, _tuples(values), "config/config.yaml")
-    scales = {k: validate(Scale, v, f"config/scales.yaml: {k}") for k, v in read_yaml(folder / "scales.yaml").items()}
-    protocols = {k: validate(Protocol, v, f"config/protocols.yaml: {k}")
-                 for k, v in read_yaml(folder / "protocols.yaml").items()}  # fmt: skip
+    scales = {k: validate(Scale, v, f"config/scales.yaml: {k}")
+              for k, v in mapping(read_yaml(folder / "scales.yaml"), "config/scales.yaml").items()}  # fmt: skip
+    written = mapping(read_yaml(folder / "protocols.yaml"), "config/protocols.yaml")
+    protocols = {k: validate(Protocol, v, f"config/protocols.yaml: {k}") for k, v in written.items()}
     collections = read_registry(folder / "collections.tsv")
     own_files: tuple[str, ...] = ()
     if config.byo:
@@ -69,7 +50,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
         collections[own.name] = own
     scale = known("scale", config.scale, scales)
     bench = Bench(config, collections, load_methods(folder / "methods"), protocols, scale, own_files)
-    _check_references(bench)
+    check_bench(bench)
     return bench
 
 
@@ -79,23 +60,12 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     return {k: tuple(v.split(",")) if k in lists and isinstance(v, str) else v for k, v in values.items()}
 
 
-def known(what: str, name: str, table: dict[str, Any]) -> Any:
-    """`table[name]`, or a ConfigError with the nearest name."""
-    if name not in table:
-        raise ConfigError(f"{what} {name!r}", "is not known", nearest(name, table))
-    return table[name]
-
-
 def load_methods(folder: Path) -> dict[str, Method]:
     """All recipes with their variants, by full name."""
     methods: dict[str, Method] = {}
     for path in sorted(folder.glob("*.yaml")):
         value, where = read_yaml(path), f"config/methods/{path.name}"
-        if not isinstance(value, dict):
-            raise ConfigError(
-                where, "expected a mapping with kind, label, description, settings", "see README, Configuration"
-            )
-        variants = value.pop("variants", None) or {}
+        variants = mapping(mapping(value, where).pop("variants", None), f"{where}: variants")
         kind = known(f"{where}: kind", str(value.get("kind")), METHOD_KINDS)
         base = validate(kind, value, where)
         methods[path.stem] = base
@@ -126,27 +96,6 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
 def files_of_model(model: str) -> list[str]:
     """Files of a model that is a local folder, so that a changed folder is imported again; none for other models."""
     return sorted(str(path) for path in Path(model).glob("**/*") if path.is_file()) if Path(model).is_dir() else []
-
-
-def _check_references(bench: Bench) -> None:
-    config = bench.config
-    known("protocol", config.protocol, bench.protocols)
-    known("source", config.source or bench.scale.source, bench.collections)
-    groups = {group: None for row in bench.collections.values() for group in (*row.groups, row.column)}
-    for name in config.collections or bench.scale.collections:
-        known("collection", name, bench.collections | groups)
-    for name in config.gated:
-        known("gated collection", name, bench.collections)
-    for name in config.methods or bench.scale.methods:
-        known("method", name, bench.methods)
-    known("baseline", config.baseline, bench.methods)
-    for protocol in bench.protocols.values():
-        for name in protocol.overrides:
-            known("protocol override of collection", name, bench.collections)
-    for name, method in bench.methods.items():
-        for run in method.settings.runs if method.kind == "fusion" else ():
-            if known(f"method {name}: run", run, bench.methods).kind == "fusion":
-                raise ConfigError(f"method {name}", f"fuses {run}, which is a fusion itself", "name two plain methods")
 
 
 def site_of(values: dict[str, Any]) -> dict[str, Any]:

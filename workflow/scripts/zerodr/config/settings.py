@@ -29,6 +29,8 @@ class Protocol(Lengths):
     """`registry`: title, the row's title_join, text. `none`: text alone."""
     exclude_self: Literal["registry", "never"] = "registry"
     """`registry`: as the row says, once, at search time, with depth + 1 retrieval."""
+    collection_lengths: Literal["registry", "never"] = "never"
+    """`registry`: a row's query_tokens and document_tokens, where it has them, replace the protocol's."""
     overrides: dict[str, Lengths] = Field(default_factory=dict)
     """Lengths for single collections."""
 
@@ -68,9 +70,9 @@ class Config(Settings):
 
     scale: str = "mini"
     """A preset of config/scales.yaml."""
-    methods: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = Field(None, min_length=1)
     """Rows of results/beir/all.tsv: `recipe` or `recipe+variant`. None: the scale's."""
-    collections: tuple[str, ...] | None = None
+    collections: tuple[str, ...] | None = Field(None, min_length=1)
     """Columns of results/beir/all.tsv: names or groups. None: the scale's."""
     protocol: str = "standard"
     """A protocol of config/protocols.yaml."""

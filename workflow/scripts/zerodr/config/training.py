@@ -69,7 +69,7 @@ class NegativesSettings(Settings):
     """Where a stage's negatives come from."""
 
     source: str = "previous"
-    """`previous`: mined by the chain's previous stage. A lexical method's name: from its ranking. `none`: in-batch only."""
+    """`previous`: mined by the chain's previous stage. Or a lexical method's name. `none`: in-batch only."""
     depth: int = Field(200, ge=1)
     """Ranks that are looked at."""
     skip: int = Field(0, ge=0)

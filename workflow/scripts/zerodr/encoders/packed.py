@@ -16,8 +16,12 @@ from torch.nn import functional
 ACTIVATIONS = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "gelu_pytorch_tanh": ("gelu", "tanh"),
                "relu": ("relu", "")}  # fmt: skip
 MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
-ROWS_HINT = 4096  # rows of a typical multiplication: oneDNN chooses the layout for it
+ROWS_BLOCK = 512  # rows of a multiplication: oneDNN chooses the layout for it, and intermediates stay in the cache
+ROWS_STEP = 128  # the last block is a multiple of it: oneDNN keeps megabytes for each number of rows that it ever saw
 SLICE_SCORES = 1 << 20  # attention scores of one slice
+
+
+Pair = tuple[Tensor, Tensor]
 
 
 def why_not(model: Any, dtype: torch.dtype) -> str | None:
@@ -62,7 +66,7 @@ def _missing_operator(dtype: torch.dtype) -> str | None:
 
 def pack(weight: Tensor) -> Tensor:
     """`weight` (out, in) in oneDNN's blocked layout."""
-    return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS_HINT)
+    return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS_BLOCK)
 
 
 def linear(x: Tensor, packed: Tensor, bias: Tensor, activation: str = "none", algorithm: str = "") -> Tensor:
@@ -117,33 +121,44 @@ class PackedBert:
     def __call__(self, ids: Tensor, mask: Tensor) -> Tensor:
         """ids (B, L) int, mask (B, L) of 0 and 1 -> hidden (B, L, d) in this object's dtype."""
         batch, length = ids.shape
-        x = self._normed(self.words[ids] + self.positions[:length], self.first_norm).view(batch * length, self.width)
+        tokens = batch * length
+        rows = -(-tokens // ROWS_STEP) * ROWS_STEP  # those after the last token are zero and never read
+        blocks = [slice(start, min(start + ROWS_BLOCK, rows)) for start in range(0, rows, ROWS_BLOCK)]
+        x = torch.zeros(rows, self.width, dtype=self.dtype)
+        words = (self.words[ids] + self.positions[:length]).view(tokens, self.width)
+        x[:tokens] = self._normed(words, self.first_norm)
+        joint = torch.empty(rows, 3 * self.width, dtype=self.dtype)
+        context = torch.zeros(rows, self.width, dtype=self.dtype)
         bias = None
         if not bool(mask.all()):
             bias = torch.zeros(batch, 1, 1, length, dtype=self.dtype).masked_fill_(mask[:, None, None] == 0, MASKED)
-        for joint, out, out_norm, up, down, down_norm in self.layers:
-            context = self._attend(linear(x, *joint), bias, batch, length)
-            x = self._normed(linear_add(context, x, *out), out_norm)
-            x = self._normed(linear_add(linear(x, *up, *self.activation), x, *down), down_norm)
-        return x.view(batch, length, self.width)
+        for weights in self.layers:
+            for block in blocks:
+                joint[block] = linear(x[block], *weights[0])
+            self._attend(joint[:tokens], bias, batch, length, context[:tokens])
+            for block in blocks:
+                x[block] = self._rest(context[block], x[block], *weights[1:])
+        return x[:tokens].view(batch, length, self.width)
 
-    def _normed(self, x: Tensor, norm: tuple[Tensor, Tensor]) -> Tensor:
+    def _rest(
+        self, context: Tensor, x: Tensor, out: Pair, out_norm: Pair, up: Pair, down: Pair, down_norm: Pair
+    ) -> Tensor:
+        """All of a layer after attention. context, x (n, d) -> (n, d)."""
+        x = self._normed(linear_add(context, x, *out), out_norm)
+        return self._normed(linear_add(linear(x, up[0], up[1], *self.activation), x, *down), down_norm)
+
+    def _normed(self, x: Tensor, norm: Pair) -> Tensor:
         return functional.layer_norm(x, (self.width,), *norm, self.epsilon)
 
-    def _attend(self, joint: Tensor, bias: Tensor | None, batch: int, length: int) -> Tensor:
-        """softmax(q k^T + bias) v by slices of the batch. joint (B*L, 3d), queries scaled -> (B*L, d)."""
+    def _attend(self, joint: Tensor, bias: Tensor | None, batch: int, length: int, context: Tensor) -> None:
+        """softmax(q k^T + bias) v by slices of the batch. joint (B*L, 3d), queries scaled; into context (B*L, d)."""
         joint = joint.view(batch, length, 3, self.heads, self.width // self.heads)
-        context = torch.empty(batch, length, self.heads, self.width // self.heads, dtype=self.dtype)
+        context = context.view(batch, length, self.heads, self.width // self.heads)
         step = max(1, SLICE_SCORES // (self.heads * length * length))
         for start in range(0, batch, step):
             part = joint[start : start + step]
-            query, key, value = (
-                part[:, :, 0].transpose(1, 2),
-                part[:, :, 1].permute(0, 2, 3, 1),
-                part[:, :, 2].transpose(1, 2),
-            )
-            scores = torch.matmul(query, key)
+            query, value = part[:, :, 0].transpose(1, 2), part[:, :, 2].transpose(1, 2)
+            scores = torch.matmul(query, part[:, :, 1].permute(0, 2, 3, 1))
             if bias is not None:
                 scores += bias[start : start + step]
             context[start : start + step] = torch.matmul(torch.softmax(scores, -1), value).transpose(1, 2)
-        return context.view(batch * length, self.width)

@@ -37,12 +37,13 @@ class Plan:
     @property
     def methods(self) -> tuple[str, ...]:
         """Rows of the main table."""
-        return self.config.methods or self.bench.scale.methods
+        return self.bench.scale.methods if self.config.methods is None else self.config.methods
 
     @property
     def wanted(self) -> list[Collection]:
         """Evaluated collections of the main table, in registry order, gated ones included."""
-        names = set(self.config.collections or self.bench.scale.collections)
+        chosen = self.config.collections
+        names = set(self.bench.scale.collections if chosen is None else chosen)
         if self.config.byo:
             names |= {row.name for row in self.bench.collections.values() if row.kind == "own"}
         rows = [row for row in self.bench.collections.values()
@@ -69,6 +70,11 @@ class Plan:
     def pattern(self, *kinds: str) -> str:
         """A wildcard constraint that matches the methods of these kinds and nothing else."""
         return _alternatives(name for name, method in self.bench.methods.items() if method.kind in kinds)
+
+    def pattern_of_protocols(self, titles: bool = False) -> str:
+        """A wildcard constraint that matches the protocols; with `titles` only those that keep titles."""
+        protocols = self.bench.protocols.items()
+        return _alternatives(name for name, value in protocols if not titles or value.title_join != "none")
 
     def pattern_of_collections(self) -> str:
         """A wildcard constraint that matches the registry's collections."""
@@ -157,11 +163,17 @@ class Plan:
             return canonical_json({
                 "function": f"zerodr.{kind.function}",
                 "version": kind.version,
-                "seed": self.config.seed,
+                "seed": self.config.seed if self._seeded(rule, wildcards) else 0,
                 "settings": make(wildcards),
             })  # fmt: skip
 
         return render
+
+    def _seeded(self, rule: str, wc: Any) -> bool:
+        """Whether a job makes random choices; only those run again when the seed changes."""
+        if rule == "search_shard":
+            return self.method(wc.model).settings.index != "flat"
+        return STAGES[rule].seeded
 
     def _fetch_archive(self, wc: Any) -> dict:
         row = self.archive_row(wc.archive)
@@ -177,8 +189,9 @@ class Plan:
 
     def _normalize_collection(self, wc: Any) -> dict:
         row = self.collection(wc.collection)
-        return row.model_dump(mode="json", include={"name", "kind", "format", "archive", "member", "documents", "queries",
-                                                    "splits", "known_gaps", "drop_missing", "language"})  # fmt: skip
+        kept = {"name", "kind", "format", "archive", "member", "documents", "queries", "splits", "known_gaps",
+                "drop_missing", "language"}  # fmt: skip
+        return row.model_dump(mode="json", include=kept)
 
     def _measure_statistics(self, wc: Any) -> dict:
         row = self.collection(wc.collection)
@@ -194,8 +207,13 @@ class Plan:
 
     def _ranking(self, wc: Any) -> dict:
         row, protocol = self.collection(wc.collection), self.protocol(wc.protocol)
-        return {"collection": row.name, "language": row.language, "split": row.evaluation_split, "depth": protocol.depth,
-                "exclude_self": row.exclude_self and protocol.exclude_self == "registry"}  # fmt: skip
+        return {
+            "collection": row.name,
+            "language": row.language,
+            "split": row.evaluation_split,
+            "depth": protocol.depth,
+            "exclude_self": row.exclude_self and protocol.exclude_self == "registry",
+        }
 
     def _import_model(self, wc: Any) -> dict:
         settings = self.method(wc.model).settings
@@ -208,7 +226,7 @@ class Plan:
             self.protocol(wc.protocol),
             self.method(wc.model).settings,
         )
-        own = protocol.overrides.get(row.name, protocol)
+        own = protocol.overrides.get(row.name) or (row if protocol.collection_lengths == "registry" else protocol)
         return {
             "collection": row.name,
             "split": row.evaluation_split,
@@ -248,6 +266,7 @@ class Plan:
         """What a table needs to know: rows, columns, what is missing, groups, protocol."""
         methods = methods or list(self.methods)
         gone = [row for row in self.wanted if row not in self.columns]
+        unjudged = [row for row in self.bench.collections.values() if row.kind == "own" and not row.evaluation_split]
         listed = {
             "name",
             "label",
@@ -263,10 +282,14 @@ class Plan:
         return {
             "methods": [{"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods],
             "collections": [row.model_dump(mode="json", include=listed) for row in self.columns],
-            "missing": [{"name": row.name, "reason": "gated: needs registration"} for row in gone],
+            "missing": [{"name": row.name, "reason": "gated: needs registration"} for row in gone]
+            + [{"name": row.name, "reason": "no judgements: not evaluated"} for row in unjudged],
             "groups": {g: _unique(r.column for r in all_rows if g in r.groups) for r in all_rows for g in r.groups},
-            "aggregates": {r.aggregate: [other.name for other in all_rows if other.aggregate == r.aggregate]
-                           for r in all_rows if r.aggregate},
+            "aggregates": {
+                r.aggregate: [other.name for other in all_rows if other.aggregate == r.aggregate]
+                for r in all_rows
+                if r.aggregate
+            },
             "protocol": {"name": self.config.protocol} | self.protocol(self.config.protocol).model_dump(mode="json"),
             "scale": self.config.scale,
             "source": self.source,

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 
 class StageKind(NamedTuple):
-    """`module:function` below `zerodr`, and the version of its results."""
+    """`module:function` below `zerodr`, the version of its results, and whether it makes random choices."""
 
     function: str
     version: int
+    seeded: bool = False
 
 
 STAGES = {
@@ -28,10 +29,10 @@ STAGES = {
     "search_shard": StageKind("retrieval.search:search_shard", 1),
     "merge_run": StageKind("retrieval.merge:merge_run", 1),
     "fuse_runs": StageKind("retrieval.fuse:fuse_runs", 1),
-    "evaluate_run": StageKind("evaluation.evaluate:evaluate_run", 1),
-    "compare_runs": StageKind("evaluation.compare:compare_runs", 1),
+    "evaluate_run": StageKind("evaluation.evaluate:evaluate_run", 1, seeded=True),
+    "compare_runs": StageKind("evaluation.compare:compare_runs", 1, seeded=True),
     "build_table": StageKind("reporting.table:build_table", 1),
     "build_row": StageKind("reporting.table:build_table", 1),
-    "plot_table": StageKind("reporting.figure:plot_table", 1),
+    "plot_table": StageKind("reporting.figure:plot_table", 1, seeded=True),
     "publish_lineage": StageKind("lineage.publish:publish_lineage", 1),
 }

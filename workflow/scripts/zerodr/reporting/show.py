@@ -8,7 +8,8 @@ from zerodr.errors import ArtifactError
 
 NEXT = """
 Plots      results/beir/all.svg  results/beir/all.png
-Tables     results/beir/all.html  all.tsv  all.md  all.tex  significance.tsv  published.tsv  holes.tsv  all.per_query.parquet
+Tables     results/beir/all.html  all.tsv  all.md  all.tex  significance.tsv  published.tsv  holes.tsv
+Queries    results/beir/all.per_query.parquet
 Logs       results/logs/<rule>/   time and memory by job: results/benchmarks/<rule>/
 Lineage    .venv/bin/python -m zerodr lineage results/beir/all.tsv
 MLflow     make mlflow            then open http://127.0.0.1:5000

@@ -76,7 +76,7 @@ class EmbeddingStore:
         self.save(0, 0)
 
     @contextmanager
-    def window(self, count: int) -> Iterator[np.ndarray]:
+    def window(self, count: int) -> Iterator[np.memmap]:
         """The next `count` rows, writable and mapped; they reach the file when the block ends."""
         offset = len(self._header()) + 4 * self.finished * self.dimension
         mapped = np.memmap(self.path, np.float32, "r+", offset, (count, self.dimension))

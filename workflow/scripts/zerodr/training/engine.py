@@ -144,6 +144,8 @@ class Engine:
             ArtifactError: the state folder holds a checkpoint of another run.
         """
         position = self._resume()
+        if self.settings.cache_chunk is not None:
+            self._allocate_gradients()
         self.objective.on_start(self.model, self.forward.device)
         self.model.train()
         progress = Progress(self.run.name, self.settings.steps, "steps", position.step)
@@ -162,6 +164,11 @@ class Engine:
         progress.finish()
         self.seconds = position.seconds
         return position.curves
+
+    def _allocate_gradients(self) -> None:
+        """Gradients first, below the activations: born among them, they would leave holes that no activation fits."""
+        for weight in self.weights:
+            weight.grad = torch.zeros_like(weight)
 
     def rate(self) -> float:
         """Queries a second of the finished run, evaluation and checkpoints not counted."""
@@ -192,7 +199,7 @@ class Engine:
 
     def _gradients(self, step: int, shares: list[Share], position: Position) -> dict[str, float]:
         """Fill the weights' gradients; returns the loss and its terms, means over micro-batches."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=self.settings.cache_chunk is None)
         scale, sums = 1.0 / len(shares), {"loss": 0.0}
         for number, share in enumerate(shares):
             words = [*self.run.seed, step, number]

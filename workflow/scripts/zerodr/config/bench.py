@@ -1,0 +1,30 @@
+"""The checked configuration of a checkout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zerodr.config.methods import Method
+from zerodr.config.registry import Collection
+from zerodr.config.settings import Config, Protocol, Scale
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The checked configuration.
+
+    Attributes:
+        config: `config/config.yaml` with what the command line changed.
+        collections: rows of the registry, and the user's own collection, by name.
+        methods: every recipe and `recipe+variant`, by full name.
+        protocols: by name.
+        scale: the chosen preset.
+        own_files: files of the user's own collection, sorted.
+    """
+
+    config: Config
+    collections: dict[str, Collection]
+    methods: dict[str, Method]
+    protocols: dict[str, Protocol]
+    scale: Scale
+    own_files: tuple[str, ...] = ()

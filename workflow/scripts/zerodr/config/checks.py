@@ -1,0 +1,91 @@
+"""Checks across the configuration: names that are known, well formed and free, combinations that make sense."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from zerodr.config.bench import Bench
+from zerodr.errors import ConfigError, nearest
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+RESERVED = {"all", "significance", "published", "holes"}  # files of results/beir
+
+
+def known(what: str, name: str, table: Iterable[str]) -> Any:
+    """`table[name]`, or a ConfigError with the nearest name."""
+    if name not in table:
+        raise ConfigError(f"{what} {name!r}", "is not known", nearest(name, table))
+    return table[name] if isinstance(table, dict) else name
+
+
+def check_bench(bench: Bench) -> None:
+    """Raise ConfigError for the first thing that can't be meant."""
+    _check_names("method", [part for name in bench.methods for part in name.split("+")])
+    _check_names("protocol", bench.protocols)
+    _check_chosen(bench)
+    for name, protocol in bench.protocols.items():
+        for collection in protocol.overrides:
+            known(f"protocol {name}: override of collection", collection, bench.collections)
+    for name, method in bench.methods.items():
+        for run in method.settings.runs if method.kind == "fusion" else ():
+            if known(f"method {name}: run", run, bench.methods).kind == "fusion":
+                raise ConfigError(f"method {name}", f"fuses {run}, which is a fusion itself", "name two plain methods")
+
+
+def _check_names(what: str, names: Iterable[str]) -> None:
+    for name in names:
+        if not NAME.fullmatch(name) or name in RESERVED:
+            raise ConfigError(f"{what} {name!r}", "can't be part of a path: expected small letters, digits, . _ - "
+                              f"and none of {', '.join(sorted(RESERVED))}", "rename it")  # fmt: skip
+
+
+def _check_chosen(bench: Bench) -> None:
+    config, scale = bench.config, bench.scale
+    known("protocol", config.protocol, bench.protocols)
+    known("source", config.source or scale.source, bench.collections)
+    known("baseline", config.baseline, bench.methods)
+    groups = {group: None for row in bench.collections.values() for group in (*row.groups, row.column)}
+    collections = scale.collections if config.collections is None else config.collections
+    methods = scale.methods if config.methods is None else config.methods
+    for name in collections:
+        known("collection", name, bench.collections | groups)
+    for name in config.gated:
+        if known("gated collection", name, bench.collections).access != "gated":
+            raise ConfigError(f"gated collection {name!r}", "is public", "leave it out of gated")
+    for name in methods:
+        known("method", name, bench.methods)
+        if methods.count(name) > 1:
+            raise ConfigError(f"method {name!r}", "stands twice in methods", "name it once")
+    chosen = {name: bench.methods[name] for name in methods}
+    parts = [run for method in chosen.values() if method.kind == "fusion" for run in method.settings.runs]
+    _check_titles(bench, [*chosen, *parts])
+    if config.scale == "paper":
+        _check_revisions(bench, [*chosen, *parts])
+    _check_columns(bench, set(collections))
+
+
+def _check_titles(bench: Bench, methods: list[str]) -> None:
+    lexical = [name for name in methods if bench.methods[name].kind == "lexical"]
+    if lexical and bench.protocols[bench.config.protocol].title_join == "none":
+        raise ConfigError(f"protocol {bench.config.protocol!r}", f"leaves titles out, which {lexical[0]} can't: "
+                          "its index holds them", "take another protocol or leave lexical methods out")  # fmt: skip
+
+
+def _check_revisions(bench: Bench, methods: list[str]) -> None:
+    for name in methods:
+        method = bench.methods[name]
+        if method.kind == "encoder" and method.settings.revision is None:
+            model = method.settings.model
+            if not model.startswith("package:") and not Path(model).exists():
+                raise ConfigError(f"method {name}: revision", f"is missing for the hub model {model!r} at scale paper",
+                                  "add the commit that the numbers are for")  # fmt: skip
+
+
+def _check_columns(bench: Bench, names: set[str]) -> None:
+    rows = [row for row in bench.collections.values() if names & {row.name, row.column, *row.groups}]
+    if not any(row.evaluation_split for row in rows) and bench.config.byo is None:
+        raise ConfigError(f"collections={sorted(names)}", "none of them has judged queries: there is no table to make",
+                          "name a collection with an evaluation_split, or ask for single files")  # fmt: skip
