@@ -15,11 +15,15 @@ from search_helpers import as_lists, exact_scores, make_collection, oracle, run_
 from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
 from zerodr.retrieval import candidates, kernels
 from zerodr.retrieval.approximate import IndexSettings, Searcher, measure_recall
-from zerodr.retrieval.candidates import error_factor, id_ranks, join
+from zerodr.retrieval.candidates import id_ranks, join
 from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.gpu import search_gpu
+from zerodr.retrieval.half import HalfProducts
+from zerodr.retrieval.products import SingleProducts, pays_half, processor_has_half
 from zerodr.retrieval.search import own_rows
 from zerodr.retrieval.vectors import Vectors
+
+SCALES = st.sampled_from([1.0, 1e-18, 1e-39, 1e15])
 
 
 def search(queries, corpus, ids, depth, skip=None, **options):
@@ -45,12 +49,11 @@ def problems(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(problems(), st.integers(1, 3), st.sampled_from([1, 7, 1024]), st.sampled_from([5, 16, 32768]))
-def test_equals_sorting_all_pairs(problem, threads, tile, slab):
+@given(problems(), st.integers(1, 3), st.sampled_from([1, 7, 1024]), st.sampled_from([5, 16, 32768]), st.booleans())
+def test_equals_sorting_all_pairs(problem, threads, tile, slab, half):
     queries, corpus, ids, depth = problem
-    assert search(queries, corpus, ids, depth, threads=threads, tile=tile, slab=slab) == oracle(
-        queries, corpus, ids, depth
-    )
+    found = search(queries, corpus, ids, depth, threads=threads, tile=tile, slab=slab, half=half)
+    assert found == oracle(queries, corpus, ids, depth)
 
 
 @settings(max_examples=60, deadline=None)
@@ -66,15 +69,15 @@ def test_leaves_out_the_query_itself(problem, seed):
     ]
 
 
-@pytest.mark.parametrize("copies", [900, 5000])
-def test_massive_ties_keep_the_last_ids(copies):
+@pytest.mark.parametrize(("copies", "half"), [(900, False), (5000, False), (5000, True)])
+def test_massive_ties_keep_the_last_ids(copies, half):
     """All documents alike: the lists overflow many times, and ids alone decide."""
     random = np.random.default_rng(copies)
     queries = random.standard_normal((3, 16)).astype(np.float32)
     corpus = np.tile(random.standard_normal(16).astype(np.float32), (copies, 1))
     ids = [f"doc-{n}" for n in random.permutation(copies)]
     expected = sorted(ids, key=str.encode, reverse=True)[:20]
-    for row in search(queries, corpus, ids, 20, threads=2, tile=64, slab=512):
+    for row in search(queries, corpus, ids, 20, threads=2, tile=64, slab=512, half=half):
         assert [name for name, _ in row] == expected
         assert len({score for _, score in row}) == 1
 
@@ -89,14 +92,32 @@ def test_near_ties_beyond_the_estimates(monkeypatch):
     assert search(query, corpus, ids, 50, threads=2) == oracle(query, corpus, ids, 50)
 
 
-def test_norms_of_very_different_size():
+@pytest.mark.parametrize("half", [False, True])
+def test_norms_of_very_different_size(half):
     random = np.random.default_rng(2)
     corpus = random.standard_normal((3000, 32)).astype(np.float32)
     corpus[1500] *= 1e6
     corpus[:10] *= 1e-30
     queries = random.standard_normal((5, 32)).astype(np.float32)
     ids = [str(n) for n in range(3000)]
-    assert search(queries, corpus, ids, 100, tile=100, slab=1000) == oracle(queries, corpus, ids, 100)
+    assert search(queries, corpus, ids, 100, tile=100, slab=1000, half=half) == oracle(queries, corpus, ids, 100)
+
+
+@pytest.mark.parametrize(("shift", "said"), [(0, []), (50, ["bf16 estimates don't separate these vectors"])])
+def test_half_products_give_way_where_they_are_too_loose(shift, said, caplog):
+    """All documents nearly alike: bf16 can't tell them apart."""
+    random = np.random.default_rng(4)
+    queries, corpus = (random.standard_normal((n, 48)).astype(np.float32) + shift for n in (7, 4000))
+    ids = [str(n) for n in range(4000)]
+    with caplog.at_level("INFO", "zerodr"):
+        found = search(queries, corpus, ids, 20, slab=1000, half=True, threads=2)
+    assert found == oracle(queries, corpus, ids, 20)
+    assert [message.partition(":")[0] for message in caplog.messages] == said
+
+
+def test_half_products_wait_for_large_searches():
+    assert not pays_half(300, 100_000, 384)
+    assert pays_half(7000, 1_000_000, 384) == processor_has_half()
 
 
 def test_chunks_of_queries_change_nothing(monkeypatch):
@@ -140,17 +161,17 @@ def test_any_estimates_within_the_bound_give_the_same_result(seed, error, depth,
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(1, 900), st.integers(0, 10**6), st.sampled_from([1.0, 1e-18, 1e15]))
-def test_error_bound_covers_float32_products(dimension, seed, scale):
+@given(st.sampled_from([SingleProducts, HalfProducts]), st.integers(1, 2000), st.integers(0, 10**6), SCALES)
+def test_error_bounds_cover_the_products(kind, dimension, seed, scale):
     random = np.random.default_rng(seed)
     left, right = (random.standard_normal((n, dimension)).astype(np.float32) for n in (4, 50))
     left *= np.float32(scale)
-    estimates = left @ right.T
-    final = exact_scores(left, right)
-    bound = error_factor(dimension) * np.outer(
-        np.linalg.norm(left.astype(float), axis=1), np.linalg.norm(right, axis=1)
-    )
-    assert (np.abs(estimates.astype(float) - final) <= bound).all()
+    products = kind(left)
+    estimates = np.empty((4, 50), np.float32)
+    products.multiply(right, estimates)
+    lengths, largest = (np.linalg.norm(both.astype(float), axis=1) for both in (left, right))
+    bound = products.errors(lengths, largest.max())[:, None] + products.relative * np.abs(estimates)
+    assert (np.abs(estimates.astype(float) - exact_scores(left, right)) <= bound).all()
 
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=30))
@@ -179,6 +200,8 @@ def test_refuses_what_is_not_finite(bad):
     names = [f"d{n}" for n in range(40)]
     with pytest.raises(NonFiniteEmbedding, match="d33: its embedding holds NaN or infinity"):
         search(queries, corpus, names, 5, name_row=names.__getitem__, slab=16)
+    with pytest.raises(NonFiniteEmbedding, match="d33"):
+        search(queries, corpus, names, 5, name_row=names.__getitem__, half=True)
     queries[1, 0] = bad
     with pytest.raises(NonFiniteEmbedding, match="query 1"):
         search(queries, np.ones((40, 4), np.float32), names, 5)

@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from zerodr.errors import ArtifactError, NonFiniteEmbedding
 from zerodr.retrieval import kernels
+from zerodr.retrieval.products import Products, SingleProducts
 from zerodr.retrieval.vectors import Vectors
 
 GROUP = 512  # queries that one thread works on at a time
@@ -45,16 +46,6 @@ def id_ranks(ids: pa.Array) -> np.ndarray:
     ranks = np.empty(len(ids), np.int32)
     ranks[pc.sort_indices(ids).to_numpy()] = np.arange(len(ids), dtype=np.int32)
     return ranks
-
-
-def error_factor(dimension: int) -> float:
-    """Bound of |float32 product - final score| / (|q| |d|).
-
-    Higham's gamma_n for any order of summation (Accuracy and Stability of Numerical Algorithms, section 3.1), with
-    room for the final rounding.
-    """
-    unit = (dimension + 4) * 2.0**-24
-    return 1.01 * unit / (1 - unit)
 
 
 def refuse_non_finite(squares: np.ndarray, name_row: NameRow) -> None:
@@ -92,7 +83,9 @@ class Group:
         held: int64 [q], lengths of the lists.
         scores, rows: float32 and int32 [q, capacity], estimates or final scores, and corpus rows.
         lower: float64 [q], lower bounds of the depth-th best final score.
-        errors: float64 [q], bounds of |estimate - final score|.
+        errors: float64 [q], absolute part of the bounds of |estimate - final score|.
+        products: how estimates are made.
+        taken: candidates added so far.
     """
 
     def __init__(self, queries: np.ndarray, skip: np.ndarray, first: int, depth: int, capacity: int) -> None:
@@ -105,6 +98,13 @@ class Group:
         self.held, self.done = np.zeros(count, np.int64), np.zeros(count, np.int64)
         self.scores, self.rows = np.empty((count, capacity), np.float32), np.empty((count, capacity), np.int32)
         self.lower, self.errors = np.full(count, -np.inf), np.zeros(count)
+        self.products: Products = SingleProducts(queries)
+        self.taken = 0
+
+    def restart(self, products: Products) -> None:
+        """Forget all candidates and go on with other products."""
+        self.products, self.taken = products, 0
+        self.held[:], self.lower[:] = 0, -np.inf
 
     def bound_errors(self, largest: float) -> None:
         """Set the error bounds for documents of length up to `largest`.
@@ -115,23 +115,23 @@ class Group:
         if self.norms.max() * largest > LARGEST:
             raise ArtifactError("embeddings", f"scores up to {self.norms.max() * largest:.3g} leave float32",
                                 "scale the model's output")  # fmt: skip
-        dimension = self.queries.shape[1]
-        self.errors[:] = error_factor(dimension) * self.norms * largest + 1e-37 * (dimension + 1)
+        self.errors[:] = self.products.errors(self.norms, largest)
 
     def collect(self, estimates: np.ndarray, first: int, documents: np.ndarray, ranks: np.ndarray) -> None:
         """Add what may belong to the result from `estimates` [q, n] of documents `first..first+n`."""
-        kernels.collect(estimates, first, self.skip, self.held, self.scores, self.rows, self.lower, self.errors,
-                        self.depth, self.wide, documents, ranks)  # fmt: skip
+        self.taken += kernels.collect(estimates, first, self.skip, self.held, self.scores, self.rows, self.lower,
+                                      self.errors, self.products.relative, self.depth, self.wide, documents,
+                                      ranks)  # fmt: skip
 
     def append(self, values: np.ndarray, numbers: np.ndarray, offsets: np.ndarray, documents: np.ndarray,
                ranks: np.ndarray) -> None:  # fmt: skip
         """Add listed documents: `values` and rows `numbers`, those of query i at `offsets[i]..offsets[i+1]`."""
-        kernels.append(values, numbers, offsets, self.held, self.scores, self.rows, self.lower, self.errors, self.depth,
-                       self.wide, documents, ranks)  # fmt: skip
+        kernels.append(values, numbers, offsets, self.held, self.scores, self.rows, self.lower, self.errors,
+                       self.products.relative, self.depth, self.wide, documents, ranks)  # fmt: skip
 
     def settle(self) -> None:
         """Drop what can't be in the result; sort the lists by row."""
-        kernels.settle(self.held, self.scores, self.rows, self.lower, self.errors, self.depth)
+        kernels.settle(self.held, self.scores, self.rows, self.lower, self.errors, self.products.relative, self.depth)
 
     def rescore(self, documents: np.ndarray, stop: int) -> None:
         """Final scores of the candidates below row `stop`."""
@@ -151,7 +151,7 @@ def chunks(queries: Vectors, skip: np.ndarray | None, depth: int, threads: int,
            capacity: int | None = None) -> Iterator[list[Group]]:  # fmt: skip
     """Groups of consecutive queries, a bounded number of queries at a time."""
     skip = np.full(queries.rows, -1, np.int64) if skip is None else skip
-    capacity = capacity or 3 * depth + 256
+    capacity = capacity or 5 * depth + 256
     chunk = max(1, min(CHUNK, ENTRIES // capacity))
     for start in range(0, queries.rows, chunk):
         part = np.ascontiguousarray(queries.array[start : start + chunk])
@@ -172,15 +172,14 @@ def finish(groups: list[Group], corpus: Vectors, ranks: np.ndarray, run: Run, sl
 
 
 @contextmanager
-def workers(threads: int) -> Iterator[Run]:
-    """A function that maps a task over items on `threads` threads; each thread multiplies matrices alone."""
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads) as pool:
+def workers(threads: int, prepare: Callable[[], None] | None = None) -> Iterator[Run]:
+    """A function that maps a task over items on `threads` threads; each thread multiplies matrices alone.
+
+    `prepare` is called once in each of these threads.
+    """
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(threads, initializer=prepare) as pool:
 
         def run(task: Callable, items: list) -> None:
-            if threads == 1 or len(items) == 1:
-                for item in items:
-                    task(item)
-            else:
-                list(pool.map(task, items))
+            list(pool.map(task, items))
 
         yield run

@@ -40,20 +40,17 @@ def dot(query: Array, document: Array, lanes: Array) -> np.float32:
 @njit(nogil=True, cache=True)
 def square_norms(block: Array, out: Array) -> None:
     """Squared lengths [n] float64 of the rows of `block` [n, d]; NaN or infinity in a row shows in its sum."""
-    n = block.shape[1]
+    n, lanes = block.shape[1], np.empty(LANES)
+    whole = n - n % LANES
     for row in range(block.shape[0]):
-        a0 = a1 = a2 = a3 = 0.0
-        whole = n - n % 4
-        for i in range(0, whole, 4):
-            x0, x1 = np.float64(block[row, i]), np.float64(block[row, i + 1])
-            x2, x3 = np.float64(block[row, i + 2]), np.float64(block[row, i + 3])
-            a0 += x0 * x0
-            a1 += x1 * x1
-            a2 += x2 * x2
-            a3 += x3 * x3
-        for i in range(whole, n):
-            a0 += np.float64(block[row, i]) * np.float64(block[row, i])
-        out[row] = (a0 + a1) + (a2 + a3)
+        vector = block[row]
+        lanes[:] = 0.0
+        for i in range(0, whole, LANES):
+            for lane in range(LANES):
+                lanes[lane] += np.float64(vector[i + lane]) * np.float64(vector[i + lane])
+        for lane in range(n - whole):
+            lanes[lane] += np.float64(vector[whole + lane]) * np.float64(vector[whole + lane])
+        out[row] = np.sum(lanes)
 
 
 @njit(nogil=True, cache=True)
@@ -81,6 +78,7 @@ def _narrow(
     rows: Array,
     lower: float,
     error: float,
+    relative: float,
     depth: int,
     query: Array,
     documents: Array,
@@ -94,10 +92,11 @@ def _narrow(
     count = held[i]
     estimates = scores[i, :count]
     cut = np.partition(estimates, count - depth)[count - depth]
-    lower = max(lower, np.float64(cut) - error)
+    lower = max(lower, _at_least(cut, error, relative))
+    threshold = _threshold(lower, error, relative)
     kept = 0
     for j in range(count):
-        if np.float64(estimates[j]) >= lower - error:
+        if estimates[j] >= threshold:
             scores[i, kept], rows[i, kept] = scores[i, j], rows[i, j]
             kept += 1
     if kept > depth + (scores.shape[1] - depth) // 2:
@@ -114,9 +113,16 @@ def _narrow(
 
 
 @njit(nogil=True, cache=True)
-def _threshold(lower: float, error: float) -> np.float32:
-    """The smallest estimate that may still belong to the result, never rounded up."""
+def _at_least(estimate: np.float32, error: float, relative: float) -> float:
+    """The smallest final score that this estimate or a larger one can mean."""
+    return np.float64(estimate) - relative * abs(np.float64(estimate)) - error
+
+
+@njit(nogil=True, cache=True)
+def _threshold(lower: float, error: float, relative: float) -> np.float32:
+    """The smallest estimate that can mean a final score of `lower`, never rounded up."""
     value = lower - error
+    value = value / (1 + relative) if value > 0 else value / (1 - relative)
     rounded = np.float32(value)
     if np.float64(rounded) > value:
         rounded = np.nextafter(rounded, np.float32(-np.inf))
@@ -142,12 +148,13 @@ def collect(
     rows: Array,
     lower: Array,
     errors: Array,
+    relative: float,
     depth: int,
     queries: Array,
     documents: Array,
     ranks: Array,
-) -> None:
-    """Add the documents of one block that may belong to the result to the candidate lists.
+) -> int:
+    """Add the documents of one block that may belong to the result to the candidate lists; returns how many.
 
     Args:
         estimates: float32 [q, n], inner products of queries and documents `first..first+n`.
@@ -156,14 +163,15 @@ def collect(
         held: int64 [q], candidates of each query; changed.
         scores, rows: float32 and int32 [q, capacity], estimates and rows of the candidates; changed.
         lower: float64 [q], lower bounds of the depth-th best final score; changed.
-        errors: float64 [q], bounds of |estimate - final score| for all documents seen so far and of this block.
+        errors, relative: float64 [q] and a factor; |estimate - final score| is at most `errors + relative * |estimate|`
+            for all documents seen so far and of this block.
         depth: length of the result; less than capacity.
         queries: float64 [q, d]. documents: float32 [all, d]. ranks: int32 [all], ascending order of the ids.
     """
-    width = estimates.shape[1]
+    width, taken = estimates.shape[1], 0
     for i in range(estimates.shape[0]):
         line = estimates[i]
-        threshold = _threshold(lower[i], errors[i])
+        threshold = _threshold(lower[i], errors[i], relative)
         for start in range(0, width, STRIP):
             if start + STRIP <= width and not _any_above(line[start : start + STRIP], threshold):
                 continue
@@ -171,13 +179,15 @@ def collect(
                 if line[j] >= threshold and first + j != skip[i]:
                     if held[i] == scores.shape[1]:
                         lower[i] = _narrow(
-                            i, held, scores, rows, lower[i], errors[i], depth, queries[i], documents, ranks
+                            i, held, scores, rows, lower[i], errors[i], relative, depth, queries[i], documents, ranks
                         )
-                        threshold = _threshold(lower[i], errors[i])
+                        threshold = _threshold(lower[i], errors[i], relative)
                         if line[j] < threshold:
                             continue
                     scores[i, held[i]], rows[i, held[i]] = line[j], first + j
                     held[i] += 1
+                    taken += 1
+    return taken
 
 
 @njit(nogil=True, cache=True)
@@ -190,6 +200,7 @@ def append(
     rows: Array,
     lower: Array,
     errors: Array,
+    relative: float,
     depth: int,
     queries: Array,
     documents: Array,
@@ -203,23 +214,26 @@ def append(
     for i in range(held.shape[0]):
         for j in range(offsets[i], offsets[i + 1]):
             if held[i] == scores.shape[1]:
-                lower[i] = _narrow(i, held, scores, rows, lower[i], errors[i], depth, queries[i], documents, ranks)
-            if values[j] >= _threshold(lower[i], errors[i]):
+                lower[i] = _narrow(
+                    i, held, scores, rows, lower[i], errors[i], relative, depth, queries[i], documents, ranks
+                )
+            if values[j] >= _threshold(lower[i], errors[i], relative):
                 scores[i, held[i]], rows[i, held[i]] = values[j], numbers[j]
                 held[i] += 1
 
 
 @njit(nogil=True, cache=True)
-def settle(held: Array, scores: Array, rows: Array, lower: Array, errors: Array, depth: int) -> None:
+def settle(held: Array, scores: Array, rows: Array, lower: Array, errors: Array, relative: float, depth: int) -> None:
     """Drop what is surely not in the result, and sort each candidate list by row for the pass of final scores."""
     for i in range(held.shape[0]):
         count = held[i]
         if count > depth:
             cut = np.partition(scores[i, :count], count - depth)[count - depth]
-            lower[i] = max(lower[i], np.float64(cut) - errors[i])
+            lower[i] = max(lower[i], _at_least(cut, errors[i], relative))
+        threshold = _threshold(lower[i], errors[i], relative)
         kept = 0
         for j in range(count):
-            if np.float64(scores[i, j]) >= lower[i] - errors[i]:
+            if scores[i, j] >= threshold:
                 scores[i, kept], rows[i, kept] = scores[i, j], rows[i, j]
                 kept += 1
         held[i] = kept

@@ -23,6 +23,7 @@ from zerodr.retrieval.candidates import Ranking, id_ranks
 from zerodr.retrieval.device import search_device
 from zerodr.retrieval.exact import check_dimensions, search_exact
 from zerodr.retrieval.hits import Searched, write_hits
+from zerodr.retrieval.products import pays_half
 from zerodr.retrieval.vectors import AGAIN, Vectors
 
 log = logging.getLogger("zerodr")
@@ -116,9 +117,10 @@ def _rankings(stage: Stage, settings: SearchSettings, queries: Vectors, corpus: 
             log.info("%s: %s %.4f", settings.index, name, value)
         return searcher.search(queries, ranks, depth, skip)
     device = search_device()
-    stage.note(index="flat", device=device)
+    half = device == "cpu" and pays_half(queries.rows, corpus.rows, corpus.dimension)
+    stage.note(index="flat", device=device, estimates="bf16" if half else "float32")
     if device != "cpu":
         from zerodr.retrieval.gpu import search_gpu
 
         return search_gpu(queries, corpus, ranks, depth, skip, stage.threads, device, name_row)
-    return search_exact(queries, corpus, ranks, depth, skip, stage.threads, name_row)
+    return search_exact(queries, corpus, ranks, depth, skip, stage.threads, name_row, half=half)

@@ -1,0 +1,44 @@
+"""Estimates from bf16 factors: more than twice as fast where the processor has such products, and less exact.
+
+The bound is looser than that of float32, so more candidates get a final score; the result is the same.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+
+from zerodr.retrieval.products import TINY, error_factor
+
+warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
+UNIT = 2.0**-8  # largest relative error of rounding to bf16
+
+
+class HalfProducts:
+    """Products of bf16 factors, summed in float32, rounded to bf16."""
+
+    relative = 1.01 * UNIT
+
+    def __init__(self, queries: np.ndarray) -> None:
+        wide = torch.from_numpy(queries)
+        self._queries = wide.bfloat16()
+        self._lost = (wide.double() - self._queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
+
+    def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:
+        """See `products.Products`: |q - q'| |d| + |q'| |d - d'|, the sum's own errors, and what is flushed to zero."""
+        dimension = self._queries.shape[1]
+        rounding = self._lost + (norms + self._lost) * UNIT * 1.001
+        flushed = TINY * dimension**0.5 * (norms + largest) + 10 * TINY * (dimension + 1)
+        return (rounding + 1.02 * error_factor(dimension) * norms) * largest + flushed
+
+    def multiply(self, block: np.ndarray, out: np.ndarray) -> None:
+        """See `products.Products`."""
+        documents = torch.from_numpy(block).bfloat16()
+        torch.from_numpy(out).copy_(self._queries @ documents.T)
+
+
+def one_thread() -> None:
+    """Let torch use the calling thread only."""
+    torch.set_num_threads(1)

@@ -1,0 +1,68 @@
+"""Matrix products that estimate scores, and how wrong their estimates can be.
+
+An estimate differs from the final score by at most `errors + relative * |estimate|`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+WORK = 3e11  # multiplications and additions from which bf16 estimates repay loading torch
+TINY = 1.2e-38  # smallest normal float32
+
+
+class Products(Protocol):
+    """Estimates for the queries [q, d] it was made for."""
+
+    relative: float
+
+    def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:
+        """float64 [q]: absolute part of the bound for documents of length up to `largest`; `norms` of the queries."""
+
+    def multiply(self, block: np.ndarray, out: np.ndarray) -> None:
+        """Write estimates [q, n] of documents `block` [n, d] to `out`."""
+
+
+def error_factor(dimension: int) -> float:
+    """Bound of |float32 product - final score| / (|q| |d|).
+
+    Higham's gamma_n for any order of summation (Accuracy and Stability of Numerical Algorithms, section 3.1), with
+    room for the final rounding.
+    """
+    unit = (dimension + 4) * 2.0**-24
+    return 1.01 * unit / (1 - unit)
+
+
+class SingleProducts:
+    """Products in float32."""
+
+    relative = 0.0
+
+    def __init__(self, queries: np.ndarray) -> None:
+        self._queries = queries
+
+    def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:
+        """See `Products`."""
+        dimension = self._queries.shape[1]
+        return error_factor(dimension) * norms * largest + 10 * TINY * (dimension + 1)
+
+    def multiply(self, block: np.ndarray, out: np.ndarray) -> None:
+        """See `Products`."""
+        np.matmul(self._queries, block.T, out=out)
+
+
+def pays_half(queries: int, documents: int, dimension: int) -> bool:
+    """Whether bf16 estimates are worth while: the processor has such products, and there is enough to do."""
+    return 2.0 * queries * documents * dimension >= WORK and processor_has_half()
+
+
+def processor_has_half() -> bool:
+    """Whether the processor multiplies bf16 (AVX-512 or AMX), by what Linux says of it."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
