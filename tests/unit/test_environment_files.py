@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
 
 import yaml
 
@@ -23,6 +27,24 @@ def test_the_conda_environment_is_generated_from_the_direct_requirements(root):
     conda = yaml.safe_load((root / "envs/zerodr.yaml").read_text())
     listed = next(part["pip"] for part in conda["dependencies"] if isinstance(part, dict))
     assert pins("\n".join(listed)) == pins((root / "envs/requirements.txt").read_text())
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Top-level names that a file imports, relative imports left out."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names}
+
+
+def test_everything_that_is_imported_is_a_direct_requirement(root):
+    files = [path for place in ("workflow", "tests", "benchmarks") for path in (root / place).rglob("*.py")]
+    own = {"zerodr", "tests"} | {path.stem for path in files}
+    names = set().union(*map(imported_modules, files)) - own - sys.stdlib_module_names
+    direct, homes = pins((root / "envs/requirements.txt").read_text()), packages_distributions()
+    for name in sorted(names):
+        packages = {package.lower().replace("_", "-").replace(".", "-") for package in homes[name]}
+        assert packages & direct.keys(), f"{name} is imported, but {packages} is no direct requirement"
 
 
 def test_no_machine_leaks_into_the_lock(root):
