@@ -34,6 +34,11 @@ class Progress:
             self.last = now
             log.info("%s", self.line(now))
 
+    def skip(self, count: int) -> None:
+        """Count `count` units that an earlier, interrupted run already did; they don't count for the rate."""
+        self.done += count
+        self.first += count
+
     def line(self, now: float) -> str:
         """The progress line at monotonic time `now`."""
         seconds = max(now - self.start, 1e-9)

@@ -155,10 +155,10 @@ def _run(stage: Stage, encoder: Encoder, job: Job) -> None:
            "batch_tokens": job.batch_tokens}  # fmt: skip
     store = EmbeddingStore(stage.state, job.rows, encoder.dimension, key)
     resumed, started = store.finished, time.monotonic()
-    embed(encoder, job, store)
+    made = embed(encoder, job, store)
     store.publish(stage.output("embeddings"))
     stage.note(texts=job.rows, resumed_at=resumed, **store.totals)
-    stage.metric("texts_per_second", (job.rows - resumed) / max(time.monotonic() - started, 1e-9))
+    stage.metric("texts_per_second", made / max(time.monotonic() - started, 1e-9))
 
 
 class TokenProgress(Progress):
@@ -171,8 +171,8 @@ class TokenProgress(Progress):
         return f"{super().line(now)}, {self.tokens / max(now - self.start, 1e-9):.0f} tokens/s"
 
 
-def embed(encoder: Encoder, job: Job, store: EmbeddingStore) -> None:
-    """Fill `store` with the vectors of `job`, from where it stands.
+def embed(encoder: Encoder, job: Job, store: EmbeddingStore) -> int:
+    """Fill `store` with the vectors of `job`, from where it stands; the number of texts that were encoded now.
 
     Raises:
         NonFiniteEmbedding: names the first text, in the job's order, whose vector is not finite.
@@ -188,6 +188,7 @@ def embed(encoder: Encoder, job: Job, store: EmbeddingStore) -> None:
         _count(store, tokens, batches, job)
         store.save(store.finished + len(window), 0)
     progress.finish()
+    return progress.done - progress.first
 
 
 def _fill(encoder: Encoder, tokens: Tokens, batches: list[np.ndarray], vectors: np.memmap, store: EmbeddingStore,
@@ -195,7 +196,7 @@ def _fill(encoder: Encoder, tokens: Tokens, batches: list[np.ndarray], vectors: 
     """Encode the window's batches that are not done yet."""
     saved = time.monotonic()
     done = store.batches
-    progress.add(sum(len(rows) for rows in batches[:done]))
+    progress.skip(sum(len(rows) for rows in batches[:done]))
     for rows, made in encode_batches(encoder, tokens, batches[done:], job.threads):
         vectors[rows] = made
         done += 1
