@@ -1,14 +1,18 @@
-"""Stage `merge_run`: the rankings of all shards as one run in total order."""
+"""Stages `merge_run` and `merge_candidates`: the rankings of all shards as one, in total order."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows, run_writer, strings
 from zerodr.collections.access import split_queries
@@ -20,8 +24,8 @@ from zerodr.retrieval.vectors import AGAIN
 ROWS = 1 << 20  # hits in memory at once
 
 
-class MergeSettings(Settings):
-    """Settings of `merge_run`."""
+class CandidatesSettings(Settings):
+    """Settings of `merge_candidates`."""
 
     collection: str
     """Name of the collection."""
@@ -29,6 +33,11 @@ class MergeSettings(Settings):
     """Split whose queries were searched."""
     depth: int = Field(ge=1)
     """Documents of a ranking."""
+
+
+class MergeSettings(CandidatesSettings):
+    """Settings of `merge_run`."""
+
     tag: str
     """Last word of every line: the model."""
 
@@ -45,24 +54,63 @@ def merge_run(stage: Stage) -> None:
     stage.note(lines=lines)
 
 
+def merge_candidates(stage: Stage) -> None:
+    """Merge shard rankings for mining. Inputs `hits` (one file a shard) and `collection`; output `candidates`.
+
+    Order and entries are those of `merge_run`; a query without hits has an empty row.
+
+    Raises:
+        ArtifactError: as `merge_run`.
+    """
+    settings = validate(CandidatesSettings, stage.params, stage.spec.name())
+    queries = strings(split_queries(stage.path("collection"), settings.split)["id"])
+    progress = Progress(f"merge {settings.collection}/{settings.split}", len(queries), "queries")
+    with RankingsWriter(stage.output("candidates"), settings.depth) as writer:
+        for piece in merged(stage.paths("hits"), len(queries), settings.depth):
+            names = queries[piece.start : piece.stop]
+            sizes = np.bincount(piece.rows["query"].to_numpy() - piece.start, minlength=len(names))
+            document, score = piece.rows["document"].combine_chunks(), piece.rows["score"].to_numpy()
+            writer.write(Rankings(names, sizes, document, score))
+            progress.add(len(names))
+    progress.finish()
+    stage.metric("queries", len(queries))
+
+
 def merge_hits(hits: list[Path], queries: pa.Array, depth: int, tag: str, run: Path) -> int:
-    """Write the first `depth` entries of each query over all shards to `run`; returns the number of lines.
+    """Write the first `depth` entries of each query over all shards to `run`; returns the number of lines."""
+    lines = 0
+    with run_writer(run, tag) as writer:
+        for piece in merged(hits, len(queries), depth):
+            names = queries.take(piece.rows["query"].combine_chunks())
+            writer.write(names, piece.rows["document"].combine_chunks(), piece.rows["score"].to_numpy())
+            lines += len(piece.rows)
+    return lines
+
+
+class Piece(NamedTuple):
+    """Merged rankings of the queries `start..stop`: rows (query row, document id, score) in total order."""
+
+    start: int
+    stop: int
+    rows: pa.Table
+
+
+def merged(hits: list[Path], queries: int, depth: int) -> Iterator[Piece]:
+    """The first `depth` entries of each of `queries` queries over all shards, some queries at a time.
 
     The result does not depend on how many shards there are: scores of a pair are equal bit for bit everywhere, and
     the order is total.
+
+    Raises:
+        ArtifactError: a shard is missing, there twice, or searched with other queries or another depth.
     """
-    lines = 0
     with ExitStack() as stack:
         readers = [stack.enter_context(HitsReader(path)) for path in hits]
-        _check(readers, len(queries), depth)
-        writer = stack.enter_context(run_writer(run, tag))
+        _check(readers, queries, depth)
         step = max(1, ROWS // (depth * len(readers)))
-        for stop in range(step, len(queries) + step, step):
-            table = _first(pa.concat_tables([reader.take_until(stop) for reader in readers]), depth)
-            names = queries.take(table["query"].combine_chunks())
-            writer.write(names, table["document"].combine_chunks(), table["score"].to_numpy())
-            lines += len(table)
-    return lines
+        for start in range(0, queries, step):
+            stop = min(start + step, queries)
+            yield Piece(start, stop, _first(pa.concat_tables([reader.take_until(stop) for reader in readers]), depth))
 
 
 def _first(table: pa.Table, depth: int) -> pa.Table:

@@ -1,0 +1,78 @@
+"""Parquet files with a fixed schema: written in whole row groups, read in batches, with errors that name the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zerodr.errors import ArtifactError
+
+AGAIN = "delete the file and run its target again"
+UNREADABLE = (OSError, pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplementedError)
+
+
+class GroupWriter:
+    """Writes rows that come in pieces; the bytes depend on the rows alone, not on how they were cut.
+
+    Args:
+        path: the file.
+        schema: of the file, metadata included.
+        group: rows of a row group; at most that many, and a piece, are held in memory.
+        dictionary: columns (leaf paths) whose values are numbered.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, group: int, dictionary: list[str]) -> None:
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=dictionary)
+        self._schema, self._group = schema, group
+        self._waiting: list[pa.Table] = []
+        self._rows = 0
+
+    def write(self, rows: pa.Table) -> None:
+        """Append rows."""
+        self._waiting.append(rows.cast(self._schema))
+        self._rows += len(rows)
+        if self._rows >= self._group:
+            whole = pa.concat_tables(self._waiting)
+            cut = self._rows - self._rows % self._group
+            for first in range(0, cut, self._group):
+                self._flush(whole.slice(first, self._group))
+            self._waiting, self._rows = [whole.slice(cut)], self._rows - cut
+
+    def _flush(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows.combine_chunks(), row_group_size=self._group)
+
+    def __enter__(self) -> GroupWriter:
+        return self
+
+    def __exit__(self, kind: type | None, *_: object) -> None:
+        if kind is None and self._rows:
+            self._flush(pa.concat_tables(self._waiting))
+        self._writer.close()
+
+
+def list_array(sizes: np.ndarray, values: pa.Array) -> pa.ListArray:
+    """Lists of `sizes` consecutive `values`."""
+    return pa.ListArray.from_arrays(pa.array(np.r_[0, np.cumsum(sizes)].astype(np.int32)), values)
+
+
+@contextmanager
+def open_parquet(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
+    """The file, for reading. Names and types of its columns are those of `schema`.
+
+    Raises:
+        ArtifactError: it is missing, damaged (also where that shows later, inside the `with`), or has other columns.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            found = file.schema_arrow
+            if not found.remove_metadata().equals(schema.remove_metadata()):
+                expected, columns = ([f"{field.name} {field.type}" for field in kind] for kind in (schema, found))
+                raise ArtifactError(path, f"expected columns {expected}, found {columns}", AGAIN)
+            yield file
+    except UNREADABLE as error:
+        raise ArtifactError(path, f"can't be read as parquet ({error})", AGAIN) from error
