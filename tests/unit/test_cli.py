@@ -118,6 +118,15 @@ def test_publish_all_that_is_final(plan):
     assert call("publish") == "19 artifacts added to sqlite:///results/lineage/mlflow.db\n"
 
 
+@pytest.mark.parametrize("words", [("verify", "--all"), ("publish",)])
+def test_an_empty_folder_is_one_message_and_stays_empty(tmp_path, words):
+    done = process(tmp_path, *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"ArtifactError: {tmp_path}: holds no artifact with a lineage record: ")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_show(plan):
     with pytest.raises(ZerodrError, match="make mini"):
         call("show")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_bench import COLLECTION, MODEL, TABLE, make_bench, make_evaluation, plan_of
 
-from zerodr.artifacts.record import read_record
+from zerodr.artifacts.record import read_record, write_json
 from zerodr.errors import ArtifactError
 from zerodr.lineage.diff import diff
 from zerodr.lineage.flatten import flatten
@@ -44,7 +44,21 @@ def test_settings_inputs_and_stages_that_differ_are_listed(plan):
     assert "depth" not in text
     assert paths.shard_hits("dense", "toy", "standard", "shard-00000-of-00002") in text
     assert "environment: the same environment" in text
-    assert "code: the same code" in text
+
+
+def test_code_is_the_same_only_when_it_is_known(plan):
+    def told(left: str | None, right: str | None) -> str:
+        for run, commit in zip(RUNS, (left, right), strict=True):
+            code = {"commit": commit, "dirty_patch_sha256": None}
+            write_json(Path(f"{run}.lineage.json"), read_record(run) | {"code": code})
+        return diff(Graph(), *RUNS)
+
+    assert "code: the same code" in told("a" * 40, "a" * 40)
+    assert f"commit  {'a' * 12}  ->  {'b' * 12}" in told("a" * 40, "b" * 40)
+    assert f"commit  unknown  ->  {'b' * 12}" in told(None, "b" * 40)
+    text = told(None, None)
+    assert "code: unknown, both were made outside a git checkout" in text
+    assert "the same code" not in text
 
 
 def test_an_artifact_and_itself_do_not_differ(plan):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zerodr.errors import ConfigError
+from zerodr.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
     from zerodr.plan import Plan
@@ -63,7 +63,7 @@ def verify(
     if bool(artifacts) == everything:
         raise ConfigError("verify", "needs artifacts or --all, and not both", "python -m zerodr verify --all")
     graph = Graph()
-    wanted = graph.artifacts() if everything else [graph.find(artifact) for artifact in artifacts or []]
+    wanted = _some(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
     findings = list(check(graph, wanted))
     for finding in findings:
         typer.echo(str(finding))
@@ -94,7 +94,7 @@ def publish(artifacts: Annotated[list[str] | None, typer.Argument(help="Default:
     from zerodr.lineage.store import shown_uri, tracking_uri
 
     graph = Graph()
-    added = put(graph, [graph.find(a) for a in artifacts] if artifacts else graph.final(), tracking_uri())
+    added = put(graph, [graph.find(a) for a in artifacts] if artifacts else _some(graph.final()), tracking_uri())
     typer.echo(f"{added} artifacts added to {shown_uri(tracking_uri())}")
 
 
@@ -139,6 +139,14 @@ def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SC
         SCHEMA.write_text(config_schema())
     else:
         typer.echo(config_schema(), nl=False)
+
+
+def _some(artifacts: list[str]) -> list[str]:
+    """The artifacts, unless there are none."""
+    if not artifacts:
+        raise ArtifactError(Path.cwd(), "holds no artifact with a lineage record",
+                            "run: make mini, or go to the root of the checkout that made some")  # fmt: skip
+    return artifacts
 
 
 def plan_of(words: list[str]) -> Plan:

@@ -26,7 +26,7 @@ def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count
     )
     lines += _section("settings", _changed(flatten(a["spec"]["params"]), flatten(b["spec"]["params"])), "settings")
     lines += _section("inputs", _changed(_inputs(a), _inputs(b)), "inputs")
-    lines += _section("code", _changed(_plain(a["code"]), _plain(b["code"])), "code")
+    lines += _code(a["code"], b["code"])
     lines += _section("environment", _changed(flatten(a["environment"]), flatten(b["environment"])), "environment")
     lines += _section("cost", _cost(a, b), "cost")
     lines += _metrics(_evaluated(graph, left), _evaluated(graph, right))
@@ -46,8 +46,13 @@ def _inputs(record: Record) -> dict[str, str]:
     return named
 
 
-def _plain(values: dict[str, Any]) -> dict[str, str]:
-    return {key: str(value)[:12] for key, value in values.items()}
+def _code(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """Commit and patch; without a commit nothing is known of the code, so nothing is said to be the same."""
+    if a["commit"] is None and b["commit"] is None:
+        return ["", "code: unknown, both were made outside a git checkout"]
+    absent = {"commit": "unknown", "dirty_patch_sha256": "none"}
+    left, right = ({name: (code[name] or word)[:12] for name, word in absent.items()} for code in (a, b))
+    return _section("code", _changed(left, right), "code")
 
 
 def _cost(a: Record, b: Record) -> list[Row]:
