@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_helpers import make_collection, oracle, run_merge, run_search
 
+from zerodr.artifacts.rankings import read_rankings
+from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import read_run
 from zerodr.errors import ArtifactError
 from zerodr.retrieval import merge
@@ -68,6 +70,46 @@ def test_a_shorter_run_is_the_beginning_of_a_longer(tmp_path, monkeypatch):
     hits = run_search(collection, questions, corpus, 2, 50)
     long, short = (read_run(run_merge(collection, hits, Path(f"{d}.trec.gz"), d)) for d in (50, 7))
     assert short.equals(long.groupby("query", sort=False).head(7).reset_index(drop=True))
+
+
+def run_candidates(collection: Path, hits: list[Path], output: Path, depth: int) -> Path:
+    inputs = {"hits": [str(path) for path in hits], "collection": str(collection)}
+    run_spec(StageSpec("merge_candidates", "zerodr.retrieval.merge:merge_candidates", 1, {}, inputs,
+                       {"candidates": str(output)}, {"collection": "c", "split": "test", "depth": depth}))  # fmt: skip
+    return output
+
+
+@pytest.mark.parametrize(("documents", "queries", "depth", "exclude"), CASES)
+def test_candidates_are_the_run(tmp_path, monkeypatch, documents, queries, depth, exclude):
+    """Same documents, scores and order, whatever the shards and pieces; queries without hits have an empty row."""
+    monkeypatch.chdir(tmp_path)
+    corpus, questions = data(documents, queries)
+    names = [f"doc{n:04d}" for n in np.random.default_rng(1).permutation(documents)]
+    query_names = names[:1] + [f"q{n}" for n in range(1, queries)]
+    collection = make_collection(Path("c"), names, query_names)
+    run = read_run(
+        run_merge(collection, run_search(collection, questions, corpus, 1, depth, exclude), Path("r.gz"), depth)
+    )
+    made = []
+    for shards, rows in ((1, merge.ROWS), (4, 1)):
+        monkeypatch.setattr(merge, "ROWS", rows)
+        hits = run_search(collection, questions, corpus, shards, depth, exclude)
+        made.append(run_candidates(collection, hits, Path(f"{shards}.parquet"), depth))
+    assert made[0].read_bytes() == made[1].read_bytes()
+    found = read_rankings(made[0])
+    assert found.queries.to_pylist() == query_names
+    assert np.repeat(query_names, found.sizes).tolist() == run["query"].tolist()
+    assert found.documents.to_pylist() == run["document"].tolist()
+    assert found.scores.tolist() == run["score"].tolist()
+
+
+def test_candidates_of_queries_without_hits(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    collection = make_collection(Path("c"), ["d0", "d1", "d2"], ["q0", "q1", "q2", "q3"])
+    found = read_rankings(
+        run_candidates(collection, [hits_file(Path("h.parquet"), [0, 2, 0, 1])], Path("c.parquet"), 5)
+    )
+    assert found.sizes.tolist() == [0, 2, 0, 1] and found.documents.to_pylist() == ["d0", "d1", "d2"]
 
 
 def hits_file(path: Path, counts: list[int], **searched: int) -> Path:
