@@ -7,6 +7,7 @@ ZerodrError
 ├── ArtifactError        an artifact is missing, damaged, or of another kind than its reader needs
 ├── ModelError           a model folder can't be used
 ├── NonFiniteEmbedding   an encoder gave NaN or infinity
+├── NonFiniteScore       a cross-encoder gave NaN or infinity
 ├── NonFiniteLoss        training gave NaN or infinity
 ├── ProtocolError        numbers of different protocols would meet
 └── MachineError         the machine lacks something (Java, disk, GPU, permissions)
@@ -61,6 +62,10 @@ class ModelError(ZerodrError):
 
 class NonFiniteEmbedding(ZerodrError):
     """An encoder produced NaN or infinity for a text."""
+
+
+class NonFiniteScore(ZerodrError):
+    """A cross-encoder produced NaN or infinity for a (query, document) pair."""
 
 
 class NonFiniteLoss(ZerodrError):

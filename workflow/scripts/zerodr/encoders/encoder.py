@@ -95,14 +95,14 @@ class Encoder:
 
 
 def token_ids(
-    tokenizer: Any, texts: Sequence[str], prefix: str, limit: int, lowercase: bool = False
+    tokenizer: Any, texts: Sequence[str], prefix: str, limit: int, lowercase: bool = False, special: bool = True
 ) -> Iterator[list[int]]:
-    """Ids of each text behind its prefix, with special tokens, cut at `limit`; some hundred texts at once."""
+    """Ids of each text behind its prefix, with special tokens or not, cut at `limit`; some hundred texts at once."""
     for start in range(0, len(texts), TOKENIZED_AT_ONCE):
         part = [prefix + text for text in texts[start : start + TOKENIZED_AT_ONCE]]
         part = [text.lower() for text in part] if lowercase else part
-        made = tokenizer(part, truncation=True, max_length=limit, padding=False, return_attention_mask=False,
-                         return_token_type_ids=False, verbose=False)  # fmt: skip
+        made = tokenizer(part, truncation=True, max_length=limit, padding=False, add_special_tokens=special,
+                         return_attention_mask=False, return_token_type_ids=False, verbose=False)  # fmt: skip
         yield from made["input_ids"]
 
 

@@ -10,19 +10,36 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from zerodr.encoders.encoder import Encoder, Tokens
-
 AHEAD = 2  # batches that wait for each worker
 
 
+class BatchEncoder(Protocol):
+    """What works on one batch at a time: an `Encoder`, or a `Scorer` of pairs."""
+
+    device: str
+
+    def encode_batch(self, rows: Sequence[Any]) -> np.ndarray:
+        """What comes of B rows of token ids, (B, ...) float32."""
+        ...
+
+
+class Rows(Protocol):
+    """Tokens of many texts, by row."""
+
+    def __getitem__(self, row: int, /) -> Any:
+        """Tokens of one text."""
+        ...
+
+
 def encode_batches(
-    encoder: Encoder, tokens: Tokens, batches: Sequence[np.ndarray], threads: int
+    encoder: BatchEncoder, tokens: Rows, batches: Sequence[np.ndarray], threads: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The rows of each batch with their vectors (rows, dimension) float32, in the order of `batches`.
+    """The rows of each batch with what the encoder makes of them (rows, ...) float32, in the order of `batches`.
 
     Args:
         encoder: on the CPU, `threads` batches run at once with one thread each; on a GPU one after another.

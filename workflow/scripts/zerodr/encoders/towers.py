@@ -91,7 +91,7 @@ def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> A
     """
     from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding
 
-    _quiet()
+    quiet()
     encoder_only = False
     try:
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
@@ -186,7 +186,8 @@ def short(error: Exception) -> str:
     return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
 
 
-def _quiet() -> None:
+def quiet() -> None:
+    """Keep transformers' own lines and bars out of the log."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
