@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tiny_bench import (
     ARCHIVE,
     COLLECTION,
     MODEL,
     TABLE,
+    concatenate,
     make_bench,
     make_bm25,
     make_collection,
+    normalize,
     plan_of,
+    run_stage,
 )
 
 from zerodr.artifacts.record import read_record, write_json
+from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError
-from zerodr.lineage.explain import differences, explain, remedy, stale_ancestors
+from zerodr.lineage.explain import differences, explain, stale_ancestors
 from zerodr.lineage.graph import Graph
-from zerodr.plan import paths
+from zerodr.lineage.remedy import WIDTH, recorded_config, remedy, shown
+from zerodr.plan import Plan, paths
 from zerodr.plan.stages import STAGES
 
 RUN = paths.run("dense", "toy", "standard")
@@ -73,7 +83,8 @@ def test_a_changed_setting_is_named_with_both_values(plan, tmp_path):
     assert telling(LEXICAL, new) == ["setting k1"]
     text = explain(Graph(), LEXICAL, new)
     assert "setting k1: 0.9 then, 1.2 now" in text
-    assert f"To make it current:  snakemake --profile config/profiles/mini {LEXICAL}" in text
+    assert f"To make it current:\n  snakemake --profile config/profiles/mini {LEXICAL}" in text
+    assert "If it was made with --config words, give them here, too" in text
 
 
 def test_one_and_one_point_zero_are_different_settings(plan):
@@ -115,17 +126,17 @@ def test_a_changed_input_that_looks_old_needs_force(plan):
     old = os.stat(RUN).st_mtime_ns - 10**9
     os.utime(COLLECTION, ns=(old, old))
     stale = {RUN: [d for d in differences(Graph(), RUN, plan) if d.matters]}
-    assert remedy(Graph(), RUN, stale, ["seed=7"]) == (
+    assert [shlex.join(command) for command in remedy(Graph(), RUN, stale, ["seed=7"])] == [
         f"snakemake --profile config/profiles/mini {RUN} --config seed=7 --forcerun merge_run"
-    )
+    ]
 
 
 def test_damage_is_removed_before_it_is_made_again(plan):
     Path(LEXICAL).write_text("damaged")
     text = explain(Graph(), LEXICAL, plan)
-    assert f"rm {LEXICAL} && snakemake --profile config/profiles/mini {LEXICAL}" in text
+    assert f"rm {LEXICAL} && \\\n  snakemake --profile config/profiles/mini {LEXICAL}" in text
     (Path(MODEL).parent / "config.json").unlink()
-    assert f"rm {MODEL} && snakemake" in explain(Graph(), RUN, plan)
+    assert f"rm {MODEL} && \\\n  snakemake" in explain(Graph(), RUN, plan)
 
 
 def test_a_missing_artifact_with_a_record_is_out_of_date(plan):
@@ -142,7 +153,67 @@ def test_a_method_that_left_the_configuration(plan, tmp_path):
     (tmp_path / "config/methods/dense.yaml").unlink()
     (tmp_path / "config/methods/hybrid.yaml").unlink()
     text = explain(Graph(), MODEL, plan_of(tmp_path))
-    assert "setting dense: configured then, not in the configuration now" in text
+    assert "name dense: configured then, not in the configuration now" in text
+    assert "This configuration can't make it, dense is not in it" in text
+    assert "snakemake" not in text
+
+
+def own_run(root: Path) -> str:
+    """The run of a user's own collection, made with `--config byo=notes`."""
+    (root / "notes").mkdir()
+    (root / "notes/corpus.jsonl").write_text('{"_id": "1", "text": "a note"}\n')
+    plan = Plan(load_bench(root, {"scale": "mini", "seed": 7, "byo": "notes"}))
+    collection, run = paths.collection("notes"), paths.run("bm25-flat", "notes", "standard")
+    run_stage(plan, "normalize_collection", {"archive": ["notes/corpus.jsonl"]}, {"collection": collection}, normalize,
+              collection="notes")  # fmt: skip
+    run_stage(plan, "search_bm25", {"collection": collection}, {"run": run}, concatenate, model="bm25-flat",
+              collection="notes", protocol="standard")  # fmt: skip
+    return run
+
+
+def test_the_words_of_an_own_collection_are_in_its_records(plan, tmp_path):
+    run, graph = own_run(tmp_path), Graph()
+    assert recorded_config(graph, run, []) == ["byo=notes"]
+    assert recorded_config(graph, run, ["byo=other", "seed=1"]) == ["byo=other", "seed=1"]
+    assert recorded_config(graph, LEXICAL, ["seed=1"]) == ["seed=1"]
+    Path(run).unlink()
+    text = explain(graph, run, Plan(load_bench(tmp_path, {"scale": "mini", "byo": "notes"})), ["byo=notes"])
+    assert f"snakemake --profile config/profiles/mini {run} --config byo=notes" in text.replace("\\\n      ", "")
+
+
+def test_an_own_collection_that_is_gone_is_named(plan, tmp_path):
+    run = own_run(tmp_path)
+    shutil.rmtree("notes")
+    assert recorded_config(Graph(), run, []) == []
+    text = explain(Graph(), run, plan_of(tmp_path))
+    assert "name notes: configured then, not in the configuration now" in text
+    assert "can't make it, notes is not in it" in text and "--config byo=FOLDER" in text
+    assert "snakemake" not in text
+
+
+WORDS = st.lists(st.text("ab/.=[] '&", min_size=1, max_size=60), min_size=1, max_size=30)
+
+
+@given(WORDS)
+def test_a_long_command_is_folded_and_means_the_same(words):
+    text = shown(words)
+    assert shlex.split(text.replace("\\\n", "")) == words
+    assert all(len(line) <= WIDTH or len(line.split()) < 3 for line in text.splitlines() if "'" not in line)
+
+
+def test_a_shell_reads_a_folded_command():
+    words = ["printf", "%s|", *("x" * 50 for _ in range(4)), "a b", "[c]"]
+    done = subprocess.run(["sh", "-c", shown(words)], capture_output=True, text=True, check=True)
+    assert done.stdout.split("|")[:-1] == words[2:]
+
+
+def test_long_lines_are_folded(plan, tmp_path):
+    record = read_record(LEXICAL)
+    given = record["inputs"][0] | {"name": "one", "path": "results/" + "x" * 90}
+    write_json(Path(f"{LEXICAL}.lineage.json"), record | {"inputs": [given]})
+    for path in (MODEL, RUN, LEXICAL, TABLE):
+        text = explain(Graph(), path, plan)
+        assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_code_and_environment_alone_do_not_matter(plan):

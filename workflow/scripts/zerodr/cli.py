@@ -46,9 +46,12 @@ def explain(artifact: Artifact, config: Words = None) -> None:
     """Say what made an artifact, whether it is current, and the command that makes it current."""
     from zerodr.lineage.explain import explain as tell
     from zerodr.lineage.graph import Graph
+    from zerodr.lineage.remedy import recorded_config
 
     graph = Graph()
-    typer.echo(tell(graph, graph.find(artifact), plan_of(config or []), config))
+    path = graph.find(artifact)
+    words = recorded_config(graph, path, config or [])
+    typer.echo(tell(graph, path, plan_of(words), words))
 
 
 @app.command()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shlex
 import textwrap
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from types import SimpleNamespace
 
 from zerodr.artifacts import provenance
@@ -15,10 +13,11 @@ from zerodr.artifacts.record import Record
 from zerodr.errors import ZerodrError
 from zerodr.lineage.flatten import flatten
 from zerodr.lineage.graph import Graph
+from zerodr.lineage.remedy import WIDTH, remedy, shown
 from zerodr.plan import Plan
 from zerodr.plan.stages import STAGES
 
-PROFILE = "config/profiles/mini"
+UNKNOWN = "name"
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,8 @@ class Difference:
     """Something that is not as it was when an artifact was made.
 
     Attributes:
-        what: `input`, `setting`, `stage version`, `seed`, `function`, `rule`, `content`, `code` or `environment`.
+        what: `input`, `setting`, `name` (one that the configuration lacks), `stage version`, `seed`, `function`,
+            `rule`, `content`, `code` or `environment`.
         name: which one.
         then: value at that time.
         now: value today.
@@ -70,9 +70,9 @@ def _settings(record: Record, plan: Plan) -> list[Difference]:
     try:
         planned = json.loads(plan.settings(rule)(SimpleNamespace(**record["wildcards"])))
     except KeyError as error:
-        return [Difference("setting", str(error.args[0]), "configured", "not in the configuration")]
+        return [Difference(UNKNOWN, str(error.args[0]), "configured", "not in the configuration")]
     except ZerodrError as error:
-        return [Difference("setting", error.where, "configured", error.what)]
+        return [Difference(UNKNOWN, error.where, "configured", error.what)]
     found = []
     for key, what in (("version", "stage version"), ("seed", "seed"), ("function", "function")):
         then, now = spec[key], planned[key]
@@ -112,31 +112,6 @@ def stale_ancestors(graph: Graph, artifact: str, plan: Plan) -> dict[str, list[D
     return reasons
 
 
-def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], config: list[str]) -> str:
-    """The command that makes an artifact current, given everything stale about it and above it."""
-    damaged, unseen = [], set()
-    for path, reasons in stale.items():
-        kinds = {d.what for d in reasons}
-        record = graph.require(path)
-        if "content" in kinds and Path(path).exists():
-            damaged.append(path)
-        elif kinds <= {"input"} and not _newer_input(path, [d.name for d in reasons]):
-            unseen.add(record["rule"])
-    words = ["snakemake", "--profile", PROFILE, artifact]
-    words += ["--config", *config] if config else []
-    words += ["--forcerun", *sorted(unseen)] if unseen else []
-    command = shlex.join(words)
-    return f"{shlex.join(['rm', *damaged])} && {command}" if damaged else command
-
-
-def _newer_input(artifact: str, inputs: list[str]) -> bool:
-    """Whether Snakemake sees by the modification times that the artifact is out of date."""
-    if not Path(artifact).exists():
-        return True
-    made = Path(artifact).stat().st_mtime_ns
-    return any(not Path(path).exists() or Path(path).stat().st_mtime_ns > made for path in inputs)
-
-
 def explain(graph: Graph, artifact: str, plan: Plan, config: list[str] | None = None) -> str:
     """One screen about an artifact. `config` holds the command line's `key=value` words that `plan` was made with."""
     record = graph.require(artifact)
@@ -145,10 +120,32 @@ def explain(graph: Graph, artifact: str, plan: Plan, config: list[str] | None = 
     telling = [d for d in own if d.matters]
     if telling:
         stale[artifact] = telling
-    lines = [*_origin(record), "", *_state(artifact, stale), *_quiet(own)]
-    if stale:
-        lines += ["", f"To make it current:  {remedy(graph, artifact, stale, config or [])}"]
-    return "\n".join(lines)
+    lines = [*_origin(record), "", *_state(artifact, stale), *_quiet(own), "", *_words_missing(stale)]
+    text = [part for line in lines for part in _folded(line)]
+    if stale and not _unknown(stale):
+        commands = remedy(graph, artifact, stale, config or [])
+        text += ["To make it current:", " && \\\n".join(shown(command) for command in commands)]
+    return "\n".join(text).rstrip()
+
+
+def _unknown(stale: dict[str, list[Difference]]) -> list[str]:
+    """Names that the configuration lacks; without them nothing can be made."""
+    return sorted({d.name for reasons in stale.values() for d in reasons if d.what == UNKNOWN})
+
+
+def _words_missing(stale: dict[str, list[Difference]]) -> list[str]:
+    """What records don't tell: which `--config` words the artifact was made with."""
+    if names := _unknown(stale):
+        return [f"This configuration can't make it, {', '.join(names)} is not in it: if it came from the command line, "
+                "give the words here, too (--config byo=FOLDER); records hold settings, not words."]  # fmt: skip
+    if any(d.what in ("setting", "seed") for reasons in stale.values() for d in reasons):
+        return ["If it was made with --config words, give them here, too: records hold settings, not words."]
+    return []
+
+
+def _folded(line: str) -> list[str]:
+    hang = " " * (len(line) - len(line.lstrip()) + 4)
+    return textwrap.wrap(line, WIDTH, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def _origin(record: Record) -> list[str]:
