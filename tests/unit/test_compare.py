@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
-from zerodr.errors import ProtocolError
+from zerodr.errors import CollectionError, ProtocolError
 from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, read_per_query
 from zerodr.evaluation.metrics import METRICS
 from zerodr.evaluation.significance import holm, t_test
@@ -101,6 +101,11 @@ def run_stage(folder: Path, paths: list[Path], **changes: object) -> dict[str, P
     spec = StageSpec("compare_runs", "", 1, {}, {"per_query": [str(p) for p in paths]}, outputs, params, 13)
     compare_runs(Stage(spec, folder))
     return {name: temporary_output(path) for name, path in outputs.items()}
+
+
+def test_nothing_to_compare_is_one_clear_error():
+    with pytest.raises(CollectionError, match="have no judged queries, so there is nothing to compare: add qrels"):
+        read_per_query([], METHODS)
 
 
 def test_the_stage_writes_tests_queries_and_holes(tmp_path, paths):

@@ -11,7 +11,7 @@ import pytest
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
 from zerodr.config.base import validate
-from zerodr.errors import ArtifactError, ProtocolError
+from zerodr.errors import ArtifactError, CollectionError, ProtocolError
 from zerodr.evaluation.compare import TEST_COLUMNS
 from zerodr.evaluation.evaluate import COUNTS
 from zerodr.evaluation.metrics import METRICS
@@ -107,6 +107,11 @@ def test_missing_foreign_and_repeated_summaries_are_refused(tmp_path, summaries)
         check_summaries(read_summaries([*summaries, summaries[0]]), settings_of())
     with pytest.raises(ArtifactError, match="other/alpha: is no cell of this table"):
         check_summaries(read_summaries([*summaries, write_summary(tmp_path, "other", "alpha", 0.1)]), settings_of())
+
+
+def test_a_table_without_columns_is_one_clear_error():
+    with pytest.raises(CollectionError, match="have no judged queries, so the table has no column: add qrels"):
+        read_summaries([])
 
 
 def test_footnotes_tell_what_a_reader_must_know(summaries):

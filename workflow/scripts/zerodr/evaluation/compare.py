@@ -12,7 +12,7 @@ from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.errors import ProtocolError
+from zerodr.errors import CollectionError, ProtocolError
 from zerodr.evaluation.metrics import HOLE_CUTS
 from zerodr.evaluation.significance import PairedTest, holm, paired_tests
 
@@ -50,9 +50,13 @@ def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
     """All files as one frame: methods in the table's order, collections in the order of the files.
 
     Raises:
+        CollectionError: there are no files.
         ProtocolError: a file is of another method, a run stands twice, a collection was evaluated under different
             protocols, or on different queries.
     """
+    if not paths:
+        raise CollectionError("the chosen collections", "have no judged queries, so there is nothing to compare",
+                              "add qrels/<split>.tsv, or ask for rankings and statistics (README)")  # fmt: skip
     frames = [pq.read_table(path).to_pandas() for path in paths]
     frame = pd.concat(frames, ignore_index=True)
     unknown = sorted(set(frame["model"]) - set(methods))

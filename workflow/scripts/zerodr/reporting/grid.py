@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from zerodr.errors import ArtifactError, ProtocolError
+from zerodr.errors import ArtifactError, CollectionError, ProtocolError
 from zerodr.reporting.settings import TableCollection, TableSettings
 
 
@@ -66,7 +66,14 @@ class Grid:
 
 
 def read_summaries(paths: list[Path]) -> pd.DataFrame:
-    """All summaries as one long frame; see `evaluation.evaluate.summarize` for its columns."""
+    """All summaries as one long frame; see `evaluation.evaluate.summarize` for its columns.
+
+    Raises:
+        CollectionError: there are none.
+    """
+    if not paths:
+        raise CollectionError("the chosen collections", "have no judged queries, so the table has no column",
+                              "add qrels/<split>.tsv, or ask for rankings and statistics (README)")  # fmt: skip
     text = {name: str for name in ("model", "collection", "split", "protocol", "metric")}
     frames = [pd.read_csv(path, sep="\t", dtype=text, keep_default_na=False, na_values={"low": "", "high": ""})
               for path in paths]  # fmt: skip
