@@ -121,7 +121,7 @@ def scale_bytes(plan: Plan) -> int:
     rows = {row.name: row for row in [*plan.columns, plan.collection(plan.source)]}.values()
     packed = {row.archive: row.archive_bytes or 0 for row in rows}
     encoders = [name for name in plan.methods if plan.method(name).kind == "encoder"]
-    documents = sum((row.documents or 0) + (row.queries or 0) for row in plan.columns)
+    documents = sum(row.planned_documents + (row.queries or 0) for row in plan.columns)
     return SPARE_BYTES + UNPACKED * sum(packed.values()) + documents * USUAL_DIMENSION * FLOAT_BYTES * len(encoders)
 
 

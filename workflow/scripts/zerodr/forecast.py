@@ -110,7 +110,7 @@ def _rows(plan: Plan, wildcards: dict[str, str]) -> int:
     row = plan.collection(wildcards["collection"])
     if "shard" not in wildcards:
         return row.queries or 0
-    return -(-(row.documents or 0) // plan.shard_count(row.name))
+    return -(-row.planned_documents // plan.shard_count(row.name))
 
 
 def in_mirror(plan: Plan, archive: str) -> bool:

@@ -14,6 +14,7 @@ from zerodr.config.checks import check_bench, known
 from zerodr.config.methods import METHOD_KINDS, Method, Variant
 from zerodr.config.registry import Collection, read_registry
 from zerodr.config.settings import Config, Protocol, Scale
+from zerodr.config.sizes import estimated_documents
 from zerodr.errors import ConfigError
 
 
@@ -89,7 +90,7 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
     splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
     split = next((s for s in ("test", "dev", *splits) if s in splits), "")
     row = {"name": name, "label": folder.name, "kind": "own", "format": "folder", "archive": str(folder),
-           "splits": splits, "evaluation_split": split}  # fmt: skip
+           "splits": splits, "evaluation_split": split, "estimated_documents": estimated_documents(folder)}  # fmt: skip
     return validate(Collection, row, f"byo={folder}")
 
 

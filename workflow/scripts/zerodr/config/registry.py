@@ -51,6 +51,8 @@ class Collection(Settings):
     """Folder (or file) of this collection inside the archive; empty: found by the reader."""
     documents: int | None = None
     """Number of documents. Audited, and the source of shard counts."""
+    estimated_documents: int | None = None
+    """About how many documents there are, where the number is not known: for shards and memory, never audited."""
     queries: int | None = None
     """Number of queries. Audited."""
     splits: Annotated[dict[str, int | None], BeforeValidator(_splits)] = Field(default_factory=dict)
@@ -89,6 +91,11 @@ class Collection(Settings):
         if self.evaluation_split and self.evaluation_split not in self.splits:
             raise ValueError(f"evaluation_split {self.evaluation_split!r} is not among splits {sorted(self.splits)}")
         return self
+
+    @property
+    def planned_documents(self) -> int:
+        """Documents that plans count on: the number, else the estimate, else 0."""
+        return self.documents or self.estimated_documents or 0
 
     @property
     def column(self) -> str:

@@ -82,9 +82,9 @@ class Plan:
 
     # ---- shards ------------------------------------------------------------------------------------------------
     def shard_count(self, name: str) -> int:
-        """Embedding shards of a collection: static, from the registry. Unknown sizes make one shard."""
+        """Embedding shards of a collection: static, from the registry or the estimate. Unknown sizes make one shard."""
         size = self.config.shard_documents or self.bench.scale.shard_documents
-        return max(1, -(-(self.collection(name).documents or 1) // size))
+        return max(1, -(-self.collection(name).planned_documents // size))
 
     def shard_names(self, kind: str, name: str) -> list[str]:
         """Names of all parts of a collection's corpus."""

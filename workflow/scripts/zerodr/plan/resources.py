@@ -52,7 +52,7 @@ def need(rule: str) -> Need:
 
 def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
     """Millions of documents that one job of `rule` reads: a shard for sharded rules, else the collection."""
-    documents = (row.documents or 0) if row else 0
+    documents = row.planned_documents if row else 0
     if rule in ("embed_corpus", "search_shard"):
         documents = min(documents or shard_documents, shard_documents)
     return documents / 1e6
