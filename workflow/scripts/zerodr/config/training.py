@@ -147,16 +147,50 @@ class TrainingSettings(Settings):
 
 
 class TeacherSettings(Settings):
-    """A cross-encoder that scores (query, document) pairs for distillation."""
+    """A cross-encoder that scores (query, document) pairs for distillation: one that comes trained, or one of ours."""
 
     init: str
-    """As InitSettings.init."""
+    """A folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
+    revision: str | None = None
+    """Hub revision."""
     layers: int | None = Field(None, ge=1)
-    """Keep the first n layers."""
-    training: TrainingSettings | None = None
-    """Train it on the source first; None: it comes trained."""
+    """Keep the first n layers of the checkpoint; it has to be trained then."""
     max_tokens: int = Field(256, ge=8)
-    """Length of a pair."""
+    """Length of a pair, special tokens included; the document is cut."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of scoring; logits are float32."""
+    batch_pairs: int = Field(64, ge=1)
+    """Pairs of one batch of scoring."""
+    training: TrainingSettings | None = None
+    """Train it on the source: the positive among its hard negatives, cross entropy. None: it comes trained."""
+    source: str | None = None
+    """The collection it is trained on. None: the scale's source."""
+    source_split: str = "train"
+    """Its split with training queries."""
+    protocol: str = "standard"
+    """Protocol whose title join holds in training."""
+    negatives: NegativesSettings = NegativesSettings(source="bm25-flat+bm25s")
+    """Where the negatives of its training come from."""
+    negatives_per_query: int = Field(7, ge=1)
+    """Hard negatives drawn for a query in a step."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> TeacherSettings:
+        if self.init == "scratch":
+            raise ValueError("a teacher starts from a checkpoint, or from `<recipe>/init` of a recipe from scratch")
+        if self.training is None:
+            unused = ("layers", "source", "source_split", "protocol", "negatives", "negatives_per_query")
+            given = [name for name in unused if getattr(self, name) != type(self).model_fields[name].default]
+            if given:
+                raise ValueError(f"{given[0]} is for training, but training is not set: the teacher comes trained")
+            return self
+        if self.negatives.source in ("previous", "none"):
+            raise ValueError(f"negatives.source {self.negatives.source} is not for a teacher: name a method that ranks")
+        if self.training.keep_optimizer or self.training.save_steps:
+            raise ValueError("a teacher is trained in one stage: keep_optimizer and save_steps are not for it")
+        if self.training.dev_queries and not self.training.dev_negatives:
+            raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")
+        return self
 
 
 class ChainStage(Settings):

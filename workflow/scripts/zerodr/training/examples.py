@@ -41,7 +41,8 @@ class Examples:
         queries, query_texts: (N,) Arrow strings.
         documents, document_texts: (M,) Arrow strings, only documents that some query names.
         positives, negatives: document numbers (int32) of each query.
-        scores: teacher's scores (float32) of [first positive, *negatives], or None.
+        scores: teacher's scores (float32) of [first positive, *negatives], or None. NaN stands only for the positive of
+            a query that has none.
     """
 
     queries: pa.Array
@@ -122,7 +123,20 @@ def _scores(path: Path, table: pa.Table, offsets: np.ndarray) -> Ragged:
         has, wants = np.diff(starts)[row], np.diff(offsets)[row] + 1
         raise ArtifactError(path, f"query {table['query'][row]} has {has} scores, expected {wants}: one for its first "
                             "positive and one for each negative", "score the mined file again")  # fmt: skip
-    return Ragged(values.to_numpy().astype(np.float32), starts)
+    scores = Ragged(values.to_numpy(zero_copy_only=False).astype(np.float32), starts)
+    _check_finite(path, table, scores)
+    return scores
+
+
+def _check_finite(path: Path, table: pa.Table, scores: Ragged) -> None:
+    """All scores are finite but that of a first positive which does not exist."""
+    wrong = ~np.isfinite(scores.values)
+    bare = pc.list_value_length(table["positives"]).to_numpy() == 0
+    wrong[scores.offsets[:-1][bare]] = False
+    if wrong.any():
+        row = int(np.searchsorted(scores.offsets, np.flatnonzero(wrong)[0], side="right")) - 1
+        raise ArtifactError(path, f"query {table['query'][row]} has a score that is missing, NaN or infinite",
+                            "score the mined file again")  # fmt: skip
 
 
 def _query_texts(path: Path, queries: pa.Array, source: Path) -> pa.Array:

@@ -20,15 +20,14 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.base import Settings, validate
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
-from zerodr.encoders.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.training.batches import Stream, usable_rows
 from zerodr.training.checkpoint import read_tensors, write_tensors
-from zerodr.training.dev import evaluate_dev, held_out
+from zerodr.training.dev import held_out
 from zerodr.training.distributed import Group, check_gpus, launch
 from zerodr.training.engine import Engine, Run
 from zerodr.training.examples import Examples, load_examples
-from zerodr.training.gradcache import Forward
+from zerodr.training.kinds import KINDS
 from zerodr.training.objectives import make_objective
 from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
 from zerodr.training.schedules import schedule
@@ -84,6 +83,7 @@ class Job:
     params: dict[str, Any]
     seed: int
     threads: int
+    kind: str = "bi_encoder"
 
 
 def finetune(stage: Stage) -> None:
@@ -94,15 +94,7 @@ def finetune(stage: Stage) -> None:
     scored = str(stage.path("scored")) if "scored" in stage.spec.inputs else None
     job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
               str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
-    if settings.workers > 1:
-        file = stage.state / "job.json"
-        file.write_text(json.dumps(asdict(job)))
-        result = launch(file, settings.workers, stage.threads, job.name)
-    else:
-        result = train(job)
-    for name, value, step in result["curves"]:
-        stage.metric(name, value, step)
-    stage.note(**result["notes"])
+    run_job(stage, job, settings.workers)
     for step in settings.training.save_steps:
         shutil.copytree(_kept(stage.state, step), stage.output(f"step_{step}"), dirs_exist_ok=True)
 
@@ -114,6 +106,19 @@ def _check_outputs(stage: Stage, settings: FinetuneSettings) -> None:
                             f"{sorted(wanted)}", "make training.save_steps and the rule's outputs agree")  # fmt: skip
 
 
+def run_job(stage: Stage, job: Job, workers: int) -> None:
+    """Train in this process or in several, and put curves and facts into the stage's lineage."""
+    if workers > 1:
+        file = stage.state / "job.json"
+        file.write_text(json.dumps(asdict(job)))
+        result = launch(file, workers, stage.threads, job.name)
+    else:
+        result = train(job)
+    for name, value, step in result["curves"]:
+        stage.metric(name, value, step)
+    stage.note(**result["notes"])
+
+
 def train(job: Job) -> dict[str, Any]:
     """Train and save the model, as one of the processes of the group.
 
@@ -123,7 +128,8 @@ def train(job: Job) -> dict[str, Any]:
     settings, group = validate(FinetuneSettings, job.params, job.name), Group()
     torch.set_num_threads(max(1, job.threads // group.world))
     device = _device(settings, group)
-    model = BiEncoder.load(Path(job.model), precision=settings.training.precision)
+    kind = KINDS[job.kind]
+    model = kind.load(Path(job.model), settings.training.precision)
     model.to(device)
     if settings.training.dropout is not None:
         set_dropout(model, settings.training.dropout)
@@ -138,7 +144,7 @@ def train(job: Job) -> dict[str, Any]:
     if settings.training.keep_optimizer:
         _take_moments(optimizer, Path(job.model))
     run = _run(job, settings, model, examples, dev, device, group)
-    forward = Forward(model, examples, device, settings.training.cache_chunk)
+    forward = kind.forward(model, examples, device, settings.training.cache_chunk)
     factor = schedule(settings.training.schedule, settings.training.warmup_steps,
                       settings.training.schedule_steps or settings.total_steps)  # fmt: skip
     objective = make_objective(settings.objective)
@@ -195,10 +201,10 @@ def _device(settings: FinetuneSettings, group: Group) -> str:
     return f"cuda:{group.rank}"
 
 
-def _run(job: Job, settings: FinetuneSettings, model: BiEncoder, examples: Examples, dev: np.ndarray, device: str,
+def _run(job: Job, settings: FinetuneSettings, model: Any, examples: Examples, dev: np.ndarray, device: str,
          group: Group) -> Run:  # fmt: skip
     def evaluate() -> dict[str, float]:
-        return evaluate_dev(model, examples, dev, settings.training.dev_negatives, device, group)
+        return KINDS[job.kind].evaluate(model, examples, dev, settings.training.dev_negatives, device, group)
 
     def keep(step: int) -> None:
         place = _kept(Path(job.state), step)

@@ -29,12 +29,12 @@ class Texts:
     """The distinct texts of one process's part of a batch, tokenised: B queries, then documents.
 
     Attributes:
-        tokens: token ids of each text.
+        tokens: token ids of each text, as the model's `pad` takes them.
         documents: (B, 1 + K) place of each document among the distinct ones.
-        groups: (side, places of texts) that are encoded together.
+        groups: (side, places of texts) that are encoded together. A text in no group stands for the vector of ones.
     """
 
-    tokens: list[list[int]]
+    tokens: list[Any]
     documents: np.ndarray
     groups: list[tuple[str, list[int]]]
 
@@ -74,14 +74,18 @@ class Forward:
         word = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)[0]
         torch.manual_seed(int(word >> np.uint64(1)))
         features = self.model.pad([texts.tokens[place] for place in places])
-        return self.model.encode({key: value.to(self.device) for key, value in features.items()}, side).float()
+        return self.vectors({key: value.to(self.device) for key, value in features.items()}, side)
+
+    def vectors(self, features: dict[str, Tensor], side: str) -> Tensor:
+        """The model's vectors of one padded group, (n, D) float32."""
+        return self.model.encode(features, side).float()
 
     def represent(self, texts: Texts, seed: Sequence[int]) -> Representation:
         """Vectors of all texts, ready to take a gradient."""
         with torch.set_grad_enabled(self.chunk is None):
             outputs = [self.encode(texts, number, seed) for number in range(len(texts.groups))]
         places = torch.tensor([place for _, group in texts.groups for place in group], device=outputs[0].device)
-        leaf = torch.empty(len(places), outputs[0].shape[1], device=outputs[0].device)
+        leaf = torch.ones(len(texts.tokens), outputs[0].shape[1], device=outputs[0].device)
         leaf[places] = torch.cat([output.detach() for output in outputs])
         return Representation(self, texts, seed, leaf.requires_grad_(), outputs if self.chunk is None else [])
 
