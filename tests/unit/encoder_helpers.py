@@ -78,10 +78,12 @@ def import_spec(model: str, name: str = "tiny", **changes: Any) -> StageSpec:
 
 def embed_spec(collection: str, part: str = "corpus", model: str = "tiny", **changes: Any) -> StageSpec:
     """The spec of one embedding stage, run from the folder that holds `results/`."""
-    params = {"collection": collection, "split": "test", "query_tokens": None, "document_tokens": None,
+    params = {"collection": collection, "query_tokens": None, "document_tokens": None,
               "title_join": " ", "precision": "fp32", "batch_tokens": 256}  # fmt: skip
     if part == "corpus":
         params |= {"shard": 0, "shards": 1}
+    else:
+        params |= {"split": "test"}
     params |= changes
     name = f"{part}-{params.get('shard', 0)}-{params.get('shards', 1)}"
     inputs = {"collection": f"results/collections/{collection}/manifest.json",

@@ -28,7 +28,8 @@ from tests.unit.training_helpers import (
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.encoder import load_encoder
-from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, NonFiniteLoss
+from zerodr.encoders.trainable import BiEncoder
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
 from zerodr.training.termination import RETRY
 
 
@@ -88,13 +89,20 @@ def test_a_chain_continues_schedule_and_moments(project):
     np.testing.assert_allclose([rate for _, rate in rates], expected, rtol=1e-6)
 
 
-def test_models_of_save_steps_are_outputs(project):
-    spec = finetune_spec(outputs={"step_5": "results/ep0.5/manifest.json"}, save_steps=[5])
-    run_spec(spec)
+def test_models_of_save_steps_can_be_taken(project):
+    run_spec(finetune_spec("ep0", save_steps=[5]))
     run_spec(finetune_spec("short", steps=5))
+
+    def take(step: int) -> StageSpec:
+        return StageSpec("take_step", "zerodr.encoders.export:take_step", 1, {"step": str(step)},
+                         {"model": "results/ep0/manifest.json"}, {"model": f"results/ep0.{step}/manifest.json"},
+                         {"step": step})  # fmt: skip
+
+    run_spec(take(5))
     assert weights_in(project / "results/ep0.5") == weights_in(project / "results/short")
-    with pytest.raises(ArtifactError, match="save_steps"):
-        run_spec(finetune_spec("x", save_steps=[5]))
+    assert BiEncoder.load(project / "results/ep0.5")
+    with pytest.raises(ModelError, match="kept no step 6: name it in training.save_steps"):
+        run_spec(take(6))
 
 
 def start(spec: StageSpec, tmp_path: Path) -> subprocess.Popen:

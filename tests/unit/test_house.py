@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from zerodr.config.load import config_schema, load_methods, read_yaml
+from zerodr.config.files import read_yaml
+from zerodr.config.load import config_schema
 from zerodr.config.methods import METHOD_KINDS
+from zerodr.config.recipes import load_methods
 from zerodr.plan.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +64,7 @@ MODULES = sorted(LIBRARY.rglob("*.py"))
 ADAPTERS = sorted(SCRIPTS.glob("*.py"))
 RULES = sorted((ROOT / "workflow/rules").glob("*.smk"))
 RECIPES = sorted((ROOT / "config/methods").glob("*.yaml"))
+SCALES = set(read_yaml(ROOT / "config/scales.yaml"))
 
 
 def name_of(path: Path) -> str:
@@ -222,11 +225,12 @@ def test_snakemake_parses_without_heavy_packages():
     assert done.stdout == "[]"
 
 
+@pytest.mark.parametrize("scale", sorted(SCALES))
 @pytest.mark.parametrize("path", RECIPES, ids=name_of)
-def test_every_recipe_loads(path):
+def test_every_recipe_loads_at_every_scale(path, scale):
     value = read_yaml(path)
     assert value["kind"] in METHOD_KINDS
-    methods = load_methods(path.parent)
+    methods = load_methods(path.parent, scale, SCALES)
     assert {path.stem, *(f"{path.stem}+{variant}" for variant in value.get("variants") or {})} <= set(methods)
 
 

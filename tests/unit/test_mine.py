@@ -17,11 +17,13 @@ from tests.unit.training_helpers import seal
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA
+from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, read_qrels
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.mining import dev
 from zerodr.mining import mine as module
 from zerodr.mining.batch import SCHEMA
+from zerodr.mining.dev import held_out
 from zerodr.mining.mine import MineSettings, mine
 from zerodr.mining.positives import Positives, known_positives
 from zerodr.mining.statistics import histogram
@@ -74,12 +76,14 @@ def here(tmp_path, monkeypatch):
 
 
 def run_mine(name: str = "ep0", candidates: str | None = "results/candidates.parquet", previous: str = "",
-             stage_index: int = 0, seed: int = 13, split: str = "train", **negatives: Any) -> Path:  # fmt: skip
+             stage_index: int = 0, seed: int = 13, split: str = "train",
+             dev_queries: int = 0, **negatives: Any) -> Path:  # fmt: skip
     inputs = {"source": "results/source/manifest.json"}
     inputs |= {"candidates": candidates} if candidates else {}
     inputs |= {"previous": f"results/mined/{previous}/manifest.json"} if previous else {}
     kept = {"source": "bm25", "depth": 6, "count": 3, "sampling": "top"} | negatives
-    params = {"negatives": kept, "split": split, "stage": name, "stage_index": stage_index}
+    params = {"negatives": kept, "split": split, "stage": name, "stage_index": stage_index,
+              "dev_queries": dev_queries}  # fmt: skip
     run_spec(StageSpec("mine_negatives", "zerodr.mining.mine:mine_negatives", 1, {}, inputs,
                        {"mined": f"results/mined/{name}/manifest.json"}, params, seed))  # fmt: skip
     return Path("results/mined") / name
@@ -199,6 +203,15 @@ def test_a_sample_of_queries_gets_what_all_get(here):
         seen |= {row[0] for row in some}
     assert seen == {"q0", "q1", "q2", "q3"}
     assert facts_of(Path("results/mined/some"))["queries"]["asked"] == 5
+
+
+def test_a_sample_always_holds_the_queries_of_dev(here, monkeypatch):
+    monkeypatch.setattr(dev, "LARGEST_SHARE", 2)
+    for seed in range(13, 19):
+        qrels = read_qrels(Path("results/source"), "train")
+        held = held_out(qrels.loc[qrels["grade"] > 0, "query"].tolist(), 1, seed)
+        names = {row[0] for row in rows_of(run_mine("some", queries=1, seed=seed, dev_queries=1))}
+        assert len(held) == 1 and held <= names and len(names) <= 2
 
 
 def test_equal_bytes_whatever_the_pieces(here, monkeypatch):

@@ -45,7 +45,7 @@ def test_a_protocol_may_take_a_rows_lengths(root):
         for name, protocol in made.bench.protocols.items()
     }
     bench = dataclasses.replace(made.bench, protocols=protocols)
-    settings = json.loads(Plan(bench).settings("embed_queries")(of("arguana")))["settings"]
+    settings = json.loads(Plan(bench).settings("embed_queries")(of("arguana", split="test")))["settings"]
     row = made.collection("arguana")
     assert (settings["query_tokens"], settings["document_tokens"]) == (row.query_tokens, row.document_tokens)
     assert row.query_tokens == 128
@@ -77,7 +77,7 @@ def test_a_protocol_override_reaches_its_collection_only(root):
     made = plan(root)
 
     def lengths(name):
-        value = made.settings("embed_queries")(of(name, protocol="coco-dr-paper"))
+        value = made.settings("embed_queries")(of(name, protocol="coco-dr-paper", split="test"))
         settings = json.loads(value)["settings"]
         return settings["query_tokens"], settings["document_tokens"]
 

@@ -71,7 +71,7 @@ def test_a_fusion_of_a_fusion_is_refused(project):
     (project / "config/methods/twice.yaml").write_text(
         "kind: fusion\nlabel: x\ndescription: x\nsettings: {runs: [hybrid, bm25-flat]}\n"
     )
-    with pytest.raises(ConfigError, match="is a fusion itself"):
+    with pytest.raises(ConfigError, match="has no ranking of its own"):
         load_bench(project, {})
 
 

@@ -155,7 +155,7 @@ def make_dense(plan: Plan) -> None:
         run_stage(plan, rule, inputs, {"embeddings": made}, concatenate, scope="shared", **where, **more)
         return made
 
-    queries, hits = embed("embed_queries", "queries"), []
+    queries, hits = embed("embed_queries", "queries.test", split="test"), []
     for number in range(2):
         shard = paths.shard("corpus", number, 2).removeprefix("corpus-")
         corpus = embed("embed_corpus", f"corpus-{shard}", shard=shard)

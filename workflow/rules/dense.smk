@@ -27,7 +27,7 @@ rule import_model:
 rule embed_corpus:
     input:
         collection=paths.collection("{collection}"),
-        model=paths.model("{model}", "{scope}", "imported"),
+        model=lambda wc: PLAN.model_of(wc.model),
     output:
         embeddings=paths.embeddings(
             "{model}", "{scope}", "{collection}", "{protocol}", "corpus-{shard}"
@@ -37,7 +37,7 @@ rule embed_corpus:
     benchmark:
         "results/benchmarks/embed_corpus/{model}/{scope}/{collection}/{protocol}/{shard}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder"),
+        model=PLAN.pattern("encoder", "trained"),
     retries: 1
     conda:
         ENVIRONMENT
@@ -55,17 +55,17 @@ rule embed_corpus:
 rule embed_queries:
     input:
         collection=paths.collection("{collection}"),
-        model=paths.model("{model}", "{scope}", "imported"),
+        model=lambda wc: PLAN.model_of(wc.model),
     output:
         embeddings=paths.embeddings(
-            "{model}", "{scope}", "{collection}", "{protocol}", "queries"
+            "{model}", "{scope}", "{collection}", "{protocol}", "queries.{split}"
         ),
     log:
-        "results/logs/embed_queries/{model}/{scope}/{collection}/{protocol}.log",
+        "results/logs/embed_queries/{model}/{scope}/{collection}/{protocol}/{split}.log",
     benchmark:
-        "results/benchmarks/embed_queries/{model}/{scope}/{collection}/{protocol}.tsv"
+        "results/benchmarks/embed_queries/{model}/{scope}/{collection}/{protocol}/{split}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder"),
+        model=PLAN.pattern("encoder", "trained"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("embed_queries")
@@ -81,7 +81,7 @@ rule embed_queries:
 
 rule search_shard:
     input:
-        queries=lambda wc: PLAN.embeddings_for(wc, "queries"),
+        queries=PLAN.query_embeddings,
         corpus=lambda wc: PLAN.embeddings_for(wc, f"corpus-{wc.shard}"),
         collection=paths.collection("{collection}"),
     output:
@@ -91,7 +91,7 @@ rule search_shard:
     benchmark:
         "results/benchmarks/search_shard/{model}/{collection}/{protocol}/{shard}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder"),
+        model=PLAN.pattern("encoder", "trained"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("search_shard")
@@ -118,7 +118,7 @@ rule merge_run:
     benchmark:
         "results/benchmarks/merge_run/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder"),
+        model=PLAN.pattern("encoder", "trained"),
     conda:
         ENVIRONMENT
     resources:

@@ -45,7 +45,7 @@ rule build_row:
     benchmark:
         "results/benchmarks/build_row/{model}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("lexical", "encoder", "fusion"),
+        model=PLAN.pattern("lexical", "encoder", "fusion", "trained"),
     conda:
         ENVIRONMENT
     params:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -58,8 +58,12 @@ def _tell(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
 
 
 def _fields_at(model: Any, location: tuple) -> list[str]:
-    """Known keys of the model that stands at `location` (best effort through optional and nested fields)."""
+    """Known keys of the model that stands at `location`, through optional, nested and named settings."""
     for part in location:
         field = getattr(model, "model_fields", {}).get(part)
         model = field.annotation if field is not None else model
+        if get_origin(model) is dict:
+            model = get_args(model)[1] if field is None else model
+        elif field is not None:
+            model = next((kind for kind in get_args(model) if hasattr(kind, "model_fields")), model)
     return list(getattr(model, "model_fields", {}))

@@ -5,34 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from zerodr.config.bench import Bench
-from zerodr.errors import ConfigError, nearest
+from zerodr.config.chains import check_chains, check_supervision, is_ours
+from zerodr.config.files import known
+from zerodr.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 RESERVED = {"all", "significance", "published", "holes"}  # files of results/beir
 
 
-def known(what: str, name: str, table: Iterable[str]) -> Any:
-    """`table[name]`, or a ConfigError with the nearest name."""
-    if name not in table:
-        raise ConfigError(f"{what} {name!r}", "is not known", nearest(name, table))
-    return table[name] if isinstance(table, dict) else name
-
-
 def check_bench(bench: Bench) -> None:
     """Raise ConfigError for the first thing that can't be meant."""
-    _check_names("method", [part for name in bench.methods for part in name.split("+")])
+    _check_names("method", [part for name in bench.methods for part in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
+    check_chains(bench)
     _check_chosen(bench)
     for name, protocol in bench.protocols.items():
         for collection in protocol.overrides:
             known(f"protocol {name}: override of collection", collection, bench.collections)
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
-            if known(f"method {name}: run", run, bench.methods).kind == "fusion":
-                raise ConfigError(f"method {name}", f"fuses {run}, which is a fusion itself", "name two plain methods")
+            if known(f"method {name}: run", run, bench.methods).kind in ("fusion", "teacher"):
+                raise ConfigError(f"method {name}", f"fuses {run}, which has no ranking of its own",
+                                  "name two plain methods")  # fmt: skip
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:
@@ -60,6 +56,11 @@ def _check_chosen(bench: Bench) -> None:
         if methods.count(name) > 1:
             raise ConfigError(f"method {name!r}", "stands twice in methods", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
+    for name, method in chosen.items():
+        if method.kind == "teacher":
+            raise ConfigError(f"method {name!r}", "is a teacher, which scores pairs and ranks no collection",
+                              "name a method that searches")  # fmt: skip
+    check_supervision(bench, chosen)
     parts = [run for method in chosen.values() if method.kind == "fusion" for run in method.settings.runs]
     _check_titles(bench, [*chosen, *parts])
     if config.scale == "paper":
@@ -77,8 +78,11 @@ def _check_titles(bench: Bench, methods: list[str]) -> None:
 def _check_revisions(bench: Bench, methods: list[str]) -> None:
     for name in methods:
         method = bench.methods[name]
-        if method.kind == "encoder" and method.settings.revision is None:
-            model = method.settings.model
+        if method.kind not in ("encoder", "trained"):
+            continue
+        start = method.settings.encoder if method.kind == "trained" else method.settings
+        model = start.init if method.kind == "trained" else start.model
+        if start.revision is None and model != "scratch" and not is_ours(model, bench.methods):
             if not model.startswith("package:") and not Path(model).exists():
                 raise ConfigError(f"method {name}: revision", f"is missing for the hub model {model!r} at scale paper",
                                   "add the commit that the numbers are for")  # fmt: skip

@@ -6,28 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from zerodr.config.base import mapping, validate
 from zerodr.config.bench import Bench
-from zerodr.config.checks import check_bench, known
-from zerodr.config.methods import METHOD_KINDS, Method, Variant
+from zerodr.config.checks import check_bench
+from zerodr.config.files import known, read_yaml
+from zerodr.config.recipes import load_methods
 from zerodr.config.registry import Collection, read_registry
 from zerodr.config.settings import Config, Protocol, Scale
 from zerodr.config.sizes import estimated_documents
 from zerodr.errors import ConfigError
-
-
-def read_yaml(path: Path) -> Any:
-    """A YAML file through `yaml.safe_load`, with the place of a syntax error in one sentence."""
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(place, f"is no YAML ({getattr(error, 'problem', error)})", "correct the line") from None
-    except OSError as error:
-        raise ConfigError(path, f"can't be read ({error.strerror})", "run from the project's root") from None
 
 
 def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
@@ -41,6 +28,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     config = validate(Config, _tuples(values), "config/config.yaml")
     scales = {k: validate(Scale, v, f"config/scales.yaml: {k}")
               for k, v in mapping(read_yaml(folder / "scales.yaml"), "config/scales.yaml").items()}  # fmt: skip
+    scale = known("scale", config.scale, scales)
     written = mapping(read_yaml(folder / "protocols.yaml"), "config/protocols.yaml")
     protocols = {k: validate(Protocol, v, f"config/protocols.yaml: {k}") for k, v in written.items()}
     collections = read_registry(folder / "collections.tsv")
@@ -49,8 +37,8 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
         own_files = tuple(sorted(str(path) for path in Path(config.byo).rglob("*") if path.is_file()))
         own = own_collection(Path(config.byo), collections)
         collections[own.name] = own
-    scale = known("scale", config.scale, scales)
-    bench = Bench(config, collections, load_methods(folder / "methods"), protocols, scale, own_files)
+    methods = load_methods(folder / "methods", config.scale, set(scales))
+    bench = Bench(config, collections, methods, protocols, scale, own_files)
     check_bench(bench)
     return bench
 
@@ -59,25 +47,6 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     """`--config methods=a,b` comes as a string."""
     lists = ("methods", "collections", "mirrors", "gated")
     return {k: tuple(v.split(",")) if k in lists and isinstance(v, str) else v for k, v in values.items()}
-
-
-def load_methods(folder: Path) -> dict[str, Method]:
-    """All recipes with their variants, by full name."""
-    methods: dict[str, Method] = {}
-    for path in sorted(folder.glob("*.yaml")):
-        value, where = read_yaml(path), f"config/methods/{path.name}"
-        variants = mapping(mapping(value, where).pop("variants", None), f"{where}: variants")
-        kind = known(f"{where}: kind", str(value.get("kind")), METHOD_KINDS)
-        base = validate(kind, value, where)
-        methods[path.stem] = base
-        for name, change in variants.items():
-            variant = validate(Variant, change, f"{where}: variants.{name}")
-            full = value | {
-                "label": variant.label or f"{base.label} ({name})",
-                "settings": (value.get("settings") or {}) | variant.settings,
-            }
-            methods[f"{path.stem}+{name}"] = validate(kind, full, f"{where}: variants.{name}")
-    return methods
 
 
 def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.training import TeacherSettings, TrainedSettings
 
 
 class LexicalSettings(Settings):
@@ -127,18 +128,55 @@ class FusionMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-Method = Annotated[LexicalMethod | EncoderMethod | FusionMethod, Field(discriminator="kind")]
-METHOD_KINDS: dict[str, type[LexicalMethod] | type[EncoderMethod] | type[FusionMethod]] = {
+class TrainedMethod(_Method):
+    """A model that the bench trains."""
+
+    kind: Literal["trained"]
+    """Which kind of method this is."""
+    settings: TrainedSettings
+    """Settings of the recipe; a variant changes some of them."""
+    stage: str = ""
+    """The stage whose model this is; empty: the last one. Set for `<recipe>@<stage>`."""
+
+    @property
+    def last(self) -> str:
+        """The stage that makes the model, `init` for the one before training, `<stage>.<step>` for a kept step."""
+        return self.stage or list(self.settings.chain)[-1]
+
+
+class TeacherMethod(_Method):
+    """A cross-encoder that scores pairs for distillation; no row of a table."""
+
+    kind: Literal["teacher"]
+    """Which kind of method this is."""
+    settings: TeacherSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+
+Method = Annotated[LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | TeacherMethod,
+                   Field(discriminator="kind")]  # fmt: skip
+METHOD_KINDS: dict[str, Any] = {
     "lexical": LexicalMethod,
     "encoder": EncoderMethod,
     "fusion": FusionMethod,
+    "trained": TrainedMethod,
+    "teacher": TeacherMethod,
 }
 
 
-class Variant(Settings):
-    """A named change of a recipe's settings."""
+class Change(Settings):
+    """What a scale or a variant changes of a recipe."""
 
     label: str | None = None
-    """The row's name in tables; default: the recipe's label with the variant's name."""
-    settings: dict[str, Any]
-    """The settings that differ."""
+    """The row's name in tables. None: the recipe's, a variant's with the variant's name."""
+    remark: str | None = None
+    """Its footnote. None: the recipe's."""
+    settings: dict[str, Any] = {}
+    """The settings that differ, laid over the recipe's key by key."""
+
+
+class Variant(Change):
+    """A named change of a recipe."""
+
+    scales: dict[str, Any] = {}
+    """What changes further at a scale."""

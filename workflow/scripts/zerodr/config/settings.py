@@ -90,6 +90,8 @@ class Config(Settings):
     """Source of every random choice."""
     shard_documents: int | None = Field(None, ge=1)
     """Documents of one embedding shard. None: the scale's."""
+    gpus: int | None = Field(None, ge=0)
+    """GPUs of one embedding or training job; 0: train on the CPU. None: the scale's."""
     bootstrap_samples: int = Field(1000, ge=1)
     """Resamples of the bootstrap intervals."""
     randomization_samples: int = Field(10000, ge=1)

@@ -65,11 +65,14 @@ class InitSettings(Settings):
         return self
 
 
+DISTILLATION = ("margin_mse", "kl")
+
+
 class NegativesSettings(Settings):
     """Where a stage's negatives come from."""
 
     source: str = "previous"
-    """`previous`: mined by the chain's previous stage. Or a lexical method's name. `none`: in-batch only."""
+    """`previous`: searched with the stage's parent. `none`: in-batch only. Else a method, such as `bm25-flat+bm25s`."""
     depth: int = Field(200, ge=1)
     """Ranks that are looked at."""
     skip: int = Field(0, ge=0)
@@ -202,8 +205,19 @@ class ChainStage(Settings):
     """The loss."""
     training: TrainingSettings = TrainingSettings()
     """How it is optimised."""
-    teacher: TeacherSettings | None = None
-    """Scores for distillation objectives."""
+    teacher: str | None = None
+    """Recipe of kind `teacher` whose scores a distillation objective follows."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> ChainStage:
+        distils, hard = self.objective.name in DISTILLATION, self.objective.negatives_per_query
+        if distils != (self.teacher is not None):
+            raise ValueError("objectives margin_mse and kl need `teacher`, and only they use one")
+        if hard and self.negatives.source == "none":
+            raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
+        if not hard and self.negatives.source != "none":
+            raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
+        return self
 
 
 class TrainedSettings(Settings):
@@ -211,12 +225,14 @@ class TrainedSettings(Settings):
 
     encoder: InitSettings
     """The initial model."""
-    chain: dict[str, ChainStage]
-    """Stages by name. A stage given as `{like: ep1}` repeats ep1's settings."""
+    chain: dict[str, ChainStage] = Field(min_length=1)
+    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out."""
     source: str | None = None
     """The collection with supervision. None: the scale's source."""
     source_split: str = "train"
     """Its split with training queries."""
+    protocol: str = "standard"
+    """Protocol under which the source is embedded for mining; its title join holds in training too."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of embedding."""
     batch_tokens: int = Field(4096, ge=64)

@@ -17,6 +17,7 @@ from zerodr.encoders.trainable import BiEncoder
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
+STEPS = "steps"  # where training keeps models on the way
 NEEDED_COSINE = 0.99999
 PROBES = ("", "dense retrieval", "What does a bi-encoder compare?", "A text that is longer than most. " * 40,
           "Grüße, 你好, naïve", "1 + 1 = 2 </s> [SEP] <s>")  # fmt: skip
@@ -48,6 +49,23 @@ def export_model(stage: Stage) -> None:
     write_card(target, settings.model, settings.scope, contract, chain, settings.licences, table)
     stage.metric("sentence_transformers_min_cosine", cosine)
     stage.note(contract=contract.model_dump(mode="json"), stages=[entry.name for entry in chain.stages])
+
+
+class StepSettings(Settings):
+    """Params of rule take_step."""
+
+    step: int
+    """A step that training kept."""
+
+
+def take_step(stage: Stage) -> None:
+    """Stage: input `model`, the end of a training that kept steps; output `model`, its weights at one of them."""
+    settings = validate(StepSettings, stage.params, stage.spec.name())
+    kept = stage.path("model") / STEPS / str(settings.step)
+    if not kept.is_dir():
+        raise ModelError(stage.path("model"), f"kept no step {settings.step}", "name it in training.save_steps")
+    contract = copy_whole(kept, stage.output("model"))
+    stage.note(contract=contract.model_dump(mode="json"))
 
 
 def copy_whole(source: Path, target: Path) -> EncoderContract:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from zerodr.artifacts.parquet import AGAIN, GroupWriter
@@ -22,11 +23,12 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import iterate_rankings, read_depth, read_queries
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids
+from zerodr.collections.access import corpus_ids, read_qrels
 from zerodr.config.base import Settings, validate
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.mining.batch import DICTIONARY, NAME, ROW_GROUP, SCHEMA, MinedBatch, bare_batch
+from zerodr.mining.dev import held_out
 from zerodr.mining.negatives import PairSet, choose, entries, sample_queries, words_of
 from zerodr.mining.positives import Positives, known_positives, numbered, rows_among
 from zerodr.mining.statistics import Previous, Tally
@@ -49,6 +51,8 @@ class MineSettings(Settings):
     """Name of the stage in its chain, such as `ep0`."""
     stage_index: int = Field(ge=0)
     """Place of the stage in its chain, from 0. Stages draw other queries and other negatives."""
+    dev_queries: int = Field(0, ge=0)
+    """Training queries that training holds out; a sample of queries always holds them too."""
 
 
 def mine_negatives(stage: Stage) -> None:
@@ -66,7 +70,9 @@ def mine_negatives(stage: Stage) -> None:
     known = known_positives(source, settings.split, corpus)
     with_positive = len(known.queries)
     lottery = words_of(known.queries.to_pylist(), "query", stage.seed, settings.stage_index)
-    known = known.chosen(sample_queries(lottery, settings.negatives.queries))
+    known = known.chosen(
+        np.union1d(sample_queries(lottery, settings.negatives.queries), _dev_rows(known, settings, stage))
+    )
     previous = None
     if "previous" in stage.spec.inputs:
         previous = Previous(stage.path("previous") / NAME, known.queries, corpus, source.name)
@@ -86,6 +92,13 @@ def mine_negatives(stage: Stage) -> None:
     facts["queries"]["without_positive"] = len(known.asked) - with_positive
     write_json(folder / STATISTICS, {"stage": settings.stage, "split": settings.split} | facts)
     _tell(stage, facts, f"{source.name}/{settings.split}", mined=candidates is not None)
+
+
+def _dev_rows(known: Positives, settings: MineSettings, stage: Stage) -> np.ndarray:
+    """Rows of `known` that are held out in training."""
+    qrels = read_qrels(stage.path("source"), settings.split)
+    dev = held_out(qrels.loc[qrels["grade"] > 0, "query"].tolist(), settings.dev_queries, stage.seed)
+    return np.flatnonzero(pc.is_in(known.queries, pa.array(sorted(dev), known.queries.type)))
 
 
 def mine(candidates: Path, known: Positives, corpus: pa.Array, collection: str, settings: MineSettings,

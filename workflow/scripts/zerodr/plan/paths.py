@@ -30,8 +30,33 @@ def model(name: str, scope: str, stage: str) -> str:
     return f"{RESULTS}/models/{name}/{scope}/{stage}/manifest.json"
 
 
+def candidates(name: str, scope: str, of: str, split: str, depth: int | str) -> str:
+    """The best `depth` documents of each query of a split, where negatives are looked for."""
+    return f"{RESULTS}/candidates/{name}/{scope}/{of}/{split}.top{depth}.parquet"
+
+
+def candidate_hits(name: str, scope: str, of: str, split: str, depth: int | str, part: str) -> str:
+    """The same in one shard."""
+    return f"{RESULTS}/candidates/{name}/{scope}/{of}/{split}.top{depth}/{part}.parquet"
+
+
+def mined(name: str, scope: str, stage: str) -> str:
+    """Manifest of a stage's training queries with positives and mined negatives."""
+    return f"{RESULTS}/mined/{name}/{scope}/{stage}/manifest.json"
+
+
+def scored(name: str, scope: str, stage: str) -> str:
+    """Manifest of mined queries with a teacher's scores."""
+    return f"{RESULTS}/scored/{name}/{scope}/{stage}/manifest.json"
+
+
+def exported(name: str, scope: str) -> str:
+    """Manifest of a folder that sentence-transformers loads."""
+    return f"{RESULTS}/exported/{name}/{scope}/manifest.json"
+
+
 def embeddings(name: str, scope: str, of: str, protocol: str, part: str) -> str:
-    """One `.npy` of embeddings; `part` is `queries` or `corpus-00003-of-00010`."""
+    """One `.npy` of embeddings; `part` is `queries.<split>` or `corpus-00003-of-00010`."""
     return f"{RESULTS}/embeddings/{name}/{scope}/{of}/{protocol}/{part}.npy"
 
 

@@ -13,20 +13,23 @@ from zerodr.config.registry import Collection
 from zerodr.config.settings import Protocol
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
+from zerodr.plan.chains import SCOPE, Chains
 from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
+from zerodr.plan.training import TrainingStages
 
 INDEX_FIELDS = {"index", "hnsw_links", "hnsw_search", "ivf_lists", "ivf_probes", "pq_bytes", "recall_queries"}
+MINING_PROTOCOL = "standard"
 NOTHING = r"(?!)"
-SCOPE = "shared"
 
 
-class Plan:
+class Plan(TrainingStages):
     """Paths, targets and stage settings of a checked configuration."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.config = bench.config
+        self.chains = Chains(bench)
 
     # ---- names -------------------------------------------------------------------------------------------------
     @property
@@ -71,6 +74,14 @@ class Plan:
         """A wildcard constraint that matches the methods of these kinds and nothing else."""
         return _alternatives(name for name, method in self.bench.methods.items() if method.kind in kinds)
 
+    def pattern_of_chains(self) -> str:
+        """A wildcard constraint that matches trained methods, whose stages stand beside them, not in their names."""
+        return _alternatives(self.chains.names())
+
+    def pattern_of_stages(self) -> str:
+        """A wildcard constraint that matches the stages of all chains, the initial model left out."""
+        return _alternatives({stage for name in self.chains.names() for stage in self.chains.trained(name).chain})
+
     def pattern_of_protocols(self, titles: bool = False) -> str:
         """A wildcard constraint that matches the protocols; with `titles` only those that keep titles."""
         protocols = self.bench.protocols.items()
@@ -106,8 +117,9 @@ class Plan:
         return scaled(rule, "base_minutes", "minutes_per_million", self._millions(rule))
 
     def gpus(self, rule: str) -> int:
-        """`resources: gpu=` of a rule: the scale's GPUs for rules that use them."""
-        return self.bench.scale.gpus if need(rule).gpu else 0
+        """`resources: gpu=` of a rule: the GPUs of the configuration for rules that use them."""
+        own = self.config.gpus
+        return (self.bench.scale.gpus if own is None else own) if need(rule).gpu else 0
 
     def threads(self, rule: str) -> int:
         """`threads:` of a rule; Snakemake lowers it to the cores there are."""
@@ -124,12 +136,26 @@ class Plan:
         row = self.collection(name)
         return list(self.bench.own_files) if row.kind == "own" else [paths.archive(row.archive)]
 
-    def embeddings_for(self, wc: Any, part: str) -> str:
+    def embeddings_for(self, wc: Any, part: str, protocol: str | None = None) -> str:
         """The embeddings that the method of wildcards `wc` searches."""
-        return paths.embeddings(self.embedded_by(wc.model), SCOPE, wc.collection, wc.protocol, part)
+        return paths.embeddings(self.embedded_by(wc.model), SCOPE, wc.collection, protocol or wc.protocol, part)
+
+    def query_embeddings(self, wc: Any) -> str:
+        """The embeddings of the queries that are evaluated."""
+        return self.embeddings_for(wc, f"queries.{self.collection(wc.collection).evaluation_split}")
+
+    def mining_embeddings(self, wc: Any, part: str) -> str:
+        """The embeddings of the source that negatives are searched with."""
+        method = self.method(wc.model)
+        return self.embeddings_for(wc, part, method.settings.protocol if method.kind == "trained" else MINING_PROTOCOL)
 
     def embedded_by(self, method: str) -> str:
-        """The method whose embeddings `method` searches: variants that only change the index share the recipe's."""
+        """The method whose embeddings `method` searches: variants that only change the index share the recipe's.
+
+        A trained method's are named after the stage that makes its model: `dpr` and `ance@init` -> `dpr@ep0`.
+        """
+        if self.method(method).kind == "trained":
+            return self.chains.link(method).name
         recipe = method.partition("+")[0]
         ours, base = (self._encoding(self.method(m).settings) for m in (method, recipe))
         return recipe if ours == base else method
@@ -171,8 +197,11 @@ class Plan:
 
     def _seeded(self, rule: str, wc: Any) -> bool:
         """Whether a job makes random choices; only those run again when the seed changes."""
+        if rule == "init_model":
+            encoder = self.chains.encoder(wc.model)
+            return encoder.init == "scratch" or encoder.head != "none"
         if rule == "search_shard":
-            return self.method(wc.model).settings.index != "flat"
+            return self._index(wc.model)["index"] != "flat"
         return STAGES[rule].seeded
 
     def _fetch_archive(self, wc: Any) -> dict:
@@ -229,10 +258,9 @@ class Plan:
         own = protocol.overrides.get(row.name) or (row if protocol.collection_lengths == "registry" else protocol)
         return {
             "collection": row.name,
-            "split": row.evaluation_split,
             "query_tokens": own.query_tokens or protocol.query_tokens,
             "document_tokens": own.document_tokens or protocol.document_tokens,
-            "title_join": row.title_join if protocol.title_join == "registry" else None,
+            "title_join": self._title_join(row.name, wc.protocol),
             "precision": settings.precision,
             "batch_tokens": settings.batch_tokens,
         }
@@ -241,11 +269,19 @@ class Plan:
         return self._embedding(wc) | _shard_numbers(wc.shard)
 
     def _embed_queries(self, wc: Any) -> dict:
-        return self._embedding(wc)
+        return self._embedding(wc) | {"split": wc.split}
 
     def _search_shard(self, wc: Any) -> dict:
-        index = self.method(wc.model).settings.model_dump(mode="json", include=INDEX_FIELDS)
-        return _without(self._ranking(wc), "language") | index | _shard_numbers(wc.shard)
+        return _without(self._ranking(wc), "language") | self._index(wc.model) | _shard_numbers(wc.shard)
+
+    def _index(self, method: str) -> dict:
+        if self.method(method).kind == "trained":
+            return {"index": "flat"}
+        return self.method(method).settings.model_dump(mode="json", include=INDEX_FIELDS)
+
+    def _search_candidates(self, wc: Any) -> dict:
+        return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth), "exclude_self": False,
+                "index": "flat"} | _shard_numbers(wc.shard)  # fmt: skip
 
     def _merge_run(self, wc: Any) -> dict:
         return _without(self._ranking(wc), "language", "exclude_self") | {"tag": wc.model}

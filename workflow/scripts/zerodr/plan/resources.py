@@ -40,6 +40,16 @@ NEEDS = {
     "search_shard": Need(4000, 6500, 20, 60, threads=8),
     "merge_run": Need(4000, 100, 15, 5),
     "fuse_runs": Need(4000, 0, 15),
+    "rank_bm25": Need(4000, 4000, 30, 30, threads=8),
+    "search_candidates": Need(4000, 6500, 30, 120, threads=8),
+    "merge_candidates": Need(6000, 100, 30, 10),
+    "mine_negatives": Need(8000, 0, 60),
+    "init_model": Need(6000, 0, 60),
+    "finetune": Need(12000, 0, 1440, threads=8, gpu=True),
+    "init_teacher": Need(6000, 0, 60),
+    "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True),
+    "score_pairs": Need(8000, 0, 1440, threads=8, gpu=True),
+    "export_model": Need(6000, 0, 30),
     "evaluate_run": Need(3000, 0, 15),
     "compare_runs": Need(4000, 0, 30),
 }
@@ -53,7 +63,7 @@ def need(rule: str) -> Need:
 def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
     """Millions of documents that one job of `rule` reads: a shard for sharded rules, else the collection."""
     documents = row.planned_documents if row else 0
-    if rule in ("embed_corpus", "search_shard"):
+    if rule in ("embed_corpus", "search_shard", "search_candidates"):
         documents = min(documents or shard_documents, shard_documents)
     return documents / 1e6
 

@@ -36,13 +36,11 @@ WINDOW = 8192
 SAVE_EVERY_S = 20.0
 
 
-class QuerySettings(Settings):
-    """Params of rule embed_queries."""
+class EmbeddingSettings(Settings):
+    """What documents and queries have in common."""
 
     collection: str
     """Name of the collection."""
-    split: str
-    """Queries with a judgement in this split."""
     query_tokens: int | None
     """Length of the protocol, special tokens included. None: the model's."""
     document_tokens: int | None
@@ -55,7 +53,14 @@ class QuerySettings(Settings):
     """Padded tokens of one batch."""
 
 
-class CorpusSettings(QuerySettings):
+class QuerySettings(EmbeddingSettings):
+    """Params of rule embed_queries."""
+
+    split: str
+    """Queries with a judgement in this split."""
+
+
+class CorpusSettings(EmbeddingSettings):
     """Params of rule embed_corpus."""
 
     shard: int = Field(ge=0)
@@ -132,7 +137,7 @@ def document_texts(folder: Path, start: int, stop: int, title_join: str | None) 
             yield key, title + title_join + text if title and title_join is not None else text
 
 
-def _prepare(stage: Stage, settings: QuerySettings, side: Side) -> Encoder:
+def _prepare(stage: Stage, settings: EmbeddingSettings, side: Side) -> Encoder:
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     tuned = keep_freed_memory()
     encoder = load_encoder(stage.path("model"), settings.precision, side=side)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,20 +15,6 @@ from zerodr.training.grouping import length_groups
 
 CUT = 10
 BATCH_TEXTS, WASTE = 64, 512
-LARGEST_SHARE = 10  # dev queries are at most a tenth of the split
-
-
-def held_out(queries: Sequence[str], count: int, seed: int) -> set[str]:
-    """Dev queries of a split: those with the smallest hash of (seed, id), at most a tenth of all.
-
-    The choice depends on the split's queries, not on which were mined: every stage of a chain holds out the same.
-    """
-
-    def rank(query: str) -> bytes:
-        return hashlib.sha256(f"{seed} {query}".encode()).digest()
-
-    distinct = sorted(set(queries), key=rank)
-    return set(distinct[: min(count, len(distinct) // LARGEST_SHARE)])
 
 
 def ranking_metrics(scores: Tensor, positives: Sequence[Sequence[int]]) -> dict[str, float]:

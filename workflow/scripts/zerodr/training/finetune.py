@@ -20,10 +20,11 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.base import Settings, validate
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.encoders.export import STEPS
 from zerodr.errors import ArtifactError, CollectionError
+from zerodr.mining.dev import held_out
 from zerodr.training.batches import Stream, usable_rows
 from zerodr.training.checkpoint import read_tensors, write_tensors
-from zerodr.training.dev import held_out
 from zerodr.training.distributed import Group, check_gpus, launch
 from zerodr.training.engine import Engine, Run
 from zerodr.training.examples import Examples, load_examples
@@ -87,23 +88,15 @@ class Job:
 
 
 def finetune(stage: Stage) -> None:
-    """Stage: inputs `model`, `mined`, `source`, optional `scored`; outputs `model`, and `step_<n>` of save_steps."""
+    """Stage: inputs `model`, `mined`, `source`, optional `scored`; output `model`, in it `steps/<n>` of save_steps."""
     settings = validate(FinetuneSettings, stage.params, stage.spec.name())
     check_gpus(settings.gpus, stage.spec.name())
-    _check_outputs(stage, settings)
     scored = str(stage.path("scored")) if "scored" in stage.spec.inputs else None
     job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
               str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
     run_job(stage, job, settings.workers)
     for step in settings.training.save_steps:
-        shutil.copytree(_kept(stage.state, step), stage.output(f"step_{step}"), dirs_exist_ok=True)
-
-
-def _check_outputs(stage: Stage, settings: FinetuneSettings) -> None:
-    wanted = {f"step_{step}" for step in settings.training.save_steps} | {"model"}
-    if wanted != set(stage.spec.outputs):
-        raise ArtifactError(stage.spec.name(), f"declares outputs {sorted(stage.spec.outputs)}, expected "
-                            f"{sorted(wanted)}", "make training.save_steps and the rule's outputs agree")  # fmt: skip
+        shutil.copytree(_kept(stage.state, step), stage.output("model") / STEPS / str(step))
 
 
 def run_job(stage: Stage, job: Job, workers: int) -> None:

@@ -1,0 +1,157 @@
+"""Chains: which stage makes which model, what is shared, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from zerodr.config.load import load_bench
+from zerodr.errors import ConfigError
+from zerodr.plan import Plan
+from zerodr.plan.chains import Link
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def root(tmp_path):
+    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
+    return tmp_path
+
+
+def plan(root: Path, **config: object) -> Plan:
+    return Plan(load_bench(root, {"scale": "lab"} | config))
+
+
+def change(root: Path, name: str, **variants: dict) -> None:
+    """Add variants to a recipe."""
+    path = root / f"config/methods/{name}.yaml"
+    value = yaml.safe_load(path.read_text())
+    value.setdefault("variants", {}).update(variants)
+    path.write_text(yaml.safe_dump(value, sort_keys=False))
+
+
+def settings(made: Plan, rule: str, **wildcards: str) -> dict:
+    return json.loads(made.settings(rule)(SimpleNamespace(scope="shared", **wildcards)))
+
+
+def test_one_name_for_one_model(root):
+    chains = plan(root).chains
+    assert chains.link("dpr") == chains.link("dpr@ep0") == chains.link("ance@init") == Link("dpr", "ep0")
+    assert chains.link("ance").name == "ance@ep2" and chains.link("dpr@ep0.300").name == "dpr@ep0.300"
+    assert chains.parent(Link("ance", "ep1")) == Link("dpr", "ep0")
+    assert chains.parent(Link("ance", "ep2")) == Link("ance", "ep1")
+
+
+def test_a_variant_shares_the_stages_that_it_does_not_change(root):
+    change(root, "ance", late={"settings": {"chain": {"ep1": {"repeat": 3}}}})
+    chains = plan(root).chains
+    assert chains.link("ance+late@ep1") == Link("ance", "ep1") and chains.link("ance+late@ep2") == Link("ance", "ep2")
+    assert chains.link("ance+late") == Link("ance+late", "ep3")
+    assert chains.link("ance+bm25@ep1") == Link("ance+bm25", "ep1")
+    assert chains.link("dpr+official@init") == Link("dpr+official", "init")
+
+
+def test_adding_an_episode_leaves_the_earlier_jobs_as_they_are(root):
+    before = plan(root)
+    jobs = [("finetune", {"model": "ance", "stage": "ep2"}), ("mine_negatives", {"model": "ance", "stage": "ep2"})]
+    old = [settings(before, rule, **wildcards) for rule, wildcards in jobs]
+    path = root / "config/methods/ance.yaml"
+    path.write_text(path.read_text().replace("repeat: 2", "repeat: 3"))
+    after = plan(root)
+    assert [settings(after, rule, **wildcards) for rule, wildcards in jobs] == old
+    assert after.chains.link("ance") == Link("ance", "ep3")
+
+
+def test_a_linear_schedule_ends_with_the_chain(root):
+    linear = {"training": {"schedule": "linear", "schedule_steps": None}}
+    change(root, "ance", linear={"settings": {"chain": {"ep1": linear}}})
+    made = plan(root)
+    one, two = (settings(made, "finetune", model="ance+linear", stage=s)["settings"] for s in ("ep1", "ep2"))
+    assert (one["first_step"], one["total_steps"], two["first_step"], two["total_steps"]) == (0, 600, 300, 600)
+    flat = settings(made, "finetune", model="ance", stage="ep1")["settings"]
+    assert (flat["first_step"], flat["total_steps"]) == (0, 300)
+
+
+def test_moments_are_kept_for_a_stage_that_continues_with_them(root):
+    change(root, "ance", kept={"settings": {"chain": {"ep2": {"like": "ep1", "training": {"keep_optimizer": True}}}}})
+    path = root / "config/methods/ance.yaml"
+    path.write_text(path.read_text().replace("repeat: 2", "repeat: 1"))
+    made = plan(root)
+    saved = [settings(made, "finetune", model="ance+kept", stage=s)["settings"]["save_optimizer"]
+             for s in ("ep1", "ep2")]  # fmt: skip
+    assert saved == [True, False]
+
+
+def test_negatives_come_from_the_parent_or_from_a_named_method(root):
+    made = plan(root)
+    ance = made.mining_inputs(SimpleNamespace(model="ance", stage="ep2"))
+    assert ance["candidates"] == "results/candidates/ance@ep1/shared/squad-v1.1/train.top200.parquet"
+    assert ance["previous"] == "results/mined/ance/shared/ep1/manifest.json"
+    dpr = made.mining_inputs(SimpleNamespace(model="dpr", stage="ep0"))
+    assert "bm25-flat+bm25s" in dpr["candidates"] and "previous" not in dpr
+    change(root, "dpr", alone={"settings": {"chain": {"ep0": {"negatives": {"source": "none"}, "objective": {
+        "negatives_per_query": 0}}}}})  # fmt: skip
+    assert set(plan(root).mining_inputs(SimpleNamespace(model="dpr+alone", stage="ep0"))) == {"source"}
+
+
+def test_variants_that_only_train_otherwise_share_mined_queries(root):
+    change(root, "dpr", fast={"settings": {"chain": {"ep0": {"training": {"learning_rate": 1e-4}}}}})
+    made = plan(root)
+    inputs = made.finetune_inputs(SimpleNamespace(model="dpr+fast", stage="ep0"))
+    assert inputs["mined"] == "results/mined/dpr/shared/ep0/manifest.json"
+    assert inputs["model"] == "results/models/dpr/shared/init/manifest.json"
+    kl = made.finetune_inputs(SimpleNamespace(model="kd+kl", stage="ep0"))
+    assert kl["scored"] == "results/scored/kd/shared/ep0/manifest.json"
+
+
+def test_what_another_recipe_says_of_its_encoder_holds(root):
+    chains = plan(root).chains
+    ance, kd, dpr = (chains.encoder(name) for name in ("ance", "kd", "dpr"))
+    assert ance == dpr.model_copy(update={"init": "dpr/ep0"})
+    assert kd.similarity == "dot" and dpr.similarity == "cosine" and kd.layers == dpr.layers == 3
+
+
+def test_seeds_reach_the_init_only_where_it_is_random(root):
+    made = plan(root, seed=7)
+    seeds = [settings(made, "init_model", model=m)["seed"] for m in ("dpr", "dpr+scratch", "dpr+official")]
+    assert seeds == [0, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("change_of", "told"),
+    [
+        ({"encoder": {"init": "ance/ep9"}}, r"ance has no stage 'ep9': did you mean ep"),
+        ({"encoder": {"init": "ance/ep2"}}, "starts from itself"),
+        ({"chain": {"ep0": {"negatives": {"source": "bm25-flat"}}}}, "which mining does not: name a lexical method"),
+        (
+            {"chain": {"ep0": {"negatives": {"source": "bm25-flta"}}}},
+            "'bm25-flta': is not known: did you mean bm25-fla",
+        ),
+        ({"chain": {"ep0": {"negatives": {"source": "hybrid"}}}}, "is of kind fusion"),
+        ({"chain": {"ep0": {"objective": {"name": "kl"}, "teacher": "bm25-flat"}}}, "kind lexical, expected teacher"),
+        ({"chain": {"ep0": {"training": {"keep_optimizer": True}}}}, "the initial model has no moments"),
+        ({"chain": {"ep0": {"training": {"save_steps": [600]}}}}, "holds 600, expected steps between 1 and 599"),
+        ({"chain": {"init": {"like": "ep0"}}}, "stage init: can't be a stage's name"),
+        ({"source_split": "tran"}, r"no judgements for split 'tran', there is nothing to learn from: did you mean tra"),
+    ],
+)
+def test_chains_that_are_refused(root, change_of, told):
+    path = root / "config/methods/dpr.yaml"
+    change(root, "dpr", odd={"settings": change_of})
+    if "starts from itself" in told:
+        value = yaml.safe_load(path.read_text())
+        value["scales"]["lab"]["settings"]["encoder"] = {"init": "ance/ep2"}
+        path.write_text(yaml.safe_dump(value))
+    with pytest.raises(ConfigError, match=told):
+        plan(root, methods=("dpr+odd", "bm25-flat"))
+
+
+def test_a_teacher_is_no_row(root):
+    with pytest.raises(ConfigError, match="is a teacher, which scores pairs and ranks no collection"):
+        plan(root, methods=("cross-encoder", "bm25-flat"))

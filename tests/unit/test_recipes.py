@@ -1,0 +1,107 @@
+"""Recipes: scales and variants laid over settings, chains unfolded, mistakes told in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from zerodr.config.recipes import load_methods, overlay, unfold
+from zerodr.errors import ConfigError
+
+SCALES = {"mini", "paper"}
+DPR = """
+kind: trained
+label: DPR
+description: made up
+settings:
+  encoder: {init: org/name, pooling: cls}
+  chain:
+    ep0:
+      negatives: {source: bm25}
+      objective: {name: pairwise_nll}
+      training: {steps: 100, learning_rate: 1.0e-3}
+scales:
+  mini:
+    remark: small
+    settings: {chain: {ep0: {training: {steps: 10, save_steps: [5]}}}}
+variants:
+  slow: {settings: {chain: {ep0: {training: {learning_rate: 1.0e-4}}}}}
+  long:
+    label: Long
+    remark: ""
+    settings: {chain: {ep1: {like: ep0, repeat: 2, negatives: {source: previous}}}}
+    scales: {mini: {settings: {chain: {ep1: {training: {steps: 7, save_steps: []}}}}}}
+"""
+
+
+@pytest.fixture
+def recipes(tmp_path):
+    (tmp_path / "dpr.yaml").write_text(DPR)
+    return tmp_path
+
+
+def test_scales_and_variants_lie_over_the_settings(recipes):
+    mini, paper = (load_methods(recipes, scale, SCALES) for scale in ("mini", "paper"))
+    assert paper["dpr"].settings.chain["ep0"].training.steps == 100 and paper["dpr"].remark == ""
+    small = mini["dpr"].settings.chain["ep0"].training
+    assert (small.steps, small.learning_rate, mini["dpr"].remark) == (10, 1e-3, "small")
+    slow = mini["dpr+slow"].settings.chain["ep0"].training
+    assert (slow.steps, slow.learning_rate) == (10, 1e-4)
+    assert (mini["dpr+slow"].label, mini["dpr+long"].label) == ("DPR (slow)", "Long")
+    assert (mini["dpr+slow"].remark, mini["dpr+long"].remark) == ("small", "")
+
+
+def test_like_and_repeat_unfold(recipes):
+    chain = load_methods(recipes, "mini", SCALES)["dpr+long"].settings.chain
+    assert list(chain) == ["ep0", "ep1", "ep2"]
+    assert chain["ep1"] == chain["ep2"] and chain["ep1"].negatives.source == "previous"
+    assert chain["ep1"].training.steps == 7 and chain["ep1"].training.learning_rate == 1e-3
+
+
+def test_every_model_on_the_way_has_a_name(recipes):
+    methods = load_methods(recipes, "mini", SCALES)
+    assert {"dpr@init", "dpr@ep0", "dpr@ep0.5", "dpr+long@ep2"} <= set(methods)
+    assert methods["dpr@ep0.5"].last == "ep0.5" and methods["dpr"].last == "ep0"
+    assert methods["dpr@init"].label == "DPR @init"
+
+
+def test_a_stage_set_to_null_is_left_out():
+    assert unfold({"a": {"x": 1}, "b": None}, "w") == {"a": {"x": 1}}
+
+
+def test_overlay_joins_mappings_and_replaces_the_rest():
+    below = {"a": {"b": 1, "c": [1]}, "d": 2}
+    assert overlay(below, {"a": {"c": [2]}, "d": {"e": 3}}) == {"a": {"b": 1, "c": [2]}, "d": {"e": 3}}
+    assert below == {"a": {"b": 1, "c": [1]}, "d": 2}
+
+
+@pytest.mark.parametrize(
+    ("chain", "told"),
+    [
+        ({"ep0": {}, "ep1": {"like": "ep"}}, r"ep1: is like 'ep', which is no stage before it: did you mean ep0\?"),
+        ({"warm": {"repeat": 2}}, "repeat: 2, expected a number from 1, on a stage whose name ends in a number"),
+        ({"ep0": {"repeat": 0}}, "repeat: 0, expected a number from 1"),
+        ({"ep1": {"repeat": 2}, "ep2": {}}, "ep2: makes stage ep2 twice"),
+        ({"ep0": 3}, "expected a mapping, found int"),
+    ],
+)
+def test_chains_that_cannot_be_unfolded(chain, told):
+    with pytest.raises(ConfigError, match=told):
+        unfold(chain, "dpr.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("  mini:\n    remark", "  mimi:\n    remark", r"scales 'mimi': is not known: did you mean mini\?"),
+        ("steps: 100", "step: 100", r"unknown key 'settings.chain.ep0.training.step': did you mean steps"),
+        ("init: org/name", "inti: org/name", "settings.encoder.in"),
+        ("name: pairwise_nll", "name: margin_mse", "margin_mse and kl need `teacher`"),
+        ("source: bm25}", "source: none}", "negatives_per_query needs negatives, but negatives.source is none"),
+        ("pairwise_nll}", "info_nce, negatives_per_query: 0}", "uses no mined negatives: set negatives.source: none"),
+    ],
+)
+def test_mistakes_in_recipes(recipes, old, new, told):
+    assert old in DPR
+    (recipes / "dpr.yaml").write_text(DPR.replace(old, new))
+    with pytest.raises(ConfigError, match=told):
+        load_methods(recipes, "mini", SCALES)

@@ -1,0 +1,95 @@
+"""Checks of chains: stage names, where models and negatives come from, what needs a stage before it."""
+
+from __future__ import annotations
+
+import re
+
+from zerodr.config.bench import Bench
+from zerodr.config.files import known
+from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
+from zerodr.config.training import NegativesSettings
+from zerodr.errors import ConfigError, nearest
+
+STAGE = re.compile(r"[a-z][a-z0-9_-]*")
+TAKEN = {"init", "imported", "teacher"}
+PLACES = ("previous", "none")
+
+
+def check_chains(bench: Bench) -> None:
+    """Raise ConfigError for the first chain that can't be meant."""
+    for name, method in bench.methods.items():
+        if isinstance(method, TrainedMethod) and not method.stage:
+            _check_start(name, bench.methods)
+            _check_stages(name, method, bench.methods)
+        elif isinstance(method, TeacherMethod):
+            _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
+
+
+def is_ours(init: str, methods: dict[str, Method]) -> bool:
+    """Whether `init` names a stage of a recipe, `<recipe>/<stage>`."""
+    method, _, stage = init.rpartition("/")
+    return f"{method}@{stage}" in methods
+
+
+def check_supervision(bench: Bench, chosen: dict[str, Method]) -> None:
+    """The sources of chosen trained methods have the split that they learn from."""
+    for name, method in chosen.items():
+        if isinstance(method, TrainedMethod):
+            settings = method.settings
+            source = settings.source or bench.config.source or bench.scale.source
+            row = known(f"method {name}: source", source, bench.collections)
+            known(f"method {name}: protocol", settings.protocol, bench.protocols)
+            if settings.source_split not in row.splits:
+                raise ConfigError(f"method {name}: source {source}", f"has no judgements for split "
+                                  f"{settings.source_split!r}, there is nothing to learn from",
+                                  nearest(settings.source_split, row.splits))  # fmt: skip
+
+
+def _check_start(name: str, methods: dict[str, Method]) -> None:
+    """`init: <recipe>/<stage>` names a stage that exists, and recipes don't start from one another in a circle."""
+    seen = [name]
+    while True:
+        init = methods[seen[-1]].settings.encoder.init
+        parent, slash, stage = init.rpartition("/")
+        if not slash or parent not in methods:
+            return
+        stages = {other.partition("@")[2] for other in methods if other.startswith(f"{parent}@")}
+        if stage not in stages:
+            raise ConfigError(f"method {seen[-1]}: init {init!r}", f"{parent} has no stage {stage!r}",
+                              nearest(stage, stages))  # fmt: skip
+        if parent in seen:
+            raise ConfigError(f"method {name}: init", f"starts from itself: {' <- '.join([*seen, parent])}",
+                              "start one of them from a checkpoint or from scratch")  # fmt: skip
+        seen.append(parent)
+
+
+def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) -> None:
+    for number, (stage, settings) in enumerate(method.settings.chain.items()):
+        where = f"method {name}: stage {stage}"
+        if not STAGE.fullmatch(stage) or stage in TAKEN:
+            raise ConfigError(where, "can't be a stage's name: expected small letters, digits, _ - after a letter, and "
+                              f"none of {', '.join(sorted(TAKEN))}", "rename it")  # fmt: skip
+        _check_negatives(where, settings.negatives, methods)
+        if settings.teacher is not None:
+            kind = known(f"{where}: teacher", settings.teacher, methods).kind
+            if kind != "teacher":
+                raise ConfigError(f"{where}: teacher {settings.teacher!r}", f"is of kind {kind}, expected teacher",
+                                  "name a recipe of kind teacher")  # fmt: skip
+        if settings.training.keep_optimizer and not number:
+            raise ConfigError(where, "can't keep_optimizer: the initial model has no moments", "leave it out")
+        late = [step for step in settings.training.save_steps if not 0 < step < settings.training.steps]
+        if late:
+            raise ConfigError(f"{where}: training.save_steps", f"holds {late[0]}, expected steps between 1 and "
+                              f"{settings.training.steps - 1}", "the last step is kept anyway")  # fmt: skip
+
+
+def _check_negatives(where: str, negatives: NegativesSettings, methods: dict[str, Method]) -> None:
+    if negatives.source in PLACES:
+        return
+    method = known(f"{where}: negatives.source", negatives.source, methods | dict.fromkeys(PLACES))
+    if isinstance(method, LexicalMethod) and (method.settings.backend, method.settings.fields) != ("bm25s", "flat"):
+        raise ConfigError(f"{where}: negatives.source {negatives.source!r}", "searches Lucene, which mining does not",
+                          "name a lexical method with backend: bm25s, such as bm25-flat+bm25s")  # fmt: skip
+    if method.kind not in ("lexical", "encoder", "trained"):
+        raise ConfigError(f"{where}: negatives.source {negatives.source!r}", f"is of kind {method.kind}",
+                          "name a lexical method or a bi-encoder")  # fmt: skip

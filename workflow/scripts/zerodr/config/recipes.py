@@ -1,0 +1,126 @@
+"""From `config/methods/*.yaml` to methods by full name: scales, variants, chains.
+
+A recipe's settings are the published ones. `scales:` names what a scale changes, `variants:` what an ablation changes;
+both are laid over the settings key by key, first the scale's, then the variant's, then the variant's for the scale.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from zerodr.config.base import mapping, validate
+from zerodr.config.files import known, read_yaml
+from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
+from zerodr.errors import ConfigError, nearest
+
+INIT = "init"
+
+
+def load_methods(folder: Path, scale: str, scales: set[str]) -> dict[str, Method]:
+    """All recipes of a folder with their variants and the stages of their chains, by full name.
+
+    Args:
+        folder: with one YAML file a recipe.
+        scale: the chosen scale.
+        scales: every scale there is.
+
+    Raises:
+        ConfigError: names file, key, value and the nearest known name.
+    """
+    methods: dict[str, Method] = {}
+    for path in sorted(folder.glob("*.yaml")):
+        for name, method in read_recipe(path, scale, scales).items():
+            methods[name] = method
+            if isinstance(method, TrainedMethod):
+                methods |= stages_of(name, method)
+    return methods
+
+
+def read_recipe(path: Path, scale: str, scales: set[str]) -> dict[str, Method]:
+    """The recipe of a file and its variants."""
+    where = f"config/methods/{path.name}"
+    written = mapping(read_yaml(path), where)
+    variants = mapping(written.pop("variants", None), f"{where}: variants")
+    kind = known(f"{where}: kind", str(written.get("kind")), METHOD_KINDS)
+    at_scale = _of_scale(written.pop("scales", None), scale, scales, where)
+    base = apply(written, at_scale)
+    made = {path.stem: _method(kind, base, where)}
+    for name, change in variants.items():
+        place = f"{where}: variants.{name}"
+        variant = validate(Variant, change, place)
+        named = variant.model_copy(update={"label": variant.label or f"{written.get('label')} ({name})"})
+        full = apply(apply(base, named), _of_scale(variant.scales, scale, scales, place))
+        made[f"{path.stem}+{name}"] = _method(kind, full, place)
+    return made
+
+
+def apply(recipe: dict[str, Any], change: Change) -> dict[str, Any]:
+    """The recipe with a change laid over it."""
+    told = {key: value for key, value in (("label", change.label), ("remark", change.remark)) if value is not None}
+    return recipe | told | {"settings": overlay(mapping(recipe.get("settings"), "settings"), change.settings)}
+
+
+def overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`below` with the keys of `above`; mappings are joined key by key, all else is replaced."""
+    joined = dict(below)
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(joined.get(key), dict):
+            value = overlay(joined[key], value)
+        joined[key] = value
+    return joined
+
+
+def _of_scale(changes: Any, scale: str, scales: set[str], where: str) -> Change:
+    changes = mapping(changes, f"{where}: scales")
+    for name in changes:
+        known(f"{where}: scales", name, scales)
+    return validate(Change, mapping(changes.get(scale), where), f"{where}: scales.{scale}")
+
+
+def _method(kind: type, value: dict[str, Any], where: str) -> Method:
+    if kind is TrainedMethod:
+        settings = mapping(value["settings"], f"{where}: settings")
+        chain = unfold(mapping(settings.get("chain"), f"{where}: settings.chain"), where)
+        value = value | {"settings": settings | {"chain": chain}}
+    return validate(kind, value, where)
+
+
+def unfold(chain: dict[str, Any], where: str) -> dict[str, Any]:
+    """The chain with `like: <stage>` replaced by that stage's settings and `ep1` with `repeat: 3` by ep1, ep2, ep3.
+
+    Stages that are null are left out.
+    """
+    whole: dict[str, Any] = {}
+    for name, stage in chain.items():
+        if stage is None:
+            continue
+        place = f"{where}: settings.chain.{name}"
+        stage = dict(mapping(stage, place))
+        like = stage.pop("like", None)
+        if like is not None and like not in whole:
+            raise ConfigError(place, f"is like {like!r}, which is no stage before it", nearest(str(like), whole))
+        stage = overlay(whole[like], stage) if like is not None else stage
+        for repeated in _repeated(name, stage.pop("repeat", 1), place):
+            if repeated in whole:
+                raise ConfigError(place, f"makes stage {repeated} twice", "rename it, or repeat the other less")
+            whole[repeated] = stage
+    return whole
+
+
+def _repeated(name: str, times: Any, where: str) -> list[str]:
+    stem = name.rstrip("0123456789")
+    if type(times) is not int or times < 1 or times > 1 and stem == name:
+        raise ConfigError(where, f"repeat: {times!r}, expected a number from 1, on a stage whose name ends in a number",
+                          "write `ep1: {repeat: 3, ...}`")  # fmt: skip
+    return [name] if times == 1 else [f"{stem}{int(name[len(stem) :]) + more}" for more in range(times)]
+
+
+def stages_of(name: str, method: TrainedMethod) -> dict[str, TrainedMethod]:
+    """`<name>@<stage>` for every model on the way, the initial one and kept steps (`<stage>.<step>`) included."""
+    stages = [INIT]
+    for stage, settings in method.settings.chain.items():
+        stages += [f"{stage}.{step}" for step in settings.training.save_steps]
+        stages.append(stage)
+    return {f"{name}@{stage}": method.model_copy(update={"label": f"{method.label} @{stage}", "stage": stage})
+            for stage in stages}  # fmt: skip

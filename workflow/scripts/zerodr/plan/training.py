@@ -1,0 +1,175 @@
+"""Inputs and settings of the stages that mine, train and export. Part of `Plan`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.bench import Bench
+from zerodr.config.load import files_of_model
+from zerodr.config.methods import TeacherMethod, TrainedMethod
+from zerodr.config.recipes import INIT
+from zerodr.config.training import TeacherSettings
+from zerodr.plan import paths
+from zerodr.plan.chains import SCOPE, Chains, Link
+
+TEACHER = "teacher"
+
+
+class TrainingStages:
+    """What the rules of workflow/rules/training.smk ask for."""
+
+    bench: Bench
+    chains: Chains
+
+    # ---- inputs ------------------------------------------------------------------------------------------------
+    def init_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `init_model`: another recipe's model, texts for a tokenizer, or the files of a local folder."""
+        own, method = self.chains.trained(wc.model).encoder, wc.model
+        parent = self.chains.parent_of(own.init)
+        if parent is not None:
+            return {"parent": self.chains.model(parent)}
+        if own.init == "scratch":
+            source = {"source": paths.collection(self.chains.source_of(method))}
+            return source if own.tokenizer == "train" else {"files": files_of_model(own.tokenizer)}
+        return {"files": files_of_model(own.init)}
+
+    def mining_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `mine_negatives`: the source, a ranking to take negatives from, the stage before's."""
+        if self._is_teacher(wc.model):
+            settings, before = self._teacher(wc.model), None
+            ranked_by, source = settings.negatives.source, self._teacher_source(wc.model)
+            negatives, split = settings.negatives, settings.source_split
+        else:
+            link = Link(wc.model, wc.stage)
+            before, ranked_by = self.chains.mined_before(link), self.chains.negatives_from(link)
+            source, split = self.chains.source_of(wc.model), self.chains.trained(wc.model).source_split
+            negatives = self.chains.stage(link).negatives
+        inputs = {"source": paths.collection(source)}
+        if ranked_by is not None:
+            inputs["candidates"] = paths.candidates(ranked_by, SCOPE, source, split, negatives.depth)
+        if before is not None:
+            inputs["previous"] = paths.mined(before.method, SCOPE, before.stage)
+        return inputs
+
+    def finetune_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `finetune`: parent model, mined queries, source, and scores where the objective distils."""
+        link = Link(wc.model, wc.stage)
+        mined = self.chains.mined(link)
+        inputs = {
+            "model": self.chains.model(self.chains.parent(link)),
+            "mined": paths.mined(mined.method, SCOPE, mined.stage),
+            "source": paths.collection(self.chains.source_of(wc.model)),
+        }
+        if self.chains.stage(link).teacher is not None:
+            scored = self.chains.scored(link)
+            inputs["scored"] = paths.scored(scored.method, SCOPE, scored.stage)
+        return inputs
+
+    def scoring_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `score_pairs`: teacher, mined queries, source."""
+        link = Link(wc.model, wc.stage)
+        mined, teacher = self.chains.mined(link), self.chains.stage(link).teacher
+        assert teacher is not None, "only distilling stages have scores"
+        return {
+            TEACHER: paths.model(teacher, SCOPE, self.teacher_stage(teacher)),
+            "mined": paths.mined(mined.method, SCOPE, mined.stage),
+            "source": paths.collection(self.chains.source_of(wc.model)),
+        }
+
+    def teacher_start(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `init_teacher`: another recipe's model, or the files of a local folder."""
+        init = self._teacher(wc.model).init
+        parent = self.chains.parent_of(init)
+        return {"parent": self.chains.model(parent)} if parent is not None else {"files": files_of_model(init)}
+
+    def teacher_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `train_teacher`."""
+        return {
+            "teacher": paths.model(wc.model, SCOPE, INIT),
+            "mined": paths.mined(wc.model, SCOPE, TEACHER),
+            "source": paths.collection(self._teacher_source(wc.model)),
+        }
+
+    def teacher_stage(self, name: str) -> str:
+        """The finished stage of a teacher: `teacher`, or `init` where it comes trained."""
+        return INIT if self._teacher(name).training is None else TEACHER
+
+    def model_of(self, name: str) -> str:
+        """Manifest of the model that a row's embeddings are made with."""
+        if isinstance(self.bench.methods[name], TrainedMethod):
+            return self.chains.model(self.chains.link(name))
+        return paths.model(name, SCOPE, "imported")
+
+    # ---- settings ----------------------------------------------------------------------------------------------
+    def _init_model(self, wc: Any) -> dict:
+        return self.chains.encoder(wc.model).model_dump(mode="json")
+
+    def _init_teacher(self, wc: Any) -> dict:
+        return self._teacher(wc.model).model_dump(mode="json", include={"init", "revision", "layers", "max_tokens"})
+
+    def _train_teacher(self, wc: Any) -> dict:
+        settings = self._teacher(wc.model)
+        return settings.model_dump(mode="json", include={"training", "negatives_per_query", "source_split"}) | {
+            "title_join": self._title_join(self._teacher_source(wc.model), settings.protocol),
+            "gpus": self.gpus_of_training,
+        }
+
+    def _mine_negatives(self, wc: Any) -> dict:
+        if self._is_teacher(wc.model):
+            settings = self._teacher(wc.model)
+            negatives, split, index, training = settings.negatives, settings.source_split, 0, settings.training
+        else:
+            chain = self.chains.trained(wc.model)
+            negatives, training = chain.chain[wc.stage].negatives, chain.chain[wc.stage].training
+            split, index = chain.source_split, list(chain.chain).index(wc.stage)
+        return {"negatives": negatives.model_dump(mode="json"), "split": split, "stage": wc.stage,
+                "stage_index": index, "dev_queries": training.dev_queries}  # fmt: skip
+
+    def _score_pairs(self, wc: Any) -> dict:
+        settings = self.chains.trained(wc.model)
+        return {"title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol)}
+
+    def _finetune(self, wc: Any) -> dict:
+        link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
+        stage = self.chains.stage(link)
+        return self.chains.schedule(link) | {
+            "objective": stage.objective.model_dump(mode="json"),
+            "training": stage.training.model_dump(mode="json"),
+            "source_split": settings.source_split,
+            "title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol),
+            "gpus": self.gpus_of_training,
+        }
+
+    def _take_step(self, wc: Any) -> dict:
+        return {"step": int(wc.step)}
+
+    def _export_model(self, wc: Any) -> dict:
+        source = self.chains.source_of(wc.model)
+        return {"model": wc.model, "scope": wc.scope, "licences": {source: self.bench.collections[source].licence}}
+
+    def _rank_bm25(self, wc: Any) -> dict:
+        settings = self.bench.methods[wc.model].settings
+        return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth), "k1": settings.k1,
+                "b": settings.b}  # fmt: skip
+
+    def _merge_candidates(self, wc: Any) -> dict:
+        return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth)}
+
+    @property
+    def gpus_of_training(self) -> int:
+        """GPUs of one training."""
+        own = self.bench.config.gpus
+        return self.bench.scale.gpus if own is None else own
+
+    def _title_join(self, collection: str, protocol: str) -> str | None:
+        joins = self.bench.protocols[protocol].title_join == "registry"
+        return self.bench.collections[collection].title_join if joins else None
+
+    def _is_teacher(self, name: str) -> bool:
+        return isinstance(self.bench.methods[name], TeacherMethod)
+
+    def _teacher(self, name: str) -> TeacherSettings:
+        return self.bench.methods[name].settings
+
+    def _teacher_source(self, name: str) -> str:
+        return self._teacher(name).source or self.bench.config.source or self.bench.scale.source
