@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from zerodr.encoders.cross import CROSS_CONTRACT, CrossEncoder
 from zerodr.encoders.cross_initial import FAMILIES, cross_from_checkpoint
 from zerodr.encoders.encoder import load_encoder
 from zerodr.encoders.pairs import bare_ids, kept_lengths, pad_pairs, pair_template
+from zerodr.encoders.scorer import Scorer
 from zerodr.errors import ModelError
 
 PAIRS = [(query, document) for query in QUESTIONS for document in PASSAGES]
@@ -214,3 +216,27 @@ def test_an_untrained_folder_does_not_pass_as_trained(tmp_path):
     assert not from_folder(tmp_path / "fresh").contract.trained
     with pytest.raises(ModelError, match="is an untrained cross-encoder"):
         from_folder(tmp_path / "fresh", trained=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("precision, near", [("fp32", 1e-5), ("bf16", 0.4)])
+def test_the_scorer_gives_the_models_logits(tmp_path, family, precision, near):
+    model = from_folder(classifier(tmp_path / "source", family), trained=True)
+    expected = scores_of(model, LEFT, RIGHT).numpy()
+    model.precision = precision
+    scorer = Scorer(model, "cpu")
+    assert scorer.backend == "packed" or family != "bert"
+    made = scorer.encode_batch(scorer.tokenize_pairs(LEFT, RIGHT))
+    assert made.dtype == np.float32
+    np.testing.assert_allclose(made, expected, atol=near)
+    plain = Scorer(model, "cpu", packed=False)
+    assert plain.backend == "transformers (switched off)"
+    np.testing.assert_allclose(plain.encode_batch(plain.tokenize_pairs(LEFT, RIGHT)), expected, atol=near)
+
+
+def test_token_types_count_in_the_packed_pass(tmp_path):
+    model = from_folder(classifier(tmp_path / "source"), trained=True)
+    scorer = Scorer(model, "cpu")
+    before = scorer.encode_batch(scorer.tokenize_pairs(LEFT, RIGHT))
+    model.template = replace(model.template, typed=False)
+    assert np.abs(before - scorer.encode_batch(scorer.tokenize_pairs(LEFT, RIGHT))).max() > 1e-3

@@ -86,7 +86,8 @@ def _check_kind(folder: Path, config: dict[str, Any]) -> None:
     if family not in FAMILIES:
         raise ModelError(folder, f"is a {family}, which this bench does not make a cross-encoder of",
                          f"choose one of {', '.join(FAMILIES)}")  # fmt: skip
-    labels = len(config.get("id2label") or {0: "", 1: ""})  # transformers writes no id2label for 2
+    named = config.get("id2label")
+    labels = len(named) if named else config.get("num_labels", 2)  # transformers writes neither for 2
     if (config.get("architectures") or [""])[0].endswith(CLASSIFIER) and labels != 1:
         raise ModelError(folder, f"is a classifier with {labels} logits, expected one logit for a pair",
                          "choose a cross-encoder with one, or a checkpoint without a head")  # fmt: skip

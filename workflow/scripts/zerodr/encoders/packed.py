@@ -80,7 +80,7 @@ def linear_add(x: Tensor, residual: Tensor, packed: Tensor, bias: Tensor) -> Ten
 
 
 class PackedBert:
-    """`PackedBert(model, dtype)(ids, mask)`: last hidden states of a `BertModel`, on the CPU, without gradients.
+    """`PackedBert(model, dtype)(ids, mask, types)`: last hidden states of a `BertModel`, on the CPU, without gradients.
 
     Args:
         model: a `BertModel` in float32; it may be freed afterwards.
@@ -93,8 +93,9 @@ class PackedBert:
         self.heads, self.width = config.num_attention_heads, config.hidden_size
         self.activation = ACTIVATIONS[config.hidden_act]
         self.words = self._plain(embeddings.word_embeddings.weight)
-        position_and_type = embeddings.position_embeddings.weight + embeddings.token_type_embeddings.weight[0]
-        self.positions = self._plain(position_and_type)
+        types = embeddings.token_type_embeddings.weight
+        self.positions = self._plain(embeddings.position_embeddings.weight + types[0])
+        self.other_types = self._plain(types - types[0])  # what a token of another type than 0 has more
         self.first_norm = self._norm(embeddings.LayerNorm)
         self.layers = [self._layer(layer) for layer in model.encoder.layer]
 
@@ -118,15 +119,17 @@ class PackedBert:
                 self._packed(layer.output.dense.weight, layer.output.dense.bias),
                 self._norm(layer.output.LayerNorm))  # fmt: skip
 
-    def __call__(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """ids (B, L) int, mask (B, L) of 0 and 1 -> hidden (B, L, d) in this object's dtype."""
+    def __call__(self, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
+        """ids (B, L) int, mask (B, L) of 0 and 1, types (B, L) int or None for 0 -> hidden (B, L, d) in its dtype."""
         batch, length = ids.shape
         tokens = batch * length
         rows = -(-tokens // ROWS_STEP) * ROWS_STEP  # those after the last token are zero and never read
         blocks = [slice(start, min(start + ROWS_BLOCK, rows)) for start in range(0, rows, ROWS_BLOCK)]
         x = torch.zeros(rows, self.width, dtype=self.dtype)
-        words = (self.words[ids] + self.positions[:length]).view(tokens, self.width)
-        x[:tokens] = self._normed(words, self.first_norm)
+        words = self.words[ids] + self.positions[:length]
+        if types is not None:
+            words += self.other_types[types]
+        x[:tokens] = self._normed(words.view(tokens, self.width), self.first_norm)
         joint = torch.empty(rows, 3 * self.width, dtype=self.dtype)
         context = torch.zeros(rows, self.width, dtype=self.dtype)
         bias = None

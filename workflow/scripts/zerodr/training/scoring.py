@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,8 @@ import torch
 
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
-from zerodr.encoders.cross import CrossEncoder
-from zerodr.encoders.pairs import PairTokens
 from zerodr.encoders.parallel import encode_batches
+from zerodr.encoders.scorer import Scorer
 from zerodr.errors import NonFiniteScore
 from zerodr.training.examples import Examples
 from zerodr.training.grouping import length_groups
@@ -117,19 +115,6 @@ class ScoreStore:
         return np.fromfile(self.path, "<f4")
 
 
-class Scorer:
-    """A cross-encoder as a worker on batches of pairs, without gradients."""
-
-    def __init__(self, model: CrossEncoder, device: str) -> None:
-        self.model, self.device = model.to(device).eval(), device
-
-    def encode_batch(self, rows: Sequence[PairTokens]) -> np.ndarray:
-        """Logits of B pairs, (B,) float32."""
-        with torch.inference_mode():
-            features = {key: value.to(self.device) for key, value in self.model.pad(rows).items()}
-            return self.model.score(features).cpu().numpy()
-
-
 def score_all(scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStore, batch: int, threads: int,
               name: str) -> np.ndarray:  # fmt: skip
     """Score every distinct pair, from where `store` stands. -> (P,) float32.
@@ -137,12 +122,12 @@ def score_all(scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStor
     Raises:
         NonFiniteScore: names the first pair whose score is NaN or infinite.
     """
-    limit, total = scorer.model.contract.max_tokens, len(pairs.rows)
+    limit, total = scorer.max_tokens, len(pairs.rows)
     waste, progress = WASTE[torch.device(scorer.device).type], Progress(name, total, "pairs", store.done)
     while store.done < total:
         block = slice(store.done, store.done + BLOCK)
         rows, documents = pairs.rows[block], pairs.documents[block]
-        tokens = scorer.model.tokenize_pairs(examples.texts_of_queries(rows), examples.texts_of_documents(documents))
+        tokens = scorer.tokenize_pairs(examples.texts_of_queries(rows), examples.texts_of_documents(documents))
         groups = [np.array(group) for group in length_groups([len(pair) for pair in tokens], waste, batch)]
         scores = np.empty(len(rows), np.float32)
         for places, made in encode_batches(scorer, tokens, groups, threads):

@@ -17,12 +17,13 @@ from zerodr.encoders.cross import CrossEncoder
 from zerodr.encoders.cross_initial import InitTeacherSettings, cross_from_checkpoint
 from zerodr.encoders.importing import resolve
 from zerodr.encoders.malloc import keep_freed_memory
+from zerodr.encoders.scorer import Scorer
 from zerodr.encoders.trainable import parameter_count
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.training.distributed import check_gpus
 from zerodr.training.examples import MINED, SCORED, load_examples
 from zerodr.training.finetune import FinetuneSettings, Job, run_job
-from zerodr.training.scoring import Scorer, ScoreStore, pairs_of, score_all, score_statistics
+from zerodr.training.scoring import ScoreStore, pairs_of, score_all, score_statistics
 
 STAGE = "teacher"
 
@@ -99,7 +100,6 @@ def score_pairs(stage: Stage) -> None:
     settings = validate(ScoreSettings, stage.params, stage.spec.name())
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     keep_freed_memory()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     model = CrossEncoder.load(stage.path("teacher"), settings.precision)
     if not model.contract.trained:
         raise ModelError(stage.path("teacher"), "has a head that was never trained, its scores would be arbitrary",
@@ -109,16 +109,18 @@ def score_pairs(stage: Stage) -> None:
     table, pairs = pq.read_table(file), pairs_of(examples)
     if "scores" in table.column_names:
         raise ArtifactError(file, "has a column scores already", "give the mining stage's own output")
-    store = ScoreStore(stage.state, {"device": device, "torch": torch.__version__, "pairs": len(pairs.rows)})
+    scorer = Scorer(model, "cuda" if torch.cuda.is_available() else "cpu")
+    facts = {"device": scorer.device, "backend": scorer.backend}
+    store = ScoreStore(stage.state, facts | {"torch": torch.__version__, "pairs": len(pairs.rows)})
     resumed, started = store.done, time.monotonic()
-    scores = score_all(Scorer(model, device), examples, pairs, store, settings.batch_pairs, stage.threads,
+    scores = score_all(scorer, examples, pairs, store, settings.batch_pairs, stage.threads,
                        stage.spec.name())  # fmt: skip
     slots = pairs.spread(scores)
     pq.write_table(table.append_column("scores", pairs.column(slots)), stage.output("scored") / SCORED)
     stage.metric("pairs_per_second", (len(scores) - resumed) / max(time.monotonic() - started, 1e-9))
     for name, value in score_statistics(slots, pairs).items():
         stage.metric(name, value)
-    stage.note(device=device, precision=settings.precision, queries=len(examples), pairs=int(pairs.known.sum()),
+    stage.note(**facts, precision=settings.precision, queries=len(examples), pairs=int(pairs.known.sum()),
                distinct_pairs=len(scores), queries_without_positive=int((examples.positives.sizes == 0).sum()),
                queries_without_negative=int((examples.negatives.sizes == 0).sum()), resumed_at=resumed,
                **store.totals)  # fmt: skip
