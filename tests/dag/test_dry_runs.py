@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from zerodr.plan.targets import TARGETS
+
 GOLDEN = Path(__file__).parent / "golden"
 MINI = ("--profile", "config/profiles/mini", "-n")
 
@@ -40,6 +42,12 @@ def test_job_counts(snakemake, name, words):
 
 def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
     done = snakemake("--profile", "slurm", "results/beir/all.tsv", "-n")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_listed_target_can_be_planned(snakemake):
+    example = {"method": "bm25-flat", "collection": "scifact", "judged": "scifact", "protocol": "standard"}
+    done = snakemake(*MINI, *(target.path.format(**example) for target in TARGETS))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

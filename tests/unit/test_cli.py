@@ -60,7 +60,7 @@ def test_help_lists_the_commands_and_imports_nothing_heavy(tmp_path):
     )
     assert done.stdout.strip() == "[]"
     text = call("--help")
-    for command in ("lineage", "explain", "verify", "diff", "publish", "plan", "doctor", "show", "schema"):
+    for command in ("lineage", "explain", "verify", "diff", "publish", "plan", "targets", "doctor", "show", "schema"):
         assert f" {command} " in text
 
 
@@ -142,6 +142,13 @@ def test_schema_is_printed_and_written(plan):
     assert Path("config/schema.json").read_text() == text
 
 
+def test_targets_are_listed_and_checked(plan):
+    assert "results/beir/{method}.tsv" in call("targets")
+    assert call("targets", RUNS[0], "all") == f"{RUNS[0]}: is a target\nall: is a target\n"
+    text = call("targets", "all", "results/beir/al.tsv", status=1)
+    assert "results/beir/al.tsv: did you mean results/beir/all.tsv" in text
+
+
 def test_words_are_read_like_snakemake_does():
     assert cli.parse_words(["a=1", "b=[x, y]", "c=null", "d=a=b", "e="]) == {
         "a": 1,
@@ -220,8 +227,9 @@ def test_plan_asks_snakemake(root, monkeypatch):
     monkeypatch.chdir(root)
     text = call("plan", "--scale", "paper", "results/beir/bm25-flat.tsv", "--config", "offline=true")
     assert "build_row" in text and "search_bm25" in text and "MiB for the largest job" in text
-    with pytest.raises(ConfigError, match="can't be planned: No rule to produce results/beir/nothing.tsv: see README"):
-        call("plan", "results/beir/nothing.tsv")
+    told = "can't be planned: No rule to produce results/beir/al.tsv: did you mean results/beir/all.tsv"
+    with pytest.raises(ConfigError, match=told):
+        call("plan", "results/beir/al.tsv")
 
 
 def test_the_collection_is_found_by_its_folder(plan):

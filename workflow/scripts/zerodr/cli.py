@@ -112,7 +112,23 @@ def plan(
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
-    typer.echo(render(target, forecast(dry_run(target, words), bench)))
+    typer.echo(render(target, forecast(dry_run(target, words, bench), bench)))
+
+
+@app.command()
+def targets(
+    paths: Annotated[list[str] | None, typer.Argument(help="Targets to check.")] = None, config: Words = None
+) -> None:
+    """List what snakemake can be asked for, or check targets and name the nearest. Exit status 1 for a wrong one."""
+    from zerodr.plan.targets import is_target, nearest_target, render
+
+    bench = plan_of(config or [])
+    wrong = [path for path in paths or [] if not is_target(path, bench)]
+    for path in paths or []:
+        typer.echo(f"{path}: {nearest_target(path, bench)}" if path in wrong else f"{path}: is a target")
+    if not paths:
+        typer.echo(render(bench))
+    raise typer.Exit(1 if wrong else 0)
 
 
 @app.command()

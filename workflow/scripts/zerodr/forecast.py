@@ -16,6 +16,7 @@ from zerodr.config.methods import EncoderSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan, paths
 from zerodr.plan.plan import SCOPE
+from zerodr.plan.targets import is_target, nearest_target
 
 RULE = re.compile(r"^(?:local)?rule (\w+):$")
 WILDCARDS = re.compile(r"^    wildcards: (.+)$")
@@ -57,8 +58,8 @@ class Forecast:
     gpu_jobs: int
 
 
-def dry_run(target: str, config: list[str]) -> list[Job]:
-    """The jobs that Snakemake would run for a target.
+def dry_run(target: str, config: list[str], plan: Plan) -> list[Job]:
+    """The jobs that Snakemake would run for a target; `plan` is the one that the `config` words make.
 
     Raises:
         ConfigError: Snakemake refuses the target or the configuration; its last words are repeated.
@@ -69,7 +70,8 @@ def dry_run(target: str, config: list[str]) -> list[Job]:
     if done.returncode:
         said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         told = next((line for line in said if re.match(r"\w*Error: ", line)), said[-1] if said else "no output")
-        raise ConfigError(target, f"can't be planned: {told.split(' (if ')[0].rstrip('.')}", "see README, Two commands")
+        mend = f"see: snakemake -n {target}" if is_target(target, plan) else nearest_target(target, plan)
+        raise ConfigError(target, f"can't be planned: {told.split(' (if ')[0].rstrip('.')}", mend)
     return parse_jobs(done.stdout + done.stderr)
 
 

@@ -1,0 +1,63 @@
+"""What can be asked for: all of it can be planned, and a mistyped name gets the nearest."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from zerodr.config.load import load_bench
+from zerodr.plan import Plan, paths
+from zerodr.plan.targets import TARGETS, is_target, names, nearest_target, render
+
+
+@pytest.fixture(scope="module")
+def plan(root):
+    return Plan(load_bench(root, {}))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("results/beir/al.tsv", "results/beir/all.tsv"),
+        ("results/beir/minilm.tsv", "results/beir/all-minilm-l6-v2.tsv"),
+        ("results/beir/hybrid.md5", "results/beir/hybrid.md"),
+        (paths.summary("bm25-flatt", "scifact", "standard"), paths.summary("bm25-flat", "scifact", "standard")),
+        (paths.run("hybird", "sci-fact", "standart"), paths.run("hybrid", "scifact", "standard")),
+        ("result/runs/bm25-flat/scifact/standard.trec", paths.run("bm25-flat", "scifact", "standard")),
+        ("results/collections/nfcorpsu/statistic.json", paths.statistics("nfcorpus")),
+        ("al", "all"),
+    ],
+)
+def test_the_nearest_target_comes_first(plan, wrong, meant):
+    assert not is_target(wrong, plan)
+    assert is_target(meant, plan)
+    assert nearest_target(wrong, plan).startswith(f"did you mean {meant}")
+
+
+@pytest.mark.parametrize("wrong", ["", "foo", "results/beir/qqqq.zip", "a/b/c/d/e/f"])
+def test_what_is_like_nothing_points_to_the_list(plan, wrong):
+    assert nearest_target(wrong, plan) == "see: python -m zerodr targets"
+
+
+def test_a_collection_without_judgements_has_rankings_but_no_metrics(plan):
+    assert is_target(paths.run("bm25-flat", "memory-wordnet", "standard"), plan)
+    assert not is_target(paths.summary("bm25-flat", "memory-wordnet", "standard"), plan)
+
+
+def test_the_list_holds_every_target_and_name(plan):
+    text, known = render(plan), names(plan)
+    for target in TARGETS:
+        assert target.path in text
+    for name in [*known["method"], *known["protocol"], *known["collection"]]:
+        assert name in text.split() or f"{name}," in text.split()
+    assert max(map(len, text.splitlines())) <= 118
+
+
+def test_every_family_matches_its_own_members(plan):
+    chance, known = random.Random(1), names(plan)
+    for target in TARGETS:
+        path = target.path
+        for kind, choices in known.items():
+            path = path.replace(f"{{{kind}}}", chance.choice(choices))
+        assert is_target(path, plan)

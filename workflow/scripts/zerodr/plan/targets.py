@@ -1,0 +1,109 @@
+"""What users ask Snakemake for, and the nearest target to a mistyped one (Snakemake itself names no alternative)."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from difflib import get_close_matches
+from itertools import product
+from typing import NamedTuple
+
+from zerodr.errors import nearest
+from zerodr.plan import paths
+from zerodr.plan.plan import Plan
+
+PLACEHOLDER = re.compile(r"\{(\w+)\}")
+LIKE = 0.6
+TRIES = 3
+WIDTH = 118
+
+
+class Target(NamedTuple):
+    """A target, or a family of them with `{method}`, `{collection}`, `{judged}` or `{protocol}` in its path."""
+
+    path: str
+    what: str
+
+
+_WHERE = ("{method}", "{collection}", "{protocol}")
+_JUDGED = ("{method}", "{judged}", "{protocol}")
+TARGETS = (
+    Target("all", "all that the configuration asks for, with lineage"),
+    Target(paths.beir("all.tsv"), "the main table"),
+    Target(paths.beir("all.md"), "the same as Markdown"),
+    Target(paths.beir("all.html"), "as a page"),
+    Target(paths.beir("all.tex"), "for LaTeX"),
+    Target(paths.beir("all.svg"), "its figure"),
+    Target(paths.beir("all.png"), "the same as pixels"),
+    Target(paths.beir("all.per_query.parquet"), "its metrics by query"),
+    Target(paths.beir("published.tsv"), "comparison with published numbers"),
+    Target(paths.beir("significance.tsv"), "tests against the baseline"),
+    Target(paths.beir("holes.tsv"), "unjudged documents"),
+    Target(paths.lineage("published.json"), "lineage in MLflow"),
+    Target(paths.beir("{method}.tsv"), "one row of the table"),
+    Target(paths.beir("{method}.md"), "the same as Markdown"),
+    Target(paths.run(*_WHERE), "one ranking"),
+    Target(paths.summary(*_JUDGED), "all metrics of one ranking"),
+    Target(paths.per_query(*_JUDGED), "the same by query"),
+    Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
+    Target(paths.statistics("{collection}"), "its statistics"),
+)
+
+
+def names(plan: Plan) -> dict[str, list[str]]:
+    """What the placeholders stand for; `judged` are collections that can be evaluated."""
+    rows = plan.bench.collections.values()
+    return {
+        "method": sorted(plan.bench.methods),
+        "protocol": sorted(plan.bench.protocols),
+        "collection": sorted(row.name for row in rows),
+        "judged": sorted(row.name for row in rows if row.evaluation_split),
+    }
+
+
+def is_target(path: str, plan: Plan) -> bool:
+    """Whether a path is one that users ask for."""
+    parts, known = path.split("/"), names(plan)
+    return any(all(part in choices for part, choices in zip(parts, _choices(target, known), strict=True))
+               for target in _alike(parts))  # fmt: skip
+
+
+def nearest_target(path: str, plan: Plan) -> str:
+    """A next step for a `path` that is no target."""
+    parts, known = path.split("/"), names(plan)
+    found: set[str] = set()
+    for target in _alike(parts):
+        close = [get_close_matches(part, choices, TRIES, LIKE)
+                 for part, choices in zip(parts, _choices(target, known), strict=True)]  # fmt: skip
+        found |= {"/".join(words) for words in product(*close)}
+    return nearest(path, found) if found else "see: python -m zerodr targets"
+
+
+def _alike(parts: list[str]) -> Iterator[Target]:
+    """Targets with as many parts."""
+    return (target for target in TARGETS if target.path.count("/") == len(parts) - 1)
+
+
+def _choices(target: Target, known: dict[str, list[str]]) -> list[list[str]]:
+    """What each part of a target's path may be."""
+    return [_expansions(part, known) for part in target.path.split("/")]
+
+
+def _expansions(part: str, known: dict[str, list[str]]) -> list[str]:
+    found = PLACEHOLDER.search(part)
+    return [part.replace(found.group(), name) for name in known[found.group(1)]] if found else [part]
+
+
+def render(plan: Plan) -> str:
+    """All targets, and the names that their placeholders stand for."""
+    width = max(len(target.path) for target in TARGETS)
+    lines = [f"{target.path:<{width}}  {target.what}" for target in TARGETS]
+    known = names(plan)
+    unjudged = [name for name in known["collection"] if name not in known["judged"]]
+    lists = {f"{{{kind}}}": known[kind] for kind in ("method", "protocol", "judged")}
+    for placeholder, chosen in (lists | {"{collection}": ["{judged},", *unjudged]}).items():
+        text = f"{placeholder}: {' '.join(chosen)}"
+        lines += ["", *textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False,
+                                     break_on_hyphens=False)]  # fmt: skip
+    return "\n".join(lines)
