@@ -20,7 +20,7 @@ def plan(root):
     ("wrong", "meant"),
     [
         ("results/beir/al.tsv", "results/beir/all.tsv"),
-        ("results/beir/minilm.tsv", "results/beir/all-minilm-l6-v2.tsv"),
+        ("results/beir/all-minilm-l6v2.tsv", "results/beir/all-minilm-l6-v2.tsv"),
         ("results/beir/hybrid.md5", "results/beir/hybrid.md"),
         (paths.summary("bm25-flatt", "scifact", "standard"), paths.summary("bm25-flat", "scifact", "standard")),
         (paths.run("hybird", "sci-fact", "standart"), paths.run("hybrid", "scifact", "standard")),
@@ -50,7 +50,7 @@ def test_the_list_holds_every_target_and_name(plan):
     for target in TARGETS:
         assert target.path in text
     for name in [*known["method"], *known["protocol"], *known["collection"]]:
-        assert name in text.split() or f"{name}," in text.split()
+        assert name in text.split()
     assert max(map(len, text.splitlines())) <= 118
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from zerodr.errors import nearest
 from zerodr.plan import paths
+from zerodr.plan.chains import SCOPE
 from zerodr.plan.plan import Plan
 
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -20,7 +21,7 @@ WIDTH = 118
 
 
 class Target(NamedTuple):
-    """A target, or a family of them with `{method}`, `{collection}`, `{judged}` or `{protocol}` in its path."""
+    """A target, or a family of them with names of `names` in braces in its path."""
 
     path: str
     what: str
@@ -48,14 +49,16 @@ TARGETS = (
     Target(paths.per_query(*_JUDGED), "the same by query"),
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
+    Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
 )
 
 
 def names(plan: Plan) -> dict[str, list[str]]:
-    """What the placeholders stand for; `judged` are collections that can be evaluated."""
-    rows = plan.bench.collections.values()
+    """What the placeholders stand for: methods that rank collections, `judged` collections that can be evaluated."""
+    rows, methods = plan.bench.collections.values(), plan.bench.methods.items()
     return {
-        "method": sorted(plan.bench.methods),
+        "method": sorted(name for name, method in methods if method.kind != "teacher"),
+        "trained": sorted(name for name, method in methods if method.kind == "trained"),
         "protocol": sorted(plan.bench.protocols),
         "collection": sorted(row.name for row in rows),
         "judged": sorted(row.name for row in rows if row.evaluation_split),
@@ -102,7 +105,8 @@ def render(plan: Plan) -> str:
     known = names(plan)
     unjudged = [name for name in known["collection"] if name not in known["judged"]]
     lists = {f"{{{kind}}}": known[kind] for kind in ("method", "protocol", "judged")}
-    for placeholder, chosen in (lists | {"{collection}": ["{judged},", *unjudged]}).items():
+    lists |= {"{collection}": ["{judged},", *unjudged], "{trained}": ["{method} of a recipe with kind: trained"]}
+    for placeholder, chosen in lists.items():
         text = f"{placeholder}: {' '.join(chosen)}"
         lines += ["", *textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False,
                                      break_on_hyphens=False)]  # fmt: skip
