@@ -10,78 +10,32 @@ from collections.abc import Iterator
 from typing import Any
 
 from zerodr.collections.archives import Archive, read_lines
-from zerodr.collections.readers.base import (
-    Document,
-    Judgement,
-    Query,
-    Reader,
-    read_json_lines,
-    read_qrels,
-    text_of,
-    title_of,
-    where,
-)
+from zerodr.collections.readers.base import read_json_lines, where
+from zerodr.collections.readers.rows import RowsReader
 from zerodr.errors import CollectionError
 
-ENDINGS = ("jsonl", "tsv", "parquet")
 IDS = ("_id", "id")
 
 
-class FolderReader(Reader):
+class FolderReader(RowsReader):
     """Reader of format `folder`."""
 
-    def documents(self) -> Iterator[Document]:
-        """The corpus."""
-        member = self._one("corpus", required=True)
-        file = f"{self.archive.name}/{member}"
-        for line, value in self._rows(str(member)):
-            yield Document(
-                text_of(value, IDS, file, line),
-                title_of(value, file, line),
-                text_of(value, ("text",), file, line),
-                file,
-                line,
-            )
+    ids = IDS
 
-    def queries(self) -> Iterator[Query]:
-        """The queries, if there are any."""
-        return self._queries("queries") or iter(())
-
-    def unlabelled(self) -> Iterator[Query] | None:
-        """Queries of `queries_unlabelled.{jsonl,tsv,parquet}`."""
-        return self._queries("queries_unlabelled")
-
-    def splits(self) -> list[str]:
-        """Every `qrels/<split>.tsv`."""
-        names = (name for name in self.archive.names() if name.startswith("qrels/") and name.endswith(".tsv"))
-        return sorted(name.removeprefix("qrels/").removesuffix(".tsv") for name in names)
-
-    def judgements(self, split: str) -> Iterator[Judgement]:
-        """Lines of `qrels/<split>.tsv`."""
-        return read_qrels(self.archive, f"qrels/{split}.tsv")
-
-    def _queries(self, stem: str) -> Iterator[Query] | None:
-        member = self._one(stem)
-        return self._query_rows(member) if member else None
-
-    def _query_rows(self, member: str) -> Iterator[Query]:
-        file = f"{self.archive.name}/{member}"
-        for line, value in self._rows(member):
-            yield Query(text_of(value, IDS, file, line), text_of(value, ("text",), file, line), file, line)
-
-    def _one(self, stem: str, required: bool = False) -> str | None:
-        found = [name for ending in ENDINGS if (name := f"{stem}.{ending}") in self.archive.names()]
+    def member_of(self, stem: str) -> str | None:
+        """The one file with these rows; a folder without a corpus is refused."""
+        found = [name for ending in READ if (name := f"{stem}.{ending}") in self.archive.names()]
         if len(found) > 1:
             raise CollectionError(
                 self.archive.name, f"holds {' and '.join(found)}, expected one of them", "remove the others"
             )
-        if required and not found:
-            raise CollectionError(self.archive.name, f"holds no {stem}.{{{','.join(ENDINGS)}}}", "add one")
+        if stem == "corpus" and not found:
+            raise CollectionError(self.archive.name, f"holds no {stem}.{{{','.join(READ)}}}", "add one")
         return found[0] if found else None
 
-    def _rows(self, member: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        read = {"jsonl": read_json_lines, "tsv": read_table, "parquet": read_parquet}[member.rpartition(".")[2]]
-        return read(self.archive, member)
+    def rows(self, member: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Line or row number and values of each row."""
+        return READ[member.rpartition(".")[2]](self.archive, member)
 
 
 def read_table(archive: Archive, member: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -119,3 +73,6 @@ def read_parquet(archive: Archive, member: str) -> Iterator[tuple[int, dict[str,
                     yield number, row
     except pa.ArrowInvalid as error:
         raise CollectionError(f"{archive.name}/{member}", f"is no parquet file ({error})", "write it again") from None
+
+
+READ = {"jsonl": read_json_lines, "tsv": read_table, "parquet": read_parquet}
