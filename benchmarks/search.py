@@ -180,7 +180,8 @@ def middle(runs: list[dict], key: str) -> float:
 
 def approximate(arguments: argparse.Namespace) -> None:
     """The table of approximate indexes: recall and speed."""
-    from zerodr.retrieval.approximate import IndexSettings, Searcher, measure_recall
+    from zerodr.config.index import IndexSettings
+    from zerodr.retrieval.approximate import Searcher, measure_recall
     from zerodr.retrieval.exact import search_exact
     from zerodr.retrieval.vectors import Vectors
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_helpers import as_lists, exact_scores, make_collection, oracle, run_search
 
+from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
 from zerodr.retrieval import candidates, kernels
-from zerodr.retrieval.approximate import IndexSettings, Searcher, measure_recall
+from zerodr.retrieval.approximate import Searcher, measure_recall
 from zerodr.retrieval.candidates import id_ranks, join
 from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.gpu import search_gpu

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.index import IndexSettings
 from zerodr.config.training import TeacherSettings, TrainedSettings
 
 
@@ -42,7 +43,7 @@ class LexicalSettings(Settings):
         return self
 
 
-class EncoderSettings(Settings):
+class EncoderSettings(IndexSettings):
     """Any bi-encoder that exists already: a folder, a hub name, or a model that a Python package ships."""
 
     model: str
@@ -63,20 +64,6 @@ class EncoderSettings(Settings):
     """Upper bound of the model's length with special tokens. None: what the model folder says."""
     batch_tokens: int = Field(4096, ge=64)
     """Padded tokens of one batch."""
-    index: Literal["flat", "hnsw", "ivfpq"] = "flat"
-    """`flat` is exact. The others report their recall against exact search."""
-    hnsw_links: int = Field(32, ge=2)
-    """HNSW: links of a node."""
-    hnsw_search: int = Field(512, ge=1)
-    """HNSW: breadth of the search."""
-    ivf_lists: int = Field(1024, ge=1)
-    """IVF-PQ: number of inverted lists (fewer on small shards)."""
-    ivf_probes: int = Field(64, ge=1)
-    """IVF-PQ: lists visited by a query."""
-    pq_bytes: int = Field(48, ge=1)
-    """IVF-PQ: bytes of one code; divides the dimension."""
-    recall_queries: int = Field(200, ge=1)
-    """Queries on which an approximate index is compared with exact search."""
 
 
 class FusionSettings(Settings):

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from zerodr.config.canonical import canonical_json
+from zerodr.config.index import IndexSettings
 from zerodr.config.load import Bench
 from zerodr.config.methods import EncoderSettings, Method
 from zerodr.config.registry import Collection
@@ -18,7 +19,7 @@ from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
 from zerodr.plan.training import TrainingStages
 
-INDEX_FIELDS = {"index", "hnsw_links", "hnsw_search", "ivf_lists", "ivf_probes", "pq_bytes", "recall_queries"}
+INDEX_FIELDS = set(IndexSettings.model_fields)
 MINING_PROTOCOL = "standard"
 NOTHING = r"(?!)"
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from zerodr.config.base import Settings
+from zerodr.config.index import IndexSettings
 from zerodr.errors import ConfigError
 from zerodr.retrieval.candidates import NameRow, Norms, Ranking, chunks, finish, join, workers
 from zerodr.retrieval.exact import SLAB, search_exact
@@ -26,25 +26,8 @@ TRAINING_POINTS = 256  # faiss's own upper limit
 PROPOSALS = 4  # IVF-PQ: candidates for each entry of the result, since codes are coarse
 
 
-class IndexSettings(Settings):
-    """Settings of an approximate index."""
-
-    index: Literal["hnsw", "ivfpq"]
-    """Kind of index."""
-    hnsw_links: int
-    """HNSW: links of a node."""
-    hnsw_search: int
-    """HNSW: breadth of the search."""
-    ivf_lists: int
-    """IVF-PQ: number of inverted lists, fewer on small shards."""
-    ivf_probes: int
-    """IVF-PQ: lists visited by a query."""
-    pq_bytes: int
-    """IVF-PQ: bytes of one code."""
-
-
 class Searcher:
-    """An index of `corpus` [n, d], built on creation.
+    """An index of `corpus` [n, d], built on creation; `settings.index` is `hnsw` or `ivfpq`.
 
     Attributes:
         facts: what was built, for the lineage record.

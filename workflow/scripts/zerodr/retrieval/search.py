@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +15,10 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
+from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError
-from zerodr.retrieval.approximate import IndexSettings, Searcher, measure_recall
+from zerodr.retrieval.approximate import Searcher, measure_recall
 from zerodr.retrieval.candidates import Ranking, id_ranks
 from zerodr.retrieval.device import search_device
 from zerodr.retrieval.exact import check_dimensions, search_exact
@@ -29,7 +29,7 @@ from zerodr.retrieval.vectors import AGAIN, Vectors
 log = logging.getLogger("zerodr")
 
 
-class SearchSettings(Settings):
+class SearchSettings(IndexSettings):
     """Settings of `search_shard`."""
 
     collection: str
@@ -44,20 +44,6 @@ class SearchSettings(Settings):
     """Number of this shard."""
     shards: int = Field(ge=1)
     """Number of shards."""
-    index: Literal["flat", "hnsw", "ivfpq"] = "flat"
-    """`flat` is exact."""
-    hnsw_links: int = Field(32, ge=2)
-    """HNSW: links of a node."""
-    hnsw_search: int = Field(512, ge=1)
-    """HNSW: breadth of the search."""
-    ivf_lists: int = Field(1024, ge=1)
-    """IVF-PQ: number of inverted lists."""
-    ivf_probes: int = Field(64, ge=1)
-    """IVF-PQ: lists visited by a query."""
-    pq_bytes: int = Field(48, ge=1)
-    """IVF-PQ: bytes of a code."""
-    recall_queries: int = Field(200, ge=1)
-    """Queries on which an approximate index is compared with exact search."""
 
 
 def search_shard(stage: Stage) -> None:
@@ -109,8 +95,7 @@ def _rankings(stage: Stage, settings: SearchSettings, queries: Vectors, corpus: 
         return f"{settings.collection}/{ids[row]}"
 
     if settings.index != "flat":
-        index = IndexSettings(**settings.model_dump(include=set(IndexSettings.model_fields)))
-        searcher = Searcher(index, corpus, stage.seed, stage.threads, name_row)
+        searcher = Searcher(settings, corpus, stage.seed, stage.threads, name_row)
         stage.note(index=settings.index, **searcher.facts)
         for name, value in measure_recall(searcher, queries, ranks, depth, skip, settings.recall_queries).items():
             stage.metric(name, value)
