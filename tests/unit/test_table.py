@@ -125,6 +125,16 @@ def test_footnotes_tell_what_a_reader_must_know(summaries):
                   "missing: secret (gated: needs registration)", "queries without results, which score 0: beta bm25 2",
                   "part: 13 of 57 documents", "[a] not zero-shot"):  # fmt: skip
         assert words in text, words
+    assert "licences" not in text
+
+
+def test_licences_are_told_once_each(summaries):
+    licences = {"alpha": "CC BY 4.0", "part": "terms of use", "dup-a": "CC BY 4.0"}
+    frame, plain = read_summaries(summaries), settings_of()
+    rows = [row.model_copy(update={"licence": licences.get(row.name, "")}) for row in plain.collections]
+    settings = plain.model_copy(update={"collections": tuple(rows)})
+    notes = footnotes(frame, fill(frame, settings), settings)
+    assert "licences of the data: alpha, dup-a (CC BY 4.0), part (terms of use)" in notes
 
 
 def test_lengths_and_overrides_of_the_protocol_are_told(summaries):

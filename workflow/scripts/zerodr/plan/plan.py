@@ -314,6 +314,7 @@ class Plan(TrainingStages):
             "remark",
             "exclude_self",
             "language",
+            "licence",
         }
         all_rows = self.bench.collections.values()
         return {

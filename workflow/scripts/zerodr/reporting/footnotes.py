@@ -27,6 +27,7 @@ def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[
         *[f"missing: {gone.name} ({gone.reason})" for gone in settings.missing],
         *_special_queries(frame),
         *[f"{row.name}: {row.remark}" for row in settings.collections if row.remark],
+        *_licences(settings),
         *[f"[{key}] {remark}" for key, remark in method_remarks(settings)],
     ]
 
@@ -101,6 +102,16 @@ def _special_queries(frame: pd.DataFrame) -> list[str]:
         listed = ", ".join(f"{name} {int(count)}" for name, count in by_collection.items() if count)
         notes += [f"{what}: {listed}"] if listed else []
     return notes
+
+
+def _licences(settings: TableSettings) -> list[str]:
+    """Which data may be used how, as far as the registry says."""
+    by_licence: dict[str, list[str]] = {}
+    for row in settings.collections:
+        if row.licence:
+            by_licence.setdefault(row.licence, []).append(row.name)
+    listed = [f"{', '.join(names)} ({licence})" for licence, names in by_licence.items()]
+    return ["licences of the data: " + ", ".join(listed)] if listed else []
 
 
 def method_remarks(settings: TableSettings) -> list[tuple[str, str]]:

@@ -42,6 +42,8 @@ class TableCollection(Settings):
     """The registry asks for self-exclusion."""
     language: str = "en"
     """Language of the texts."""
+    licence: str = ""
+    """Licence of the data."""
 
 
 class Missing(Settings):
