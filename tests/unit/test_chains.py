@@ -43,7 +43,7 @@ def settings(made: Plan, rule: str, **wildcards: str) -> dict:
 def test_one_name_for_one_model(root):
     chains = plan(root).chains
     assert chains.link("dpr") == chains.link("dpr@ep0") == chains.link("ance@init") == Link("dpr", "ep0")
-    assert chains.link("ance").name == "ance@ep2" and chains.link("dpr@ep0.300").name == "dpr@ep0.300"
+    assert chains.link("ance").name == "ance@ep2" and chains.link("dpr@ep0.200").name == "dpr@ep0.200"
     assert chains.parent(Link("ance", "ep1")) == Link("dpr", "ep0")
     assert chains.parent(Link("ance", "ep2")) == Link("ance", "ep1")
 
@@ -73,9 +73,9 @@ def test_a_linear_schedule_ends_with_the_chain(root):
     change(root, "ance", linear={"settings": {"chain": {"ep1": linear}}})
     made = plan(root)
     one, two = (settings(made, "finetune", model="ance+linear", stage=s)["settings"] for s in ("ep1", "ep2"))
-    assert (one["first_step"], one["total_steps"], two["first_step"], two["total_steps"]) == (0, 600, 300, 600)
+    assert (one["first_step"], one["total_steps"], two["first_step"], two["total_steps"]) == (0, 400, 200, 400)
     flat = settings(made, "finetune", model="ance", stage="ep1")["settings"]
-    assert (flat["first_step"], flat["total_steps"]) == (0, 300)
+    assert (flat["first_step"], flat["total_steps"]) == (0, 200)
 
 
 def test_moments_are_kept_for_a_stage_that_continues_with_them(root):
@@ -136,7 +136,7 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
         ({"chain": {"ep0": {"negatives": {"source": "hybrid"}}}}, "is of kind fusion"),
         ({"chain": {"ep0": {"objective": {"name": "kl"}, "teacher": "bm25-flat"}}}, "kind lexical, expected teacher"),
         ({"chain": {"ep0": {"training": {"keep_optimizer": True}}}}, "the initial model has no moments"),
-        ({"chain": {"ep0": {"training": {"save_steps": [600]}}}}, "holds 600, expected steps between 1 and 599"),
+        ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
         ({"chain": {"init": {"like": "ep0"}}}, "stage init: can't be a stage's name"),
         ({"source_split": "tran"}, r"no judgements for split 'tran', there is nothing to learn from: did you mean tra"),
     ],

@@ -102,10 +102,14 @@ class TrainingStages:
 
     # ---- settings ----------------------------------------------------------------------------------------------
     def _init_model(self, wc: Any) -> dict:
-        return self.chains.encoder(wc.model).model_dump(mode="json")
+        encoder = self.chains.encoder(wc.model)
+        unused = set() if encoder.init == "scratch" else {"architecture", "tokenizer"}
+        return encoder.model_dump(mode="json", exclude=unused)
 
     def _init_teacher(self, wc: Any) -> dict:
-        return self._teacher(wc.model).model_dump(mode="json", include={"init", "revision", "layers", "max_tokens"})
+        settings = self._teacher(wc.model)
+        kept = settings.model_dump(mode="json", include={"init", "revision", "layers", "max_tokens"})
+        return kept | {"trained": settings.training is None}
 
     def _train_teacher(self, wc: Any) -> dict:
         settings = self._teacher(wc.model)
@@ -127,7 +131,10 @@ class TrainingStages:
 
     def _score_pairs(self, wc: Any) -> dict:
         settings = self.chains.trained(wc.model)
-        return {"title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol)}
+        teacher = settings.chain[wc.stage].teacher
+        assert teacher is not None, "only distilling stages have scores"
+        how = self._teacher(teacher).model_dump(mode="json", include={"precision", "batch_pairs"})
+        return how | {"title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol)}
 
     def _finetune(self, wc: Any) -> dict:
         link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
