@@ -30,6 +30,11 @@ def golden(name: str) -> dict[str, int]:
         ("mini", (*MINI, "all")),
         ("mini-table", (*MINI, "results/beir/all.tsv")),
         ("mini-row", (*MINI, "results/beir/all-minilm-l6-v2+hnsw.tsv")),
+        ("mini-dpr", (*MINI, "results/beir/dpr.tsv")),
+        ("mini-ance", (*MINI, "results/beir/ance.tsv", "results/exported/ance/shared/manifest.json")),
+        ("mini-t5-ance", (*MINI, "results/beir/t5-ance.tsv")),
+        ("mini-kd", (*MINI, "results/beir/kd.tsv")),
+        ("paper-ance", (*MINI, "results/beir/ance.tsv", "--config", "scale=paper")),
         ("lab", (*MINI, "results/beir/all.tsv", "--config", "scale=lab")),
         ("paper", ("--profile", "slurm", "results/beir/all.tsv", "-n", "--config", "scale=paper")),
     ],
@@ -77,6 +82,14 @@ def test_a_wrong_name_is_answered_with_the_nearest_known_one(snakemake, config, 
     for words in telling:
         assert words in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_adding_an_episode_plans_only_the_new_links(snakemake):
+    target = (*MINI, "results/models/t5-ance/shared/{}/manifest.json", "--config", "scale=lab")
+    before, after = (job_counts_of(snakemake(*(word.format(stage) for word in target))) for stage in ("ep1", "ep2"))
+    more = {rule: after[rule] - before.get(rule, 0) for rule in after if after[rule] != before.get(rule, 0)}
+    assert more == {"embed_corpus": 1, "embed_queries": 1, "search_candidates": 1, "merge_candidates": 1,
+                    "mine_negatives": 1, "finetune": 1, "total": 6}  # fmt: skip
 
 
 def test_adding_a_method_plans_only_its_own_jobs(snakemake):
