@@ -121,12 +121,13 @@ class TrainingStages:
     def _mine_negatives(self, wc: Any) -> dict:
         if self._is_teacher(wc.model):
             settings = self._teacher(wc.model)
-            negatives, split, index, training = settings.negatives, settings.source_split, 0, settings.training
+            negatives, split, stage, index = settings.negatives, settings.source_split, TEACHER, 0
+            training = settings.training
         else:
             chain = self.chains.trained(wc.model)
             negatives, training = chain.chain[wc.stage].negatives, chain.chain[wc.stage].training
-            split, index = chain.source_split, list(chain.chain).index(wc.stage)
-        return {"negatives": negatives.model_dump(mode="json"), "split": split, "stage": wc.stage,
+            split, stage, index = chain.source_split, wc.stage, list(chain.chain).index(wc.stage)
+        return {"negatives": negatives.model_dump(mode="json"), "split": split, "stage": stage,
                 "stage_index": index, "dev_queries": training.dev_queries}  # fmt: skip
 
     def _score_pairs(self, wc: Any) -> dict:
