@@ -174,7 +174,7 @@ def test_models_are_logged_models_with_metrics_by_dataset(plan):
         datasets=[{"dataset_name": "collections/toy", "dataset_digest": digest}],
     )
     assert [m.model_id for m in found] == [model.model_id]
-    embedded = walk.by_artifact(paths.embeddings("dense", "shared", "toy", "standard", "queries"))
+    embedded = walk.by_artifact(paths.embeddings("dense", "shared", "toy", "standard", "queries.test"))
     assert [m.model_id for m in embedded.inputs.model_inputs] == [model.model_id]
     assert walk.by_artifact(paths.summary("hybrid", "toy", "standard")).inputs.model_inputs == []
     assert [o.model_id for o in walk.by_artifact(MODEL).outputs.model_outputs] == [model.model_id]
