@@ -32,7 +32,7 @@ NEEDS = {
     "fetch_archive": Need(500, 0, 120, 30),
     "normalize_collection": Need(2000, 500, 20, 20),
     "measure_statistics": Need(2000, 1000, 20, 20, threads=2),
-    "index_bm25": Need(6000, 200, 15, 5),
+    "index_bm25": Need(6000, 2500, 15, 30),
     "search_bm25": Need(6000, 200, 30, 30, threads=8),
     "import_model": Need(4000, 0, 60),
     "embed_corpus": Need(6000, 3500, 30, 120, threads=8, gpu=True),
