@@ -15,8 +15,8 @@ from tests.unit.training_helpers import QUERIES, load_tiny, ragged, tiny_example
 
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError, NonFiniteLoss
-from zerodr.training.batches import Stream
 from zerodr.mining.dev import held_out
+from zerodr.training.batches import Stream
 from zerodr.training.dev import evaluate_dev, pool_of, ranking_metrics
 from zerodr.training.distributed import Group
 from zerodr.training.engine import Engine, Run

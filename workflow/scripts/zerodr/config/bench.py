@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
+from zerodr.config.base import Settings
 from zerodr.config.methods import Method
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Config, Protocol, Scale
+
+Kind = TypeVar("Kind", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -28,3 +32,9 @@ class Bench:
     protocols: dict[str, Protocol]
     scale: Scale
     own_files: tuple[str, ...] = ()
+
+    def settings(self, method: str, kind: type[Kind]) -> Kind:
+        """Settings of a method that is known to be of a kind, such as LexicalSettings."""
+        settings = self.methods[method].settings
+        assert isinstance(settings, kind), f"{method} has {type(settings).__name__}"
+        return settings

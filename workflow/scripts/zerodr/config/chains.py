@@ -49,7 +49,9 @@ def _check_start(name: str, methods: dict[str, Method]) -> None:
     """`init: <recipe>/<stage>` names a stage that exists, and recipes don't start from one another in a circle."""
     seen = [name]
     while True:
-        init = methods[seen[-1]].settings.encoder.init
+        method = methods[seen[-1]]
+        assert isinstance(method, TrainedMethod), "only trained methods have stages"
+        init = method.settings.encoder.init
         parent, slash, stage = init.rpartition("/")
         if not slash or parent not in methods:
             return

@@ -9,6 +9,7 @@ from pathlib import Path
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision, is_ours
 from zerodr.config.files import known
+from zerodr.config.methods import EncoderMethod, TrainedMethod
 from zerodr.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -78,11 +79,13 @@ def _check_titles(bench: Bench, methods: list[str]) -> None:
 def _check_revisions(bench: Bench, methods: list[str]) -> None:
     for name in methods:
         method = bench.methods[name]
-        if method.kind not in ("encoder", "trained"):
+        if isinstance(method, EncoderMethod):
+            model, revision = method.settings.model, method.settings.revision
+        elif isinstance(method, TrainedMethod):
+            model, revision = method.settings.encoder.init, method.settings.encoder.revision
+        else:
             continue
-        start = method.settings.encoder if method.kind == "trained" else method.settings
-        model = start.init if method.kind == "trained" else start.model
-        if start.revision is None and model != "scratch" and not is_ours(model, bench.methods):
+        if revision is None and model != "scratch" and not is_ours(model, bench.methods):
             if not model.startswith("package:") and not Path(model).exists():
                 raise ConfigError(f"method {name}: revision", f"is missing for the hub model {model!r} at scale paper",
                                   "add the commit that the numbers are for")  # fmt: skip

@@ -45,7 +45,7 @@ class Chains:
     # ---- looking things up -------------------------------------------------------------------------------------
     def trained(self, method: str) -> TrainedSettings:
         """Settings of a trained method."""
-        return self.bench.methods[method].settings
+        return self.bench.settings(method, TrainedSettings)
 
     def names(self) -> list[str]:
         """Trained methods, `recipe` and `recipe+variant`."""
@@ -81,7 +81,9 @@ class Chains:
     # ---- who makes what ----------------------------------------------------------------------------------------
     def link(self, name: str) -> Link:
         """The one model that a row's name stands for: `dpr` -> (dpr, ep0), `ance@init` -> (dpr, ep0)."""
-        method, stage = name.partition("@")[0], self.bench.methods[name].last
+        trained = self.bench.methods[name]
+        assert isinstance(trained, TrainedMethod), f"{name} is not trained"
+        method, stage = name.partition("@")[0], trained.last
         if stage == INIT:
             own = self.trained(method).encoder
             parent = self.parent_of(own.init)

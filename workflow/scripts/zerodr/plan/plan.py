@@ -9,9 +9,10 @@ from typing import Any
 from zerodr.config.canonical import canonical_json
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import Bench
-from zerodr.config.methods import EncoderSettings, Method
+from zerodr.config.methods import EncoderSettings, LexicalSettings, Method
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Protocol
+from zerodr.config.training import TrainedSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains
@@ -129,7 +130,7 @@ class Plan(TrainingStages):
     # ---- who makes what ----------------------------------------------------------------------------------------
     def index_of(self, method: str) -> str:
         """The inverted index that a lexical method searches."""
-        settings = self.method(method).settings
+        settings = self.bench.settings(method, LexicalSettings)
         return f"{settings.backend}-{settings.fields}"
 
     def sources_of(self, name: str) -> list[str]:
@@ -147,8 +148,9 @@ class Plan(TrainingStages):
 
     def mining_embeddings(self, wc: Any, part: str) -> str:
         """The embeddings of the source that negatives are searched with."""
-        method = self.method(wc.model)
-        return self.embeddings_for(wc, part, method.settings.protocol if method.kind == "trained" else MINING_PROTOCOL)
+        trained = self.method(wc.model).kind == "trained"
+        protocol = self.bench.settings(wc.model, TrainedSettings).protocol if trained else MINING_PROTOCOL
+        return self.embeddings_for(wc, part, protocol)
 
     def embedded_by(self, method: str) -> str:
         """The method whose embeddings `method` searches: variants that only change the index share the recipe's.
@@ -158,7 +160,7 @@ class Plan(TrainingStages):
         if self.method(method).kind == "trained":
             return self.chains.link(method).name
         recipe = method.partition("+")[0]
-        ours, base = (self._encoding(self.method(m).settings) for m in (method, recipe))
+        ours, base = (self._encoding(self.bench.settings(m, EncoderSettings)) for m in (method, recipe))
         return recipe if ours == base else method
 
     @staticmethod
@@ -254,7 +256,7 @@ class Plan(TrainingStages):
         row, protocol, settings = (
             self.collection(wc.collection),
             self.protocol(wc.protocol),
-            self.method(wc.model).settings,
+            self._arithmetic(wc.model),
         )
         own = protocol.overrides.get(row.name) or (row if protocol.collection_lengths == "registry" else protocol)
         return {
@@ -262,9 +264,10 @@ class Plan(TrainingStages):
             "query_tokens": own.query_tokens or protocol.query_tokens,
             "document_tokens": own.document_tokens or protocol.document_tokens,
             "title_join": self._title_join(row.name, wc.protocol),
-            "precision": settings.precision,
-            "batch_tokens": settings.batch_tokens,
-        }
+        } | settings
+
+    def _arithmetic(self, method: str) -> dict:
+        return self.method(method).settings.model_dump(mode="json", include={"precision", "batch_tokens"})
 
     def _embed_corpus(self, wc: Any) -> dict:
         return self._embedding(wc) | _shard_numbers(wc.shard)

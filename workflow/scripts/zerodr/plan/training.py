@@ -6,7 +6,7 @@ from typing import Any
 
 from zerodr.config.bench import Bench
 from zerodr.config.load import files_of_model
-from zerodr.config.methods import TeacherMethod, TrainedMethod
+from zerodr.config.methods import LexicalSettings, TeacherMethod, TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.training import TeacherSettings
 from zerodr.plan import paths
@@ -36,20 +36,18 @@ class TrainingStages:
     def mining_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `mine_negatives`: the source, a ranking to take negatives from, the stage before's."""
         if self._is_teacher(wc.model):
-            settings, before = self._teacher(wc.model), None
-            ranked_by, source = settings.negatives.source, self._teacher_source(wc.model)
-            negatives, split = settings.negatives, settings.source_split
-        else:
-            link = Link(wc.model, wc.stage)
-            before, ranked_by = self.chains.mined_before(link), self.chains.negatives_from(link)
-            source, split = self.chains.source_of(wc.model), self.chains.trained(wc.model).source_split
-            negatives = self.chains.stage(link).negatives
-        inputs = {"source": paths.collection(source)}
-        if ranked_by is not None:
-            inputs["candidates"] = paths.candidates(ranked_by, SCOPE, source, split, negatives.depth)
-        if before is not None:
-            inputs["previous"] = paths.mined(before.method, SCOPE, before.stage)
-        return inputs
+            settings, source = self._teacher(wc.model), self._teacher_source(wc.model)
+            return self._mined_from(source, settings.negatives.source, settings.source_split, settings.negatives.depth)
+        link, source = Link(wc.model, wc.stage), self.chains.source_of(wc.model)
+        ranked_by, before = self.chains.negatives_from(link), self.chains.mined_before(link)
+        split, depth = self.chains.trained(wc.model).source_split, self.chains.stage(link).negatives.depth
+        inputs = self._mined_from(source, ranked_by, split, depth)
+        return inputs | ({"previous": paths.mined(before.method, SCOPE, before.stage)} if before else {})
+
+    @staticmethod
+    def _mined_from(source: str, ranked_by: str | None, split: str, depth: int) -> dict[str, Any]:
+        ranking = {"candidates": paths.candidates(ranked_by, SCOPE, source, split, depth)} if ranked_by else {}
+        return {"source": paths.collection(source)} | ranking
 
     def finetune_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `finetune`: parent model, mined queries, source, and scores where the objective distils."""
@@ -122,13 +120,13 @@ class TrainingStages:
         if self._is_teacher(wc.model):
             settings = self._teacher(wc.model)
             negatives, split, stage, index = settings.negatives, settings.source_split, TEACHER, 0
-            training = settings.training
+            dev = settings.training.dev_queries if settings.training else 0
         else:
             chain = self.chains.trained(wc.model)
-            negatives, training = chain.chain[wc.stage].negatives, chain.chain[wc.stage].training
+            negatives, dev = chain.chain[wc.stage].negatives, chain.chain[wc.stage].training.dev_queries
             split, stage, index = chain.source_split, wc.stage, list(chain.chain).index(wc.stage)
         return {"negatives": negatives.model_dump(mode="json"), "split": split, "stage": stage,
-                "stage_index": index, "dev_queries": training.dev_queries}  # fmt: skip
+                "stage_index": index, "dev_queries": dev}  # fmt: skip
 
     def _score_pairs(self, wc: Any) -> dict:
         settings = self.chains.trained(wc.model)
@@ -156,7 +154,7 @@ class TrainingStages:
         return {"model": wc.model, "scope": wc.scope, "licences": {source: self.bench.collections[source].licence}}
 
     def _rank_bm25(self, wc: Any) -> dict:
-        settings = self.bench.methods[wc.model].settings
+        settings = self.bench.settings(wc.model, LexicalSettings)
         return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth), "k1": settings.k1,
                 "b": settings.b}  # fmt: skip
 
@@ -177,7 +175,7 @@ class TrainingStages:
         return isinstance(self.bench.methods[name], TeacherMethod)
 
     def _teacher(self, name: str) -> TeacherSettings:
-        return self.bench.methods[name].settings
+        return self.bench.settings(name, TeacherSettings)
 
     def _teacher_source(self, name: str) -> str:
         return self._teacher(name).source or self.bench.config.source or self.bench.scale.source
