@@ -85,9 +85,9 @@ class Chains:
         assert isinstance(trained, TrainedMethod), f"{name} is not trained"
         method, stage = name.partition("@")[0], trained.last
         if stage == INIT:
-            own = self.trained(method).encoder
-            parent = self.parent_of(own.init)
-            if parent is not None and own.model_fields_set == {"init"}:
+            encoder = self.encoder(method)
+            parent = self.parent_of(encoder.init)
+            if parent is not None and self.encoder(parent.method).model_copy(update={"init": encoder.init}) == encoder:
                 return parent
         return Link(self._maker(method, lambda m: self.history(m, stage)), stage)
 

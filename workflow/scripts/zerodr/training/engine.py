@@ -233,8 +233,8 @@ class Engine:
         ids = share.query_ids
         more = f" and {len(ids) - NAMED_QUERIES} more" if len(ids) > NAMED_QUERIES else ""
         named = ", ".join(ids[:NAMED_QUERIES]) + more
-        raise NonFiniteLoss(f"{self.run.name}, step {position.step}", f"{what}; queries of the batch: {named}; the "
-                            f"last good weights are kept in {self.run.state}",
+        raise NonFiniteLoss(f"{self.run.name}, step {position.step}", f"{what}; {self.forward.unit} of the batch: {named}; "
+                            f"the last good weights are kept in {self.run.state}",
                             "lower learning_rate, set max_grad_norm, or use precision fp32")  # fmt: skip
 
     def _note(self, position: Position, terms: dict[str, float]) -> None:

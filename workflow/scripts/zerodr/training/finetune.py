@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +17,14 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.base import Settings, validate
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
-from zerodr.encoders.export import STEPS
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.mining.dev import held_out
 from zerodr.training.batches import Stream, usable_rows
 from zerodr.training.checkpoint import read_tensors, write_tensors
-from zerodr.training.distributed import Group, check_gpus, launch
+from zerodr.training.distributed import Group, check_gpus
 from zerodr.training.engine import Engine, Run
 from zerodr.training.examples import Examples, load_examples
+from zerodr.training.jobs import device_of, keeper, publish_kept, run_job
 from zerodr.training.kinds import KINDS
 from zerodr.training.objectives import make_objective
 from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
@@ -85,6 +82,7 @@ class Job:
     seed: int
     threads: int
     kind: str = "bi_encoder"
+    task: str = "finetune"
 
 
 def finetune(stage: Stage) -> None:
@@ -94,22 +92,8 @@ def finetune(stage: Stage) -> None:
     scored = str(stage.path("scored")) if "scored" in stage.spec.inputs else None
     job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
               str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
-    run_job(stage, job, settings.workers)
-    for step in settings.training.save_steps:
-        shutil.copytree(_kept(stage.state, step), stage.output("model") / STEPS / str(step))
-
-
-def run_job(stage: Stage, job: Job, workers: int) -> None:
-    """Train in this process or in several, and put curves and facts into the stage's lineage."""
-    if workers > 1:
-        file = stage.state / "job.json"
-        file.write_text(json.dumps(asdict(job)))
-        result = launch(file, workers, stage.threads, job.name)
-    else:
-        result = train(job)
-    for name, value, step in result["curves"]:
-        stage.metric(name, value, step)
-    stage.note(**result["notes"])
+    run_job(stage, job, settings.workers, train)
+    publish_kept(stage, settings.training.save_steps)
 
 
 def train(job: Job) -> dict[str, Any]:
@@ -120,7 +104,7 @@ def train(job: Job) -> dict[str, Any]:
     """
     settings, group = validate(FinetuneSettings, job.params, job.name), Group()
     torch.set_num_threads(max(1, job.threads // group.world))
-    device = _device(settings, group)
+    device = device_of(settings.gpus, group)
     kind = KINDS[job.kind]
     model = kind.load(Path(job.model), settings.training.precision)
     model.to(device)
@@ -185,36 +169,14 @@ def _numbers(rows: np.ndarray) -> Any:
     return pa.array(rows)
 
 
-def _device(settings: FinetuneSettings, group: Group) -> str:
-    if settings.gpus == 0 and (group.world > 1 or not torch.cuda.is_available()):
-        return "cpu"
-    torch.cuda.set_device(group.rank)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    return f"cuda:{group.rank}"
-
-
 def _run(job: Job, settings: FinetuneSettings, model: Any, examples: Examples, dev: np.ndarray, device: str,
          group: Group) -> Run:  # fmt: skip
     def evaluate() -> dict[str, float]:
         return KINDS[job.kind].evaluate(model, examples, dev, settings.training.dev_negatives, device, group)
 
-    def keep(step: int) -> None:
-        place = _kept(Path(job.state), step)
-        made = place.with_name(f".{step}.making")
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.rmtree(place, ignore_errors=True)
-        made.mkdir(parents=True)
-        model.save(made)
-        made.replace(place)
-
     identity = object_digest({"params": job.params, "seed": job.seed, "processes": group.world})
     return Run(job.name, Path(job.state), identity, [job.seed, settings.stage_index], settings.first_step,
-               evaluate if len(dev) else None, keep)  # fmt: skip
-
-
-def _kept(state: Path, step: int) -> Path:
-    return state / "kept" / str(step)
+               evaluate if len(dev) else None, keeper(Path(job.state), model))  # fmt: skip
 
 
 def _take_moments(optimizer: Optimizer, parent: Path) -> None:

@@ -1,8 +1,9 @@
 """From texts to vectors and from the loss back to weights, with or without gradient caching, with the same gradient.
 
-The loss is a function of vectors alone. So its gradient with respect to the vectors is taken first; then each group of
+The objective is a function of vectors. So its gradient with respect to the vectors is taken first; then each group of
 texts sends its part back through the network. With caching, a group's activations are thrown away and made again when
-its turn comes (Gao et al. 2021, Scaling deep contrastive learning batch size), under the same random numbers.
+its turn comes (Gao et al. 2021, Scaling deep contrastive learning batch size), under the same random numbers. Losses that
+a group has of its own (a language model's, of its tokens) join that second pass.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zerodr.training.batches import Batch
 from zerodr.training.distributed import Group
 from zerodr.training.examples import Examples
 from zerodr.training.grouping import length_groups
@@ -41,7 +41,7 @@ class Texts:
 
 @dataclass
 class Forward:
-    """How training encodes.
+    """How training encodes. Subclasses do so for other data than mined queries.
 
     Attributes:
         model: a BiEncoder (encoders/trainable.py), with its arithmetic.
@@ -49,11 +49,21 @@ class Forward:
     """
 
     model: Any
-    examples: Examples
+    examples: Any
     device: str
     chunk: int | None = None
+    unit = "queries"  # what a batch is made of, for messages
+    has_vectors = True  # False: there is nothing but losses of the groups' own
 
-    def texts(self, batch: Batch) -> Texts:
+    def prepare(self, batch: Any, group: Group) -> Share:
+        """This process's share of a micro-batch (no model arithmetic: it may run ahead in another thread)."""
+        examples: Examples = self.examples
+        positives = [set(examples.document_ids(examples.positives[int(row)])) for row in batch.rows]
+        ids = examples.queries.take(_arrow(batch.rows)).to_pylist()
+        texts = self.texts(batch.part(group.rank, group.world))
+        return Share(batch, texts, ids, examples.document_ids(batch.documents), positives)
+
+    def texts(self, batch: Any) -> Texts:
         """Tokenise the distinct texts of (a process's part of) a batch."""
         distinct, inverse = np.unique(batch.documents, return_inverse=True)
         queries = self.model.tokenize(self.examples.texts_of_queries(batch.rows), "query")
@@ -71,8 +81,7 @@ class Forward:
     def encode(self, texts: Texts, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group, (n, D) float32. Random numbers depend on (seed, number) alone."""
         side, places = texts.groups[number]
-        word = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)[0]
-        torch.manual_seed(int(word >> np.uint64(1)))
+        set_random(seed, number)
         features = self.model.pad([texts.tokens[place] for place in places])
         return self.vectors({key: value.to(self.device) for key, value in features.items()}, side)
 
@@ -80,57 +89,102 @@ class Forward:
         """The model's vectors of one padded group, (n, D) float32."""
         return self.model.encode(features, side).float()
 
-    def represent(self, texts: Texts, seed: Sequence[int]) -> Representation:
+    def totals(self, texts: Texts, group: Group) -> dict[str, float]:
+        """What the losses of all groups of all processes are divided by, by name; nothing without such losses."""
+        return {}
+
+    def run(self, texts: Texts, number: int, seed: Sequence[int],
+            totals: dict[str, float]) -> tuple[Tensor | None, dict[str, Tensor]]:  # fmt: skip
+        """Vectors of one group as by `encode`, and the losses of its own: its share of each named mean."""
+        return self.encode(texts, number, seed), {}
+
+    def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
+        """What the objective is shown: vectors of all processes, from this process's `leaf` (T, D)."""
+        own = len(share.texts.documents)
+        queries, documents = leaf[:own], leaf[own:][torch.from_numpy(share.texts.documents).to(leaf.device)]
+        teacher = None if share.batch.teacher is None else torch.from_numpy(share.batch.teacher).to(queries.device)
+        return Encoded(share.batch.step, group.gather(queries), group.gather(documents), share.query_ids,
+                       share.document_ids, share.positives, teacher)  # fmt: skip
+
+    def represent(self, texts: Texts, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
         """Vectors of all texts, ready to take a gradient."""
-        with torch.set_grad_enabled(self.chunk is None):
-            outputs = [self.encode(texts, number, seed) for number in range(len(texts.groups))]
+        totals = totals or {}
+        if not self.has_vectors:
+            return Representation(self, texts, seed, totals, None)
+        numbers = range(len(texts.groups))
+        passes: list[tuple[Tensor | None, dict[str, Tensor]]] = []
+        if self.chunk is None:
+            passes = [self.run(texts, number, seed, totals) for number in numbers]
+            outputs = [vectors for vectors, _ in passes if vectors is not None]
+        else:
+            with torch.no_grad():
+                outputs = [self.encode(texts, number, seed) for number in numbers]
         places = torch.tensor([place for _, group in texts.groups for place in group], device=outputs[0].device)
         leaf = torch.ones(len(texts.tokens), outputs[0].shape[1], device=outputs[0].device)
         leaf[places] = torch.cat([output.detach() for output in outputs])
-        return Representation(self, texts, seed, leaf.requires_grad_(), outputs if self.chunk is None else [])
+        return Representation(self, texts, seed, totals, leaf.requires_grad_(), passes)
+
+
+def set_random(seed: Sequence[int], number: int) -> None:
+    """Random numbers of a group's pass through the network."""
+    word = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(word >> np.uint64(1)))
 
 
 @dataclass
 class Representation:
-    """Vectors of texts, (T, D), cut off from the network until `backward` connects them again."""
+    """Vectors of texts, (T, D), cut off from the network until `backward` connects them again.
+
+    Attributes:
+        leaf: the vectors; None where there are only losses of the groups' own.
+        passes: vectors and losses of each group with their activations, or nothing: they are made again.
+    """
 
     forward: Forward
     texts: Texts
     seed: Sequence[int]
-    leaf: Tensor
-    outputs: list[Tensor] = field(default_factory=list)
+    totals: dict[str, float]
+    leaf: Tensor | None
+    passes: list[tuple[Tensor | None, dict[str, Tensor]]] = field(default_factory=list)
 
-    def backward(self) -> None:
-        """Send the vectors' gradients into the weights."""
-        gradients = self.leaf.grad
-        if gradients is None:
-            return
-        parts = [gradients[group] for _, group in self.texts.groups]
-        if self.outputs:
-            torch.autograd.backward(self.outputs, parts)
-            return
-        for number, part in enumerate(parts):
-            self.forward.encode(self.texts, number, self.seed).backward(part)
+    def backward(self, scale: Tensor | float = 1.0) -> dict[str, Tensor]:
+        """Send the vectors' gradients, and those of own losses times `scale`, into the weights; returns own losses."""
+        gradients = None if self.leaf is None else self.leaf.grad
+        if gradients is None and not self.totals:
+            return {}
+        sums: dict[str, Tensor] = {}
+        roots: list[Tensor] = []
+        parts: list[Tensor] = []
+        for number, (_, places) in enumerate(self.texts.groups):
+            made = self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
+            vectors, losses = made
+            if vectors is not None and gradients is not None:
+                roots.append(vectors), parts.append(gradients[places])
+            for name, loss in losses.items():
+                sums[name] = sums.get(name, 0.0) + loss.detach()
+                roots.append(loss), parts.append(torch.ones_like(loss) * scale)
+            if not self.passes and roots:
+                torch.autograd.backward(roots, parts)
+                roots, parts = [], []
+        if roots:
+            torch.autograd.backward(roots, parts)
+        return sums
 
 
 @dataclass(frozen=True)
 class Share:
     """What one process does of a micro-batch: the whole micro-batch's names, and its own texts."""
 
-    batch: Batch
-    texts: Texts
+    batch: Any
+    texts: Any
     query_ids: list[str]
     document_ids: list[str]
     positives: list[set[str]]
 
 
-def prepare(forward: Forward, batch: Batch, group: Group) -> Share:
-    """Draw up this process's share of a micro-batch (no model arithmetic: it may run ahead in another thread)."""
-    examples = forward.examples
-    positives = [set(examples.document_ids(examples.positives[int(row)])) for row in batch.rows]
-    ids = examples.queries.take(_arrow(batch.rows)).to_pylist()
-    texts = forward.texts(batch.part(group.rank, group.world))
-    return Share(batch, texts, ids, examples.document_ids(batch.documents), positives)
+def prepare(forward: Forward, batch: Any, group: Group) -> Share:
+    """Draw up this process's share of a micro-batch."""
+    return forward.prepare(batch, group)
 
 
 def _arrow(rows: np.ndarray) -> Any:
@@ -148,18 +202,13 @@ def add_gradients(forward: Forward, objective: Objective, share: Share, group: G
     Returns:
         the loss terms of the whole micro-batch, detached.
     """
-    held = forward.represent(share.texts, [*seed, group.rank])
-    own = len(share.texts.documents)
-    queries, documents = held.leaf[:own], held.leaf[own:][torch.from_numpy(share.texts.documents).to(held.leaf.device)]
-    teacher = None if share.batch.teacher is None else torch.from_numpy(share.batch.teacher).to(queries.device)
-    encoded = Encoded(share.batch.step, group.gather(queries), group.gather(documents), share.query_ids,
-                      share.document_ids, share.positives, teacher)  # fmt: skip
-    terms = objective(encoded)
+    held = forward.represent(share.texts, [*seed, group.rank], forward.totals(share.texts, group))
+    terms = {} if held.leaf is None else objective(forward.view(share, held.leaf, group))
     if terms:
         (torch.stack(list(terms.values())).sum() * scale).backward()
-        held.backward()
+    own = held.backward(scale)
     direct = objective.direct(forward.model, share.batch.step, group.rank, group.world)
     if direct:
         (torch.stack(list(direct.values())).sum() * scale).backward()
-    shares = {name: group.total(value.detach().clone()) for name, value in direct.items()}
+    shares = {name: group.total(value.detach().clone()) for name, value in (own | direct).items()}
     return {name: value.detach() for name, value in terms.items()} | shares

@@ -22,7 +22,8 @@ from zerodr.encoders.trainable import parameter_count
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.training.distributed import check_gpus
 from zerodr.training.examples import MINED, SCORED, load_examples
-from zerodr.training.finetune import FinetuneSettings, Job, run_job
+from zerodr.training.finetune import FinetuneSettings, Job, train
+from zerodr.training.jobs import run_job
 from zerodr.training.scoring import ScoreStore, pairs_of, score_all, score_statistics
 
 STAGE = "teacher"
@@ -86,7 +87,7 @@ def train_teacher(stage: Stage) -> None:
     job = Job(stage.spec.name(), str(stage.path("teacher")), str(stage.path("mined")), str(stage.path("source")), None,
               str(stage.output("teacher")), str(stage.state), whole.model_dump(mode="json"), stage.seed, stage.threads,
               "cross_encoder")  # fmt: skip
-    run_job(stage, job, whole.workers)
+    run_job(stage, job, whole.workers, train)
 
 
 def score_pairs(stage: Stage) -> None:

@@ -18,10 +18,11 @@ import torch.distributed as dist
 from zerodr.artifacts.adapter import configure_logging
 from zerodr.errors import ZerodrError
 from zerodr.training.distributed import OUTCOME, die_with_parent
-from zerodr.training.finetune import Job, train
+from zerodr.training import finetune
 from zerodr.training.termination import RETRY, Preempted
 
 log = logging.getLogger("zerodr")
+TASKS = {"finetune": (finetune.Job, finetune.train)}
 
 
 def agent(job: str, processes: str) -> None:
@@ -34,7 +35,9 @@ def agent(job: str, processes: str) -> None:
 def rank(path: str) -> int:
     """Train as one rank; 0 when done, 1 after an error that was told, 75 after SIGTERM."""
     file = Path(path)
-    job = Job(**json.loads(file.read_text()))
+    facts = json.loads(file.read_text())
+    make, work = TASKS[facts["task"]]
+    job = make(**facts)
     number = int(os.environ["RANK"])
     configure_logging(job.name)
     log.setLevel(logging.INFO if number == 0 else logging.WARNING)
@@ -43,7 +46,7 @@ def rank(path: str) -> int:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
-        said = {"kind": "done", **train(job)}
+        said = {"kind": "done", **work(job)}
         status = 0
     except Preempted:
         said, status = {"kind": "preempted"}, RETRY
