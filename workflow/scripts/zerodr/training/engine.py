@@ -232,9 +232,9 @@ class Engine:
             self._checkpoint(position)
         ids = share.query_ids
         more = f" and {len(ids) - NAMED_QUERIES} more" if len(ids) > NAMED_QUERIES else ""
-        named = ", ".join(ids[:NAMED_QUERIES]) + more
-        raise NonFiniteLoss(f"{self.run.name}, step {position.step}", f"{what}; {self.forward.unit} of the batch: {named}; "
-                            f"the last good weights are kept in {self.run.state}",
+        named = f"{self.forward.unit} of the batch: {', '.join(ids[:NAMED_QUERIES])}{more}"
+        raise NonFiniteLoss(f"{self.run.name}, step {position.step}", f"{what}; {named}; the last good weights are kept "
+                            f"in {self.run.state}",
                             "lower learning_rate, set max_grad_norm, or use precision fp32")  # fmt: skip
 
     def _note(self, position: Position, terms: dict[str, float]) -> None:

@@ -2,8 +2,8 @@
 
 The objective is a function of vectors. So its gradient with respect to the vectors is taken first; then each group of
 texts sends its part back through the network. With caching, a group's activations are thrown away and made again when
-its turn comes (Gao et al. 2021, Scaling deep contrastive learning batch size), under the same random numbers. Losses that
-a group has of its own (a language model's, of its tokens) join that second pass.
+its turn comes (Gao et al. 2021, Scaling deep contrastive learning batch size), under the same random numbers. Losses of
+a group's own (a language model's, of its tokens) join that second pass.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 from zerodr.artifacts.adapter import configure_logging
 from zerodr.errors import ZerodrError
-from zerodr.training.distributed import OUTCOME, die_with_parent
 from zerodr.training import finetune
+from zerodr.training.distributed import OUTCOME, die_with_parent
 from zerodr.training.termination import RETRY, Preempted
 
 log = logging.getLogger("zerodr")
