@@ -43,7 +43,11 @@ class Tower(nn.Module):
         """ids, mask (B, L) -> vectors (B, D) float32. With another `dtype` the transformer runs under autocast."""
         with torch.autocast(ids.device.type, dtype, enabled=dtype != torch.float32):
             hidden = self.hidden(ids, mask)
-        with torch.autocast(ids.device.type, enabled=False):
+        return self.vectors(hidden, mask)
+
+    def vectors(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Last hidden states (B, L, d), mask (B, L) -> vectors (B, D) float32."""
+        with torch.autocast(hidden.device.type, enabled=False):
             vectors = POOLINGS[self.pooling](hidden, mask)
             for project in self.projections:
                 vectors = project(vectors)

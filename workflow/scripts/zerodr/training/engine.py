@@ -233,8 +233,8 @@ class Engine:
         ids = share.query_ids
         more = f" and {len(ids) - NAMED_QUERIES} more" if len(ids) > NAMED_QUERIES else ""
         named = f"{self.forward.unit} of the batch: {', '.join(ids[:NAMED_QUERIES])}{more}"
-        raise NonFiniteLoss(f"{self.run.name}, step {position.step}", f"{what}; {named}; the last good weights are kept "
-                            f"in {self.run.state}",
+        raise NonFiniteLoss(f"{self.run.name}, step {position.step}", f"{what}; {named}; the last good weights are "
+                            f"kept in {self.run.state}",
                             "lower learning_rate, set max_grad_norm, or use precision fp32")  # fmt: skip
 
     def _note(self, position: Position, terms: dict[str, float]) -> None:

@@ -159,10 +159,12 @@ class Representation:
             made = self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
             vectors, losses = made
             if vectors is not None and gradients is not None:
-                roots.append(vectors), parts.append(gradients[places])
+                roots.append(vectors)
+                parts.append(gradients[places])
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0.0) + loss.detach()
-                roots.append(loss), parts.append(torch.ones_like(loss) * scale)
+                roots.append(loss)
+                parts.append(torch.ones_like(loss) * scale)
             if not self.passes and roots:
                 torch.autograd.backward(roots, parts)
                 roots, parts = [], []

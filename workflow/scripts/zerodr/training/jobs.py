@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 
@@ -20,9 +20,17 @@ from zerodr.training.distributed import Group, launch
 class Job(Protocol):
     """What the workers of a stage need to know: a dataclass of JSON values."""
 
-    __dataclass_fields__: Any
-    name: str
-    task: str
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """Name of the stage, for messages."""
+        ...
+
+    @property
+    def task(self) -> str:
+        """What it is called in training/worker.py."""
+        ...
 
 
 def run_job(stage: Stage, job: Job, workers: int, work: Callable[[Any], dict[str, Any]]) -> None:
