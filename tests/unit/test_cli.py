@@ -200,7 +200,7 @@ def test_a_forecast_adds_up(plan, tmp_path):
     where = {"model": "dense", "scope": "shared", "collection": "other", "protocol": "standard"}
     jobs = [Job("fetch_archive", {"archive": "other.zip"}), Job("fetch_archive", {"archive": "toy.zip"})]
     jobs += [Job("embed_corpus", where | {"shard": f"{n:05d}-of-00003"}) for n in range(3)]
-    jobs += [Job("embed_queries", where), Job("all", {})]
+    jobs += [Job("embed_queries", where | {"split": "test"}), Job("all", {})]
     needs = forecast.forecast(jobs, lab)
     assert needs.jobs == {"fetch_archive": 2, "embed_corpus": 3, "embed_queries": 1, "all": 1}
     assert needs.shards == {"dense/other": 3}

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from zerodr.config.methods import EncoderSettings
+from zerodr.config.methods import EncoderMethod, TrainedMethod
 from zerodr.errors import ConfigError
-from zerodr.plan import Plan, paths
-from zerodr.plan.plan import SCOPE
+from zerodr.plan import Plan
 from zerodr.plan.targets import is_target, nearest_target
+from zerodr.plan.training import SCRATCH
 
 RULE = re.compile(r"^(?:local)?rule (\w+):$")
 WILDCARDS = re.compile(r"^    wildcards: (.+)$")
@@ -111,7 +111,7 @@ def forecast(jobs: list[Job], plan: Plan) -> Forecast:
 def _rows(plan: Plan, wildcards: dict[str, str]) -> int:
     row = plan.collection(wildcards["collection"])
     if "shard" not in wildcards:
-        return row.queries or 0
+        return row.splits.get(wildcards["split"]) or row.queries or 0
     return -(-row.planned_documents // plan.shard_count(row.name))
 
 
@@ -121,11 +121,16 @@ def in_mirror(plan: Plan, archive: str) -> bool:
 
 
 def known_dimension(plan: Plan, model: str) -> int | None:
-    """Width of a model's embeddings, from its imported folder or the one the method names; None: not here yet."""
-    imported = Path(paths.model(model, SCOPE, "imported")).parent
-    settings = plan.method(model).settings
-    named = _model_folders(settings.model) if isinstance(settings, EncoderSettings) else []
-    for folder in (imported, *named):
+    """Width of a model's embeddings, from its folder, its settings or what it starts from; None: not here yet."""
+    method, start = plan.method(model), ""
+    if isinstance(method, EncoderMethod):
+        start = method.settings.model
+    elif isinstance(method, TrainedMethod):
+        origin = plan.chains.origin(model.partition("@")[0])
+        if origin.init == SCRATCH:
+            return origin.architecture.hidden
+        start = origin.init
+    for folder in (Path(plan.model_of(model)).parent, *(_model_folders(start) if start else ())):
         if (folder / "config.json").exists():
             width = json.loads((folder / "config.json").read_text()).get("hidden_size")
             return int(width) if width else None

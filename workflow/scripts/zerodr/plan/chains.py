@@ -78,6 +78,12 @@ class Chains:
         method, _, stage = init.rpartition("/")
         return self.link(f"{method}@{stage}") if f"{method}@{stage}" in self.bench.methods else None
 
+    def origin(self, method: str) -> InitSettings:
+        """Settings of the model from scratch or of the checkpoint that a chain of recipes begins with."""
+        encoder = self.encoder(method)
+        parent = self.parent_of(encoder.init)
+        return encoder if parent is None else self.origin(parent.method)
+
     # ---- who makes what ----------------------------------------------------------------------------------------
     def link(self, name: str) -> Link:
         """The one model that a row's name stands for: `dpr` -> (dpr, ep0), `ance@init` -> (dpr, ep0)."""

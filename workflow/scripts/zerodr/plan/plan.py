@@ -18,7 +18,7 @@ from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains
 from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
-from zerodr.plan.training import TrainingStages
+from zerodr.plan.training import SCRATCH, TrainingStages
 
 INDEX_FIELDS = set(IndexSettings.model_fields)
 MINING_PROTOCOL = "standard"
@@ -202,7 +202,7 @@ class Plan(TrainingStages):
         """Whether a job makes random choices; only those run again when the seed changes."""
         if rule == "init_model":
             encoder = self.chains.encoder(wc.model)
-            return encoder.init == "scratch" or encoder.head != "none"
+            return encoder.init == SCRATCH or encoder.head != "none"
         if rule == "search_shard":
             return self._index(wc.model)["index"] != "flat"
         return STAGES[rule].seeded

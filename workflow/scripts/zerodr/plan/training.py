@@ -12,7 +12,7 @@ from zerodr.config.training import TeacherSettings
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
 
-TEACHER = "teacher"
+TEACHER, SCRATCH = "teacher", "scratch"
 
 
 class TrainingStages:
@@ -28,7 +28,7 @@ class TrainingStages:
         parent = self.chains.parent_of(own.init)
         if parent is not None:
             return {"parent": self.chains.model(parent)}
-        if own.init == "scratch":
+        if own.init == SCRATCH:
             source = {"source": paths.collection(self.chains.source_of(method))}
             return source if own.tokenizer == "train" else {"files": files_of_model(own.tokenizer)}
         return {"files": files_of_model(own.init)}
@@ -101,7 +101,7 @@ class TrainingStages:
     # ---- settings ----------------------------------------------------------------------------------------------
     def _init_model(self, wc: Any) -> dict:
         encoder = self.chains.encoder(wc.model)
-        unused = set() if encoder.init == "scratch" else {"architecture", "tokenizer"}
+        unused = set() if encoder.init == SCRATCH else {"architecture", "tokenizer"}
         return encoder.model_dump(mode="json", exclude=unused)
 
     def _init_teacher(self, wc: Any) -> dict:
