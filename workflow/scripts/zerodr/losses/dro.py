@@ -1,0 +1,151 @@
+"""Weights of groups of examples: iDRO (COCO-DR), the step of its released code, and the group weightings beside it.
+
+Notation: K groups; `losses` (K,) are group means, `present` (K,) bool says which groups the batch holds; absent groups
+have loss 0 and no gradient. All vectors are float64 where the caller gives float64, and no input is changed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+SMALLEST = 1e-8  # losses below count as this much before they are raised to a power
+TINY = 1e-300
+
+
+def loss_powers(losses: Tensor, present: Tensor, beta: float, normalise: bool = False) -> Tensor:
+    """alpha_k = losses_k^beta of present groups, 0 of absent ones (COCO-DR eq. 6; specs/coco-dr 4.2).
+
+    Args:
+        losses: (K,) group means, at least 0.
+        present: (K,) bool.
+        beta: exponent.
+        normalise: divide by their sum. The similarities of groups take them as they are (4.3, item 2).
+
+    Returns:
+        (K,), without gradient.
+    """
+    alpha = losses.detach().clamp(min=SMALLEST).pow(beta) * present
+    return alpha / alpha.sum() if normalise else alpha
+
+
+def cosines(gram: Tensor) -> Tensor:
+    """Cosines of gradients from their inner products, (K, K) -> (K, K); a zero gradient has cosine 0 with all."""
+    norms = gram.diagonal().clamp(min=0).sqrt()
+    scale = torch.where(norms > 0, 1 / norms, torch.zeros_like(norms))
+    return gram * scale[:, None] * scale[None, :]
+
+
+def similarities(gram: Tensor, alpha: Tensor, outer_alpha: bool = True) -> Tensor:
+    """r_ij = alpha_i alpha_j g_i.g_j (COCO-DR eq. 12), or of cosines where `gram` holds them.
+
+    Args:
+        gram: (K, K) inner products of group gradients.
+        alpha: (K,) powers of losses, not normalised.
+        outer_alpha: False leaves alpha_j out, which is eq. 7 read literally (4.3, item 1).
+
+    Returns:
+        (K, K).
+    """
+    return alpha[:, None] * gram * (alpha if outer_alpha else torch.ones_like(alpha))[None, :]
+
+
+def row_sums(similarity: Tensor, exclude_self: bool = False) -> Tensor:
+    """s_i = sum_j r_ij, (K, K) -> (K,); without r_ii, which is mostly noise in small groups, if asked (4.3, item 6)."""
+    sums = similarity.sum(1)
+    return sums - similarity.diagonal() if exclude_self else sums
+
+
+def update_weights(omega: Tensor, sums: Tensor, present: Tensor, kappa: float = 1.0, temperature: float = 1.0,
+                   absent: str = "keep", floor: float = 0.0) -> Tensor:  # fmt: skip
+    """omega_i ~ omega_i^kappa exp(s_i / T): COCO-DR eq. 11 where kappa is 1 (specs/coco-dr 4.3 item 5, 4.7).
+
+    It minimises -omega.s + T1 KL(omega | previous) + T2 KL(omega | uniform) with T = T1 + T2 and kappa = T1 / T.
+
+    Args:
+        omega: (K,) weights before, sum 1.
+        sums: (K,) s; of absent groups it does not count.
+        present: (K,) bool.
+        kappa: 1 remembers everything, 0 only this step.
+        temperature: T.
+        absent: `keep`: absent groups keep their weight, present ones share what they had together. `decay`: absent
+            groups take part with s = 0.
+        floor: least weight, before weights are scaled to sum 1 again.
+
+    Returns:
+        (K,), sum 1.
+    """
+    part = present if absent == "keep" else torch.ones_like(present)
+    scores = kappa * omega.clamp(min=TINY).log() + torch.where(present, sums, torch.zeros_like(sums)) / temperature
+    shared = torch.softmax(scores.masked_fill(~part, float("-inf")), 0) * omega[part].sum()
+    made = torch.where(part, shared, omega).clamp(min=floor)
+    return made / made.sum()
+
+
+def official_update(weights: Tensor, sums: Tensor, present: Tensor, rho: float, ema: float, floor: float) -> Tensor:
+    """The released code's step: h^ema exp(rho mean_j r_ij) on present groups, sum 1, then at least `floor` (4.4).
+
+    Args:
+        weights: (K,) h before; ones at the start.
+        sums: (K,) row sums of the cosine similarities.
+        present: (K,) bool; absent groups fall to `floor`.
+        rho: 1 / temperature of the row means over all K groups.
+        ema: exponent on the weights before.
+        floor: least weight; the sum exceeds 1 when it acts.
+
+    Returns:
+        (K,).
+    """
+    scores = torch.where(present, sums * (rho / len(sums)), torch.zeros_like(sums))
+    made = weights.pow(ema) * (scores - scores.max()).exp() * present
+    return (made / made.sum()).clamp(min=floor)
+
+
+def group_dro_update(weights: Tensor, losses: Tensor, present: Tensor, eta: float, absent: str = "keep") -> Tensor:
+    """q_k ~ q_k exp(eta loss_k) (Sagawa et al. 2020, algorithm 1), (K,) -> (K,); `absent` as in `update_weights`."""
+    return update_weights(weights, losses, present, 1.0, 1.0 / eta, absent)
+
+
+def greedy_weights(losses: Tensor, fractions: Tensor, share: float, floor: float) -> Tensor:
+    """Weights of examples by group: 1 / share for the worst groups that make up `share` of the data (CVaR; 5).
+
+    Args:
+        losses: (K,) running group losses.
+        fractions: (K,) running shares of the data, about sum 1.
+        share: part of the data that counts; the group that passes it counts in part.
+        floor: weight of all other groups.
+
+    Returns:
+        (K,).
+    """
+    order = torch.argsort(losses, descending=True, stable=True)
+    sizes = fractions[order]
+    before = sizes.cumsum(0) - sizes
+    taken = (share - before).clamp(min=0).minimum(sizes)  # part of each group within the share
+    full = torch.where(sizes > 0, taken / (sizes.clamp(min=TINY) * share), torch.zeros_like(sizes))
+    made = torch.empty_like(full)
+    made[order] = full.clamp(min=floor)
+    return made
+
+
+def balanced_weights(present: Tensor) -> Tensor:
+    """The same weight for each present group, sum 1, (K,) bool -> (K,) float64: the control without gradients."""
+    return present.double() / present.sum()
+
+
+def loss_weights(omega: Tensor, alpha: Tensor, present: Tensor, normalise: bool = True) -> Tensor:
+    """alpha_k omega_k, factors of the group losses (COCO-DR eq. 5); scaled to sum 1 over present groups if asked.
+
+    Args:
+        omega: (K,) weights; alpha: (K,); present: (K,) bool.
+
+    Returns:
+        (K,), 0 for absent groups.
+    """
+    made = alpha * omega * present
+    return made / made.sum() if normalise else made
+
+
+def running(before: Tensor, now: Tensor, share: float) -> Tensor:
+    """Exponential moving average: (1 - share) before + share now."""
+    return (1 - share) * before + share * now
