@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +21,6 @@ from zerodr.training.termination import Preempted, Termination
 
 log = logging.getLogger("zerodr")
 BUCKET_ELEMENTS = 1 << 24  # gradients that travel together: 64 MiB
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 OUTCOME = "outcome.json"
 
 
@@ -93,12 +90,6 @@ def check_gpus(wanted: int, name: str) -> None:
         raise MachineError(name, f"asks for {wanted} GPUs, this machine shows {found}",
                            "train on the CPU with --config gpus=0, or run it where they are "
                            "(CUDA_VISIBLE_DEVICES?)")  # fmt: skip
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to end this process when its parent ends (Linux; elsewhere nothing happens)."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def launch(job: Path, processes: int, threads: int, name: str) -> dict:

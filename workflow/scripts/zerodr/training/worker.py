@@ -16,9 +16,10 @@ import torch
 import torch.distributed as dist
 
 from zerodr.artifacts.adapter import configure_logging
+from zerodr.artifacts.processes import die_with_parent
 from zerodr.errors import ZerodrError
 from zerodr.training import finetune
-from zerodr.training.distributed import OUTCOME, die_with_parent
+from zerodr.training.distributed import OUTCOME
 from zerodr.training.termination import RETRY, Preempted
 
 log = logging.getLogger("zerodr")
