@@ -39,7 +39,7 @@ class GroupSettings(Settings):
     beta: float = Field(0.25, ge=0)
     """paper, official: exponent on group losses."""
     kappa: float = Field(1.0, ge=0, le=1)
-    """paper: exponent on a group's weight before. 1 never pulls back to equal weights; the released code acts as 0.1."""
+    """paper: exponent on a group's weight before. 1 never pulls back to equal weights; the released code has 0.1."""
     temperature: float = Field(1000.0, gt=0)
     """paper: divides similarities. Raw inner products scale with the squared gradient norm."""
     rho: float = Field(0.05, gt=0)

@@ -1,7 +1,7 @@
 """Stage `cluster_queries`: K-means of a source's training queries by the embeddings of the current model.
 
-COCO-DR groups training queries anew at each episode, with its negatives (specs/coco-dr 3). The released code clusters by
-Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids would take all points.
+COCO-DR groups training queries anew at each episode, with its negatives (specs/coco-dr 3). The released code clusters
+by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take all points.
 """
 
 from __future__ import annotations
@@ -113,13 +113,14 @@ def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: 
     if cosine:
         faiss.normalize_L2(points)
     limit = len(points) if settings.sample is None else settings.sample
-    kmeans = faiss.Kmeans(points.shape[1], settings.count, niter=settings.iterations, nredo=settings.restarts, seed=seed,
-                          spherical=cosine, min_points_per_centroid=1, max_points_per_centroid=limit)  # fmt: skip
+    kmeans = faiss.Kmeans(points.shape[1], settings.count, niter=settings.iterations, nredo=settings.restarts,
+                          seed=seed, spherical=cosine, min_points_per_centroid=1,
+                          max_points_per_centroid=limit)  # fmt: skip
     kmeans.train(points)
     nearness, nearest = kmeans.index.search(points, 1)
-    distances = (
-        np.maximum(2 - 2 * nearness[:, 0].astype(np.float64), 0) if cosine else nearness[:, 0].astype(np.float64)
-    )
+    distances = nearness[:, 0].astype(np.float64)
+    if cosine:
+        distances = np.maximum(2 - 2 * distances, 0)
     return Clusters(nearest[:, 0].astype(np.int32), np.array(kmeans.centroids, np.float32), distances)
 
 
