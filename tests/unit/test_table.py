@@ -211,3 +211,7 @@ def test_markdown_cells_are_padded_and_bars_are_escaped():
 def test_no_tests_are_told():
     notes, sections = render.significance_section(pd.DataFrame(columns=TEST_COLUMNS), settings_of())
     assert "no significance tests" in notes[0] and not sections
+
+
+def test_a_tiny_p_value_is_no_zero():
+    assert [render.shown_p(value) for value in (0.04321, 1e-20, 0.0)] == ["0.043", "1e-20", "< 1e-99"]

@@ -12,6 +12,7 @@ from zerodr.reporting.grid import Grid
 from zerodr.reporting.settings import TableSettings
 
 DECIMALS = 4
+SMALLEST_P = 1e-99
 BETTER, WORSE = "▲", "▼"
 SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
            "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
@@ -27,6 +28,11 @@ li {{ color: #555; font-size: 13px }}
 {body}</body></html>
 """
 Marks = dict[tuple[str, str], str]
+
+
+def shown_p(value: float) -> str:
+    """A p value with two digits; what is below every printable number is no zero."""
+    return f"{value:.2g}" if value >= SMALLEST_P else f"< {SMALLEST_P:.0e}"
 
 
 def tsv(grid: Grid, notes: list[str]) -> str:
@@ -87,7 +93,7 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
     note = (f"{BETTER} better, {WORSE} worse than {labels.get(baseline, baseline)}: paired t-test over queries, "
             f"p < .05 after Holm's correction over {len(tests)} tests")  # fmt: skip
     rows = [[test.collection, labels[test.method], f"{test.difference:+.4f} {marks[test.method, test.collection]}",
-             f"[{test.low:+.4f}, {test.high:+.4f}]", f"{test.p_t_holm:.2g}", f"{test.p_randomization_holm:.2g}"]
+             f"[{test.low:+.4f}, {test.high:+.4f}]", shown_p(test.p_t_holm), shown_p(test.p_randomization_holm)]
             for test in tests.itertuples() if (test.method, test.collection) in marks]  # fmt: skip
     if not rows:
         return [note + "; none is"], []
