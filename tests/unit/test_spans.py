@@ -119,8 +119,6 @@ def test_a_first_span_of_two_tokens_drops_the_document(project):
     run_spec(spec(early_split=1.0))
     facts = json.loads(Path("results/spans/statistics.json").read_text())
     assert "short" not in rows() and facts["dropped"]["short_start"] == 1
-    run_spec(spec(place="whole", early_split=0.0, max_tokens=128))
-    assert "short" not in rows("whole")
 
 
 def test_processes_and_blocks_do_not_matter_but_the_seed_does(project, monkeypatch):
