@@ -1,0 +1,110 @@
+"""Random crops, whole-word masking and deletion of tokens: pure functions of token ids and of (seed, step, row).
+
+Row r of a batch draws the same numbers whichever process works on it and however many rows there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+CROP, ORDER, REPLACE, TOKEN, DELETE = range(5)  # what the random numbers are for
+NOT_MASKED = -100  # label of a token that is not predicted
+AS_MASK, AS_RANDOM = 0.8, 0.9  # BERT: 80 % [MASK], 10 % another token, 10 % as it is
+
+
+@dataclass(frozen=True)
+class Words:
+    """Tokens of a text without special tokens, and the number of the word that each belongs to, both (L,) int64."""
+
+    ids: np.ndarray
+    words: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What masking needs to know of a tokenizer: the mask's id, and the ids that may replace a token."""
+
+    mask: int
+    replacements: np.ndarray
+
+
+def uniforms(purpose: int, seed: Sequence[int], rows: np.ndarray, width: int) -> np.ndarray:
+    """Numbers in [0, 1), (len(rows), width); a row's numbers depend on (purpose, seed, row, width) alone."""
+    if not len(rows):
+        return np.zeros((0, width))
+    return np.random.default_rng([purpose, *seed]).random((int(rows.max()) + 1, width))[rows]
+
+
+def crop(texts: Sequence[Words], limit: int, seed: Sequence[int], rows: np.ndarray) -> list[Words]:
+    """A random stretch of at most `limit` tokens of each text; ids and words stay together."""
+    starts = uniforms(CROP, seed, rows, 1)[:, 0]
+    made = []
+    for text, share in zip(texts, starts, strict=True):
+        first = int(share * (max(len(text) - limit, 0) + 1))
+        made.append(Words(text.ids[first : first + limit], text.words[first : first + limit]))
+    return made
+
+
+def mask_words(texts: Sequence[Words], rate: float, vocabulary: Vocabulary, seed: Sequence[int], rows: np.ndarray,
+               width: int) -> list[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
+    """Mask whole words of each text: in random order those that still fit into round(rate * L) tokens, at least one.
+
+    So long words are masked somewhat more rarely than short ones, as in BERT's own whole-word masking. A word larger
+    than the budget is taken only when nothing else fits.
+
+    Args:
+        texts: of at most `width` tokens each; an empty one stays empty.
+        rows: (R,) number of each text in the batch of all processes.
+        width: tokens that random numbers are drawn for.
+
+    Returns:
+        for each text its ids with masks, and labels: the true id where it is to be predicted, else NOT_MASKED.
+    """
+    keys, fates, drawn = (uniforms(purpose, seed, rows, width) for purpose in (ORDER, REPLACE, TOKEN))
+    made = []
+    for place, text in enumerate(texts):
+        length = len(text)
+        chosen = _chosen(text, rate, keys[place])
+        fate = fates[place, :length]
+        others = vocabulary.replacements[(drawn[place, :length] * len(vocabulary.replacements)).astype(np.int64)]
+        ids = np.where(fate < AS_MASK, vocabulary.mask, np.where(fate < AS_RANDOM, others, text.ids))
+        made.append((np.where(chosen, ids, text.ids), np.where(chosen, text.ids, NOT_MASKED)))
+    return made
+
+
+def _chosen(text: Words, rate: float, keys: np.ndarray) -> np.ndarray:
+    """Which tokens are to be predicted, (L,) bool."""
+    if not len(text):
+        return np.zeros(0, bool)
+    starts = np.flatnonzero(np.r_[True, text.words[1:] != text.words[:-1]])
+    sizes = np.diff(starts, append=len(text))
+    left, taken = max(1, round(rate * len(text))), np.zeros(len(sizes), bool)
+    order = np.argsort(keys[: len(sizes)], kind="stable")
+    for word in order.tolist():
+        if sizes[word] <= left:
+            taken[word] = True
+            left -= sizes[word]
+            if not left:
+                break
+    if not taken.any():
+        taken[order[np.argmin(sizes[order])]] = True
+    return np.repeat(taken, sizes)
+
+
+def delete(texts: Sequence[Words], rate: float, seed: Sequence[int], rows: np.ndarray, width: int) -> list[np.ndarray]:
+    """Ids of each text after each token is deleted with probability `rate`; one is always left  # TSDAE"""
+    keys = uniforms(DELETE, seed, rows, width)
+    made = []
+    for place, text in enumerate(texts):
+        own = keys[place, : len(text)]
+        left = own >= rate
+        if len(text) and not left.any():
+            left[np.argmax(own)] = True
+        made.append(text.ids[left])
+    return made
