@@ -11,7 +11,8 @@ from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
-from zerodr.config.training import TeacherSettings, TrainedSettings
+from zerodr.config.trained import TrainedSettings
+from zerodr.config.training import TeacherSettings
 
 
 class LexicalSettings(Settings):

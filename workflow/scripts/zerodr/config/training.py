@@ -1,4 +1,4 @@
-"""Settings of trained methods: where a model starts, and the chain of stages that it goes through."""
+"""Settings of training: where a model starts, where negatives come from, losses, optimisation, teachers."""
 
 from __future__ import annotations
 
@@ -63,9 +63,6 @@ class InitSettings(Settings):
         elif self.architecture != Architecture() or self.tokenizer != "train":
             raise ValueError("architecture and tokenizer are for init: scratch; a checkpoint has its own")
         return self
-
-
-DISTILLATION = ("margin_mse", "kl")
 
 
 class NegativesSettings(Settings):
@@ -194,46 +191,3 @@ class TeacherSettings(Settings):
         if self.training.dev_queries and not self.training.dev_negatives:
             raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")
         return self
-
-
-class ChainStage(Settings):
-    """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
-
-    negatives: NegativesSettings = NegativesSettings()
-    """Where negatives come from."""
-    objective: ObjectiveSettings
-    """The loss."""
-    training: TrainingSettings = TrainingSettings()
-    """How it is optimised."""
-    teacher: str | None = None
-    """Recipe of kind `teacher` whose scores a distillation objective follows."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> ChainStage:
-        distils, hard = self.objective.name in DISTILLATION, self.objective.negatives_per_query
-        if distils != (self.teacher is not None):
-            raise ValueError("objectives margin_mse and kl need `teacher`, and only they use one")
-        if hard and self.negatives.source == "none":
-            raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
-        if not hard and self.negatives.source != "none":
-            raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
-        return self
-
-
-class TrainedSettings(Settings):
-    """A trained method: an initial model and a chain of named stages, in order (`ep0`, `ep1`, ...)."""
-
-    encoder: InitSettings
-    """The initial model."""
-    chain: dict[str, ChainStage] = Field(min_length=1)
-    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out."""
-    source: str | None = None
-    """The collection with supervision. None: the scale's source."""
-    source_split: str = "train"
-    """Its split with training queries."""
-    protocol: str = "standard"
-    """Protocol under which the source is embedded for mining; its title join holds in training too."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of embedding."""
-    batch_tokens: int = Field(4096, ge=64)
-    """Padded tokens of an embedding batch."""

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from zerodr.config.bench import Bench
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
-from zerodr.config.training import ChainStage, InitSettings, TrainedSettings
+from zerodr.config.trained import ChainStage, TrainedSettings
+from zerodr.config.training import InitSettings
 from zerodr.plan import paths
 
 SCOPE = "shared"

@@ -12,7 +12,7 @@ from zerodr.config.load import Bench
 from zerodr.config.methods import EncoderSettings, LexicalSettings, Method
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Protocol
-from zerodr.config.training import TrainedSettings
+from zerodr.config.trained import TrainedSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains

@@ -1,0 +1,64 @@
+"""Settings of trained methods: an initial model and the chain of stages that it goes through."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from zerodr.config.base import Settings
+from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
+from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
+
+DISTILLATION = ("margin_mse", "kl")
+
+
+class ChainStage(Settings):
+    """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
+
+    negatives: NegativesSettings = NegativesSettings()
+    """Where negatives come from."""
+    objective: ObjectiveSettings
+    """The loss."""
+    training: TrainingSettings = TrainingSettings()
+    """How it is optimised."""
+    clusters: ClusterSettings | None = None
+    """K-means of the training queries by the parent's embeddings, for `groups`."""
+    groups: GroupSettings | None = None
+    """How the losses of query clusters are weighted."""
+    teacher: str | None = None
+    """Recipe of kind `teacher` whose scores a distillation objective follows."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> ChainStage:
+        distils, hard = self.objective.name in DISTILLATION, self.objective.negatives_per_query
+        if distils != (self.teacher is not None):
+            raise ValueError("objectives margin_mse and kl need `teacher`, and only they use one")
+        if hard and self.negatives.source == "none":
+            raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
+        if not hard and self.negatives.source != "none":
+            raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
+        if (self.groups is None) != (self.clusters is None):
+            raise ValueError("groups are weighted over clusters: give both or none")
+        if self.groups is not None:
+            check_groups(self.groups, self.objective, self.training)
+        return self
+
+
+class TrainedSettings(Settings):
+    """A trained method: an initial model and a chain of named stages, in order (`ep0`, `ep1`, ...)."""
+
+    encoder: InitSettings
+    """The initial model."""
+    chain: dict[str, ChainStage] = Field(min_length=1)
+    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out."""
+    source: str | None = None
+    """The collection with supervision. None: the scale's source."""
+    source_split: str = "train"
+    """Its split with training queries."""
+    protocol: str = "standard"
+    """Protocol under which the source is embedded for mining; its title join holds in training too."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of embedding."""
+    batch_tokens: int = Field(4096, ge=64)
+    """Padded tokens of an embedding batch."""
