@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+Reduction = Literal["mean", "none"]
 
-def pairwise_nll(queries: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
+
+def pairwise_nll(queries: Tensor, positives: Tensor, negatives: Tensor, reduction: Reduction = "mean") -> Tensor:
     """Two-way softmax over a positive and one negative (ANCE; specs/modir-ance 2.2), mean over the batch.
 
     `log(1 + exp(q.n - q.p))` in nats.
 
     Args:
-        queries, positives, negatives: (B, D).
+        queries, positives, negatives: (..., D).
+        reduction: `none` gives each triple's loss.
 
     Returns:
-        scalar.
+        scalar, or (...).
     """
-    margin = (queries * (negatives - positives)).sum(-1)  # (B,)
-    return F.softplus(margin).mean()
+    margin = (queries * (negatives - positives)).sum(-1)  # (...)
+    losses = F.softplus(margin)
+    return losses.mean() if reduction == "mean" else losses
 
 
 def known_positive_mask(query_positives: list[set[str]], candidates: list[str], own: Tensor) -> Tensor:
@@ -44,7 +50,8 @@ def known_positive_mask(query_positives: list[set[str]], candidates: list[str], 
     return mask
 
 
-def info_nce(scores: Tensor, own: Tensor, masked: Tensor | None = None, inverse_temperature: float = 1.0) -> Tensor:
+def info_nce(scores: Tensor, own: Tensor, masked: Tensor | None = None, inverse_temperature: float = 1.0,
+             reduction: Reduction = "mean") -> Tensor:  # fmt: skip
     """Cross entropy of each query's own positive among all candidates (DDR 3.1), mean over queries.
 
     Args:
@@ -52,11 +59,13 @@ def info_nce(scores: Tensor, own: Tensor, masked: Tensor | None = None, inverse_
         own: (N,) column of the positive.
         masked: (N, M) bool, True where a candidate is left out; never at the own positive.
         inverse_temperature: factor on the scores.
+        reduction: `none` gives each query's loss.
 
     Returns:
-        scalar in nats.
+        scalar in nats, or (N,).
     """
     logits = scores * inverse_temperature
     if masked is not None:
         logits = logits.masked_fill(masked.to(logits.device), float("-inf"))
-    return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), own.to(logits.device))
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits, own.to(logits.device), reduction=reduction)

@@ -26,12 +26,14 @@ class Batch:
         rows: (B,) rows of the examples.
         documents: (B, 1 + K) document numbers, the positive first.
         teacher: (B, 1 + K) float32 scores of these documents, or None.
+        groups: (B,) int64 cluster of each query, or None.
     """
 
     step: int
     rows: np.ndarray
     documents: np.ndarray
     teacher: np.ndarray | None
+    groups: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -41,7 +43,8 @@ class Batch:
         size = len(self) // parts
         cut = slice(number * size, (number + 1) * size)
         teacher = None if self.teacher is None else self.teacher[cut]
-        return Batch(self.step, self.rows[cut], self.documents[cut], teacher)
+        groups = None if self.groups is None else self.groups[cut]
+        return Batch(self.step, self.rows[cut], self.documents[cut], teacher, groups)
 
 
 def epoch_order(seed: Sequence[int], epoch: int, count: int) -> np.ndarray:
@@ -104,7 +107,8 @@ class Stream:
         scores, teacher = self.examples.scores, None
         if scores is not None:
             teacher = np.stack([scores[int(row)][places] for row, (_, places) in zip(rows, drawn, strict=True)])
-        return Batch(step, rows, np.stack([documents for documents, _ in drawn]), teacher)
+        groups = None if self.examples.groups is None else self.examples.groups[rows].astype(np.int64)
+        return Batch(step, rows, np.stack([documents for documents, _ in drawn]), teacher, groups)
 
     def _ordered(self, epoch: int) -> np.ndarray:
         order = epoch_order(self.seed, epoch, len(self.rows))

@@ -120,6 +120,7 @@ class Engine:
     def __init__(self, forward: Forward, objective: Objective, stream: Stream, optimizer: Optimizer, schedule: Schedule,
                  settings: TrainingSettings, run: Run, group: Group | None = None) -> None:  # fmt: skip
         self.forward, self.objective, self.stream = forward, objective, stream
+        forward.by_group = objective.by_group
         self.optimizer, self.schedule, self.settings = optimizer, schedule, settings
         self.run, self.group, self.model = run, group or Group(), forward.model
         self.scaler = make_scaler(settings, forward.device)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from zerodr.collections.access import corpus_ids, read_corpus
 from zerodr.errors import ArtifactError
 
-MINED, SCORED = "mined.parquet", "scored.parquet"
+MINED, SCORED, CLUSTERS = "mined.parquet", "scored.parquet", "clusters.parquet"
 TEXT = pa.large_string()  # all texts of a corpus may pass 2 GiB
 
 
@@ -43,6 +43,7 @@ class Examples:
         positives, negatives: document numbers (int32) of each query.
         scores: teacher's scores (float32) of [first positive, *negatives], or None. NaN stands only for the positive of
             a query that has none.
+        groups: (N,) int32 cluster of each query, or None.
     """
 
     queries: pa.Array
@@ -52,6 +53,7 @@ class Examples:
     positives: Ragged
     negatives: Ragged
     scores: Ragged | None = None
+    groups: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -69,7 +71,8 @@ class Examples:
         return self.query_texts.take(pa.array(rows)).to_pylist()
 
 
-def load_examples(mined: Path, source: Path, title_join: str | None, scored: Path | None = None) -> Examples:
+def load_examples(mined: Path, source: Path, title_join: str | None, scored: Path | None = None,
+                  clusters: Path | None = None) -> Examples:  # fmt: skip
     """The mined queries with their texts.
 
     Args:
@@ -77,9 +80,10 @@ def load_examples(mined: Path, source: Path, title_join: str | None, scored: Pat
         source: normalised collection that it was mined from.
         title_join: what stands between title and text; None leaves titles out.
         scored: folder with scored.parquet, or the file: the same rows with a teacher's scores.
+        clusters: folder with clusters.parquet: a cluster for each query, others may be among them.
 
     Raises:
-        ArtifactError: no rows, ids that the collection does not hold, or scores of other rows.
+        ArtifactError: no rows, ids that the collection does not hold, scores of other rows, or a query without cluster.
     """
     path = scored or mined
     path = path / (SCORED if scored else MINED) if path.is_dir() else path
@@ -99,7 +103,19 @@ def load_examples(mined: Path, source: Path, title_join: str | None, scored: Pat
         Ragged(numbers[:cut], positives[1]),
         Ragged(numbers[cut:], negatives[1]),
         scores,
+        _groups(clusters / CLUSTERS, queries) if clusters else None,
     )
+
+
+def _groups(path: Path, queries: pa.Array) -> np.ndarray:
+    """Cluster of each query, (N,) int32."""
+    table = pq.read_table(path, columns=["query", "cluster"])
+    rows = pc.index_in(queries, value_set=table["query"].combine_chunks())
+    if rows.null_count:
+        first = queries.filter(pc.is_null(rows))[0]
+        raise ArtifactError(path, f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}",
+                            "cluster the queries of this source and split")  # fmt: skip
+    return table["cluster"].combine_chunks().take(rows).to_numpy().astype(np.int32)
 
 
 def _lists(table: pa.Table, name: str) -> tuple[pa.Array, np.ndarray]:

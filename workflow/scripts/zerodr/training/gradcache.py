@@ -19,7 +19,7 @@ from torch import Tensor
 from zerodr.training.distributed import Group
 from zerodr.training.examples import Examples
 from zerodr.training.grouping import length_groups
-from zerodr.training.objectives import Encoded, Objective
+from zerodr.training.objectives import Encoded, Objective, Turn
 
 WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
 
@@ -46,12 +46,14 @@ class Forward:
     Attributes:
         model: a BiEncoder (encoders/trainable.py), with its arithmetic.
         chunk: texts that hold activations at once; None keeps all.
+        by_group: encode a document once for each group (cluster of queries) that has it, so that each text has one.
     """
 
     model: Any
     examples: Any
     device: str
     chunk: int | None = None
+    by_group: bool = False
     unit = "queries"  # what a batch is made of, for messages
     has_vectors = True  # False: there is nothing but losses of the groups' own
 
@@ -65,9 +67,11 @@ class Forward:
 
     def texts(self, batch: Any) -> Texts:
         """Tokenise the distinct texts of (a process's part of) a batch."""
-        distinct, inverse = np.unique(batch.documents, return_inverse=True)
+        span = len(self.examples.documents)
+        codes = batch.documents + (batch.groups[:, None] * span if self.by_group else 0)
+        distinct, inverse = np.unique(codes, return_inverse=True)
         queries = self.model.tokenize(self.examples.texts_of_queries(batch.rows), "query")
-        documents = self.model.tokenize(self.examples.texts_of_documents(distinct), "document")
+        documents = self.model.tokenize(self.examples.texts_of_documents(distinct % span), "document")
         first, every = len(queries), len(queries) + len(documents)
         tokens = [*queries, *documents]
         tied = self.model.contract.towers == "tied"
@@ -102,9 +106,10 @@ class Forward:
         """What the objective is shown: vectors of all processes, from this process's `leaf` (T, D)."""
         own = len(share.texts.documents)
         queries, documents = leaf[:own], leaf[own:][torch.from_numpy(share.texts.documents).to(leaf.device)]
-        teacher = None if share.batch.teacher is None else torch.from_numpy(share.batch.teacher).to(queries.device)
+        teacher, groups = (None if array is None else torch.from_numpy(array).to(queries.device)
+                           for array in (share.batch.teacher, share.batch.groups))  # fmt: skip
         return Encoded(share.batch.step, group.gather(queries), group.gather(documents), share.query_ids,
-                       share.document_ids, share.positives, teacher)  # fmt: skip
+                       share.document_ids, share.positives, teacher, groups)  # fmt: skip
 
     def represent(self, texts: Texts, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
         """Vectors of all texts, ready to take a gradient."""
@@ -204,11 +209,18 @@ def add_gradients(forward: Forward, objective: Objective, share: Share, group: G
     Returns:
         the loss terms of the whole micro-batch, detached.
     """
-    held = forward.represent(share.texts, [*seed, group.rank], forward.totals(share.texts, group))
-    terms = {} if held.leaf is None else objective(forward.view(share, held.leaf, group))
+    with objective.watching(share.batch.step):
+        held = forward.represent(share.texts, [*seed, group.rank], forward.totals(share.texts, group))
+    turn = None if held.leaf is None else Turn(forward.view(share, held.leaf, group), held, group, scale)
+    terms: dict[str, Tensor] = {}
+    if turn is not None:
+        objective.before(turn)
+        terms = objective(turn.batch)
     if terms:
         (torch.stack(list(terms.values())).sum() * scale).backward()
     own = held.backward(scale)
+    if turn is not None:
+        objective.after(turn)
     direct = objective.direct(forward.model, share.batch.step, group.rank, group.world)
     if direct:
         (torch.stack(list(direct.values())).sum() * scale).backward()

@@ -7,7 +7,9 @@ model's inside nor how vectors were made. So gradient caching, accumulation and 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +17,9 @@ from torch import Tensor
 
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
-from zerodr.losses.contrastive import info_nce, known_positive_mask, pairwise_nll
+from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
 from zerodr.losses.distillation import kl_distillation, margin_mse
+from zerodr.training.distributed import Group
 
 State = dict[str, Any]  # flat: tensors, or JSON values
 
@@ -33,6 +36,7 @@ class Encoded:
         document_ids: B * (1 + K) ids, row by row.
         positives: ids of all known positives of each query.
         teacher: (B, 1 + K) scores, or None.
+        groups: (B,) cluster of each query, or None.
     """
 
     step: int
@@ -42,14 +46,40 @@ class Encoded:
     document_ids: list[str]
     positives: list[set[str]]
     teacher: Tensor | None = None
+    groups: Tensor | None = None
 
     def own_scores(self) -> Tensor:
         """Similarity of each query with its own documents, (B, 1 + K)."""
         return torch.einsum("bd,bkd->bk", self.queries, self.documents)
 
 
+@dataclass(frozen=True)
+class Turn:
+    """A micro-batch between the network's forward and backward pass.
+
+    Attributes:
+        batch: what the objective is shown.
+        held: this process's vectors and their way back into the weights (gradcache.Representation).
+        group: the processes.
+        scale: factor that the loss gets before its backward pass.
+    """
+
+    batch: Any
+    held: Any
+    group: Group
+    scale: Tensor | float
+
+
 class Objective:
-    """Base of objectives. Hooks do nothing unless a method needs them; terms are summed and minimised."""
+    """Base of objectives. Hooks do nothing unless a method needs them; terms are summed and minimised.
+
+    Attributes:
+        by_group: a document of queries of several groups is encoded once for each group.
+        alone: no other objective's gradient passes the network with this one's.
+    """
+
+    by_group = False
+    alone = True
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """Named scalar loss terms, with their weights applied."""
@@ -65,9 +95,22 @@ class Objective:
     def on_start(self, model: Any, device: str) -> None:
         """Before the first step, after a resumed state was loaded."""
 
+    def watching(self, step: int) -> AbstractContextManager[None]:
+        """Open while the texts of step `step` are encoded; not while they are encoded again for caching."""
+        return nullcontext()
+
+    def before(self, turn: Turn) -> None:
+        """After the forward pass, before the loss is taken: may send gradients of its own through the network."""
+
+    def after(self, turn: Turn) -> None:
+        """After the backward pass of the vectors, before gradients are added up over processes."""
+
     def on_step(self, finished: int) -> dict[str, float]:
         """After an optimiser step, with the number of finished ones; returned numbers join the curves."""
         return {}
+
+    def save(self, folder: Path) -> None:
+        """Write what belongs beside the trained model."""
 
     def state_dict(self) -> State:
         """What a resumed run needs: a flat dict of tensors and JSON values."""
@@ -77,29 +120,56 @@ class Objective:
         """Take back what `state_dict` gave."""
 
 
-class PairwiseNLL(Objective):
+class QueryObjective(Objective):
+    """An objective that is the mean of losses of queries."""
+
+    name: str
+
+    def per_query(self, batch: Encoded) -> Tensor:
+        """Loss of each query, (B,)."""
+        raise NotImplementedError
+
+
+class PairwiseNLL(QueryObjective):
     """Two-way softmax of the positive and each hard negative, no in-batch negatives (ANCE; specs/modir-ance 2.2)."""
+
+    name = "pairwise_nll"
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{"pairwise_nll": scalar}`, mean over queries and their negatives."""
+        return {self.name: self._losses(batch, "mean")}
+
+    def per_query(self, batch: Encoded) -> Tensor:
+        """Mean over each query's negatives, (B,)."""
+        return self._losses(batch, "none").mean(1)
+
+    def _losses(self, batch: Encoded, reduction: Reduction) -> Tensor:
         negatives = batch.documents[:, 1:]  # (B, K, D)
         queries, positives = (x.expand_as(negatives) for x in (batch.queries[:, None], batch.documents[:, :1]))
-        return {"pairwise_nll": pairwise_nll(queries, positives, negatives)}
+        return pairwise_nll(queries, positives, negatives, reduction)
 
 
 @dataclass
-class InfoNCE(Objective):
+class InfoNCE(QueryObjective):
     """Softmax of the own positive among all positives and hard negatives of the batch (DDR 3.1)."""
 
     in_batch: bool = True
     mask_known_positives: bool = True
     inverse_temperature: float = 1.0
+    name = "info_nce"
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{"info_nce": scalar}`, mean over queries."""
-        return {"info_nce": self._in_batch(batch) if self.in_batch else self._own(batch)}
+        return {self.name: self._losses(batch, "mean")}
 
-    def _in_batch(self, batch: Encoded) -> Tensor:
+    def per_query(self, batch: Encoded) -> Tensor:
+        """Loss of each query, (B,)."""
+        return self._losses(batch, "none")
+
+    def _losses(self, batch: Encoded, reduction: Reduction) -> Tensor:
+        return self._in_batch(batch, reduction) if self.in_batch else self._own(batch, reduction)
+
+    def _in_batch(self, batch: Encoded, reduction: Reduction) -> Tensor:
         """Candidates are the B positives, then the B * K hard negatives."""
         count, width = batch.documents.shape[:2]
         columns = torch.arange(count * width).view(count, width)
@@ -109,9 +179,9 @@ class InfoNCE(Objective):
         if self.mask_known_positives:
             ids = [batch.document_ids[column] for column in columns.tolist()]
             masked = known_positive_mask(batch.positives, ids, own)
-        return info_nce(batch.queries @ candidates.T, own, masked, self.inverse_temperature)
+        return info_nce(batch.queries @ candidates.T, own, masked, self.inverse_temperature, reduction)
 
-    def _own(self, batch: Encoded) -> Tensor:
+    def _own(self, batch: Encoded, reduction: Reduction) -> Tensor:
         count, width = batch.documents.shape[:2]
         masked = None
         if self.mask_known_positives:
@@ -119,7 +189,8 @@ class InfoNCE(Objective):
             for row, positives in enumerate(batch.positives):
                 ids = batch.document_ids[row * width + 1 : (row + 1) * width]
                 masked[row, 1:] = torch.tensor([key in positives for key in ids], dtype=torch.bool)
-        return info_nce(batch.own_scores(), torch.zeros(count, dtype=torch.long), masked, self.inverse_temperature)
+        own = torch.zeros(count, dtype=torch.long)
+        return info_nce(batch.own_scores(), own, masked, self.inverse_temperature, reduction)
 
 
 class MarginMSE(Objective):
@@ -153,6 +224,9 @@ class Stack(Objective):
 
     def __init__(self, parts: Mapping[str, tuple[float, Objective]]) -> None:
         self.parts = dict(parts)
+        self.by_group = any(part.by_group for _, part in self.parts.values())
+        for _, part in self.parts.values():
+            part.alone = len(self.parts) == 1
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """All parts' terms, weighted."""
@@ -169,10 +243,32 @@ class Stack(Objective):
         for _, part in self.parts.values():
             part.on_start(model, device)
 
+    def watching(self, step: int) -> AbstractContextManager[None]:
+        """Every part's context."""
+        every = ExitStack()
+        for _, part in self.parts.values():
+            every.enter_context(part.watching(step))
+        return every  # type: ignore[return-value]
+
+    def before(self, turn: Turn) -> None:
+        """Every part's hook."""
+        for _, part in self.parts.values():
+            part.before(turn)
+
+    def after(self, turn: Turn) -> None:
+        """Every part's hook."""
+        for _, part in self.parts.values():
+            part.after(turn)
+
     def on_step(self, finished: int) -> dict[str, float]:
         """Every part's hook."""
         return {f"{name}.{key}": value for name, (_, part) in self.parts.items()
                 for key, value in part.on_step(finished).items()}  # fmt: skip
+
+    def save(self, folder: Path) -> None:
+        """Every part's files."""
+        for _, part in self.parts.values():
+            part.save(folder)
 
     def state_dict(self) -> State:
         """Every part's state."""
