@@ -1,4 +1,4 @@
-# Where training queries get their negatives from: a ranking by BM25 or by a model, then a choice.
+# Where training queries get their negatives from: a ranking by BM25 or by a model, then a choice. And their clusters.
 
 
 rule rank_bm25:
@@ -36,7 +36,12 @@ rule search_candidates:
     output:
         hits=temp(
             paths.candidate_hits(
-                "{model}", "{scope}", "{collection}", "{split}", "{depth}", "shard-{shard}"
+                "{model}",
+                "{scope}",
+                "{collection}",
+                "{split}",
+                "{depth}",
+                "shard-{shard}",
             )
         ),
     log:
@@ -108,3 +113,27 @@ rule mine_negatives:
         settings=PLAN.settings("mine_negatives"),
     script:
         "../scripts/mine_negatives.py"
+
+
+rule cluster_queries:
+    input:
+        unpack(PLAN.cluster_inputs),
+    output:
+        clusters=paths.clusters("{model}", "{scope}", "{stage}"),
+    log:
+        "results/logs/cluster_queries/{model}/{scope}/{stage}.log",
+    benchmark:
+        "results/benchmarks/cluster_queries/{model}/{scope}/{stage}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern_of_chains(),
+        stage=PLAN.pattern_of_stages(),
+    conda:
+        ENVIRONMENT
+    threads: PLAN.threads("cluster_queries")
+    resources:
+        mem_mb=PLAN.memory_mib("cluster_queries"),
+        runtime=PLAN.minutes("cluster_queries"),
+    params:
+        settings=PLAN.settings("cluster_queries"),
+    script:
+        "../scripts/cluster_queries.py"

@@ -111,6 +111,10 @@ class Chains:
         return Link(self._maker(link.method, lambda m: (self._mined_history(m, link.stage), self._teacher(m, link))),
                     link.stage)  # fmt: skip
 
+    def clustered(self, link: Link) -> Link:
+        """The stage whose query clusters a stage takes its groups from."""
+        return Link(self._maker(link.method, lambda m: self._cluster_history(m, link.stage)), link.stage)
+
     def negatives_from(self, link: Link) -> str | None:
         """Name of the method whose ranking a stage takes negatives from; None: in-batch only."""
         source = self.stage(link).negatives.source
@@ -163,6 +167,13 @@ class Chains:
             settings.source_split,
             list(settings.chain).index(stage),
         ]
+
+    def _cluster_history(self, method: str, stage: str) -> Any:
+        settings = self.trained(method)
+        if stage not in settings.chain:
+            return None
+        before = self.history(method, self.before(Link(method, stage)))
+        return [before, settings.chain[stage].clusters, self.source_of(method), settings.source_split]
 
     def schedule(self, link: Link) -> dict[str, Any]:
         """Where a stage stands in its chain: what the schedule and the optimiser's moments need to know."""

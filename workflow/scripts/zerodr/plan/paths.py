@@ -50,6 +50,11 @@ def scored(name: str, scope: str, stage: str) -> str:
     return f"{RESULTS}/scored/{name}/{scope}/{stage}/manifest.json"
 
 
+def clusters(name: str, scope: str, stage: str) -> str:
+    """Manifest of the clusters of a stage's training queries."""
+    return f"{RESULTS}/clusters/{name}/{scope}/{stage}/manifest.json"
+
+
 def exported(name: str, scope: str) -> str:
     """Manifest of a folder that sentence-transformers loads."""
     return f"{RESULTS}/exported/{name}/{scope}/manifest.json"

@@ -44,6 +44,7 @@ NEEDS = {
     "search_candidates": Need(4000, 6500, 30, 120, threads=8),
     "merge_candidates": Need(6000, 100, 30, 10),
     "mine_negatives": Need(8000, 0, 60),
+    "cluster_queries": Need(6000, 0, 60, threads=8),
     "init_model": Need(6000, 0, 60),
     "finetune": Need(12000, 0, 1440, threads=8, gpu=True),
     "init_teacher": Need(6000, 0, 60),

@@ -61,7 +61,18 @@ class TrainingStages:
         if self.chains.stage(link).teacher is not None:
             scored = self.chains.scored(link)
             inputs["scored"] = paths.scored(scored.method, SCOPE, scored.stage)
+        if self.chains.stage(link).clusters is not None:
+            clustered = self.chains.clustered(link)
+            inputs["clusters"] = paths.clusters(clustered.method, SCOPE, clustered.stage)
         return inputs
+
+    def cluster_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `cluster_queries`: the parent's embeddings of the training queries, and the source."""
+        link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
+        source, part = self.chains.source_of(wc.model), f"queries.{settings.source_split}"
+        parent = self.chains.parent(link).name
+        return {"queries": paths.embeddings(parent, SCOPE, source, settings.protocol, part),
+                "collection": paths.collection(source)}  # fmt: skip
 
     def scoring_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `score_pairs`: teacher, mined queries, source."""
@@ -128,6 +139,12 @@ class TrainingStages:
         return {"negatives": negatives.model_dump(mode="json"), "split": split, "stage": stage,
                 "stage_index": index, "dev_queries": dev}  # fmt: skip
 
+    def _cluster_queries(self, wc: Any) -> dict:
+        settings = self.chains.trained(wc.model)
+        clusters = settings.chain[wc.stage].clusters
+        assert clusters is not None, "only stages with groups have clusters"
+        return clusters.model_dump(mode="json") | {"split": settings.source_split}
+
     def _score_pairs(self, wc: Any) -> dict:
         settings = self.chains.trained(wc.model)
         teacher = settings.chain[wc.stage].teacher
@@ -138,7 +155,8 @@ class TrainingStages:
     def _finetune(self, wc: Any) -> dict:
         link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
         stage = self.chains.stage(link)
-        return self.chains.schedule(link) | {
+        groups = {"groups": stage.groups.model_dump(mode="json")} if stage.groups is not None else {}
+        return self.chains.schedule(link) | groups | {
             "objective": stage.objective.model_dump(mode="json"),
             "training": stage.training.model_dump(mode="json"),
             "source_split": settings.source_split,
