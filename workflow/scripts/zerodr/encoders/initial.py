@@ -11,6 +11,7 @@ import torch
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.training import InitSettings
+from zerodr.encoders.additions import carry_additions
 from zerodr.encoders.checkpoint import check_files, check_weights, position_limit, tokenizer_limit
 from zerodr.encoders.contract import CONTRACT, SIDES, EncoderContract, make_contract, read_contract
 from zerodr.encoders.encoder import load_tokenizer
@@ -30,18 +31,20 @@ KEPT_FROM_SOURCE = ("query_prefix", "document_prefix", "lowercase")
 
 def init_model(stage: Stage) -> None:
     """Stage: input `parent` (another recipe's model) or `source` (texts for a tokenizer) or none; output `model`."""
-    settings = validate(InitSettings, stage.params, stage.spec.name())
+    settings, target = validate(InitSettings, stage.params, stage.spec.name()), stage.output("model")
     if settings.init == SCRATCH:
         source = stage.path("source") if "source" in stage.spec.inputs else None
         model, facts = from_scratch(settings, source, stage.seed, bool(stage.spec.site.get("offline", False)))
+        model.save(target)
     else:
         if "parent" in stage.spec.inputs:
             folder, revision = stage.path("parent"), None
         else:
             folder, revision = resolve(settings.init, settings.revision, bool(stage.spec.site.get("offline", False)))
         model, facts = from_checkpoint(settings, folder, revision, stage.seed)
-    target = stage.output("model")
-    model.save(target)
+        model.save(target)
+        if settings.layers is None and settings.towers == "tied":
+            facts["additions"] = carry_additions(folder, target)
     check_model(target)
     stage.note(contract=model.contract.model_dump(mode="json"), parameters=parameter_count(model), **facts)
 
