@@ -20,7 +20,7 @@ log = logging.getLogger("zerodr")
 NEAR = 1e-4
 
 
-def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x weight^T + bias by oneDNN. x (n, in), weight (out, in), bias (out) -> (n, out)."""
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
@@ -31,7 +31,19 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _multiply(x, weight, bias)
+        ctx.save_for_forward(x, weight)
+        return multiply(x, weight, bias)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        x, weight = ctx.saved_tensors
+        dx, dweight, dbias = tangents
+        made = x.new_zeros(len(x), len(weight)) if dbias is None else dbias.expand(len(x), -1).clone()
+        if dx is not None:
+            made += multiply(dx.contiguous(), weight, None)
+        if dweight is not None:
+            made += multiply(x, dweight.contiguous(), None)
+        return made
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -39,8 +51,8 @@ class _Linear(torch.autograd.Function):
         gradient = gradients[0].contiguous()
         wanted = ctx.needs_input_grad
         return (
-            _multiply(gradient, weight.t().contiguous(), None) if wanted[0] else None,
-            _multiply(gradient.t(), x.t(), None) if wanted[1] else None,
+            multiply(gradient, weight.t().contiguous(), None) if wanted[0] else None,
+            multiply(gradient.t(), x.t(), None) if wanted[1] else None,
             gradient.sum(0) if wanted[2] else None,
         )
 

@@ -1,0 +1,76 @@
+"""A tiny model, data with clusters, and one step of group weights, for the tests of groups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tests.unit.training_helpers import QUERIES, load_tiny
+
+from zerodr.config.groups import GroupSettings
+from zerodr.config.training import ObjectiveSettings
+from zerodr.training.batches import Batch, Stream
+from zerodr.training.distributed import Group
+from zerodr.training.examples import Examples
+from zerodr.training.gradcache import Forward, add_gradients
+from zerodr.training.group_weights import similarity_sums
+from zerodr.training.groups import GroupWeighted, weigh_groups
+from zerodr.training.objectives import make_objective
+
+PAIRWISE = ObjectiveSettings(name="pairwise_nll", negatives_per_query=2)
+OWN = ObjectiveSettings(name="info_nce", negatives_per_query=2, in_batch=False)
+IN_BATCH = ObjectiveSettings(name="info_nce", negatives_per_query=1)
+IDRO = {"mode": "paper", "similarity": "dot", "temperature": 1.0, "layers": 1}
+KINDS = 6
+
+
+def with_groups(examples: Examples, kinds: int = KINDS, seed: int = 0) -> Examples:
+    """Clusters 3, 5, 7, ... of the queries, of different sizes."""
+    generator = np.random.default_rng(seed)
+    shares = np.arange(1, kinds + 1) / np.arange(1, kinds + 1).sum()
+    drawn = np.concatenate([np.arange(kinds), generator.choice(kinds, QUERIES - kinds, p=shares)])
+    return replace(examples, groups=(3 + 2 * generator.permutation(drawn)).astype(np.int32))
+
+
+def clusters_of(examples: Examples) -> list[int]:
+    assert examples.groups is not None
+    return np.unique(examples.groups).tolist()
+
+
+def batch_of(examples: Examples, queries: int = 12, negatives: int = 2, step: int = 0) -> Batch:
+    return Stream(examples, np.arange(QUERIES), queries, negatives, [0]).batch(step)
+
+
+class Probe(GroupWeighted):
+    """Remembers the similarities of the last step."""
+
+    sums = torch.zeros(0)
+
+    def _update(self, seen, alpha, products) -> None:
+        self.sums = similarity_sums(self.settings, alpha, products.gram, products.rows)
+        super()._update(seen, alpha, products)
+
+
+def weighted(model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, **settings: Any) -> Probe:
+    made = weigh_groups(make_objective(objective), GroupSettings(**(IDRO | settings)), objective, model,
+                        clusters_of(examples))  # fmt: skip
+    return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
+
+
+def one_step(model: Any, examples: Examples, objective: Any, batch: Batch, chunk: int | None = None,
+             by_group: bool | None = None, scale: float = 1.0) -> dict[str, torch.Tensor]:  # fmt: skip
+    """Gradients (the model's own, of this process) and terms of a batch."""
+    model.zero_grad(set_to_none=True)
+    forward = Forward(model, examples, "cpu", chunk)
+    forward.by_group = objective.by_group if by_group is None else by_group
+    group = Group()
+    terms = add_gradients(forward, objective, forward.prepare(batch, group), group, [3, batch.step], scale)
+    found = {name: p.grad.clone() / scale for name, p in model.named_parameters() if p.grad is not None}
+    return found | {f"term.{name}": value.clone() for name, value in terms.items()}
+
+
+def tiny(folder: Path, dropout: float = 0.0) -> Any:
+    return load_tiny(folder, dropout=dropout)

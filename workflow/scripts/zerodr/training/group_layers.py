@@ -1,0 +1,217 @@
+"""What passes the compared layers: their inputs, and gradients of their outputs, sorted by the group of each text.
+
+A text belongs to one group, so a token's contribution to a weight's gradient does, too: of inputs a and output
+gradients delta of a group's tokens, delta^T a is that group's gradient (specs/coco-dr 8). Gradients of outputs come
+from hooks on tensors; one weight's contributions of all passes of a step are taken together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from zerodr.errors import ModelError
+
+LIKE = 0.75  # groups are multiplied together when the smaller has at least this part of the larger's rows
+
+
+def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
+    """The last `count` transformer layers of each tower (all, where there are fewer), first ones first.
+
+    Raises:
+        ModelError: a tower's layers can't be told.
+    """
+    found = {}
+    for name, tower in model.towers.items():
+        transformer = tower.transformer
+        depth = getattr(transformer.config, "num_hidden_layers", None)
+        stacks = [m for m in transformer.modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
+        if not stacks:
+            raise ModelError(model.contract.source, f"has no stack of {depth} layers, groups compare gradients of the "
+                             "last ones", "set groups.layers: all")  # fmt: skip
+        found[name] = list(stacks[-1])[-count:]
+    return found
+
+
+@dataclass
+class Record:
+    """One linear layer or layer norm, and what passed it in a step, pass by pass.
+
+    Attributes:
+        module: the layer.
+        tower: whose it is; `shared` where both sides have one.
+        inputs: (n, L, in) of each pass.
+        outputs: (n, L, out), with graph.
+        deltas: (n, L, out) gradient of the loss with respect to each output.
+    """
+
+    module: nn.Module
+    tower: str
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    deltas: dict[int, Tensor] = field(default_factory=dict)
+
+    def keep(self, spare: bool, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        """Forward hook."""
+        number = len(self.inputs)
+        self.inputs.append(inputs[0].detach())
+        self.outputs.append(output)
+        if spare:
+            output.register_hook(partial(self.deltas.__setitem__, number))
+
+    def clear(self) -> None:
+        """Forget the step."""
+        self.inputs, self.outputs, self.deltas = [], [], {}
+
+
+def leaves(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Modules of a layer that hold trained weights of their own."""
+    for name, module in layer.named_modules():
+        if any(weight.requires_grad for weight in module.parameters(recurse=False)):
+            yield name, module
+
+
+class Watch:
+    """Records what passes the compared layers of a model.
+
+    Args:
+        model: a BiEncoder.
+        count: last layers of each tower.
+
+    Raises:
+        ModelError: a layer holds weights of another kind than linear layers and layer norms.
+    """
+
+    def __init__(self, model: Any, count: int) -> None:
+        self.records: list[Record] = []
+        for tower, layers in compared_layers(model, count).items():
+            for layer in layers:
+                for name, module in leaves(layer):
+                    if not isinstance(module, nn.Linear | nn.LayerNorm):
+                        raise ModelError(f"{model.contract.source}, {name}", f"is a {type(module).__name__}, engines "
+                                         "segment and ghost read linear layers and layer norms",
+                                         "take engine jvp with similarity: dot")  # fmt: skip
+                    self.records.append(Record(module, tower))
+        own = {id(weight) for record in self.records for weight in record.module.parameters(recurse=False)}
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
+        self.carries = bool(trained) and id(trained[0]) not in own  # gradients pass the layers for others below
+
+    @contextmanager
+    def open(self, spare: bool) -> Iterator[None]:
+        """Record while open.
+
+        Args:
+            spare: the backward pass brings output gradients here, and leaves these layers' weights out: their gradients
+                follow from the records (`Sums`), at no second cost.
+        """
+        weights = [w for r in self.records for w in r.module.parameters(recurse=False) if w.requires_grad]
+        hooks = []
+        for record in self.records:
+            record.clear()
+            hooks.append(record.module.register_forward_hook(partial(record.keep, spare)))
+        for weight in weights:
+            weight.requires_grad_(not spare)
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for weight in weights:
+                weight.requires_grad_(True)
+
+    def clear(self) -> None:
+        """Forget the step."""
+        for record in self.records:
+            record.clear()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Rows (tokens) of all passes, sorted by group: groups with most rows first, like sizes padded to one length.
+
+    Attributes:
+        sources: for each row its place among all rows of all passes; the place after the last stands for zeros.
+        groups: (m,) the batch's groups that have rows here, in this order.
+        parts: (groups, length) of each run of groups of one padded length.
+    """
+
+    sources: Tensor
+    groups: Tensor
+    parts: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, owners: Sequence[np.ndarray], device: torch.device) -> Layout:
+        """From the group of every row of each pass, -1 for rows that count for none (padding)."""
+        owner = np.concatenate(owners)
+        rows = np.flatnonzero(owner >= 0)
+        sizes = np.bincount(owner[rows])
+        groups = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
+        order = rows[np.argsort(owner[rows], kind="stable")]
+        starts = np.cumsum(sizes) - sizes
+        places, parts, first = [], [], 0
+        while first < len(groups):
+            length = int(sizes[groups[first]])
+            last = first + int((sizes[groups[first:]] >= LIKE * length).sum())
+            block = np.full((last - first, length), len(owner))
+            for line, number in zip(block, groups[first:last], strict=True):
+                line[: sizes[number]] = order[starts[number] : starts[number] + sizes[number]]
+            places.append(block.ravel())
+            parts.append((last - first, length))
+            first = last
+        return cls(torch.from_numpy(np.concatenate(places)).to(device), torch.from_numpy(groups).to(device), parts)
+
+    def rows(self, passes: Sequence[Tensor]) -> Tensor:
+        """Sorted and padded rows of tensors (n, L, d) of each pass, (R, d)."""
+        flat = [x.reshape(-1, x.shape[-1]) for x in passes]
+        return torch.cat([*flat, flat[0].new_zeros(1, flat[0].shape[1])]).index_select(0, self.sources)
+
+    def blocks(self, rows: Tensor) -> list[Tensor]:
+        """Sorted rows (R, d) as (groups, length, d) of each run."""
+        parts = rows.split([groups * length for groups, length in self.parts])
+        return [part.view(groups, length, -1) for part, (groups, length) in zip(parts, self.parts, strict=True)]
+
+    def sums(self, rows: Tensor) -> Tensor:
+        """Sum of each group's rows, (R, d) -> (m, d) float32."""
+        return torch.cat([block.sum(1, dtype=torch.float32) for block in self.blocks(rows)])
+
+
+class Layouts:
+    """Layouts of a step.
+
+    Args:
+        texts: what was encoded (gradcache.Texts).
+        owner: (T,) group of each text.
+        device: of the model.
+    """
+
+    def __init__(self, texts: Any, owner: np.ndarray, device: torch.device) -> None:
+        self.texts, self.owner, self.device = texts, owner, device
+        self.made: dict[tuple, Layout] = {}
+
+    def of(self, record: Record) -> Layout:
+        """Of what passed one layer."""
+        passes = [places for side, places in self.texts.groups if record.tower in ("shared", side)]
+        if len(passes) != len(record.inputs):
+            raise ModelError(record.tower, f"a compared layer was passed {len(record.inputs)} times, expected "
+                             f"{len(passes)}", "take engine jvp with similarity: dot")  # fmt: skip
+        widths = tuple(x.shape[:-1].numel() // len(places) for x, places in zip(record.inputs, passes, strict=True))
+        key = (record.tower, widths)
+        if key not in self.made:
+            owners = [self._owners(places, width) for places, width in zip(passes, widths, strict=True)]
+            self.made[key] = Layout.of(owners, self.device)
+        return self.made[key]
+
+    def _owners(self, places: list[int], width: int) -> np.ndarray:
+        """Group of each row of a pass; padding, where rows are tokens, has none."""
+        lengths = np.array([len(self.texts.tokens[place]) for place in places])
+        made = np.repeat(self.owner[places][:, None], width, axis=1)
+        if width == lengths.max():
+            made[np.arange(width)[None, :] >= lengths[:, None]] = -1
+        return made.ravel()
