@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.optim import Optimizer
@@ -21,7 +21,6 @@ from torch.optim import Optimizer
 from zerodr.artifacts.progress import Progress
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError, NonFiniteLoss
-from zerodr.training.batches import Stream
 from zerodr.training.checkpoint import finite, load_checkpoint, save_checkpoint
 from zerodr.training.distributed import Group
 from zerodr.training.gradcache import Forward, Share, add_gradients, prepare
@@ -78,6 +77,14 @@ class Position:
         return cls(facts["step"], [tuple(point) for point in facts["curves"]], facts["sums"], facts["seconds"])
 
 
+class Batches(Protocol):
+    """The batches of a stage."""
+
+    def batch(self, step: int) -> Any:
+        """The batch of step `step`, a pure function of it; it has `part(number, parts)`."""
+        ...
+
+
 class Ahead:
     """Prepares the next step's texts in a thread while the current one computes."""
 
@@ -117,8 +124,10 @@ class Engine:
         group: the processes.
     """
 
-    def __init__(self, forward: Forward, objective: Objective, stream: Stream, optimizer: Optimizer, schedule: Schedule,
-                 settings: TrainingSettings, run: Run, group: Group | None = None) -> None:  # fmt: skip
+    def __init__(
+        self, forward: Forward, objective: Objective, stream: Batches, optimizer: Optimizer, schedule: Schedule,
+        settings: TrainingSettings, run: Run, group: Group | None = None,
+    ) -> None:  # fmt: skip
         self.forward, self.objective, self.stream = forward, objective, stream
         forward.by_group = objective.by_group
         self.optimizer, self.schedule, self.settings = optimizer, schedule, settings

@@ -82,7 +82,7 @@ class Forward:
                   for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)]  # fmt: skip
         return Texts(tokens, inverse.reshape(batch.documents.shape), groups)
 
-    def encode(self, texts: Texts, number: int, seed: Sequence[int]) -> Tensor:
+    def encode(self, texts: Any, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group, (n, D) float32. Random numbers depend on (seed, number) alone."""
         side, places = texts.groups[number]
         set_random(seed, number)
@@ -93,11 +93,11 @@ class Forward:
         """The model's vectors of one padded group, (n, D) float32."""
         return self.model.encode(features, side).float()
 
-    def totals(self, texts: Texts, group: Group) -> dict[str, float]:
+    def totals(self, texts: Any, group: Group) -> dict[str, float]:
         """What the losses of all groups of all processes are divided by, by name; nothing without such losses."""
         return {}
 
-    def run(self, texts: Texts, number: int, seed: Sequence[int],
+    def run(self, texts: Any, number: int, seed: Sequence[int],
             totals: dict[str, float]) -> tuple[Tensor | None, dict[str, Tensor]]:  # fmt: skip
         """Vectors of one group as by `encode`, and the losses of its own: its share of each named mean."""
         return self.encode(texts, number, seed), {}
@@ -111,7 +111,7 @@ class Forward:
         return Encoded(share.batch.step, group.gather(queries), group.gather(documents), share.query_ids,
                        share.document_ids, share.positives, teacher, groups)  # fmt: skip
 
-    def represent(self, texts: Texts, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
+    def represent(self, texts: Any, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
         """Vectors of all texts, ready to take a gradient."""
         totals = totals or {}
         if not self.has_vectors:
@@ -146,7 +146,7 @@ class Representation:
     """
 
     forward: Forward
-    texts: Texts
+    texts: Any
     seed: Sequence[int]
     totals: dict[str, float]
     leaf: Tensor | None

@@ -10,7 +10,9 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,12 +20,15 @@ import torch.distributed as dist
 from zerodr.artifacts.adapter import configure_logging
 from zerodr.artifacts.processes import die_with_parent
 from zerodr.errors import ZerodrError
-from zerodr.training import finetune
+from zerodr.training import finetune, pretrain
 from zerodr.training.distributed import OUTCOME
 from zerodr.training.termination import RETRY, Preempted
 
 log = logging.getLogger("zerodr")
-TASKS = {"finetune": (finetune.Job, finetune.train)}
+TASKS: dict[str, tuple[Any, Callable[[Any], dict[str, Any]]]] = {
+    "finetune": (finetune.Job, finetune.train),
+    "pretrain": (pretrain.PretrainJob, pretrain.train),
+}
 
 
 def agent(job: str, processes: str) -> None:

@@ -1,0 +1,50 @@
+"""One process of a pretraining gradient, for test_span_forward: `python -m tests.unit.span_probe FOLDER OUT`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from tests.unit.pretraining_helpers import forward
+
+from zerodr.training.distributed import Group
+from zerodr.training.gradcache import add_gradients, prepare
+from zerodr.training.passages import PassageStream, split_documents
+from zerodr.training.span_dev import evaluate_spans
+from zerodr.training.span_forward import make_span_objective
+
+NAMES = ("coco", "condenser", "mlm", "ict", "tsdae")
+
+
+def gradients(folder: Path) -> dict[str, torch.Tensor]:
+    """Gradients and loss terms of one batch by every objective, with and without caching, and dev measures."""
+    group, made = Group(), {}
+    for name in NAMES:
+        for chunk in (None, 3):
+            used = forward(folder, name, chunk)
+            batch = PassageStream(np.arange(90), 8, [13, 0]).batch(4)
+            objective = make_span_objective(used.maker.settings)
+            terms = add_gradients(used, objective, prepare(used, batch, group), group, [3])
+            found = {key: p.grad for key, p in used.model.named_parameters() if p.grad is not None}
+            group.add_gradients(list(found.values()))
+            made |= {f"{name}/{chunk}/{key}": value.clone() for key, value in found.items()}
+            made |= {f"{name}/{chunk}/term.{key}": value.reshape(1).clone() for key, value in terms.items()}
+        measures = evaluate_spans(used, split_documents(used.examples, 5, 13)[1], 13, group)
+        made |= {f"{name}/dev/{key}": torch.tensor([value]) for key, value in measures.items()}
+    return made
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    tensors = gradients(Path(sys.argv[1]))
+    save_file(tensors, f"{sys.argv[2]}-{Group().rank}.safetensors")
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()

@@ -1,0 +1,144 @@
+"""Pretraining's forward pass: gradients against plain formulas, cached against uncached, two processes against one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.unit import span_probe
+from tests.unit.pretraining_helpers import forward, lay_out, passages
+from tests.unit.training_helpers import alone
+
+from zerodr.losses.coco import span_contrastive
+from zerodr.training.distributed import Group
+from zerodr.training.gradcache import add_gradients, prepare
+from zerodr.training.passages import PassageBatch, PassageStream
+from zerodr.training.span_forward import SpanForward, make_span_objective
+from zerodr.training.speed import set_dropout
+
+CLOSE = 1e-5
+ALL = (*span_probe.NAMES, "simcse")
+Gradients = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    torch.set_num_threads(1)
+    root = lay_out(tmp_path_factory.mktemp("spans"))
+    passages(root)
+    return root
+
+
+def batch_of(step: int = 0) -> PassageBatch:
+    return PassageStream(np.arange(90), 8, [13, 0]).batch(step)
+
+
+def gradient(used: SpanForward, batch: PassageBatch) -> tuple[Gradients, dict[str, float]]:
+    used.model.zero_grad(set_to_none=True)
+    objective = make_span_objective(used.maker.settings)
+    terms = add_gradients(used, objective, prepare(used, batch, Group()), Group(), [3, 1])
+    made = {name: p.grad.clone() for name, p in used.model.named_parameters() if p.grad is not None}
+    return made, {name: float(value) for name, value in terms.items()}
+
+
+def difference(a: Gradients, b: Gradients) -> float:
+    """Largest difference relative to the largest entry of all gradients."""
+    assert set(a) == set(b) and a
+    return max(float((a[k] - b[k]).abs().max()) for k in a) / max(float(value.abs().max()) for value in a.values())
+
+
+def test_coco_is_the_plain_formula(world):
+    """Autograd through one padded batch: L_co of masked [CLS] vectors + head MLM + late MLM, all weight 1."""
+    used, batch = forward(world, "coco"), batch_of()
+    ours, terms = gradient(used, batch)
+    model, views = used.model, used.maker.make(batch)
+    model.zero_grad(set_to_none=True)
+    features = model.encoder.pad(views.tokens)
+    labels = torch.full_like(features["input_ids"], -100)
+    for line, target in enumerate(views.targets):
+        labels[line, : len(target)] = torch.from_numpy(target)
+    vectors, last, early = model.states(features)
+    sums = model.masked_losses(last, early, features["attention_mask"], labels)
+    count = int((labels >= 0).sum())
+    losses = {"contrastive": span_contrastive(last[:, 0])} | {name: value / count for name, value in sums.items()}
+    assert vectors.shape == (16, 32)
+    sum(losses.values()).backward()
+    plain = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    assert difference(plain, ours) < CLOSE
+    assert terms == pytest.approx({name: float(value.detach()) for name, value in losses.items()}, rel=1e-5)
+    assert set(terms) == {"contrastive", "late_mlm", "head_mlm"}
+
+
+@pytest.mark.parametrize("name, dropout", [*((name, 0.0) for name in span_probe.NAMES), *((name, 0.3) for name in ALL)])
+def test_caching_gives_the_same_gradient(world, name, dropout):
+    """With dropout: the same groups with their activations kept, since random numbers belong to groups."""
+    used = forward(world, name, 3, dropout=dropout)
+    kept = forward(world, name, 3, dropout=dropout)
+    kept.chunk = None  # groups of three, all activations kept
+    (cached, terms), (whole, expected) = gradient(used, batch_of(1)), gradient(kept, batch_of(1))
+    assert difference(whole, cached) < CLOSE and terms == pytest.approx(expected, rel=1e-5)
+    if not dropout:
+        assert difference(gradient(forward(world, name, None, waste=10**6), batch_of(1))[0], cached) < CLOSE
+        assert difference(gradient(forward(world, name, 1), batch_of(1))[0], cached) < CLOSE
+
+
+def test_dropout_matters_and_can_be_the_heads_alone(world):
+    with_dropout = [gradient(forward(world, "coco", dropout=None, backbone_dropout=on), batch_of())[1]
+                    for on in (True, False)]  # fmt: skip
+    without = gradient(forward(world, "coco"), batch_of())[1]
+    assert with_dropout[0]["contrastive"] != pytest.approx(without["contrastive"], rel=1e-4)
+    assert with_dropout[1]["contrastive"] == pytest.approx(without["contrastive"], rel=1e-5)
+    assert with_dropout[1]["head_mlm"] != pytest.approx(without["head_mlm"], rel=1e-5)
+    assert with_dropout[1]["late_mlm"] == pytest.approx(without["late_mlm"], rel=1e-5)
+
+
+def test_simcse_needs_dropout_to_have_two_views(world):
+    used = forward(world, "simcse", dropout=None)
+    views = used.maker.make(batch_of())
+    assert all(np.array_equal(a, b) for a, b in zip(views.tokens[0::2], views.tokens[1::2], strict=True))
+    assert gradient(used, batch_of())[1]["contrastive"] > 1e-4
+    set_dropout(used.model, 0.0)
+    assert gradient(used, batch_of())[1]["contrastive"] < gradient(forward(world, "simcse", dropout=0.3),
+                                                                   batch_of())[1]["contrastive"]  # fmt: skip
+
+
+def test_families_and_objectives_run(tmp_path):
+    for family in ("roberta", "distilbert"):
+        root = lay_out(tmp_path / family, family)
+        for name in ALL:
+            found, terms = gradient(forward(root, name, 3, dropout=None), batch_of())
+            assert all(np.isfinite(value) for value in terms.values()) and len(found) > 20, (family, name)
+
+
+def test_t5_learns_by_contrast_only(tmp_path):
+    root = lay_out(tmp_path, "t5", pooling="mean")
+    assert gradient(forward(root, "ict", 3), batch_of())[1]["contrastive"] > 0
+
+
+@pytest.fixture(scope="module")
+def both(world, root):
+    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
+    environment["PYTHONPATH"] += f"{os.pathsep}{root}"
+    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
+                    "tests.unit.span_probe", str(world), str(world / "two")], env=environment, check=True,
+                   capture_output=True)  # fmt: skip
+    return span_probe.gradients(world), [load_file(world / f"two-{rank}.safetensors") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("name", span_probe.NAMES)
+def test_two_processes_give_the_gradient_of_one(both, name):
+    one, (two, other) = both[0], both[1]
+    for part in ("None", "3", "dev"):
+        mine = {key: value for key, value in one.items() if key.startswith(f"{name}/{part}/")}
+        assert len(mine) > (20 if part != "dev" else 5)
+        top = max(float(value.abs().max()) for value in mine.values())
+        for key, value in mine.items():
+            assert float((value - two[key]).abs().max()) < CLOSE * top, key
+            assert torch.equal(two[key], other[key]), key
+            if "/term." in key or part == "dev":
+                assert float(value) == pytest.approx(float(two[key]), rel=CLOSE, abs=1e-6), key

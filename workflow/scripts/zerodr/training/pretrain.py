@@ -1,0 +1,207 @@
+"""Stage `pretrain`: train a bi-encoder on texts alone. The work is `train(job)`, in one process or in several."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field, model_validator
+from torch import nn
+
+from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import Settings, validate
+from zerodr.config.pretraining import PretrainSettings
+from zerodr.config.training import TrainingSettings
+from zerodr.encoders.additions import take_additions
+from zerodr.encoders.condenser import HeadedEncoder, Kind
+from zerodr.encoders.trainable import BiEncoder, parameter_count
+from zerodr.errors import ConfigError, ModelError
+from zerodr.training.distributed import Group, check_gpus
+from zerodr.training.engine import Curve, Engine, Run
+from zerodr.training.gradcache import WASTE
+from zerodr.training.jobs import device_of, keeper, publish_kept, run_job
+from zerodr.training.optimizers import make_optimizer
+from zerodr.training.passages import (
+    Passages,
+    PassageStream,
+    sizes_path,
+    span_folders,
+    spans_of,
+    split_documents,
+    texts_of,
+    write_passages,
+)
+from zerodr.training.schedules import schedule
+from zerodr.training.span_dev import evaluate_spans
+from zerodr.training.span_forward import SpanForward, make_span_objective
+from zerodr.training.speed import set_dropout, speed_up
+from zerodr.training.views import ViewMaker
+
+log = logging.getLogger("zerodr")
+PASSAGES = "passages.arrow"
+KINDS: dict[str, Kind] = {"coco": "condenser", "condenser": "condenser", "tsdae": "decoder"}
+NOT_READ = ("bucket_batches", "keep_optimizer", "dev_negatives")
+
+
+class PretrainParams(Settings):
+    """Params of rule pretrain. In `training`, a batch and dev "queries" are documents (dev: of each corpus)."""
+
+    objective: PretrainSettings
+    """What is learned."""
+    training: TrainingSettings
+    """How it is optimised."""
+    title_join: str | None = " "
+    """What stands between title and text of whole documents (`collections`); None: text alone."""
+    stage: str
+    """Name of the stage in its chain, such as `coco`."""
+    stage_index: int = Field(ge=0)
+    """Place of the stage in its chain, from 0."""
+    first_step: int = Field(0, ge=0)
+    """Optimiser steps of the chain's earlier stages."""
+    total_steps: int = Field(ge=1)
+    """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
+    gpus: int = Field(0, ge=0)
+    """GPUs to train on. 0: one if there is one, else the CPU."""
+    processes: int = Field(1, ge=1)
+    """Processes on the CPU, where `gpus` is 0."""
+
+    @model_validator(mode="after")
+    def _read(self) -> PretrainParams:
+        for name in NOT_READ:
+            if getattr(self.training, name) != TrainingSettings.model_fields[name].default:
+                raise ValueError(f"training.{name} is not for pretraining: leave it out")
+        if self.objective.name == "simcse" and self.training.dropout == 0.0:
+            raise ValueError("simcse compares a text with itself under other dropout: training.dropout must not be 0")
+        return self
+
+    @property
+    def workers(self) -> int:
+        """Processes that train."""
+        return self.gpus or self.processes
+
+
+@dataclass(frozen=True)
+class PretrainJob:
+    """What the workers of a stage need to know; JSON values."""
+
+    name: str
+    model: str
+    passages: str
+    paired: bool
+    output: str
+    state: str
+    params: dict[str, Any]
+    seed: int
+    threads: int
+    task: str = "pretrain"
+
+
+def pretrain(stage: Stage) -> None:
+    """Inputs `model`, and `spans` (folders of cut_spans) or `collections`; output `model`, in it `steps/<n>`.
+
+    The output is a plain model folder; its subfolder `pretraining` holds extra layers for a next pretraining.
+
+    Raises:
+        ConfigError: both kinds of texts or none, an objective that needs spans, fewer documents than a batch.
+        CollectionError: a corpus without a text.
+        ModelError: a model that this objective can't pretrain.
+    """
+    settings = validate(PretrainParams, stage.params, stage.spec.name())
+    check_gpus(settings.gpus, stage.spec.name())
+    paired, file = "spans" in stage.spec.inputs, stage.state / PASSAGES
+    if paired == ("collections" in stage.spec.inputs):
+        raise ConfigError(stage.spec.name(), f"has {'both' if paired else 'neither'} of the inputs spans and "
+                          "collections", "give one of them")  # fmt: skip
+    if not sizes_path(file).exists():
+        write_passages(file, _corpora(stage, paired, settings.title_join))
+    job = PretrainJob(stage.spec.name(), str(stage.path("model")), str(file), paired, str(stage.output("model")),
+                      str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
+    run_job(stage, job, settings.workers, train)
+    publish_kept(stage, settings.training.save_steps)
+
+
+def _corpora(stage: Stage, paired: bool, title_join: str | None) -> dict[str, Any]:
+    folders = [path.parent for path in stage.paths("spans" if paired else "collections")]
+    if paired:
+        return {name: spans_of(folder) for name, folder in span_folders(folders).items()}
+    return {folder.name: texts_of(folder, title_join) for folder in folders}
+
+
+def train(job: PretrainJob) -> dict[str, Any]:
+    """Pretrain and save the model, as one of the processes of the group.
+
+    Returns:
+        `curves`: points (name, value, step); `notes`: facts for lineage.
+    """
+    settings, group = validate(PretrainParams, job.params, job.name), Group()
+    torch.set_num_threads(max(1, job.threads // group.world))
+    device, training = device_of(settings.gpus, group), settings.training
+    model, taken = load_headed(Path(job.model), settings, [job.seed, settings.stage_index])
+    model.to(device)
+    kernels = speed_up(model, device, training.precision)
+    passages, words = Passages(Path(job.passages)), [job.seed, settings.stage_index]
+    rows, dev = split_documents(passages, training.dev_queries, job.seed)
+    maker = ViewMaker(model.encoder, settings.objective, passages, job.paired, words,
+                      WASTE[torch.device(device).type], training.cache_chunk)  # fmt: skip
+    forward = SpanForward(model, passages, device, training.cache_chunk, maker=maker)
+    stream = PassageStream(rows, training.batch_queries, words)
+    evaluate = (lambda: evaluate_spans(forward, dev, job.seed, group)) if dev else None
+    before = evaluate() if evaluate else {}
+    identity = object_digest({"params": job.params, "seed": job.seed, "processes": group.world})
+    run = Run(job.name, Path(job.state), identity, words, settings.first_step, evaluate,
+              keeper(Path(job.state), model))  # fmt: skip
+    factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or settings.total_steps)
+    engine = Engine(forward, make_span_objective(settings.objective), stream, make_optimizer(model, training), factor,
+                    training, run, group)  # fmt: skip
+    curves = [(f"dev.{name}", value, settings.first_step) for name, value in before.items()] + engine.fit()
+    if group.rank == 0:
+        model.save(Path(job.output))
+    facts = {"kernels": kernels, "device": device, "processes": group.world, "from": taken, "corpora": passages.corpora,
+             "training_documents": len(rows), "dev_documents": sum(map(len, dev.values())),
+             "epochs": round(training.steps / stream.steps_per_epoch, 3), "parameters": parameter_count(model),
+             "documents_per_second": round(engine.rate(), 2), "before_and_after": _both(before, curves)}  # fmt: skip
+    return {"curves": curves, "notes": facts}
+
+
+def _both(before: dict[str, float], curves: Curve) -> dict[str, list[float]]:
+    """Each measure on held-out documents before and after."""
+    after = {name.removeprefix("dev."): value for name, value, _ in curves if name.startswith("dev.")}
+    return {name: [value, after[name]] for name, value in before.items()}
+
+
+def load_headed(folder: Path, settings: PretrainParams, seed: list[int]) -> tuple[HeadedEncoder, dict[str, str]]:
+    """The model with what its objective adds, and where that comes from.
+
+    Raises:
+        ModelError: Condenser's head on another pooling than [CLS], a decoder on vectors of another size, no dropout
+            for simcse, or no head to continue with.
+    """
+    objective, training = settings.objective, settings.training
+    encoder = BiEncoder.load(folder, training.precision)
+    kind: Kind = KINDS.get(objective.name, "none") if objective.head_layers else "none"
+    layers = 0 if kind == "none" else objective.head_layers
+    pooling, source = encoder.contract.pooling, encoder.contract.source
+    if kind == "condenser" and pooling != "cls":
+        raise ModelError(source, f"has pooling {pooling}; Condenser's head teaches [CLS] alone",
+                         "set the encoder's pooling: cls, or head_layers: 0 for coco")  # fmt: skip
+    word = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    model = HeadedEncoder(encoder, kind, layers, objective.masks or kind == "decoder",
+                          objective.skip_layer, objective.backbone_dropout, word)  # fmt: skip
+    if kind == "decoder" and encoder.contract.dimension != model.backbone.config.hidden_size:
+        raise ModelError(source, f"makes vectors of {encoder.contract.dimension} components, tokens have "
+                         f"{model.backbone.config.hidden_size}", "take a model without a projection")  # fmt: skip
+    taken = take_additions(model, folder, objective.head == "from_model")
+    if not objective.contrasts and kind != "decoder":
+        model.tower.projections.requires_grad_(False)  # nothing reads vectors
+    if training.dropout is not None:
+        set_dropout(model, training.dropout)
+    rates = [module.p for module in model.encoder.modules() if isinstance(module, nn.Dropout)]
+    if objective.name == "simcse" and not any(rates):
+        raise ModelError(source, "has no dropout, under which simcse compares a text with itself",
+                         "set training.dropout: 0.1")  # fmt: skip
+    return model, taken

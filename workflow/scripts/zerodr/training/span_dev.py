@@ -1,0 +1,73 @@
+"""What a pretrained encoder does on held-out documents, corpus by corpus. The model is left in the mode it was in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zerodr.losses.coco import alignment, span_contrastive, uniformity
+from zerodr.training.distributed import Group
+from zerodr.training.passages import PassageBatch
+from zerodr.training.span_forward import SpanForward
+from zerodr.training.views import Views
+
+NO_STEP = 2**31  # views of the evaluation are drawn as if for this step: always the same, and of no training step
+
+
+def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: int, group: Group) -> dict[str, float]:
+    """Losses and measures by `<name>.<corpus>`, and by `<name>` their means over corpora.
+
+    `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are, by inner products without
+    temperature (specs/coco-dr 1.4, 9): they compare models of different objectives. `masked_contrastive` is the same
+    of masked spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
+    no second span, so only `uniformity` and losses of tokens.
+
+    Args:
+        dev: document numbers of each corpus.
+    """
+    was_training = forward.model.training
+    forward.model.eval()
+    found: dict[str, list[float]] = {}
+    measures: dict[str, float] = {}
+    for corpus, rows in dev.items():
+        draws = np.random.default_rng([seed, NO_STEP]).random((len(rows), 3))
+        for name, value in _measure(forward, PassageBatch(NO_STEP, rows, draws), group).items():
+            measures[f"{name}.{corpus}"] = value
+            found.setdefault(name, []).append(value)
+    forward.model.train(was_training)
+    return {name: float(np.mean(values)) for name, values in found.items()} | measures
+
+
+def _measure(forward: SpanForward, batch: PassageBatch, group: Group) -> dict[str, float]:
+    maker = forward.maker
+    vectors, _ = _through(forward, maker.plain(batch), group)
+    made: dict[str, Tensor] = {}
+    if maker.paired:
+        made = {"contrastive": span_contrastive(vectors), "alignment": alignment(vectors)}
+        made["uniformity"] = uniformity(vectors[0::2]) if len(batch) > 1 else torch.zeros(())
+    elif len(batch) > 1:
+        made["uniformity"] = uniformity(vectors)
+    views = maker.make(batch)
+    if views.targets:
+        masked, sums = _through(forward, views, group)
+        made |= {name: value / max(views.asked, 1) for name, value in sums.items()}
+        if maker.paired and maker.settings.masks:
+            made["masked_contrastive"] = span_contrastive(masked)
+    return {name: float(value) for name, value in made.items()}
+
+
+def _through(forward: SpanForward, views: Views, group: Group) -> tuple[Tensor, dict[str, Tensor]]:
+    """Vectors (T, D) and sums of losses of all views; processes share out the groups of texts."""
+    size, device = forward.model.encoder.contract.dimension, forward.device
+    vectors = torch.zeros(len(views.tokens), size, device=device)
+    sums = {name: torch.zeros((), device=device) for name in forward.losses_of(views)}
+    with torch.no_grad():
+        for _, places in views.groups[group.rank :: group.world]:
+            made, losses = forward.measure(views, places)
+            vectors[torch.tensor(places, device=device)] = made.float()
+            for name, value in losses.items():
+                sums[name] += value
+    return group.total(vectors), {name: group.total(value) for name, value in sums.items()}

@@ -1,0 +1,147 @@
+"""What the network reads and predicts in pretraining: views of the documents of a batch, as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from zerodr.config.pretraining import PretrainSettings
+from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.words import check_masking, ordinary_ids, token_words
+from zerodr.errors import ConfigError, ModelError
+from zerodr.training.grouping import length_groups
+from zerodr.training.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
+from zerodr.training.passages import PassageBatch, Passages, two_spans
+
+WIDTH = 2  # at most so many views of a document
+SIDE = "document"
+
+
+@dataclass(frozen=True)
+class Views:
+    """Texts of (a process's part of) a batch, views of one document next to each other.
+
+    Attributes:
+        tokens: ids of each text, with special tokens.
+        targets: what is to be predicted of each: labels as long as its tokens where words are masked, the whole text's
+            ids where some were deleted; empty where nothing is.
+        groups: (side, places of texts) that are encoded together.
+        asked: tokens that are to be predicted.
+    """
+
+    tokens: list[np.ndarray]
+    targets: list[np.ndarray]
+    groups: list[tuple[str, list[int]]]
+    asked: int = 0
+
+
+class ViewMaker:
+    """Makes views by an objective's rules. Prefixes that a model has for retrieval stay out.
+
+    Args:
+        encoder: for its tokenizer and limits.
+        settings: the objective.
+        passages: the documents.
+        paired: whether documents are lists of spans, or whole.
+        seed: words that random numbers come from.
+        waste: padded tokens that a group may hold.
+        chunk: texts that a group may hold, or None.
+
+    Raises:
+        ModelError: the tokenizer can't mask, or max_tokens is more than the model takes.
+        ConfigError: the objective needs documents of several spans.
+    """
+
+    def __init__(self, encoder: BiEncoder, settings: PretrainSettings, passages: Passages, paired: bool,
+                 seed: Sequence[int], waste: int, chunk: int | None = None) -> None:  # fmt: skip
+        self.tokenizer, self.lowercase = encoder.tokenizer, encoder.contract.lowercase
+        self.settings, self.passages, self.paired, self.seed = settings, passages, paired, list(seed)
+        self.waste, self.chunk = waste, chunk
+        source, most = encoder.contract.source, encoder.contract.max_tokens
+        if settings.max_tokens > most:
+            raise ModelError(source, f"takes {most} tokens, max_tokens asks for {settings.max_tokens}", "lower it")
+        if settings.name in ("coco", "ict") and not paired:
+            raise ConfigError("objective.name", f"{settings.name} needs documents of several spans, found whole ones",
+                              "give `spans` (of cut_spans), not `collections`")  # fmt: skip
+        self.before, self.after = around(self.tokenizer)
+        self.limit = settings.max_tokens - len(self.before) - len(self.after)
+        if self.limit < 1:
+            raise ModelError(source, f"adds {len(self.before) + len(self.after)} special tokens, max_tokens "
+                             f"{settings.max_tokens} leaves none for the text", "raise it")  # fmt: skip
+        if settings.masks:
+            check_masking(source, self.tokenizer)
+            self.vocabulary = Vocabulary(self.tokenizer.mask_token_id, ordinary_ids(self.tokenizer))
+
+    def make(self, batch: PassageBatch) -> Views:
+        """Views as the objective trains on them."""
+        seed, rows = [*self.seed, batch.step], self._rows(batch)
+        texts, rows = self._cropped(self._texts(batch), seed, rows)
+        if self.settings.masks:
+            made = mask_words(texts, self.settings.mask_rate, self.vocabulary, seed, rows, self.limit)
+            asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in made)
+            labels = [self._around(labels, NOT_MASKED) for _, labels in made]
+            return self._views([ids for ids, _ in made], labels, asked)
+        if self.settings.name == "tsdae":
+            left = delete(texts, self.settings.delete_rate, seed, rows, self.limit)
+            whole = [self._around(text.ids) for text in texts]
+            return self._views(left, whole, sum(len(ids) - 1 for ids in whole))
+        return self._views([text.ids for text in texts])
+
+    def plain(self, batch: PassageBatch) -> Views:
+        """Two spans of each document as they are, whatever the objective; of whole documents the one text."""
+        texts = [two_spans(self.passages[int(row)], draws) for row, draws in zip(batch.rows, batch.draws, strict=True)]
+        cropped, _ = self._cropped(texts, [*self.seed, batch.step], self._rows(batch))
+        return self._views([text.ids for text in cropped])
+
+    def _texts(self, batch: PassageBatch) -> list[list[str]]:
+        made = []
+        for row, draws in zip(batch.rows, batch.draws, strict=True):
+            spans = self.passages[int(row)]
+            if self.settings.name == "ict":
+                made.append(cloze(spans, draws, self.settings.keep_rate))
+            elif self.settings.name == "simcse":
+                made.append([spans[int(draws[0] * len(spans))]] * 2)
+            else:
+                made.append(two_spans(spans, draws))
+        return made
+
+    def _rows(self, batch: PassageBatch) -> np.ndarray:
+        return WIDTH * (batch.first + np.arange(len(batch)))
+
+    def _cropped(self, texts: list[list[str]], seed: list[int], rows: np.ndarray) -> tuple[list[Words], np.ndarray]:
+        """Tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
+        numbers = np.concatenate([row + np.arange(len(own)) for row, own in zip(rows, texts, strict=True)])
+        flat = token_words(self.tokenizer, [text for own in texts for text in own], self.lowercase)
+        found = [Words(ids, words) for ids, words in flat]
+        cuts = numbers - numbers % WIDTH if self.settings.name == "simcse" else numbers  # both views are one text
+        return crop(found, self.limit, seed, cuts), numbers
+
+    def _around(self, ids: np.ndarray, instead: int | None = None) -> np.ndarray:
+        """Ids between the special tokens, or between `instead` for each of these."""
+        before, after = self.before, self.after
+        if instead is not None:
+            before, after = np.full_like(before, instead), np.full_like(after, instead)
+        return np.concatenate([before, ids, after])
+
+    def _views(self, ids: Sequence[np.ndarray], targets: Sequence[np.ndarray] = (), asked: int = 0) -> Views:
+        tokens = [self._around(own) for own in ids]
+        groups = length_groups([len(own) for own in tokens], self.waste, self.chunk)
+        return Views(tokens, list(targets), [(SIDE, group) for group in groups], asked)
+
+
+def cloze(spans: Sequence[str], draws: np.ndarray, keep_rate: float) -> list[str]:
+    """A span, and the document around it; with probability `keep_rate` the span stays there  # ICT (Lee et al. 2019)"""
+    chosen = int(draws[0] * len(spans))
+    rest = spans if draws[1] < keep_rate else [*spans[:chosen], *spans[chosen + 1 :]]
+    return [spans[chosen], " ".join(rest)]
+
+
+def around(tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Special tokens that stand before and behind every text, int64."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    first = next(place for place in range(len(whole)) if whole[place : place + len(bare)] == bare)
+    return np.array(whole[:first], np.int64), np.array(whole[first + len(bare) :], np.int64)
