@@ -37,7 +37,7 @@ class Passages:
     """
 
     def __init__(self, path: Path) -> None:
-        self.corpora: dict[str, int] = json.loads(sizes_path(path).read_text())
+        self.corpora: dict[str, int] = dict(json.loads(sizes_path(path).read_text()))
         self._file = pa.ipc.open_file(pa.memory_map(str(path)))
         sizes = [self._file.get_batch(number).num_rows for number in range(self._file.num_record_batches)]
         self._starts = np.r_[0, np.cumsum(sizes)].astype(np.int64)
@@ -115,7 +115,7 @@ def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
             if not sizes[name]:
                 raise CollectionError(name, "has no document to learn from", "leave it out of pretraining")
     made.replace(path)
-    write_json(sizes_path(path), sizes)
+    write_json(sizes_path(path), list(sizes.items()))
 
 
 def sizes_path(path: Path) -> Path:

@@ -12,7 +12,7 @@ from zerodr.losses.coco import alignment, span_contrastive, uniformity
 from zerodr.training.distributed import Group
 from zerodr.training.passages import PassageBatch
 from zerodr.training.span_forward import SpanForward
-from zerodr.training.views import Views
+from zerodr.training.views import ViewMaker, Views
 
 NO_STEP = 2**31  # views of the evaluation are drawn as if for this step: always the same, and of no training step
 
@@ -25,24 +25,26 @@ def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: in
     of masked spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
     no second span, so only `uniformity` and losses of tokens.
 
+    Spans, crops and masks follow from the seed and the corpus, so stages of one seed can be compared.
+
     Args:
         dev: document numbers of each corpus.
     """
     was_training = forward.model.training
     forward.model.eval()
+    maker = forward.maker.with_seed([seed])
     found: dict[str, list[float]] = {}
     measures: dict[str, float] = {}
     for corpus, rows in dev.items():
         draws = np.random.default_rng([seed, NO_STEP]).random((len(rows), 3))
-        for name, value in _measure(forward, PassageBatch(NO_STEP, rows, draws), group).items():
+        for name, value in _measure(forward, maker, PassageBatch(NO_STEP, rows, draws), group).items():
             measures[f"{name}.{corpus}"] = value
             found.setdefault(name, []).append(value)
     forward.model.train(was_training)
     return {name: float(np.mean(values)) for name, values in found.items()} | measures
 
 
-def _measure(forward: SpanForward, batch: PassageBatch, group: Group) -> dict[str, float]:
-    maker = forward.maker
+def _measure(forward: SpanForward, maker: ViewMaker, batch: PassageBatch, group: Group) -> dict[str, float]:
     vectors, _ = _through(forward, maker.plain(batch), group)
     made: dict[str, Tensor] = {}
     if maker.paired:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,12 @@ class ViewMaker:
         if settings.masks:
             check_masking(source, self.tokenizer)
             self.vocabulary = Vocabulary(self.tokenizer.mask_token_id, ordinary_ids(self.tokenizer))
+
+    def with_seed(self, seed: Sequence[int]) -> ViewMaker:
+        """The same with other random numbers."""
+        made = copy(self)
+        made.seed = list(seed)
+        return made
 
     def make(self, batch: PassageBatch) -> Views:
         """Views as the objective trains on them."""
