@@ -9,24 +9,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch.optim import Optimizer
 
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.base import Settings, validate
+from zerodr.config.groups import GroupSettings, check_groups
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
-from zerodr.errors import ArtifactError, CollectionError
+from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining.dev import held_out
 from zerodr.training.batches import Stream, usable_rows
 from zerodr.training.checkpoint import read_tensors, write_tensors
 from zerodr.training.distributed import Group, check_gpus
 from zerodr.training.engine import Engine, Run
 from zerodr.training.examples import Examples, load_examples
+from zerodr.training.groups import weigh_groups
 from zerodr.training.jobs import device_of, keeper, publish_kept, run_job
 from zerodr.training.kinds import KINDS
-from zerodr.training.objectives import make_objective
+from zerodr.training.objectives import Objective, make_objective
 from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
 from zerodr.training.schedules import schedule
 from zerodr.training.speed import set_dropout, speed_up
@@ -42,6 +44,8 @@ class FinetuneSettings(Settings):
     """The loss."""
     training: TrainingSettings
     """How it is optimised."""
+    groups: GroupSettings | None = None
+    """How the losses of query clusters (input `clusters`) are weighted."""
     source_split: str
     """The source's split with training queries."""
     title_join: str | None = " "
@@ -66,6 +70,12 @@ class FinetuneSettings(Settings):
         """Processes that train."""
         return self.gpus or self.processes
 
+    @model_validator(mode="after")
+    def _possible(self) -> FinetuneSettings:
+        if self.groups is not None:
+            check_groups(self.groups, self.objective, self.training)
+        return self
+
 
 @dataclass(frozen=True)
 class Job:
@@ -83,15 +93,23 @@ class Job:
     threads: int
     kind: str = "bi_encoder"
     task: str = "finetune"
+    clusters: str | None = None
 
 
 def finetune(stage: Stage) -> None:
-    """Stage: inputs `model`, `mined`, `source`, optional `scored`; output `model`, in it `steps/<n>` of save_steps."""
+    """Stage: inputs `model`, `mined`, `source`, optional `scored`, with params.groups `clusters`; output `model`.
+
+    The output holds `steps/<n>` of save_steps, and `groups/weights.parquet` where groups have weights that change.
+    """
     settings = validate(FinetuneSettings, stage.params, stage.spec.name())
     check_gpus(settings.gpus, stage.spec.name())
-    scored = str(stage.path("scored")) if "scored" in stage.spec.inputs else None
+    scored, clusters = (str(stage.path(name)) if name in stage.spec.inputs else None for name in ("scored", "clusters"))
+    if (clusters is None) != (settings.groups is None):
+        raise ConfigError(stage.spec.name(), "params.groups and the input `clusters` go together, found one of them",
+                          "give both or none")  # fmt: skip
     job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
-              str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
+              str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads,
+              clusters=clusters)  # fmt: skip
     run_job(stage, job, settings.workers, train)
     publish_kept(stage, settings.training.save_steps)
 
@@ -111,8 +129,8 @@ def train(job: Job) -> dict[str, Any]:
     if settings.training.dropout is not None:
         set_dropout(model, settings.training.dropout)
     kernels = speed_up(model, device, settings.training.precision)
-    scored = Path(job.scored) if job.scored else None
-    examples = load_examples(Path(job.mined), Path(job.source), settings.title_join, scored)
+    scored, clusters = (Path(place) if place else None for place in (job.scored, job.clusters))
+    examples = load_examples(Path(job.mined), Path(job.source), settings.title_join, scored, clusters)
     rows, dev, notes = split_rows(examples, settings, Path(job.source), job.seed)
     words = [job.seed, settings.stage_index]
     stream = Stream(examples, rows, settings.training.batch_queries, settings.objective.negatives_per_query, words,
@@ -124,17 +142,27 @@ def train(job: Job) -> dict[str, Any]:
     forward = kind.forward(model, examples, device, settings.training.cache_chunk)
     factor = schedule(settings.training.schedule, settings.training.warmup_steps,
                       settings.training.schedule_steps or settings.total_steps)  # fmt: skip
-    objective = make_objective(settings.objective)
+    objective = _objective(settings, model, examples, rows)
     engine = Engine(forward, objective, stream, optimizer, factor, settings.training, run, group)
     curves = engine.fit()
     if group.rank == 0:
         model.save(Path(job.output))
+        objective.save(Path(job.output))
         if settings.save_optimizer:
             write_tensors(Path(job.output) / MOMENTS, moments(optimizer))
     epochs = settings.training.steps / stream.steps_per_epoch
     facts = {"kernels": kernels, "device": device, "processes": group.world, "epochs": round(epochs, 3),
               "queries_per_second": round(engine.rate(), 2)}  # fmt: skip
     return {"curves": curves, "notes": notes | facts}
+
+
+def _objective(settings: FinetuneSettings, model: Any, examples: Examples, rows: np.ndarray) -> Objective:
+    """The loss; weighted by the groups that training rows belong to, where there are groups."""
+    base = make_objective(settings.objective)
+    if settings.groups is None or examples.groups is None:
+        return base
+    clusters = np.unique(examples.groups[rows]).tolist()
+    return weigh_groups(base, settings.groups, settings.objective, model, clusters)
 
 
 def split_rows(examples: Examples, settings: FinetuneSettings, source: Path,

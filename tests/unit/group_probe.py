@@ -1,0 +1,56 @@
+"""One process of steps with group weights, for test_group_training: `python -m tests.unit.group_probe FOLDER OUT`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from tests.unit.group_helpers import IN_BATCH, PAIRWISE, batch_of, one_step, tiny, weighted, with_groups
+
+from zerodr.training.distributed import Group
+from zerodr.training.examples import load_examples
+
+STEPS = 3
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "segment": (PAIRWISE, {"engine": "segment", "similarity": "cosine", "temperature": 1.0}),
+    "segment-current": (PAIRWISE, {"engine": "segment", "timing": "current"}),
+    "ghost": (PAIRWISE, {"engine": "ghost"}),
+    "ghost-current": (PAIRWISE, {"engine": "ghost", "timing": "current"}),
+    "jvp": (PAIRWISE, {"engine": "jvp", "layers": "all"}),
+    "jvp-in-batch": (IN_BATCH, {"engine": "jvp"}),
+    "loop": (PAIRWISE, {"engine": "loop"}),
+    "official": (PAIRWISE, {"mode": "official", "similarity": "cosine", "temperature": 1000.0}),
+    "group_dro": (PAIRWISE, {"mode": "group_dro", "similarity": "cosine", "temperature": 1000.0, "layers": 3}),
+}
+
+
+def steps(folder: Path) -> dict[str, torch.Tensor]:
+    """Weights of groups and gradients after each step, by case."""
+    examples, group = with_groups(load_examples(folder / "mined", folder / "source", " ")), Group()
+    made: dict[str, torch.Tensor] = {}
+    for name, (chosen, settings) in CASES.items():
+        model = tiny(folder / "model")
+        objective = weighted(model, examples, chosen, **({"temperature": 300.0} | settings))
+        for step in range(STEPS):
+            found = one_step(model, examples, objective, batch_of(examples, 12, chosen.negatives_per_query, step))
+            gradients = {key: value for key, value in found.items() if not key.startswith("term.")}
+            group.add_gradients(list(gradients.values()))
+            objective.on_step(step + 1)
+            made |= {f"{name}/{step}/{key}": value for key, value in gradients.items()}
+            made[f"{name}/{step}/omega"] = objective.state.omega.clone()
+    return made
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    save_file(steps(Path(sys.argv[1])), f"{sys.argv[2]}-{Group().rank}.safetensors")
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()

@@ -1,0 +1,321 @@
+"""Group weights from step to step: every mode, resume, two processes, and stages with clusters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.unit import group_probe
+from tests.unit.group_helpers import (
+    IN_BATCH,
+    KINDS,
+    OWN,
+    PAIRWISE,
+    batch_of,
+    clusters_of,
+    one_step,
+    tiny,
+    weighted,
+    with_groups,
+)
+from tests.unit.training_helpers import (
+    QUERIES,
+    alone,
+    finetune_spec,
+    lay_out,
+    make_mined,
+    make_source,
+    seal,
+    tiny_examples,
+    tiny_model,
+)
+
+from zerodr.artifacts.record import read_record
+from zerodr.artifacts.stage import run_spec
+from zerodr.config.groups import GroupSettings
+from zerodr.config.training import TrainingSettings
+from zerodr.encoders.trainable import BiEncoder
+from zerodr.errors import ArtifactError, ConfigError
+from zerodr.losses import dro
+from zerodr.training.batches import Batch, Stream
+from zerodr.training.engine import Engine, Run
+from zerodr.training.examples import Examples, load_examples
+from zerodr.training.gradcache import Forward
+from zerodr.training.groups import weigh_groups
+from zerodr.training.objectives import make_objective
+from zerodr.training.optimizers import make_optimizer
+from zerodr.training.schedules import schedule
+
+DEFAULTS: dict[str, Any] = {"similarity": "cosine", "temperature": 1000.0, "layers": 3}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Examples:
+    torch.set_num_threads(1)
+    return with_groups(tiny_examples(tmp_path_factory.mktemp("data")))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("models") / "tied")
+
+
+def group_means(model: Any, data: Examples, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Losses and sizes of all groups in a batch, and which are present; from a `balanced` objective's own look."""
+    objective = weighted(model, data, **(DEFAULTS | {"mode": "balanced"}))
+    one_step(model, data, objective, batch_of(data, step=step))
+    seen = objective._seen
+    return seen.spread(seen.losses, KINDS), seen.spread(seen.counts, KINDS), seen.mask(KINDS)
+
+
+def loss_of(found: dict[str, torch.Tensor]) -> float:
+    return found["term.pairwise_nll"].item()
+
+
+def test_balanced_and_erm_are_the_two_means(data, folder):
+    model = tiny(folder)
+    losses, counts, present = group_means(model, data, 0)
+    for mode, expected in (("balanced", losses[present].mean()), ("erm", (losses * counts).sum() / counts.sum())):
+        objective = weighted(model, data, **(DEFAULTS | {"mode": mode}))
+        found = one_step(model, data, objective, batch_of(data))
+        assert loss_of(found) == pytest.approx(expected.item(), rel=1e-5)
+        facts = objective.on_step(1)
+        assert set(facts) == {"present_groups", "worst_group_loss"}
+        assert facts["worst_group_loss"] == pytest.approx(losses.max().item(), rel=1e-5)
+    plain = make_objective(PAIRWISE)
+    erm = one_step(model, data, weighted(model, data, **(DEFAULTS | {"mode": "erm"})), batch_of(data))
+    expected = one_step(model, data, plain, batch_of(data))
+    assert all(torch.allclose(erm[name], expected[name], rtol=1e-4, atol=1e-6) for name in expected)
+
+
+def test_group_dro_weighs_with_the_new_weights(data, folder):
+    model = tiny(folder)
+    objective = weighted(model, data, **(DEFAULTS | {"mode": "group_dro", "eta": 0.5}))
+    omega = torch.full((KINDS,), 1 / KINDS, dtype=torch.float64)
+    for step in range(3):
+        losses, _, present = group_means(model, data, step)
+        omega = dro.group_dro_update(omega, losses, present, 0.5)
+        found = one_step(model, data, objective, batch_of(data, step=step))
+        objective.on_step(step + 1)
+        torch.testing.assert_close(objective.state.omega, omega, rtol=1e-5, atol=0)
+        assert loss_of(found) == pytest.approx((omega * losses)[present].sum().item(), rel=1e-5)
+
+
+def test_greedy_dro_weighs_examples_of_the_worst_share(data, folder):
+    model = tiny(folder)
+    objective = weighted(model, data, **(DEFAULTS | {"mode": "greedy_dro", "share": 0.4}))
+    mean, fractions = torch.zeros(KINDS).double(), torch.full((KINDS,), 1 / KINDS).double()
+    known = torch.zeros(KINDS, dtype=torch.bool)
+    for step in range(3):
+        losses, counts, present = group_means(model, data, step)
+        for k in range(KINDS):
+            if present[k]:
+                mean[k] = 0.9 * mean[k] + 0.1 * losses[k] if known[k] else losses[k]
+        known |= present
+        fractions = 0.9 * fractions + 0.1 * counts / counts.sum()
+        weights = dro.greedy_weights(mean, fractions, 0.4, 0.01)
+        found = one_step(model, data, objective, batch_of(data, step=step))
+        objective.on_step(step + 1)
+        torch.testing.assert_close(objective.state.omega, weights, rtol=1e-4, atol=1e-6)
+        assert loss_of(found) == pytest.approx((weights * losses * counts).sum().item() / counts.sum().item(), rel=1e-4)
+
+
+def test_official_starts_as_a_sum_and_forgets_absent_groups(data, folder):
+    model = tiny(folder)
+    objective = weighted(model, data, **(DEFAULTS | {"mode": "official", "layers": 1}))
+    losses, _, present = group_means(model, data, 0)
+    assert loss_of(one_step(model, data, objective, batch_of(data))) == pytest.approx(losses.sum().item(), rel=1e-5)
+    objective.on_step(1)
+    assert bool((objective.state.omega[~present] == 0.01).all()) and bool((~present).any())
+    expected = dro.official_update(torch.ones(KINDS).double(), torch.zeros(KINDS).double().index_put(
+        (present.nonzero()[:, 0],), objective.sums), present, 0.05, 0.1, 0.01)  # fmt: skip
+    torch.testing.assert_close(objective.state.omega, expected)
+
+
+def engine_of(folder: Path, data: Examples, state: Path, objective: Any, **changes: Any) -> Engine:
+    chosen = TrainingSettings(**({"steps": 8, "batch_queries": 12, "learning_rate": 1e-3, "checkpoint_steps": 3,
+                                  "warmup_steps": 2} | changes))  # fmt: skip
+    model = tiny(folder, 0.1)
+    settings = GroupSettings(**objective[1])
+    made = weigh_groups(make_objective(objective[0]), settings, objective[0], model, clusters_of(data))
+    stream = Stream(data, np.arange(QUERIES), 12, objective[0].negatives_per_query, [13, 0])
+    return Engine(Forward(model, data, "cpu", chosen.cache_chunk), made, stream, make_optimizer(model, chosen),
+                  schedule("linear", 2, 8), chosen, Run("test", state, "identity", [13, 0]))  # fmt: skip
+
+
+RUNS = [
+    (PAIRWISE, {"mode": "paper", "temperature": 1.0}, {}),
+    (PAIRWISE, {"mode": "paper", "similarity": "dot", "temperature": 1.0, "timing": "current", "trace_steps": 2}, {}),
+    (OWN, {"mode": "official"}, {"optimizer": "lamb"}),
+    (IN_BATCH, {"mode": "paper", "similarity": "dot", "temperature": 1.0, "layers": "all"}, {"cache_chunk": 5}),
+    (IN_BATCH, {"mode": "group_dro"}, {"cache_chunk": 5}),
+    (PAIRWISE, {"mode": "greedy_dro"}, {}),
+    (PAIRWISE, {"mode": "balanced"}, {}),
+]
+
+
+@pytest.mark.parametrize("objective, settings, changes", RUNS, ids=lambda value: str(getattr(value, "name", value)))
+def test_interrupted_at_any_step_ends_with_the_same_bits(data, folder, tmp_path, objective, settings, changes):
+    whole = engine_of(folder, data, tmp_path / "whole", (objective, settings), **changes)
+    curves = whole.fit()
+    for stop in (2, 5, 7):
+        broken = engine_of(folder, data, tmp_path / str(stop), (objective, settings), **changes)
+        shares = broken._shares
+
+        def failing(step: int, at: int = stop, shares=shares):
+            if step == at:
+                raise InterruptedError
+            return shares(step)
+
+        broken._shares = failing
+        with pytest.raises(InterruptedError):
+            broken.fit()
+        rest = engine_of(folder, data, tmp_path / str(stop), (objective, settings), **changes)
+        assert rest.fit() == curves
+        assert all(a.equal(b) for a, b in zip(rest.model.parameters(), whole.model.parameters(), strict=True))
+        assert rest.objective.state.omega.equal(whole.objective.state.omega)
+        assert rest.objective.trace_steps == whole.objective.trace_steps
+    if settings["mode"] == "paper":
+        start = torch.full((KINDS,), 1 / KINDS, dtype=torch.float64)
+        assert not torch.allclose(whole.objective.state.omega, start, rtol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory, root):
+    """Three steps of every engine in one process, and in each of two."""
+    place = tmp_path_factory.mktemp("distributed")
+    make_source(place / "source"), make_mined(place / "mined")
+    tiny_model(place / "model")
+    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
+    environment["PYTHONPATH"] += f"{os.pathsep}{root}"
+    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
+                    "tests.unit.group_probe", str(place), str(place / "two")], env=environment, check=True,
+                   capture_output=True)  # fmt: skip
+    return group_probe.steps(place), [load_file(place / f"two-{rank}.safetensors") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("name", group_probe.CASES)
+def test_two_processes_are_one_on_the_union_batch(both, name):
+    one, (first, second) = both
+    keys = [key for key in one if key.startswith(f"{name}/")]
+    assert len(keys) > 20
+    tops = [max(float(one[key].abs().max()) for key in keys if key.startswith(f"{name}/{step}/") and "omega" not in key)
+            for step in range(group_probe.STEPS)]  # fmt: skip
+    for key in keys:
+        assert first[key].equal(second[key]), key  # global, not each process's own
+        if "omega" in key:
+            torch.testing.assert_close(first[key], one[key], rtol=1e-5, atol=1e-9)
+        else:
+            assert float((first[key] - one[key]).abs().max()) < 1e-5 * tops[int(key.split("/")[1])], key
+    omegas = [one[f"{name}/{step}/omega"] for step in range(group_probe.STEPS)]
+    assert not torch.allclose(omegas[0], omegas[-1], rtol=1e-4)
+
+
+def make_clusters(folder: Path, rows: list[tuple[str, int]]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    queries, numbers = zip(*rows, strict=True)
+    pq.write_table(pa.table({"query": pa.array(queries), "cluster": pa.array(numbers, pa.int32())}),
+                   folder / "clusters.parquet")  # fmt: skip
+    seal(folder)
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    lay_out(tmp_path)
+    make_clusters(tmp_path / "results/clusters", [(f"q{i}", 2 * (i % 5)) for i in reversed(range(QUERIES))])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(groups: dict[str, Any] | None, clusters: bool = True, place: str = "ep0", **changes: Any) -> Path:
+    inputs = {"clusters": "results/clusters/manifest.json"} if clusters else {}
+    spec = finetune_spec(place, inputs, **({"name": "pairwise_nll"} | changes))
+    if groups is not None:
+        spec.params["groups"] = groups
+    run_spec(spec)
+    return Path(f"results/{place}")
+
+
+IDRO = {"mode": "paper", "temperature": 1.0, "trace_steps": 5}
+
+
+def test_a_stage_learns_with_groups_and_keeps_their_weights(project, caplog):
+    with caplog.at_level("INFO", "zerodr"):
+        folder = run(IDRO)
+    said = [line for line in caplog.messages if line.startswith("groups:")]
+    assert len(said) == 1 and "5, mode paper" in said[0] and "engine segment: similarity: cosine needs" in said[0]
+    table = pq.read_table(folder / "groups/weights.parquet")
+    assert table.schema.names == ["step", "cluster", "weight"]
+    assert table["step"].to_pylist() == [5] * 5 + [10] * 5 + [12] * 5
+    assert table["cluster"].to_pylist() == [0, 2, 4, 6, 8] * 3
+    weights = table["weight"].to_numpy().reshape(3, 5)
+    np.testing.assert_allclose(weights.sum(1), 1)
+    assert np.ptp(weights[-1]) > 1e-3
+    curves = {metric["name"] for metric in read_record(folder)["metrics"]}
+    assert {"omega_entropy", "omega_max", "omega_min", "present_groups", "skipped_updates", "alpha"} <= curves
+    BiEncoder.load(folder)
+
+
+def test_two_processes_of_a_stage_train_with_groups(project):
+    folder = run(IDRO | {"similarity": "dot"}, processes=2, steps=3, total_steps=3)
+    assert pq.read_table(folder / "groups/weights.parquet")["step"].to_pylist() == [3] * 5
+
+
+def test_empty_clusters_and_clusters_without_training_queries_form_no_group(project):
+    make_clusters(project / "results/clusters", [(f"q{i}", 7 if i < 4 else 3) for i in range(QUERIES)] + [("other", 5)])
+    folder = run(IDRO, place="few")
+    assert set(pq.read_table(folder / "groups/weights.parquet")["cluster"].to_pylist()) == {3, 7}
+
+
+def test_a_group_that_no_batch_has_keeps_its_weight(data, folder):
+    """Its queries are in the rest of the epoch that fills no batch."""
+    model = tiny(folder)
+    objective, missing = weighted(model, data), clusters_of(data)[2]
+    for step in range(3):
+        batch = batch_of(data, step=step)
+        kept = batch.groups != missing
+        one_step(model, data, objective, Batch(step, batch.rows[kept], batch.documents[kept], None, batch.groups[kept]))
+        objective.on_step(step + 1)
+        assert objective.state.omega[2].item() == pytest.approx(1 / KINDS)
+    assert objective.state.omega.sum().item() == pytest.approx(1.0)
+
+
+def test_queries_without_a_cluster_are_refused(project):
+    make_clusters(project / "results/clusters", [(f"q{i}", 0) for i in range(QUERIES - 2)])
+    with pytest.raises(ArtifactError, match=f"lacks 2 of the {QUERIES} mined queries, the first is q{QUERIES - 2}"):
+        run(IDRO)
+
+
+def test_groups_and_clusters_go_together(project):
+    for groups, clusters in ((IDRO, False), (None, True)):
+        with pytest.raises(ConfigError, match="go together"):
+            run(groups, clusters)
+
+
+def test_combinations_are_refused_before_training(project):
+    with pytest.raises(ConfigError, match="engine segment holds the activations"):
+        run(IDRO, cache_chunk=4)
+    with pytest.raises(ConfigError, match="at least 1 in all"):
+        run(IDRO | {"eps": 0.2})
+
+
+def test_clusters_reach_batches_in_the_order_of_queries(project):
+    examples = load_examples(project / "results/mined", project / "results/source", " ",
+                             clusters=project / "results/clusters")  # fmt: skip
+    expected = [2 * (int(query[1:]) % 5) for query in examples.queries.to_pylist()]
+    assert examples.groups.tolist() == expected
+    batch = Stream(examples, np.arange(QUERIES), 8, 1, [0]).batch(3)
+    assert batch.groups.tolist() == [expected[row] for row in batch.rows]
+    assert batch.part(1, 2).groups.tolist() == batch.groups[4:].tolist()
+    assert json.loads(json.dumps(batch.groups.tolist())) == batch.groups.tolist()
