@@ -103,7 +103,7 @@ rule mine_negatives:
         "results/benchmarks/mine_negatives/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages(),
+        stage=PLAN.pattern_of_stages("finetune"),
     conda:
         ENVIRONMENT
     resources:
@@ -126,7 +126,7 @@ rule cluster_queries:
         "results/benchmarks/cluster_queries/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages(),
+        stage=PLAN.pattern_of_stages("finetune"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("cluster_queries")

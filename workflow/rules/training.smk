@@ -1,4 +1,4 @@
-# Trained methods: an initial model, fine-tuning stages, teachers, export. What follows what: zerodr.plan.chains.
+# Trained methods: an initial model, fine-tuning stages, export. What follows what: zerodr.plan.chains.
 
 
 rule init_model:
@@ -36,7 +36,7 @@ rule finetune:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         scope="shared",
-        stage=PLAN.pattern_of_stages(),
+        stage=PLAN.pattern_of_stages("finetune"),
     retries: 1
     conda:
         ENVIRONMENT
@@ -63,7 +63,7 @@ rule take_step:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         scope="shared",
-        stage=PLAN.pattern_of_stages(),
+        stage=PLAN.pattern_of_stages("finetune", "pretrain"),
         step=r"\d+",
     conda:
         ENVIRONMENT
@@ -71,92 +71,6 @@ rule take_step:
         settings=PLAN.settings("take_step"),
     script:
         "../scripts/take_step.py"
-
-
-rule init_teacher:
-    input:
-        unpack(PLAN.teacher_start),
-    output:
-        teacher=paths.model("{model}", "{scope}", "init"),
-    log:
-        "results/logs/init_teacher/{model}/{scope}.log",
-    benchmark:
-        "results/benchmarks/init_teacher/{model}/{scope}.tsv"
-    wildcard_constraints:
-        model=PLAN.pattern("teacher"),
-        scope="shared",
-    conda:
-        ENVIRONMENT
-    resources:
-        mem_mb=PLAN.memory_mib("init_teacher"),
-        runtime=PLAN.minutes("init_teacher"),
-    params:
-        settings=PLAN.settings("init_teacher"),
-    script:
-        "../scripts/init_teacher.py"
-
-
-use rule mine_negatives as mine_for_teacher with:
-    output:
-        mined=paths.mined("{model}", "{scope}", "teacher"),
-    log:
-        "results/logs/mine_for_teacher/{model}/{scope}.log",
-    benchmark:
-        "results/benchmarks/mine_for_teacher/{model}/{scope}.tsv"
-    wildcard_constraints:
-        model=PLAN.pattern("teacher"),
-
-
-rule train_teacher:
-    input:
-        unpack(PLAN.teacher_inputs),
-    output:
-        teacher=paths.model("{model}", "{scope}", "teacher"),
-    log:
-        "results/logs/train_teacher/{model}/{scope}.log",
-    benchmark:
-        "results/benchmarks/train_teacher/{model}/{scope}.tsv"
-    wildcard_constraints:
-        model=PLAN.pattern("teacher"),
-        scope="shared",
-    retries: 1
-    conda:
-        ENVIRONMENT
-    threads: PLAN.threads("train_teacher")
-    resources:
-        mem_mb=PLAN.memory_mib("train_teacher"),
-        runtime=PLAN.minutes("train_teacher"),
-        gpu=PLAN.gpus("train_teacher"),
-    params:
-        settings=PLAN.settings("train_teacher"),
-    script:
-        "../scripts/train_teacher.py"
-
-
-rule score_pairs:
-    input:
-        unpack(PLAN.scoring_inputs),
-    output:
-        scored=paths.scored("{model}", "{scope}", "{stage}"),
-    log:
-        "results/logs/score_pairs/{model}/{scope}/{stage}.log",
-    benchmark:
-        "results/benchmarks/score_pairs/{model}/{scope}/{stage}.tsv"
-    wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages(),
-    retries: 1
-    conda:
-        ENVIRONMENT
-    threads: PLAN.threads("score_pairs")
-    resources:
-        mem_mb=PLAN.memory_mib("score_pairs"),
-        runtime=PLAN.minutes("score_pairs"),
-        gpu=PLAN.gpus("score_pairs"),
-    params:
-        settings=PLAN.settings("score_pairs"),
-    script:
-        "../scripts/score_pairs.py"
 
 
 rule export_model:

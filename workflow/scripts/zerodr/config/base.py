@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Tag, ValidationError
 
 from zerodr.errors import ConfigError, nearest
 
@@ -47,23 +47,41 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 def _tell(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
+    keys, fields = _walk(model, first["loc"][:-1])
+    key = ".".join([*keys, str(first["loc"][-1])] if first["loc"] else keys)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
-        known = _fields_at(model, first["loc"][:-1])
-        return f"unknown key {key!r}{more}", nearest(str(first["loc"][-1]), known)
+        return f"unknown key {key!r}{more}", nearest(str(first["loc"][-1]), fields)
     if first["type"] == "missing":
         return f"key {key!r} is missing{more}", "add it"
     return f"key {key!r}: {first['msg'].lower()}, found {first['input']!r}{more}", "correct the value"
 
 
-def _fields_at(model: Any, location: tuple) -> list[str]:
-    """Known keys of the model that stands at `location`, through optional, nested and named settings."""
+def _walk(model: Any, location: tuple) -> tuple[list[str], list[str]]:
+    """Keys of a location as the user wrote them, and the known keys of the settings that stand there.
+
+    Names of the members of a union are in pydantic's locations and not in the user's keys.
+    """
+    keys: list[str] = []
     for part in location:
-        field = getattr(model, "model_fields", {}).get(part)
-        model = field.annotation if field is not None else model
+        members = _members(model)
+        if part in members:
+            model = members[part]
+            continue
+        keys.append(str(part))
         if get_origin(model) is dict:
-            model = get_args(model)[1] if field is None else model
-        elif field is not None:
-            model = next((kind for kind in get_args(model) if hasattr(kind, "model_fields")), model)
-    return list(getattr(model, "model_fields", {}))
+            model = get_args(model)[1]
+        elif part in getattr(model, "model_fields", {}):
+            model = _bare(model.model_fields[part].annotation)
+    return keys, list(getattr(model, "model_fields", {}))
+
+
+def _members(kind: Any) -> dict[str, Any]:
+    """Tagged members of a union by tag."""
+    tagged = [get_args(member) for member in get_args(get_args(kind)[0] if get_origin(kind) is Annotated else kind)]
+    return {args[1].tag: args[0] for args in tagged if len(args) > 1 and isinstance(args[1], Tag)}
+
+
+def _bare(kind: Any) -> Any:
+    """The settings inside an optional type, else the type."""
+    return next((part for part in get_args(kind) if hasattr(part, "model_fields")), kind)

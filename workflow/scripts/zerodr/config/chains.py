@@ -7,6 +7,7 @@ import re
 from zerodr.config.bench import Bench
 from zerodr.config.files import known
 from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
+from zerodr.config.trained import ChainStage, FinetuneStage, PretrainStage
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ConfigError, nearest
 
@@ -21,8 +22,10 @@ def check_chains(bench: Bench) -> None:
         if isinstance(method, TrainedMethod) and not method.stage:
             _check_start(name, bench.methods)
             _check_stages(name, method, bench.methods)
+            _check_corpora(bench, name, method.settings.chain)
         elif isinstance(method, TeacherMethod):
             _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
+    _check_kinds(bench)
 
 
 def is_ours(init: str, methods: dict[str, Method]) -> bool:
@@ -71,18 +74,40 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         if not STAGE.fullmatch(stage) or stage in TAKEN:
             raise ConfigError(where, "can't be a stage's name: expected small letters, digits, _ - after a letter, and "
                               f"none of {', '.join(sorted(TAKEN))}", "rename it")  # fmt: skip
-        _check_negatives(where, settings.negatives, methods)
-        if settings.teacher is not None:
-            kind = known(f"{where}: teacher", settings.teacher, methods).kind
-            if kind != "teacher":
-                raise ConfigError(f"{where}: teacher {settings.teacher!r}", f"is of kind {kind}, expected teacher",
-                                  "name a recipe of kind teacher")  # fmt: skip
+        if isinstance(settings, FinetuneStage):
+            _check_negatives(where, settings.negatives, methods)
+            _check_teacher(where, settings.teacher, methods)
         if settings.training.keep_optimizer and not number:
             raise ConfigError(where, "can't keep_optimizer: the initial model has no moments", "leave it out")
         late = [step for step in settings.training.save_steps if not 0 < step < settings.training.steps]
         if late:
             raise ConfigError(f"{where}: training.save_steps", f"holds {late[0]}, expected steps between 1 and "
                               f"{settings.training.steps - 1}", "the last step is kept anyway")  # fmt: skip
+
+
+def _check_teacher(where: str, teacher: str | None, methods: dict[str, Method]) -> None:
+    kind = known(f"{where}: teacher", teacher, methods).kind if teacher is not None else "teacher"
+    if kind != "teacher":
+        raise ConfigError(f"{where}: teacher {teacher!r}", f"is of kind {kind}, expected teacher",
+                          "name a recipe of kind teacher")  # fmt: skip
+
+
+def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> None:
+    groups = {part for row in bench.collections.values() for part in (row.column, *row.groups)}
+    for stage, settings in stages.items():
+        for corpus in settings.corpora if isinstance(settings, PretrainStage) else ():
+            known(f"method {name}: stage {stage}: corpora", corpus, {"source", "targets", *groups, *bench.collections})
+
+
+def _check_kinds(bench: Bench) -> None:
+    """A stage's name means one kind of stage in all recipes: rules tell them apart by it."""
+    seen: dict[str, tuple[str, str]] = {}
+    for name, method in bench.methods.items():
+        for stage, settings in method.settings.chain.items() if isinstance(method, TrainedMethod) else ():
+            kind, other = seen.setdefault(stage, (settings.kind, name))
+            if kind != settings.kind:
+                raise ConfigError(f"method {name}: stage {stage}", f"is of kind {settings.kind}, in {other} a stage of "
+                                  f"that name is of kind {kind}", "rename one")  # fmt: skip
 
 
 def _check_negatives(where: str, negatives: NegativesSettings, methods: dict[str, Method]) -> None:

@@ -23,6 +23,17 @@ PAIRED = ("coco", "ict")  # need documents of two spans
 COSINE = {"simcse": ("cosine", 20.0)}  # similarity and inverse temperature unless set
 
 
+class SpanSettings(Settings):
+    """How documents are cut into spans of about a sentence (specs/coco-dr 1.2)."""
+
+    max_tokens: int = Field(30, ge=2)
+    """Sentences are merged while a span has at most so many tokens, special tokens not counted."""
+    early_split: float = Field(0.1, ge=0, le=1)
+    """Probability that a span ends before it is full."""
+    title: Literal["none", "join"] = "none"
+    """`join`: the title is the document's first sentence."""
+
+
 class PretrainSettings(Settings):
     """The objective of a pretraining stage. An option that the objective does not read is refused."""
 

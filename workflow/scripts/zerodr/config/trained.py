@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from zerodr.config.base import Settings
 from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
+from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
 
 DISTILLATION = ("margin_mse", "kl")
 
 
-class ChainStage(Settings):
+class FinetuneStage(Settings):
     """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
 
+    kind: Literal["finetune"] = "finetune"
+    """Learns from the source's judgements."""
     negatives: NegativesSettings = NegativesSettings()
     """Where negatives come from."""
     objective: ObjectiveSettings
@@ -30,7 +33,7 @@ class ChainStage(Settings):
     """Recipe of kind `teacher` whose scores a distillation objective follows."""
 
     @model_validator(mode="after")
-    def _possible(self) -> ChainStage:
+    def _possible(self) -> FinetuneStage:
         distils, hard = self.objective.name in DISTILLATION, self.objective.negatives_per_query
         if distils != (self.teacher is not None):
             raise ValueError("objectives margin_mse and kl need `teacher`, and only they use one")
@@ -43,6 +46,35 @@ class ChainStage(Settings):
         if self.groups is not None:
             check_groups(self.groups, self.objective, self.training)
         return self
+
+
+class PretrainStage(Settings):
+    """One stage of a chain that learns from texts alone."""
+
+    kind: Literal["pretrain"]
+    """Learns from corpora, without queries or judgements."""
+    corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
+    """`source`, `targets` (columns of the table), collections or groups. Gated ones that are missing are left out."""
+    spans: SpanSettings | None = None
+    """Learn from spans of documents; None: from whole documents, except coco and ict, which take spans as published."""
+    objective: PretrainSettings
+    """What is learned."""
+    training: TrainingSettings = TrainingSettings()
+    """How it is optimised; a batch is counted in documents."""
+
+    @property
+    def cut(self) -> SpanSettings | None:
+        """How documents are cut; None: not at all."""
+        return self.spans or (SpanSettings() if self.objective.name in PAIRED else None)
+
+
+def _kind(value: Any) -> str:
+    kind = value.get("kind", "finetune") if isinstance(value, dict) else value.kind
+    return kind if kind == "pretrain" else "finetune"
+
+
+ChainStage = Annotated[Annotated[FinetuneStage, Tag("finetune")] | Annotated[PretrainStage, Tag("pretrain")],
+                       Discriminator(_kind)]  # fmt: skip
 
 
 class TrainedSettings(Settings):

@@ -6,13 +6,13 @@ recipe that starts from another's stage (`init: dpr/ep0`) and changes nothing ab
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from zerodr.config.bench import Bench
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
-from zerodr.config.trained import ChainStage, TrainedSettings
+from zerodr.config.trained import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
 from zerodr.config.training import InitSettings
 from zerodr.plan import paths
 
@@ -38,10 +38,15 @@ class Link(NamedTuple):
 
 
 class Chains:
-    """The chains of a configuration; only names and settings."""
+    """The chains of a configuration; only names and settings.
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    Args:
+        bench: the configuration.
+        targets: names of the collections that models are adapted to.
+    """
+
+    def __init__(self, bench: Bench, targets: Sequence[str] = ()) -> None:
+        self.bench, self.targets = bench, tuple(targets)
 
     # ---- looking things up -------------------------------------------------------------------------------------
     def trained(self, method: str) -> TrainedSettings:
@@ -56,9 +61,30 @@ class Chains:
         """The collection with supervision of a trained method."""
         return self.trained(method).source or self.bench.config.source or self.bench.scale.source
 
-    def stage(self, link: Link) -> ChainStage:
-        """Settings of a stage."""
+    def any_stage(self, link: Link) -> ChainStage:
+        """Settings of a stage of either kind."""
         return self.trained(link.method).chain[link.stage]
+
+    def stage(self, link: Link) -> FinetuneStage:
+        """Settings of a stage that learns from judgements."""
+        stage = self.any_stage(link)
+        assert isinstance(stage, FinetuneStage), f"{link.name} is pretraining"
+        return stage
+
+    def pretraining(self, link: Link) -> PretrainStage:
+        """Settings of a stage that learns from texts."""
+        stage = self.any_stage(link)
+        assert isinstance(stage, PretrainStage), f"{link.name} is fine-tuning"
+        return stage
+
+    def corpora(self, link: Link) -> list[str]:
+        """Collections that a pretraining stage reads, sorted; gated ones that are not to be had are left out."""
+        asked = set(self.pretraining(link).corpora)
+        names = {self.source_of(link.method)} if "source" in asked else set()
+        names |= set(self.targets) if "targets" in asked else set()
+        rows = self.bench.collections.values()
+        names |= {row.name for row in rows if asked & {row.name, row.column, *row.groups}}
+        return sorted(n for n in names if self.bench.collections[n].access == "public" or n in self.bench.config.gated)
 
     def before(self, link: Link) -> str:
         """The name of the stage before, `init` before the first."""
@@ -115,6 +141,10 @@ class Chains:
         """The stage whose query clusters a stage takes its groups from."""
         return Link(self._maker(link.method, lambda m: self._cluster_history(m, link.stage)), link.stage)
 
+    def cut(self, link: Link) -> Link:
+        """The stage whose spans a pretraining stage reads."""
+        return Link(self._maker(link.method, lambda m: self._span_history(m, link.stage)), link.stage)
+
     def negatives_from(self, link: Link) -> str | None:
         """Name of the method whose ranking a stage takes negatives from; None: in-batch only."""
         source = self.stage(link).negatives.source
@@ -124,8 +154,10 @@ class Chains:
 
     def mined_before(self, link: Link) -> Link | None:
         """The stage before, where it was mined too: overlaps are told against it."""
-        stage = self.before(link)
-        return None if stage == INIT else self.mined(Link(link.method, stage))
+        before = Link(link.method, self.before(link))
+        if before.stage == INIT or isinstance(self.any_stage(before), PretrainStage):
+            return None
+        return self.mined(before)
 
     def _maker(self, method: str, history: Callable[[str], Any]) -> str:
         """The recipe, where its variant `method` has the same history; else `method`."""
@@ -136,7 +168,7 @@ class Chains:
 
     def _teacher(self, method: str, link: Link) -> str | None:
         stage = self.trained(method).chain.get(link.stage)
-        return stage.teacher if stage else None
+        return stage.teacher if isinstance(stage, FinetuneStage) else None
 
     # ---- what a model is made from -----------------------------------------------------------------------------
     def history(self, method: str, stage: str) -> list[Any] | None:
@@ -150,42 +182,58 @@ class Chains:
         upto = [] if stage == INIT else names[: names.index(stage) + 1]
         shared = settings.model_dump(mode="json", include={"source_split", "protocol", "precision", "batch_tokens"})
         return [self.encoder(method), self.source_of(method), shared if upto else None, step,
-                *((name, settings.chain[name], self.schedule(Link(method, name))) for name in upto)]  # fmt: skip
+                *(self._made_by(Link(method, name)) for name in upto)]  # fmt: skip
+
+    def _made_by(self, link: Link) -> list[Any]:
+        stage = self.any_stage(link)
+        corpora = self.corpora(link) if isinstance(stage, PretrainStage) else None
+        return [link.stage, stage, self.schedule(link), self.keeps_moments(link), corpora]
 
     def _mined_history(self, method: str, stage: str) -> Any:
         settings = self.trained(method)
-        if stage not in settings.chain:
+        own, link = settings.chain.get(stage), Link(method, stage)
+        if not isinstance(own, FinetuneStage):
             return None
-        before, negatives = self.before(Link(method, stage)), settings.chain[stage].negatives
-        models = self.history(method, before) if negatives.source == PREVIOUS or before != INIT else None
-        dev = settings.chain[stage].training.dev_queries
-        return [
-            models,
-            negatives,
-            dev,
-            self.source_of(method),
-            settings.source_split,
-            list(settings.chain).index(stage),
-        ]
+        models = own.negatives.source == PREVIOUS or self.mined_before(link) is not None
+        return [self.history(method, self.before(link)) if models else None, own.negatives, own.training.dev_queries,
+                self.source_of(method), settings.source_split, list(settings.chain).index(stage)]  # fmt: skip
 
     def _cluster_history(self, method: str, stage: str) -> Any:
         settings = self.trained(method)
-        if stage not in settings.chain:
+        own = settings.chain.get(stage)
+        if not isinstance(own, FinetuneStage):
             return None
         before = self.history(method, self.before(Link(method, stage)))
-        return [before, settings.chain[stage].clusters, self.source_of(method), settings.source_split]
+        return [before, own.clusters, self.source_of(method), settings.source_split]
+
+    def _span_history(self, method: str, stage: str) -> Any:
+        own = self.trained(method).chain.get(stage)
+        if not isinstance(own, PretrainStage):
+            return None
+        return [self.history(method, self.before(Link(method, stage))), own.cut]
 
     def schedule(self, link: Link) -> dict[str, Any]:
-        """Where a stage stands in its chain: what the schedule and the optimiser's moments need to know."""
+        """Where a stage stands: what the schedule needs to know.
+
+        Fine-tuning stages in a row have one schedule, and so have pretraining stages.
+        """
+        chain = self.trained(link.method).chain
+        names, training = list(chain), chain[link.stage].training
+        at = names.index(link.stage)
+        kinds = [chain[name].kind for name in names]
+        start = next((n + 1 for n in range(at, -1, -1) if kinds[n] != kinds[at]), 0)
+        end = next((n for n in range(at, len(names)) if kinds[n] != kinds[at]), len(names))
+        first = sum(chain[name].training.steps for name in names[start:at])
+        ends = training.schedule == "linear" and training.schedule_steps is None
+        total = sum(chain[name].training.steps for name in names[start:end]) if ends else first + training.steps
+        return {"stage": link.stage, "stage_index": at, "first_step": first, "total_steps": total}
+
+    def keeps_moments(self, link: Link) -> bool:
+        """Whether the stage after continues with a stage's optimiser moments."""
         chain = self.trained(link.method).chain
         names = list(chain)
-        at, training = names.index(link.stage), chain[link.stage].training
-        first = sum(chain[name].training.steps for name in names[:at])
-        ends = training.schedule == "linear" and training.schedule_steps is None
-        total = sum(stage.training.steps for stage in chain.values()) if ends else first + training.steps
-        after = names[at + 1 : at + 2]
-        return {"stage": link.stage, "stage_index": at, "first_step": first, "total_steps": total,
-                "save_optimizer": any(chain[name].training.keep_optimizer for name in after)}  # fmt: skip
+        after = names[names.index(link.stage) + 1 :][:1]
+        return any(chain[name].training.keep_optimizer for name in after)
 
     # ---- paths -------------------------------------------------------------------------------------------------
     def model(self, link: Link) -> str:

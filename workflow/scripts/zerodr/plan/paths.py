@@ -50,6 +50,11 @@ def scored(name: str, scope: str, stage: str) -> str:
     return f"{RESULTS}/scored/{name}/{scope}/{stage}/manifest.json"
 
 
+def spans(name: str, scope: str, stage: str, of: str) -> str:
+    """Manifest of a corpus's spans, cut for a pretraining stage."""
+    return f"{RESULTS}/spans/{name}/{scope}/{stage}/{of}/manifest.json"
+
+
 def clusters(name: str, scope: str, stage: str) -> str:
     """Manifest of the clusters of a stage's training queries."""
     return f"{RESULTS}/clusters/{name}/{scope}/{stage}/manifest.json"

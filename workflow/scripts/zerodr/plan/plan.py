@@ -31,7 +31,8 @@ class Plan(TrainingStages):
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.config = bench.config
-        self.chains = Chains(bench)
+        own = [row.name for row in bench.collections.values() if row.kind == "own"]
+        self.chains = Chains(bench, [*(row.name for row in self.columns), *own])
 
     # ---- names -------------------------------------------------------------------------------------------------
     @property
@@ -80,9 +81,10 @@ class Plan(TrainingStages):
         """A wildcard constraint that matches trained methods, whose stages stand beside them, not in their names."""
         return _alternatives(self.chains.names())
 
-    def pattern_of_stages(self) -> str:
-        """A wildcard constraint that matches the stages of all chains, the initial model left out."""
-        return _alternatives({stage for name in self.chains.names() for stage in self.chains.trained(name).chain})
+    def pattern_of_stages(self, *kinds: str) -> str:
+        """A wildcard constraint that matches the stages of these kinds, `finetune` or `pretrain`, of all chains."""
+        chains = [self.chains.trained(name).chain for name in self.chains.names()]
+        return _alternatives({name for chain in chains for name, stage in chain.items() if stage.kind in kinds})
 
     def pattern_of_protocols(self, titles: bool = False) -> str:
         """A wildcard constraint that matches the protocols; with `titles` only those that keep titles."""

@@ -44,6 +44,8 @@ NEEDS = {
     "search_candidates": Need(4000, 6500, 30, 120, threads=8),
     "merge_candidates": Need(6000, 100, 30, 10),
     "mine_negatives": Need(8000, 0, 60),
+    "cut_spans": Need(4000, 500, 30, 30, threads=8),
+    "pretrain": Need(16000, 0, 2880, threads=8, gpu=True),
     "cluster_queries": Need(6000, 0, 60, threads=8),
     "init_model": Need(6000, 0, 60),
     "finetune": Need(12000, 0, 1440, threads=8, gpu=True),

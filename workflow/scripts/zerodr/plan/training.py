@@ -66,6 +66,19 @@ class TrainingStages:
             inputs["clusters"] = paths.clusters(clustered.method, SCOPE, clustered.stage)
         return inputs
 
+    def parent_model(self, wc: Any) -> str:
+        """Manifest of the model that a stage starts from."""
+        return self.chains.model(self.chains.parent(Link(wc.model, wc.stage)))
+
+    def pretrain_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `pretrain`: parent model, and spans of corpora or whole corpora."""
+        link, corpora = Link(wc.model, wc.stage), self.chains.corpora(Link(wc.model, wc.stage))
+        inputs: dict[str, Any] = {"model": self.chains.model(self.chains.parent(link))}
+        if self.chains.pretraining(link).cut is None:
+            return inputs | {"collections": [paths.collection(name) for name in corpora]}
+        cut = self.chains.cut(link)
+        return inputs | {"spans": [paths.spans(cut.method, SCOPE, cut.stage, name) for name in corpora]}
+
     def cluster_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `cluster_queries`: the parent's embeddings of the training queries, and the source."""
         link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
@@ -134,20 +147,36 @@ class TrainingStages:
             dev = settings.training.dev_queries if settings.training else 0
         else:
             chain = self.chains.trained(wc.model)
-            negatives, dev = chain.chain[wc.stage].negatives, chain.chain[wc.stage].training.dev_queries
+            own = self.chains.stage(Link(wc.model, wc.stage))
+            negatives, dev = own.negatives, own.training.dev_queries
             split, stage, index = chain.source_split, wc.stage, list(chain.chain).index(wc.stage)
         return {"negatives": negatives.model_dump(mode="json"), "split": split, "stage": stage,
                 "stage_index": index, "dev_queries": dev}  # fmt: skip
 
+    def _cut_spans(self, wc: Any) -> dict:
+        cut = self.chains.pretraining(Link(wc.model, wc.stage)).cut
+        assert cut is not None, "only stages that learn from spans cut documents"
+        return cut.model_dump(mode="json")
+
+    def _pretrain(self, wc: Any) -> dict:
+        link = Link(wc.model, wc.stage)
+        stage, protocol = self.chains.pretraining(link), self.chains.trained(wc.model).protocol
+        return self.chains.schedule(link) | {
+            "objective": stage.objective.model_dump(mode="json"),
+            "training": stage.training.model_dump(mode="json"),
+            "title_join": self._title_join(self.chains.source_of(wc.model), protocol),
+            "gpus": self.gpus_of_training,
+        }
+
     def _cluster_queries(self, wc: Any) -> dict:
         settings = self.chains.trained(wc.model)
-        clusters = settings.chain[wc.stage].clusters
+        clusters = self.chains.stage(Link(wc.model, wc.stage)).clusters
         assert clusters is not None, "only stages with groups have clusters"
         return clusters.model_dump(mode="json") | {"split": settings.source_split}
 
     def _score_pairs(self, wc: Any) -> dict:
         settings = self.chains.trained(wc.model)
-        teacher = settings.chain[wc.stage].teacher
+        teacher = self.chains.stage(Link(wc.model, wc.stage)).teacher
         assert teacher is not None, "only distilling stages have scores"
         how = self._teacher(teacher).model_dump(mode="json", include={"precision", "batch_pairs"})
         return how | {"title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol)}
@@ -156,13 +185,18 @@ class TrainingStages:
         link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
         stage = self.chains.stage(link)
         groups = {"groups": stage.groups.model_dump(mode="json")} if stage.groups is not None else {}
-        return self.chains.schedule(link) | groups | {
-            "objective": stage.objective.model_dump(mode="json"),
-            "training": stage.training.model_dump(mode="json"),
-            "source_split": settings.source_split,
-            "title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol),
-            "gpus": self.gpus_of_training,
-        }
+        return (
+            self.chains.schedule(link)
+            | groups
+            | {
+                "save_optimizer": self.chains.keeps_moments(link),
+                "objective": stage.objective.model_dump(mode="json"),
+                "training": stage.training.model_dump(mode="json"),
+                "source_split": settings.source_split,
+                "title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol),
+                "gpus": self.gpus_of_training,
+            }
+        )
 
     def _take_step(self, wc: Any) -> dict:
         return {"step": int(wc.step)}
