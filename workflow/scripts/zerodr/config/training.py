@@ -128,6 +128,8 @@ class TrainingSettings(Settings):
     """Linear warm-up."""
     schedule_steps: int | None = Field(None, ge=1)
     """Where a linear schedule ends; None: at the end of the chain (schedules survive episodes)."""
+    restart_schedule: bool = False
+    """The schedule begins anew with the stage instead of going on from the stage before."""
     keep_optimizer: bool = False
     """Continue with the parent stage's optimiser moments."""
     max_grad_norm: float | None = Field(1.0, gt=0)

@@ -215,14 +215,16 @@ class Chains:
     def schedule(self, link: Link) -> dict[str, Any]:
         """Where a stage stands: what the schedule needs to know.
 
-        Fine-tuning stages in a row have one schedule, and so have pretraining stages.
+        Fine-tuning stages in a row have one schedule, and so have pretraining stages; `restart_schedule` begins anew.
         """
         chain = self.trained(link.method).chain
         names, training = list(chain), chain[link.stage].training
         at = names.index(link.stage)
         kinds = [chain[name].kind for name in names]
-        start = next((n + 1 for n in range(at, -1, -1) if kinds[n] != kinds[at]), 0)
-        end = next((n for n in range(at, len(names)) if kinds[n] != kinds[at]), len(names))
+        breaks = [n for n in range(1, len(names)) if kinds[n] != kinds[n - 1] or
+                  chain[names[n]].training.restart_schedule]  # fmt: skip
+        start = max((n for n in breaks if n <= at), default=0)
+        end = min((n for n in breaks if n > at), default=len(names))
         first = sum(chain[name].training.steps for name in names[start:at])
         ends = training.schedule == "linear" and training.schedule_steps is None
         total = sum(chain[name].training.steps for name in names[start:end]) if ends else first + training.steps
