@@ -14,11 +14,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
 
 from zerodr.artifacts.parquet import GroupWriter, list_array
 from zerodr.artifacts.processes import die_with_parent
@@ -26,7 +25,8 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size, read_corpus
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
+from zerodr.config.pretraining import SpanSettings
 from zerodr.encoders.contract import SIDES, read_contract
 from zerodr.encoders.encoder import load_tokenizer, token_ids
 from zerodr.errors import CollectionError
@@ -41,17 +41,6 @@ SHORTEST_START = 3  # tokens of the first span
 REASONS = ("empty", "one_sentence", "one_span", "short_start")
 COUNT_EDGES = (2, 3, 4, 5, 6, 8, 11, 16, 31, 61)
 LENGTH_EDGES = (1, 6, 11, 16, 21, 26, 31, 41, 61, 91, 129)
-
-
-class CutSettings(Settings):
-    """Params of rule cut_spans."""
-
-    max_tokens: int = Field(30, ge=2)
-    """Sentences are merged while a span has at most so many tokens, special tokens not counted."""
-    early_split: float = Field(0.1, ge=0, le=1)
-    """Probability that a span ends before it is full."""
-    title: Literal["none", "join"] = "none"
-    """`join`: the title is the document's first sentence."""
 
 
 @dataclass
@@ -100,7 +89,7 @@ def cut_spans(stage: Stage) -> None:
     Raises:
         CollectionError: no document gives two spans.
     """
-    settings = validate(CutSettings, stage.params, stage.spec.name())
+    settings = validate(SpanSettings, stage.params, stage.spec.name())
     source, folder, tally = stage.path("collection"), stage.output("spans"), Tally()
     progress = Progress(f"cut spans of {source.name}", corpus_size(source), "documents")
     with _pool(stage.threads) as pool, GroupWriter(folder / SPANS, SCHEMA, ROW_GROUP, []) as writer:
@@ -121,7 +110,7 @@ def cut_spans(stage: Stage) -> None:
              facts["documents"], 100 * facts["drop_rate"], facts["spans_per_document"])  # fmt: skip
 
 
-def _nothing(collection: str, settings: CutSettings, facts: dict[str, Any]) -> CollectionError:
+def _nothing(collection: str, settings: SpanSettings, facts: dict[str, Any]) -> CollectionError:
     reasons = ", ".join(f"{reason} {count}" for reason, count in facts["dropped"].items() if count)
     title = "" if settings.title == "join" else ", or set title: join"
     return CollectionError(collection, f"none of its {facts['documents']} documents gives two spans (drop rate 100 %: "
@@ -136,11 +125,11 @@ class Cutter:
 
     tokenizer: Any
     lowercase: bool
-    settings: CutSettings
+    settings: SpanSettings
     seed: int
 
     @classmethod
-    def load(cls, model: Path, settings: CutSettings, seed: int) -> Cutter:
+    def load(cls, model: Path, settings: SpanSettings, seed: int) -> Cutter:
         """With the tokenizer of a model folder."""
         contract = read_contract(model)
         place = model if contract.towers == "tied" else model / SIDES[1]

@@ -36,7 +36,7 @@ STAGES = {
     "cut_spans": StageKind("mining.spans:cut_spans", 1, seeded=True),
     "pretrain": StageKind("training.pretrain:pretrain", 1, seeded=True),
     "cluster_queries": StageKind("mining.clusters:cluster_queries", 1, seeded=True),
-    "init_model": StageKind("encoders.initial:init_model", 1, seeded=True),
+    "init_model": StageKind("encoders.initial:init_model", 2, seeded=True),
     "finetune": StageKind("training.finetune:finetune", 1, seeded=True),
     "take_step": StageKind("encoders.export:take_step", 1),
     "init_teacher": StageKind("training.teacher:init_teacher", 1, seeded=True),

@@ -137,12 +137,14 @@ class Layout:
     """Rows (tokens) of all passes, sorted by group: groups with most rows first, like sizes padded to one length.
 
     Attributes:
-        sources: for each row its place among all rows of all passes; the place after the last stands for zeros.
+        places: for each pass the place of each of its rows; the place after the last is for rows that don't count.
+        empty: (E,) places that no row has, which hold zeros.
         groups: (m,) the batch's groups that have rows here, in this order.
         parts: (groups, length) of each run of groups of one padded length.
     """
 
-    sources: Tensor
+    places: list[Tensor]
+    empty: Tensor
     groups: Tensor
     parts: list[tuple[int, int]]
 
@@ -155,22 +157,37 @@ class Layout:
         groups = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
         order = rows[np.argsort(owner[rows], kind="stable")]
         starts = np.cumsum(sizes) - sizes
-        places, parts, first = [], [], 0
+        parts: list[tuple[int, int]] = []
+        first = size = 0
+        place = np.empty(len(owner), np.int64)
+        filled = []
         while first < len(groups):
             length = int(sizes[groups[first]])
             last = first + int((sizes[groups[first:]] >= LIKE * length).sum())
-            block = np.full((last - first, length), len(owner))
-            for line, number in zip(block, groups[first:last], strict=True):
-                line[: sizes[number]] = order[starts[number] : starts[number] + sizes[number]]
-            places.append(block.ravel())
+            for number in groups[first:last]:
+                filled.append(np.arange(size, size + sizes[number]))
+                place[order[starts[number] : starts[number] + sizes[number]]] = filled[-1]
+                size += length
             parts.append((last - first, length))
             first = last
-        return cls(torch.from_numpy(np.concatenate(places)).to(device), torch.from_numpy(groups).to(device), parts)
+        place[owner < 0] = size
+        empty = np.setdiff1d(np.arange(size), np.concatenate(filled), assume_unique=True)
+        cuts = np.cumsum([len(part) for part in owners])[:-1]
+        return cls([torch.from_numpy(part).to(device) for part in np.split(place, cuts)],
+                   torch.from_numpy(empty).to(device), torch.from_numpy(groups).to(device), parts)  # fmt: skip
+
+    @property
+    def size(self) -> int:
+        """R, rows with padding."""
+        return sum(groups * length for groups, length in self.parts)
 
     def rows(self, passes: Sequence[Tensor]) -> Tensor:
         """Sorted and padded rows of tensors (n, L, d) of each pass, (R, d)."""
-        flat = [x.reshape(-1, x.shape[-1]) for x in passes]
-        return torch.cat([*flat, flat[0].new_zeros(1, flat[0].shape[1])]).index_select(0, self.sources)
+        made = passes[0].new_empty(self.size + 1, passes[0].shape[-1])
+        made.index_fill_(0, self.empty, 0)
+        for x, places in zip(passes, self.places, strict=True):
+            made.index_copy_(0, places, x.reshape(-1, x.shape[-1]))
+        return made[:-1]
 
     def blocks(self, rows: Tensor) -> list[Tensor]:
         """Sorted rows (R, d) as (groups, length, d) of each run."""
@@ -194,6 +211,14 @@ class Layouts:
     def __init__(self, texts: Any, owner: np.ndarray, device: torch.device) -> None:
         self.texts, self.owner, self.device = texts, owner, device
         self.made: dict[tuple, Layout] = {}
+        self.last: tuple[list[int], Tensor] = ([], torch.empty(0))
+
+    def inputs(self, record: Record) -> Tensor:
+        """Sorted rows of a layer's inputs, (R, in); layers that follow each other may have the same."""
+        layout, key = self.of(record), [x.data_ptr() for x in record.inputs]
+        if key != self.last[0]:
+            self.last = (key, layout.rows(record.inputs))
+        return self.last[1]
 
     def of(self, record: Record) -> Layout:
         """Of what passed one layer."""

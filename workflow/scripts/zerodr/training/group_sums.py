@@ -36,16 +36,29 @@ class Part:
     inputs: Tensor | None
     fast: bool = False
 
-    def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """Runs of groups of the layout with their gradients, (groups, numel) float32."""
+    def blocks(self, out: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """Runs of groups of the layout with their gradients, (groups, numel) float32; in rows of `out` (m, numel)."""
         if self.inputs is None:
-            yield slice(0, len(self.layout.groups)), self.layout.sums(self.deltas)
+            run, made = slice(0, len(self.layout.groups)), self.layout.sums(self.deltas)
+            yield run, made if out is None else out.copy_(made)
             return
         first = 0
         for delta, a in zip(self.layout.blocks(self.deltas), self.layout.blocks(self.inputs), strict=True):
-            made = torch.bmm(delta.transpose(1, 2), a.to(delta.dtype))
-            yield slice(first, first + len(made)), made.flatten(1).float()
-            first += len(made)
+            run = slice(first, first + len(delta))
+            first = run.stop
+            if out is not None and delta.dtype == out.dtype:
+                torch.bmm(delta.transpose(1, 2), a.to(delta.dtype), out=out[run].view(len(delta), *self.weight.shape))
+                yield run, out[run]
+                continue
+            made = torch.bmm(delta.transpose(1, 2), a.to(delta.dtype)).flatten(1).float()
+            yield run, made if out is None else out[run].copy_(made)
+
+    def whole(self) -> Tensor:
+        """Gradients of all groups of the layout, (m, numel) float32."""
+        out = self.deltas.new_empty((len(self.layout.groups), self.weight.numel()), dtype=torch.float32)
+        for _ in self.blocks(out):
+            pass
+        return out
 
     def along(self, vector: Tensor) -> Tensor:
         """Inner product of each group's gradient with `vector`, as the weight; (m,) float32."""
@@ -54,7 +67,7 @@ class Part:
         inputs, vector = self.inputs.to(self.deltas.dtype), vector.to(self.deltas.dtype)
         fast = self.fast and inputs.dtype == torch.float32
         moved = multiply(inputs, vector, None) if fast else functional.linear(inputs, vector)
-        return self.layout.sums((self.deltas.float() * moved).sum(1, keepdim=True))[:, 0]
+        return self.layout.sums(moved.float().mul_(self.deltas).sum(1, keepdim=True))[:, 0]
 
 
 def parts_of(record: Record, layouts: Layouts) -> Iterator[Part]:
@@ -63,7 +76,7 @@ def parts_of(record: Record, layouts: Layouts) -> Iterator[Part]:
     deltas = layout.rows([record.deltas[number] for number in range(len(record.inputs))])
     weight, bias = module.weight, module.bias
     if isinstance(weight, nn.Parameter) and weight.requires_grad:
-        inputs = layout.rows(record.inputs)
+        inputs = layouts.inputs(record)
         if isinstance(module, nn.LayerNorm):
             unit = functional.layer_norm(inputs.float(), module.normalized_shape, None, None, module.eps)
             yield Part(weight, layout, deltas * unit, None)
@@ -100,19 +113,16 @@ def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spar
     made = torch.zeros(count, count, dtype=torch.float64)
     for record in records:
         for part in parts_of(record, layouts):
-            places = part.layout.groups
-            whole = part.deltas.new_zeros((count if group.world > 1 else len(places), part.weight.numel()),
-                                          dtype=torch.float32)  # fmt: skip
-            for run, block in part.blocks():
-                whole[places[run] if group.world > 1 else run] = block
+            places, whole = part.layout.groups, part.whole()
             if spare:
                 add_to(part.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
             if group.world > 1:
+                own, whole = whole, whole.new_zeros(count, whole.shape[1])
+                whole[places] = own
                 group.add_gradients([whole])
-                made += (whole @ whole.T).double().cpu()
-            else:
-                here = places.cpu()
-                made[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
+                places = torch.arange(count)
+            here = places.cpu()
+            made[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
     return made
 
 
