@@ -211,11 +211,11 @@ class Layouts:
     def __init__(self, texts: Any, owner: np.ndarray, device: torch.device) -> None:
         self.texts, self.owner, self.device = texts, owner, device
         self.made: dict[tuple, Layout] = {}
-        self.last: tuple[list[int], Tensor] = ([], torch.empty(0))
+        self.last: tuple[list[Any], Tensor] = ([], torch.empty(0))
 
     def inputs(self, record: Record) -> Tensor:
         """Sorted rows of a layer's inputs, (R, in); layers that follow each other may have the same."""
-        layout, key = self.of(record), [x.data_ptr() for x in record.inputs]
+        layout, key = self.of(record), [(x.data_ptr(), x.shape) for x in record.inputs]
         if key != self.last[0]:
             self.last = (key, layout.rows(record.inputs))
         return self.last[1]
