@@ -128,9 +128,13 @@ class Recorded(GroupEngine):
 class Segment(Recorded):
     """All inner products, from each group's gradient of one weight at a time."""
 
+    def __init__(self, model: Any, layers: int) -> None:
+        super().__init__(model, layers)
+        self.room = group_sums.Room()
+
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
         layouts = self._layouts(turn, members)
-        gram = group_sums.gram(self.watch.records, layouts, len(factors), turn.group, spare)
+        gram = group_sums.gram(self.watch.records, layouts, len(factors), turn.group, spare, self.room)
         gram = gram / factors[:, None] / factors[None, :]
         return Products(gram, gram @ coefficients)
 

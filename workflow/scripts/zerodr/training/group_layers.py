@@ -141,12 +141,14 @@ class Layout:
         empty: (E,) places that no row has, which hold zeros.
         groups: (m,) the batch's groups that have rows here, in this order.
         parts: (groups, length) of each run of groups of one padded length.
+        sizes: rows of each of `groups`, padding not counted.
     """
 
     places: list[Tensor]
     empty: Tensor
     groups: Tensor
     parts: list[tuple[int, int]]
+    sizes: list[int]
 
     @classmethod
     def of(cls, owners: Sequence[np.ndarray], device: torch.device) -> Layout:
@@ -174,7 +176,8 @@ class Layout:
         empty = np.setdiff1d(np.arange(size), np.concatenate(filled), assume_unique=True)
         cuts = np.cumsum([len(part) for part in owners])[:-1]
         return cls([torch.from_numpy(part).to(device) for part in np.split(place, cuts)],
-                   torch.from_numpy(empty).to(device), torch.from_numpy(groups).to(device), parts)  # fmt: skip
+                   torch.from_numpy(empty).to(device), torch.from_numpy(groups).to(device), parts,
+                   sizes[groups].tolist())  # fmt: skip
 
     @property
     def size(self) -> int:

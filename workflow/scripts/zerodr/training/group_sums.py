@@ -18,6 +18,19 @@ from zerodr.training.group_layers import Layout, Layouts, Record
 from zerodr.training.speed import FastLinear, multiply
 
 
+class Room:
+    """Memory for the groups' gradients of one weight, kept from weight to weight and from step to step."""
+
+    def __init__(self) -> None:
+        self.held = torch.empty(0)
+
+    def take(self, rows: int, columns: int, device: torch.device) -> Tensor:
+        """(rows, columns) float32, not initialised; valid until the next call."""
+        if self.held.numel() < rows * columns or self.held.device != device:
+            self.held = torch.empty(rows * columns, device=device)
+        return self.held[: rows * columns].view(rows, columns)
+
+
 @dataclass(frozen=True)
 class Part:
     """One weight's view of a layer's records, rows sorted by group.
@@ -46,16 +59,19 @@ class Part:
         for delta, a in zip(self.layout.blocks(self.deltas), self.layout.blocks(self.inputs), strict=True):
             run = slice(first, first + len(delta))
             first = run.stop
-            if out is not None and delta.dtype == out.dtype:
-                torch.bmm(delta.transpose(1, 2), a.to(delta.dtype), out=out[run].view(len(delta), *self.weight.shape))
-                yield run, out[run]
-                continue
-            made = torch.bmm(delta.transpose(1, 2), a.to(delta.dtype)).flatten(1).float()
-            yield run, made if out is None else out[run].copy_(made)
+            made = delta.new_empty((len(delta), self.weight.numel()), dtype=torch.float32) if out is None else out[run]
+            if self.fast and delta.dtype == torch.float32:
+                for line, size, own_delta, own_a in zip(made, self.layout.sizes[run], delta, a, strict=True):
+                    line.view_as(self.weight).copy_(multiply(own_delta[:size].t(), own_a[:size].t(), None))
+            elif delta.dtype == torch.float32:
+                torch.bmm(delta.transpose(1, 2), a, out=made.view(len(delta), *self.weight.shape))
+            else:
+                made.copy_(torch.bmm(delta.transpose(1, 2), a.to(delta.dtype)).flatten(1))
+            yield run, made
 
-    def whole(self) -> Tensor:
+    def whole(self, room: Room) -> Tensor:
         """Gradients of all groups of the layout, (m, numel) float32."""
-        out = self.deltas.new_empty((len(self.layout.groups), self.weight.numel()), dtype=torch.float32)
+        out = room.take(len(self.layout.groups), self.weight.numel(), self.deltas.device)
         for _ in self.blocks(out):
             pass
         return out
@@ -102,18 +118,19 @@ def add_plain(records: list[Record], layouts: Layouts) -> None:
             add_to(part.weight, torch.as_tensor(made))
 
 
-def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spare: bool) -> Tensor:
+def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spare: bool, room: Room) -> Tensor:
     """Inner products of the groups' gradients as they came (scaled), (n, n) float64.
 
     Args:
         count: n, groups of the batch.
         group: the processes; group gradients are those of the whole batch.
         spare: also add the weights' gradients.
+        room: for the groups' gradients of one weight.
     """
     made = torch.zeros(count, count, dtype=torch.float64)
     for record in records:
         for part in parts_of(record, layouts):
-            places, whole = part.layout.groups, part.whole()
+            places, whole = part.layout.groups, part.whole(room)
             if spare:
                 add_to(part.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
             if group.world > 1:
