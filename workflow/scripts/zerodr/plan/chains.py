@@ -1,7 +1,7 @@
 """Chains of trained methods: which stage makes which model, from what.
 
-A stage that a variant has in common with its recipe, with all before it, is made once, under the recipe's name. A
-recipe that starts from another's stage (`init: dpr/ep0`) and changes nothing about the encoder has no `init` itself.
+A stage that variants have in common, with all before it, is made once, under the name of the first: the recipe, or the
+earliest variant in its file. A recipe that starts from another's stage (`init: dpr/ep0`) and changes nothing about the encoder has no `init` itself.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Chains:
 
     def __init__(self, bench: Bench, targets: Sequence[str] = ()) -> None:
         self.bench, self.targets = bench, tuple(targets)
+        self._families: dict[str, list[str]] = {}
 
     # ---- looking things up -------------------------------------------------------------------------------------
     def trained(self, method: str) -> TrainedSettings:
@@ -160,11 +161,16 @@ class Chains:
         return self.mined(before)
 
     def _maker(self, method: str, history: Callable[[str], Any]) -> str:
-        """The recipe, where its variant `method` has the same history; else `method`."""
+        """The first of the recipe and its variants that has the same history as `method`."""
+        own = history(method)
+        return next(other for other in self._family(method) if other == method or history(other) == own)
+
+    def _family(self, method: str) -> list[str]:
+        """A recipe and its variants, in the order of its file."""
         recipe = method.partition("+")[0]
-        if recipe == method:
-            return method
-        return recipe if history(recipe) == history(method) else method
+        if recipe not in self._families:
+            self._families[recipe] = [name for name in self.names() if name.partition("+")[0] == recipe]
+        return self._families[recipe]
 
     def _teacher(self, method: str, link: Link) -> str | None:
         stage = self.trained(method).chain.get(link.stage)
