@@ -51,6 +51,9 @@ localrules:
     build_table,
     build_row,
     plot_table,
+    build_item,
+    plot_item,
+    build_paper,
     publish_lineage,
 
 
@@ -85,3 +88,4 @@ include: "workflow/rules/training.smk"
 include: "workflow/rules/teachers.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reporting.smk"
+include: "workflow/rules/papers.smk"

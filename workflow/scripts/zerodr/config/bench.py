@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from zerodr.config.base import Settings
 from zerodr.config.methods import Method
+from zerodr.config.papers import Paper
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Config, Protocol, Scale
 
@@ -24,6 +25,7 @@ class Bench:
         protocols: by name.
         scale: the chosen preset.
         own_files: files of the user's own collection, sorted.
+        papers: tables and figures by paper.
     """
 
     config: Config
@@ -32,6 +34,7 @@ class Bench:
     protocols: dict[str, Protocol]
     scale: Scale
     own_files: tuple[str, ...] = ()
+    papers: dict[str, Paper] = field(default_factory=dict)
 
     def settings(self, method: str, kind: type[Kind]) -> Kind:
         """Settings of a method that is known to be of a kind, such as LexicalSettings."""

@@ -10,6 +10,7 @@ from zerodr.config.base import mapping, validate
 from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
 from zerodr.config.files import known, read_yaml
+from zerodr.config.papers import load_papers
 from zerodr.config.recipes import load_methods
 from zerodr.config.registry import Collection, read_registry
 from zerodr.config.settings import Config, Protocol, Scale
@@ -38,7 +39,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
         own = own_collection(Path(config.byo), collections)
         collections[own.name] = own
     methods = load_methods(folder / "methods", config.scale, set(scales))
-    bench = Bench(config, collections, methods, protocols, scale, own_files)
+    bench = Bench(config, collections, methods, protocols, scale, own_files, load_papers(folder / "papers"))
     check_bench(bench)
     return bench
 

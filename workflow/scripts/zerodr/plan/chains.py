@@ -1,7 +1,8 @@
 """Chains of trained methods: which stage makes which model, from what.
 
 A stage that variants have in common, with all before it, is made once, under the name of the first: the recipe, or the
-earliest variant in its file. A recipe that starts from another's stage (`init: dpr/ep0`) and changes nothing about the encoder has no `init` itself.
+earliest variant in its file. A recipe that starts from another's stage (`init: dpr/ep0`) and changes nothing about the
+encoder has no `init` itself.
 """
 
 from __future__ import annotations

@@ -100,6 +100,16 @@ def beir(file: str) -> str:
     return f"{RESULTS}/beir/{file}"
 
 
+def space(name: str, scope: str, of: str) -> str:
+    """What the vectors of a model, `<method>@<stage>`, look like on held-out documents of a corpus."""
+    return f"{RESULTS}/spaces/{name}/{scope}/{of}.json"
+
+
+def item(paper: str, name: str, kind: str) -> str:
+    """A table or figure of a paper; `kind` is tsv, md, html, svg or png."""
+    return f"{RESULTS}/{paper}/{name}.{kind}"
+
+
 def lineage(file: str) -> str:
     """A file of the lineage publisher."""
     return f"{RESULTS}/lineage/{file}"

@@ -16,6 +16,7 @@ from zerodr.config.trained import TrainedSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains
+from zerodr.plan.papers import PaperItems
 from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
 from zerodr.plan.training import SCRATCH, TrainingStages
@@ -25,7 +26,7 @@ MINING_PROTOCOL = "standard"
 NOTHING = r"(?!)"
 
 
-class Plan(TrainingStages):
+class Plan(TrainingStages, PaperItems):
     """Paths, targets and stage settings of a checked configuration."""
 
     def __init__(self, bench: Bench) -> None:
@@ -90,6 +91,14 @@ class Plan(TrainingStages):
         """A wildcard constraint that matches the protocols; with `titles` only those that keep titles."""
         protocols = self.bench.protocols.items()
         return _alternatives(name for name, value in protocols if not titles or value.title_join != "none")
+
+    def pattern_of_papers(self) -> str:
+        """A wildcard constraint that matches the papers of config/papers."""
+        return _alternatives(self.bench.papers)
+
+    def pattern_of_items(self) -> str:
+        """A wildcard constraint that matches the items of all papers."""
+        return _alternatives({name for paper in self.bench.papers.values() for name in paper.items})
 
     def pattern_of_collections(self) -> str:
         """A wildcard constraint that matches the registry's collections."""

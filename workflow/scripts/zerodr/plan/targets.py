@@ -41,6 +41,10 @@ TARGETS = (
     Target(paths.beir("published.tsv"), "comparison with published numbers"),
     Target(paths.beir("significance.tsv"), "tests against the baseline"),
     Target(paths.beir("holes.tsv"), "unjudged documents"),
+    Target("results/{paper}/all.html", "all tables and figures of a paper"),
+    Target("results/{paper}/{item}.html", "one table of a paper"),
+    Target("results/{paper}/{item}.svg", "its figure"),
+    Target("results/{paper}/{item}.tsv", "its numbers"),
     Target(paths.lineage("published.json"), "lineage in MLflow"),
     Target(paths.beir("{method}.tsv"), "one row of the table"),
     Target(paths.beir("{method}.md"), "the same as Markdown"),
@@ -59,6 +63,8 @@ def names(plan: Plan) -> dict[str, list[str]]:
     return {
         "method": sorted(name for name, method in methods if method.kind != "teacher"),
         "trained": sorted(name for name, method in methods if method.kind == "trained"),
+        "paper": sorted(plan.bench.papers),
+        "item": sorted({name for paper in plan.bench.papers.values() for name in paper.items}),
         "protocol": sorted(plan.bench.protocols),
         "collection": sorted(row.name for row in rows),
         "judged": sorted(row.name for row in rows if row.evaluation_split),
@@ -104,7 +110,7 @@ def render(plan: Plan) -> str:
     lines = [f"{target.path:<{width}}  {target.what}" for target in TARGETS]
     known = names(plan)
     unjudged = [name for name in known["collection"] if name not in known["judged"]]
-    lists = {f"{{{kind}}}": known[kind] for kind in ("method", "protocol", "judged")}
+    lists = {f"{{{kind}}}": known[kind] for kind in ("method", "protocol", "judged", "paper", "item")}
     lists |= {"{collection}": ["{judged},", *unjudged], "{trained}": ["{method} of a recipe with kind: trained"]}
     for placeholder, chosen in lists.items():
         text = f"{placeholder}: {' '.join(chosen)}"

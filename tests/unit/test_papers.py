@@ -1,0 +1,221 @@
+"""Items of papers: their settings, and the numbers that their tables tell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zerodr.config.load import load_bench
+from zerodr.config.papers import KINDS, item_of, read_paper
+from zerodr.errors import ArtifactError, ConfigError
+from zerodr.plan import Plan, paths
+from zerodr.reporting import item_figures, item_queries, item_tables, items
+from zerodr.reporting.item_inputs import METRIC, ItemParams, correlation, gain
+
+GOLD = {"bm25": [0.2, 0.4, 0.6, 0.8], "ours": [0.4, 0.6, 0.6, 0.9]}
+
+
+class Told:
+    """A stage's inputs and outputs."""
+
+    seed = 13
+
+    def __init__(self, inputs: dict[str, list[Path]], folder: Path, params: dict | None = None) -> None:
+        self.inputs, self.folder, self.params = inputs, folder, params
+        self.spec = SimpleNamespace(name=lambda: "build_item test")
+
+    def paths(self, name: str) -> list[Path]:
+        return self.inputs[name]
+
+    def path(self, name: str) -> Path:
+        (path,) = self.inputs[name]
+        return path
+
+    def output(self, name: str) -> Path:
+        return self.folder / name
+
+
+def scores(folder: Path, method: str, collection: str, values: list[float], queries: list[str] | None = None) -> Path:
+    path = folder / f"{method}.{collection}.parquet".replace("/", "-")
+    names = queries or [f"q{number}" for number in range(len(values))]
+    pq.write_table(pa.table({"model": [method] * len(values), "collection": [collection] * len(values),
+                             "query": names, METRIC: values}), path)  # fmt: skip
+    return path
+
+
+def params(item: dict, collections: tuple[str, ...] = ("a",), methods: tuple[str, ...] = ("ours", "bm25")) -> dict:
+    return {"paper": "Paper", "name": "table1", "item": {"title": "A title", "collections": None} | item,
+            "collections": {name: name.upper() for name in collections}, "source": "s",
+            "splits": {name: "test" for name in (*collections, "s")},
+            "methods": {name: name.title() for name in methods}, "scale": "mini", "protocol": "standard",
+            "bootstrap_samples": 200}  # fmt: skip
+
+
+def told(item: dict, inputs: dict, folder: Path, **more: tuple[str, ...]) -> tuple[Told, ItemParams]:
+    made = ItemParams.model_validate(params(item, **more))
+    return Told(inputs, folder, made.model_dump(mode="json")), made
+
+
+METHODS = {"kind": "methods", "methods": ["ours", "bm25"], "baseline": "bm25"}
+
+
+def test_methods_are_tested_against_the_baseline(tmp_path):
+    files = [scores(tmp_path, name, "a", values) for name, values in GOLD.items()]
+    stage, settings = told(METHODS, {"per_query": files}, tmp_path)
+    made = item_tables.methods(stage, settings, item_of(settings.item, "x"))
+    ours = made.frame.set_index("method").loc["ours"]
+    assert ours["difference"] == pytest.approx(0.125)
+    assert ours["p_t"] == pytest.approx(0.0796, abs=1e-4)  # t = 2.611 with 3 degrees of freedom
+    assert ours["p_t_holm"] == ours["p_t"] and np.isnan(made.frame.set_index("method").loc["bm25", "p_t_holm"])
+    assert made.shown[1][0] == ["Ours", "0.6250", "0.6250"]
+
+
+def test_the_files_of_an_item_agree_and_are_the_same_twice(tmp_path):
+    files = [scores(tmp_path, name, "a", values) for name, values in GOLD.items()]
+    stage, settings = told(METHODS, {"per_query": files}, tmp_path)
+    items.build_item(stage)
+    first = {name: (tmp_path / name).read_bytes() for name in ("table", "markdown", "html")}
+    items.build_item(stage)
+    assert first == {name: (tmp_path / name).read_bytes() for name in first}
+    frame = pd.read_csv(tmp_path / "table", sep="\t", comment="#")
+    assert frame[METRIC].tolist() == [0.625, 0.5]
+    assert b"A title" in first["html"] and b"0.6250" in first["markdown"]
+    stage.inputs["table"] = [tmp_path / "table"]
+    item_figures.plot_item(stage)
+    picture = (tmp_path / "svg").read_bytes()
+    item_figures.plot_item(stage)
+    assert picture == (tmp_path / "svg").read_bytes() and (tmp_path / "png").stat().st_size > 5000
+
+
+def test_gains_need_the_same_queries():
+    one, other = pd.Series([0.5, 0.5], ["q1", "q2"]), pd.Series([0.5, 0.5], ["q1", "q3"])
+    with pytest.raises(ArtifactError, match="different queries"):
+        gain(one, other, 10, 0)
+
+
+def test_correlation_tells_its_points():
+    assert correlation([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], "x") == (
+        "x: Spearman +0.80 over 4 collections (p 0.2)")  # fmt: skip
+    assert "too few" in correlation([1.0, 2.0], [1.0, 2.0], "x")
+
+
+def test_similarity_is_sorted_by_likeness(tmp_path):
+    files = [scores(tmp_path, name, where, values) for name, values in GOLD.items() for where in "ab"]
+    facts = []
+    for where, value in (("a", 0.1), ("b", 0.3)):
+        path = tmp_path / f"{where}.json"
+        likeness = {"corpus": value, "queries": value, "query_types": value}
+        path.write_text(json.dumps({"collection": where, "similarity": likeness}))
+        facts.append(path)
+    item = {"kind": "similarity", "methods": ["ours"], "baseline": "bm25"}
+    stage, settings = told(item, {"per_query": files, "statistics": facts}, tmp_path, collections=("a", "b"))
+    made = item_tables.similarity(stage, settings, item_of(settings.item, "x"))
+    assert made.frame["collection"].tolist() == ["b", "a"]
+    assert made.frame["gain.ours"].tolist() == pytest.approx([0.125, 0.125])
+
+
+def space(folder: Path, model: str, collection: str, loss: float) -> Path:
+    path = folder / f"{model}.{collection}.json"
+    path.write_text(json.dumps({"model": model, "collection": collection, "documents": 9, "contrastive": loss,
+                                "alignment": 0.5, "uniformity": -2.0}))  # fmt: skip
+    return path
+
+
+def test_pretraining_gain_sets_loss_beside_retrieval(tmp_path):
+    files = [scores(tmp_path, name, "a", values) for name, values in GOLD.items()]
+    found = [space(tmp_path, "x@init", "a", 4.0), space(tmp_path, "x@coco", "a", 1.0)]
+    item = {"kind": "pretraining_gain", "models": ["x@init", "x@coco"], "methods": ["bm25", "ours"]}
+    stage, settings = told(item, {"per_query": files, "spaces": found}, tmp_path)
+    made = item_tables.pretraining_gain(stage, settings, item_of(settings.item, "x"))
+    row = made.frame.iloc[0]
+    assert row["reduction"] == pytest.approx(0.75) and row["gain"] == pytest.approx(0.125)
+
+
+def collection(folder: Path, name: str, texts: list[str]) -> Path:
+    place = folder / name
+    place.mkdir()
+    ids = [f"q{number}" for number in range(len(texts))]
+    pq.write_table(pa.table({"id": ids, "text": texts}), place / "queries.parquet")
+    lines = "".join(f"{query}\td\t1\n" for query in ids)
+    (place / "qrels.test.tsv").write_text("query\tdocument\tgrade\n" + lines)
+    return place / "manifest.json"
+
+
+def query_inputs(folder: Path) -> dict[str, list[Path]]:
+    """Targets at (1, 0); of the source's four queries two lie there and gain .3, two at (0, 1) and lose .1."""
+    vectors = {"a": [[1.0, 0.0]] * 4, "s": [[1.0, 0.1], [0.9, 0.0], [0.0, 1.0], [0.1, 1.0]]}
+    files = {}
+    for name, rows in vectors.items():
+        files[name] = folder / f"{name}.npy"
+        np.save(files[name], np.array(rows, np.float32))
+    (folder / "clusters").mkdir()
+    np.save(folder / "clusters" / "centroids.npy", np.array([[0.0, 1.0], [1.0, 0.0], [5.0, 5.0]], np.float32))
+    return {"queries": [files["a"], files["s"]],
+            "collections": [collection(folder, "a", list("wxyz")), collection(folder, "s", list("klmn"))],
+            "per_query": [scores(folder, name, "a", values) for name, values in GOLD.items()],
+            "source_per_query": [scores(folder, "ours", "s", [0.8, 0.8, 0.4, 0.4]),
+                                 scores(folder, "bm25", "s", [0.5, 0.5, 0.5, 0.5])],
+            "clusters": [folder / "clusters"]}  # fmt: skip
+
+
+def test_the_nearest_cluster_has_source_queries(tmp_path):
+    item = {"kind": "nearest_clusters", "method": "ours", "baseline": "bm25", "stage": "ep1"}
+    stage, settings = told(item, query_inputs(tmp_path), tmp_path)
+    made = item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
+    row = made.frame.iloc[0]
+    assert (row["cluster"], row["source_queries"]) == (1, 2), "the third centroid is nearer, but has no source query"
+    assert row["source_gain"] == pytest.approx(0.3) and row["gain"] == pytest.approx(0.125)
+    assert any("one sign on both sides for 1 of 1" in note for note in made.notes)
+
+
+def test_neighbours_are_the_nearest_source_queries(tmp_path):
+    item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "examples": 1, "neighbours": 2}
+    stage, settings = told(item, query_inputs(tmp_path), tmp_path)
+    frame = item_queries.neighbours(stage, settings, item_of(settings.item, "x")).frame
+    assert frame["query"].tolist() == ["w", "w", "y", "y"], "gains .2 and 0"
+    assert frame["source_query"].tolist() == ["k", "l"] * 2
+    assert frame["source_gain"].tolist() == pytest.approx([0.3] * 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("label: P\nitems: {t: {kind: method, title: x}}", "did you mean methods"),
+        ("label: P\nitems: {t: {kind: methods, title: x, baseline: b, methods: [a], rows: 3}}", "unknown key 'rows'"),
+        ("label: P\nitems: {all: {kind: methods, title: x, baseline: b, methods: [a]}}", "can't be 'all'"),
+        ("items: {}", "'label' is missing"),
+    ],
+)
+def test_mistakes_in_a_paper_are_named(tmp_path, text, message):
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(ConfigError, match="config/papers/p.yaml") as error:
+        read_paper(tmp_path / "p.yaml")
+    assert message in str(error.value)
+
+
+def test_every_kind_is_made_and_all_but_texts_are_drawn():
+    assert set(KINDS) == set(items.MAKERS)
+    assert set(item_figures.FIGURES) == set(KINDS) - {"neighbours"}
+
+
+def test_items_of_the_papers_plan_what_they_read(root):
+    plan = Plan(load_bench(root, {"collections": ("scifact",), "source": "nfcorpus"}))
+    for name in plan.items_of("coco-dr"):
+        assert plan.item_inputs(SimpleNamespace(paper="coco-dr", item=name))
+    inputs = plan.item_inputs(SimpleNamespace(paper="coco-dr", item="figure5b"))
+    assert paths.space("coco-dr@init", "shared", "scifact") in inputs["spaces"]
+    with pytest.raises(ConfigError, match="figure5a"):
+        plan.item("coco-dr", "figure5")
+
+
+def test_the_source_is_no_target(root):
+    plan = Plan(load_bench(root, {"collections": ("nfcorpus",), "source": "nfcorpus"}))
+    with pytest.raises(ConfigError, match="source is no target"):
+        plan.item_collections("coco-dr", "table2")

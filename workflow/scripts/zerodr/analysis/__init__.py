@@ -1,0 +1,1 @@
+"""What models do, apart from how well they rank."""

@@ -1,0 +1,187 @@
+"""Tables and figures of the papers: `config/papers/<paper>.yaml`, an item of a known kind each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from zerodr.config.base import Settings, mapping, validate
+from zerodr.config.files import known, read_yaml
+from zerodr.errors import ConfigError
+
+WHOLE = "all"  # results/<paper>/all.html
+TAKEN = {
+    "beir",
+    "bm25",
+    "candidates",
+    "clusters",
+    "collections",
+    "embeddings",
+    "evaluation",
+    "exported",
+    "lineage",
+    "logs",
+    "benchmarks",
+    "mined",
+    "models",
+    "runs",
+    "scored",
+    "spaces",
+    "spans",
+}  # folders of results
+
+
+class Item(Settings):
+    """What all items have."""
+
+    title: str
+    """Heading of the table and the figure."""
+    collections: tuple[str, ...] | None = None
+    """Names, columns or groups of the registry. None: the columns of the main table."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there is a figure, not only a table."""
+        return True
+
+
+class MethodsItem(Item):
+    """Methods by collection, with tests against a baseline."""
+
+    kind: Literal["methods"]
+    """Which kind of item it is."""
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Rows."""
+    baseline: str
+    """The row that the others are tested against; it is a row itself."""
+
+
+class SimilarityItem(Item):
+    """How like the source a collection is, beside what methods gain over a baseline there."""
+
+    kind: Literal["similarity"]
+    """Which kind of item it is."""
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Methods whose gains are told."""
+    baseline: str
+    """The method that they are compared with."""
+
+
+class EpisodesItem(Item):
+    """Methods after each of some stages."""
+
+    kind: Literal["episodes"]
+    """Which kind of item it is."""
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Trained methods."""
+    stages: tuple[str, ...] = Field(min_length=1)
+    """Stages of their chains, in order."""
+
+
+class SpacesItem(Item):
+    """Contrastive loss, alignment and uniformity of models on held-out documents."""
+
+    kind: Literal["spaces"]
+    """Which kind of item it is."""
+    models: dict[str, str] = Field(min_length=1)
+    """Label -> `<method>@<stage>`."""
+
+
+class PretrainingGainItem(Item):
+    """What one pretraining takes off the contrastive loss, beside what retrieval gains."""
+
+    kind: Literal["pretraining_gain"]
+    """Which kind of item it is."""
+    models: tuple[str, str]
+    """`<method>@<stage>` without and with the pretraining."""
+    methods: tuple[str, str]
+    """Fine-tuned methods without and with it."""
+
+
+class NearestClustersItem(Item):
+    """The source's query cluster that is nearest to a collection, and what a method gains in both."""
+
+    kind: Literal["nearest_clusters"]
+    """Which kind of item it is."""
+    method: str
+    """A method with query clusters."""
+    baseline: str
+    """The same without."""
+    stage: str
+    """The stage whose clusters are taken."""
+
+
+class NeighboursItem(Item):
+    """Queries of collections with the source queries that are nearest to them, and what a method gains on each."""
+
+    kind: Literal["neighbours"]
+    """Which kind of item it is."""
+    method: str
+    """The method."""
+    baseline: str
+    """The method that it is compared with."""
+    examples: int = Field(3, ge=1)
+    """Queries of each collection with the largest gains, and as many with the largest losses."""
+    neighbours: int = Field(3, ge=1)
+    """Source queries for each."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Texts are no figure."""
+        return False
+
+
+class Paper(Settings):
+    """A paper and its items."""
+
+    label: str
+    """Name of the paper."""
+    items: dict[str, Item]
+    """Item -> what it is; the name is that of its files: `results/<paper>/<item>.tsv`."""
+
+
+KINDS: dict[str, type[Item]] = {
+    "methods": MethodsItem,
+    "similarity": SimilarityItem,
+    "episodes": EpisodesItem,
+    "spaces": SpacesItem,
+    "pretraining_gain": PretrainingGainItem,
+    "nearest_clusters": NearestClustersItem,
+    "neighbours": NeighboursItem,
+}
+
+
+def load_papers(folder: Path) -> dict[str, Paper]:
+    """All papers of a folder with one YAML file each.
+
+    Raises:
+        ConfigError: names file, item, key and the nearest known name.
+    """
+    return {path.stem: read_paper(path) for path in sorted(folder.glob("*.yaml"))}
+
+
+def read_paper(path: Path) -> Paper:
+    """The paper of a file."""
+    where = f"config/papers/{path.name}"
+    written = mapping(read_yaml(path), where)
+    label = validate(_Head, {key: value for key, value in written.items() if key != "items"}, where).label
+    items = mapping(written.get("items"), f"{where}: items")
+    if path.stem in TAKEN or WHOLE in items:
+        raise ConfigError(where, f"a paper can't be one of {', '.join(sorted(TAKEN))}, an item can't be {WHOLE!r}",
+                          "rename it")  # fmt: skip
+    return Paper(label=label, items={name: item_of(value, f"{where}: {name}") for name, value in items.items()})
+
+
+def item_of(value: Any, where: str) -> Item:
+    """An item of a known kind."""
+    kind = known(f"{where}: kind", str(mapping(value, where).get("kind")), KINDS)
+    return validate(kind, value, where)
+
+
+class _Head(Settings):
+    """What a paper's file holds besides its items."""
+
+    label: str
+    """Name of the paper."""

@@ -1,0 +1,164 @@
+"""Inputs and settings of the tables and figures of papers. Part of `Plan`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.bench import Bench
+from zerodr.config.files import known
+from zerodr.config.papers import (
+    EpisodesItem,
+    Item,
+    MethodsItem,
+    NearestClustersItem,
+    NeighboursItem,
+    PretrainingGainItem,
+    SimilarityItem,
+    SpacesItem,
+)
+from zerodr.config.registry import Collection
+from zerodr.config.settings import Config
+from zerodr.config.trained import PretrainStage
+from zerodr.errors import ConfigError
+from zerodr.plan import paths
+from zerodr.plan.chains import SCOPE, Chains, Link
+
+SPACE_DOCUMENTS = 500
+Files = list[str]
+
+
+class PaperItems:
+    """What the rules of workflow/rules/papers.smk ask for."""
+
+    bench: Bench
+    config: Config
+    chains: Chains
+
+    @property
+    def source(self) -> str:
+        """The collection with supervision."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> list[Collection]:
+        """Collections of the main table."""
+        raise NotImplementedError
+
+    def item(self, paper: str, name: str) -> Item:
+        """The item called `name`."""
+        return known(f"{paper}: item", name, known("paper", paper, self.bench.papers).items)
+
+    def items_of(self, paper: str) -> list[str]:
+        """Names of a paper's items."""
+        return list(known("paper", paper, self.bench.papers).items)
+
+    def figures_of(self, paper: str) -> Files:
+        """The figures of a paper's items."""
+        items = self.bench.papers[paper].items
+        return [paths.item(paper, name, "svg") for name, item in items.items() if item.is_drawn]
+
+    def item_inputs(self, wc: Any) -> dict[str, Files]:
+        """Inputs of `build_item`."""
+        item, rows = self.item(wc.paper, wc.item), self.item_collections(wc.paper, wc.item)
+        if isinstance(item, SpacesItem):
+            return {"spaces": [self._space(model, name) for model in item.models.values() for name in rows]}
+        inputs = {"per_query": [paths.per_query(method, name, self.config.protocol)
+                                for method in self.ranked(item) for name in rows]}  # fmt: skip
+        if isinstance(item, SimilarityItem):
+            inputs["statistics"] = [paths.statistics(name) for name in rows]
+        if isinstance(item, PretrainingGainItem):
+            inputs["spaces"] = [self._space(model, name) for model in item.models for name in rows]
+        if isinstance(item, NearestClustersItem | NeighboursItem):
+            inputs |= self._query_inputs(item, rows)
+        return inputs
+
+    def ranked(self, item: Item) -> list[str]:
+        """Methods whose rankings an item reads."""
+        if isinstance(item, MethodsItem | SimilarityItem):
+            return list(dict.fromkeys([*item.methods, item.baseline]))
+        if isinstance(item, EpisodesItem):
+            return [f"{method}@{stage}" for method in item.methods for stage in item.stages]
+        if isinstance(item, PretrainingGainItem):
+            return list(item.methods)
+        if isinstance(item, NearestClustersItem | NeighboursItem):
+            return [item.method, item.baseline]
+        return []
+
+    def item_collections(self, paper: str, name: str) -> list[str]:
+        """Collections of an item: its own, or the main table's columns; the source is no target."""
+        item, rows = self.item(paper, name), self.bench.collections.values()
+        wanted = [row for row in self.columns if row.name != self.source]
+        if item.collections is not None:
+            asked = set(item.collections)
+            wanted = [row for row in rows if asked & {row.name, row.column, *row.groups} and row.evaluation_split]
+        if not wanted:
+            raise ConfigError(f"{paper}: {name}", "has no collection: the source is no target", "choose collections")
+        return [row.name for row in wanted]
+
+    def _space(self, model: str, collection: str) -> str:
+        return paths.space(model, SCOPE, collection)
+
+    def space_inputs(self, wc: Any) -> dict[str, str]:
+        """Inputs of `measure_space`: the model, and spans as the recipe's first pretraining stage cuts them."""
+        cut = self.chains.cut(self._first_pretraining(wc.model))
+        return {"model": self.chains.model(self.chains.link(wc.model)),
+                "spans": paths.spans(cut.method, SCOPE, cut.stage, wc.collection)}  # fmt: skip
+
+    def _first_pretraining(self, model: str) -> Link:
+        recipe = model.partition("@")[0].partition("+")[0]
+        for stage, settings in self.chains.trained(recipe).chain.items():
+            if isinstance(settings, PretrainStage) and settings.cut is not None:
+                return Link(recipe, stage)
+        raise ConfigError(f"{model}: space", f"{recipe} has no stage that learns from spans",
+                          "measure a recipe with such a stage")  # fmt: skip
+
+    def _query_inputs(self, item: NearestClustersItem | NeighboursItem, rows: list[str]) -> dict[str, Files]:
+        protocol, every = self.config.protocol, [*rows, self.source]
+        if isinstance(item, NearestClustersItem):
+            link = self.chains.clustered(Link(item.method, item.stage))
+            model = self.chains.parent(link).name
+            more = {"clusters": [paths.clusters(link.method, SCOPE, link.stage)]}
+        else:
+            model, more = self.chains.link(item.method).name, {}
+        return more | {
+            "queries": [paths.embeddings(model, SCOPE, name, protocol, f"queries.{self._split(name)}")
+                        for name in every],
+            "collections": [paths.collection(name) for name in every],
+            "source_per_query": [paths.per_query(method, self.source, protocol) for method in self.ranked(item)],
+        }  # fmt: skip
+
+    def _split(self, collection: str) -> str:
+        split = self.bench.collections[collection].evaluation_split
+        if not split:
+            raise ConfigError(f"collection {collection}", "has no judged split, so there are no gains on its queries",
+                              "take another source")  # fmt: skip
+        return split
+
+    # ---- settings ----------------------------------------------------------------------------------------------
+    def _measure_space(self, wc: Any) -> dict:
+        cut = self.chains.pretraining(self._first_pretraining(wc.model))
+        return {"model": wc.model, "documents": SPACE_DOCUMENTS, "max_tokens": cut.objective.max_tokens}
+
+    def _build_item(self, wc: Any) -> dict:
+        item, rows = self.item(wc.paper, wc.item), self.item_collections(wc.paper, wc.item)
+        methods = self.bench.methods
+        ranked = self.ranked(item)
+        return {
+            "paper": self.bench.papers[wc.paper].label,
+            "name": wc.item,
+            "item": item.model_dump(mode="json"),
+            "collections": {name: self.bench.collections[name].label for name in rows},
+            "splits": {name: self.bench.collections[name].evaluation_split for name in [*rows, self.source]},
+            "methods": {name: methods[name].label for name in ranked},
+            "remarks": sorted({methods[name].remark for name in ranked if methods[name].remark}),
+            "source": self.source,
+            "scale": self.config.scale,
+            "protocol": self.config.protocol,
+            "bootstrap_samples": self.config.bootstrap_samples,
+        }
+
+    _plot_item = _build_item
+
+    def _build_paper(self, wc: Any) -> dict:
+        paper = self.bench.papers[wc.paper]
+        return {"label": paper.label, "items": {name: item.is_drawn for name, item in paper.items.items()}}

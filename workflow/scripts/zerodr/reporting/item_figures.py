@@ -1,0 +1,162 @@
+"""Figures of the papers, drawn from the items' tables. Equal tables give equal bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import validate
+from zerodr.errors import ConfigError
+from zerodr.reporting.figure import COLORS, MARKERS, STYLE
+from zerodr.reporting.item_inputs import METRIC, ItemParams
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT, WIDTH, ACROSS = 3.2, 3.6, 3  # of a panel in inches; panels in a row
+GAIN = "gain in nDCG@10"
+
+
+def plot_item(stage: Stage) -> None:
+    """Input `table` (tsv of build_item); outputs `svg`, `png`.
+
+    Raises:
+        ConfigError: the item's kind has no figure.
+    """
+    import matplotlib
+
+    settings = validate(ItemParams, stage.params, stage.spec.name())
+    draw = FIGURES.get(settings.item["kind"])
+    if draw is None:
+        raise ConfigError(f"{settings.paper}: {settings.name}", f"is of kind {settings.item['kind']}, which is a table "
+                          "alone", f"ask for {settings.name}.html")  # fmt: skip
+    frame = pd.read_csv(stage.path("table"), sep="\t", comment="#")
+    with matplotlib.rc_context(STYLE | {"axes.spines.left": True}):
+        figure = draw(frame, settings)
+        figure.suptitle(settings.item["title"], fontsize=10)
+        figure.savefig(stage.output("svg"), format="svg", metadata={"Date": None, "Creator": None})
+        figure.savefig(stage.output("png"), format="png", dpi=150, metadata={"Software": None})
+
+
+def _panels(count: int, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    columns = min(count, ACROSS)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(columns * width + 0.6, rows * height + 0.9), layout="constrained")
+    every = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in every[count:]:
+        axes.set_axis_off()
+    for axes in every[:count]:
+        axes.grid(color="#e3e3e3", linewidth=0.6)
+        axes.set_axisbelow(True)
+    return figure, list(every[:count])
+
+
+def _style(number: int) -> dict[str, Any]:
+    return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
+
+
+def _legend(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3), frameon=False)
+
+
+def _name(axes: Axes, x: Iterable[float], y: Iterable[float], names: Iterable[str]) -> None:
+    for one, other, name in zip(x, y, names, strict=True):
+        axes.annotate(name, (one, other), xytext=(4, 3), textcoords="offset points", fontsize=7, color="#444444")
+
+
+def _points(axes: Axes, frame: pd.DataFrame, x: str, y: str, label: str, number: int) -> None:
+    """Points with vertical intervals `<y>_low`, `<y>_high`."""
+    bars = np.abs(frame[[f"{y}_low", f"{y}_high"]].to_numpy().T - frame[y].to_numpy())
+    axes.errorbar(
+        frame[x], frame[y], yerr=bars, linestyle="", markersize=5, linewidth=1.0, label=label, **_style(number)
+    )
+
+
+def _methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """Differences from the baseline with intervals, a panel a collection."""
+    figure, panels = _panels(len(settings.collections), height=1.1 + 0.28 * len(settings.methods))
+    tested = [name for name in settings.methods if name != settings.item["baseline"]]
+    for axes, (name, label) in zip(panels, settings.collections.items(), strict=True):
+        own = frame[frame["collection"] == name].set_index("method").loc[tested]
+        bars = np.abs(own[["difference_low", "difference_high"]].to_numpy().T - own["difference"].to_numpy())
+        axes.errorbar(own["difference"], range(len(tested)), xerr=bars, linestyle="", marker="o", markersize=5,
+                      color=COLORS[0])  # fmt: skip
+        axes.axvline(0, color="#888888", linewidth=0.8)
+        axes.set_yticks(range(len(tested)), [settings.methods[name] for name in tested], fontsize=7)
+        axes.set_ylim(len(tested) - 0.5, -0.5)
+        axes.set_title(label, fontsize=9)
+    figure.supxlabel(f"nDCG@10 minus that of {settings.methods[settings.item['baseline']]}, 95 % interval", fontsize=9)
+    return figure
+
+
+def _similarity(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    figure, panels = _panels(2)
+    names = [settings.collections[name] for name in frame["collection"]]
+    for axes, (key, what) in zip(panels, (("query_types", "query types"), ("corpus", "documents")), strict=True):
+        for number, method in enumerate(settings.item["methods"]):
+            _points(axes, frame, key, f"gain.{method}", settings.methods[method], number)
+        _name(axes, frame[key], frame[f"gain.{settings.item['methods'][0]}"], names)
+        axes.axhline(0, color="#888888", linewidth=0.8)
+        axes.set_xlabel(f"similarity of {what} with {settings.source}")
+    panels[0].set_ylabel(f"nDCG@10 minus that of {settings.methods[settings.item['baseline']]}")
+    _legend(figure, panels[0])
+    return figure
+
+
+def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    figure, panels = _panels(len(settings.collections))
+    for axes, (name, label) in zip(panels, settings.collections.items(), strict=True):
+        for number, method in enumerate(settings.item["methods"]):
+            own = frame[(frame["collection"] == name) & (frame["method"] == method)]
+            axes.plot(own["stage"], own[METRIC], label=method, markersize=5, linewidth=1.2, **_style(number))
+        axes.set_title(label, fontsize=9)
+    figure.supylabel("nDCG@10", fontsize=9)
+    _legend(figure, panels[0])
+    return figure
+
+
+def _spaces(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    figure, panels = _panels(2, width=4.2, height=3.8)
+    for number, (label, own) in enumerate(frame.groupby("model", sort=False)):
+        names = [settings.collections[name] for name in own["collection"]]
+        panels[0].plot(own["alignment"], own["uniformity"], linestyle="", markersize=6, label=label, **_style(number))
+        _name(panels[0], own["alignment"], own["uniformity"], names)
+        panels[1].plot(own["contrastive"], range(len(own)), linestyle="", markersize=6, **_style(number))
+        panels[1].set_yticks(range(len(own)), names)
+    panels[0].set_xlabel("alignment (lower is better)")
+    panels[0].set_ylabel("uniformity (lower is better)")
+    panels[1].set_xlabel("contrastive loss of held-out documents")
+    _legend(figure, panels[0])
+    return figure
+
+
+def _against(x: str, what: str) -> Callable[[pd.DataFrame, ItemParams], Figure]:
+    def draw(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+        figure, (axes,) = _panels(1, width=5, height=3.8)
+        _points(axes, frame, x, "gain", "", 0)
+        _name(axes, frame[x], frame["gain"], [settings.collections[name] for name in frame["collection"]])
+        axes.axhline(0, color="#888888", linewidth=0.8)
+        axes.axvline(0, color="#888888", linewidth=0.8)
+        axes.set_xlabel(what)
+        axes.set_ylabel(f"{GAIN}, 95 % interval")
+        return figure
+
+    return draw
+
+
+FIGURES: dict[str, Callable[[pd.DataFrame, ItemParams], Figure]] = {
+    "methods": _methods,
+    "similarity": _similarity,
+    "episodes": _episodes,
+    "spaces": _spaces,
+    "pretraining_gain": _against("reduction", "part of the contrastive loss that the pretraining takes off"),
+    "nearest_clusters": _against("source_gain", "gain in nDCG@10 on the nearest source cluster"),
+}

@@ -1,0 +1,127 @@
+"""What items of papers are told and read, and gains over queries with their intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from pydantic import Field
+from scipy import stats
+
+from zerodr.config.base import Settings
+from zerodr.errors import ArtifactError
+from zerodr.evaluation.significance import bootstrap_interval
+
+METRIC = "ndcg_cut_10"
+
+
+class ItemParams(Settings):
+    """Params of rules build_item and plot_item."""
+
+    paper: str
+    """Name of the paper."""
+    name: str
+    """Name of the item."""
+    item: dict[str, Any]
+    """The item, as in config/papers."""
+    collections: dict[str, str]
+    """Collection -> label."""
+    splits: dict[str, str]
+    """Collection -> evaluated split; the source's, too."""
+    methods: dict[str, str]
+    """Method -> label."""
+    remarks: tuple[str, ...] = ()
+    """What a reader must know about these methods."""
+    source: str
+    """The collection with supervision."""
+    scale: str
+    """The preset that was run."""
+    protocol: str
+    """The protocol of every number."""
+    bootstrap_samples: int = Field(ge=1)
+    """Resamples of intervals."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """An item's numbers.
+
+    Attributes:
+        frame: a row each, as the tsv.
+        notes: what a reader must know.
+        shown: header and rows of the printed table, where it differs from the frame.
+    """
+
+    frame: pd.DataFrame
+    notes: list[str]
+    shown: tuple[list[str], list[list[str]]] | None = field(default=None)
+
+
+def read_scores(paths: Sequence[Path]) -> dict[tuple[str, str], pd.Series]:
+    """nDCG@10 by query of each (method, collection), in the order of queries.
+
+    Raises:
+        ArtifactError: a file is given twice.
+    """
+    found: dict[tuple[str, str], pd.Series] = {}
+    for path in paths:
+        frame = pq.read_table(path, columns=["model", "collection", "query", METRIC]).to_pandas()
+        key = (str(frame["model"].iloc[0]), str(frame["collection"].iloc[0]))
+        if key in found:
+            raise ArtifactError(path, f"is a second file of {key[0]} on {key[1]}", "give each once")
+        found[key] = frame.set_index("query")[METRIC]
+    return found
+
+
+def read_spaces(paths: Sequence[Path]) -> dict[tuple[str, str], dict[str, float]]:
+    """Measures of each (model, collection)."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return {(facts["model"], facts["collection"]): facts for facts in found}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Mean difference over queries with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+
+    @classmethod
+    def of(cls, row: pd.Series, name: str) -> Gain:
+        """From a row with the columns of `columns`."""
+        return cls(row[name], row[f"{name}_low"], row[f"{name}_high"])
+
+    def columns(self, name: str) -> dict[str, float]:
+        """As columns of a table."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
+
+def gain(method: pd.Series, baseline: pd.Series, samples: int, seed: int) -> Gain:
+    """What a method gains over a baseline on the same queries.
+
+    Raises:
+        ArtifactError: they have different queries.
+    """
+    if not method.index.equals(baseline.index):
+        raise ArtifactError("per-query metrics", "of two methods are on different queries", "evaluate both again")
+    differences = (method - baseline).to_numpy()[:, None]
+    low, high = bootstrap_interval(differences, samples, seed)
+    return Gain(float(differences.mean()), float(low[0]), float(high[0]))
+
+
+def correlation(x: Sequence[float], y: Sequence[float], what: str) -> str:
+    """Spearman's correlation in words; a few collections tell little, so the number of points is told, too."""
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return f"{what}: {len(x)} collections are too few, or too equal, for a correlation"
+    result = stats.spearmanr(x, y)
+    return f"{what}: Spearman {result.statistic:+.2f} over {len(x)} collections (p {result.pvalue:.2g})"

@@ -1,0 +1,110 @@
+"""Items that look for the source's queries that are nearest to a collection's (COCO-DR figure 5c, table 4).
+
+The source's queries are those of its evaluated split, which training has not seen.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import split_queries
+from zerodr.config.papers import Item, NearestClustersItem, NeighboursItem
+from zerodr.errors import ArtifactError
+from zerodr.reporting.item_inputs import Gain, ItemParams, Made, correlation, gain, read_scores
+
+CENTROIDS = "centroids.npy"
+
+
+def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> Made:
+    """For each collection the cluster with the highest mean inner product, and gains on both sides."""
+    assert isinstance(item, NearestClustersItem)
+    centroids = np.load(stage.path("clusters") / CENTROIDS, allow_pickle=False)
+    queries, vectors = _queries(stage, settings)
+    scores = read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
+    source = _differences(scores, item, settings.source, queries[settings.source])
+    owner = _nearest_centroid(vectors[settings.source], centroids)
+    rows = []
+    for name in settings.collections:
+        nearness = (vectors[name] @ centroids.T).mean(0)
+        nearness[np.bincount(owner, minlength=len(centroids)) == 0] = -np.inf  # no source query to tell a gain on
+        cluster = int(nearness.argmax())
+        near = source[owner == cluster]
+        there = gain(near, near * 0, settings.bootstrap_samples, stage.seed)
+        here = gain(scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed)
+        rows.append({"collection": name, "cluster": cluster, "source_queries": len(near),
+                     **there.columns("source_gain"), **here.columns("gain")})  # fmt: skip
+    frame = pd.DataFrame(rows)
+    both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
+    notes = [f"clusters of {item.method}'s stage {item.stage}; nearest by the mean inner product of a collection's "
+             f"queries with its centroid; gains: nDCG@10 of {item.method} minus {item.baseline}, on the cluster's "
+             f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
+             f"gains have one sign on both sides for {both} of {len(frame)} collections",
+             correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections")]  # fmt: skip
+    header = ["", "cluster", "its source queries", "gain there", "gain on the collection"]
+    shown = [[settings.collections[row["collection"]], str(row["cluster"]), str(row["source_queries"]),
+              str(Gain.of(row, "source_gain")), str(Gain.of(row, "gain"))] for _, row in frame.iterrows()]  # fmt: skip
+    return Made(frame, notes, (header, shown))
+
+
+def neighbours(stage: Stage, settings: ItemParams, item: Item) -> Made:
+    """Queries with the largest gains and losses, their nearest source queries, and gains on these."""
+    assert isinstance(item, NeighboursItem)
+    queries, vectors = _queries(stage, settings)
+    scores = read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
+    asked = queries[settings.source]
+    source, rows = _differences(scores, item, settings.source, asked), []
+    for name in settings.collections:
+        own = _differences(scores, item, name, queries[name])
+        order = np.argsort(-own.to_numpy(), kind="stable")
+        for place in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
+            near = np.argsort(-(vectors[settings.source] @ vectors[name][place]), kind="stable")[: item.neighbours]
+            rows += [
+                {
+                    "collection": name,
+                    "query": queries[name]["text"].iloc[place],
+                    "gain": float(own.iloc[place]),
+                    "source_query": asked["text"].iloc[at],
+                    "source_gain": float(source.iloc[at]),
+                }
+                for at in near
+            ]
+    frame = pd.DataFrame(rows)
+    notes = [
+        f"the {item.examples} queries of each collection with the largest gains of {item.method} over "
+        f"{item.baseline}, and as many with the largest losses, with the nearest queries of {settings.source}/"
+        f"{settings.splits[settings.source]} by the method's own vectors: chosen examples, no evidence"
+    ]
+    return Made(frame, notes)
+
+
+def _queries(stage: Stage, settings: ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
+    """Queries and their vectors by collection, the source among them."""
+    names = [*settings.collections, settings.source]
+    texts, vectors = {}, {}
+    for name, manifest, file in zip(names, stage.paths("collections"), stage.paths("queries"), strict=True):
+        texts[name] = split_queries(manifest.parent, settings.splits[name])
+        vectors[name] = _vectors(file, len(texts[name]), name)
+    return texts, vectors
+
+
+def _vectors(file: Path, count: int, name: str) -> np.ndarray:
+    made = np.load(file, allow_pickle=False).astype(np.float32)
+    if len(made) != count:
+        raise ArtifactError(file, f"holds {len(made)} vectors, {name} has {count} queries", "embed them again")
+    return made
+
+
+def _differences(scores: dict, item: NearestClustersItem | NeighboursItem, name: str,
+                 queries: pd.DataFrame) -> pd.Series:  # fmt: skip
+    """Gain of each query, in the order of its vectors."""
+    found = scores[item.method, name] - scores[item.baseline, name]
+    return found.reindex(queries["id"])
+
+
+def _nearest_centroid(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
+    """Euclidean, as the clusters were made."""
+    return (np.square(centroids).sum(1) - 2 * vectors @ centroids.T).argmin(1)

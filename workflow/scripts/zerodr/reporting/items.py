@@ -1,0 +1,77 @@
+"""Tables of the papers: an item's numbers as tsv, Markdown and HTML; and a page with all items of a paper."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pandas as pd
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import Settings, validate
+from zerodr.config.papers import Item, item_of
+from zerodr.errors import ArtifactError
+from zerodr.reporting import item_queries, item_tables, render
+from zerodr.reporting.item_inputs import ItemParams, Made
+
+MAKERS: dict[str, Callable[[Stage, ItemParams, Item], Made]] = {
+    "methods": item_tables.methods,
+    "similarity": item_tables.similarity,
+    "episodes": item_tables.episodes,
+    "spaces": item_tables.spaces,
+    "pretraining_gain": item_tables.pretraining_gain,
+    "nearest_clusters": item_queries.nearest_clusters,
+    "neighbours": item_queries.neighbours,
+}
+
+
+class PaperParams(Settings):
+    """Params of rule build_paper."""
+
+    label: str
+    """Name of the paper."""
+    items: dict[str, bool] = Field(min_length=1)
+    """Item -> whether it has a figure."""
+
+
+def build_item(stage: Stage) -> None:
+    """Inputs as the item's kind needs them; outputs `table` (tsv), `markdown`, `html`."""
+    settings = validate(ItemParams, stage.params, stage.spec.name())
+    item = item_of(settings.item, f"{settings.paper}: {settings.name}")
+    made = MAKERS[settings.item["kind"]](stage, settings, item)
+    notes = [*made.notes, f"scale {settings.scale}, protocol {settings.protocol}, source {settings.source}, seed "
+             f"{stage.seed}", *settings.remarks]  # fmt: skip
+    text = f"## {settings.paper}, {settings.name}: {item.title}\n\n" + _markdown(made, notes)
+    stage.output("table").write_text(_tsv(made.frame, notes), encoding="utf-8")
+    stage.output("markdown").write_text(text, encoding="utf-8")
+    stage.output("html").write_text(render.page(text, f"{settings.paper}, {settings.name}"), encoding="utf-8")
+
+
+def build_paper(stage: Stage) -> None:
+    """Inputs `tables` (Markdown) and `figures` (svg) in the order of the items; output `html`."""
+    settings = validate(PaperParams, stage.params, stage.spec.name())
+    tables, figures = stage.paths("tables"), stage.paths("figures")
+    if (len(tables), len(figures)) != (len(settings.items), sum(settings.items.values())):
+        raise ArtifactError(stage.spec.name(), f"found {len(tables)} tables and {len(figures)} figures of "
+                            f"{len(settings.items)} items", "declare both of each item as inputs")  # fmt: skip
+    body, drawn = [f"# {settings.label}\n"], {path.stem: path.name for path in figures}
+    for name, table in zip(settings.items, tables, strict=True):
+        figure = f"\n![{name}]({drawn[name]})\n" if name in drawn else ""
+        body.append(table.read_text(encoding="utf-8") + figure)
+    stage.output("html").write_text(render.page("\n".join(body), settings.label), encoding="utf-8")
+
+
+def _tsv(frame: pd.DataFrame, notes: list[str]) -> str:
+    buffer = io.StringIO()
+    frame.to_csv(buffer, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
+    return buffer.getvalue() + "".join(f"# {note}\n" for note in notes)
+
+
+def _markdown(made: Made, notes: list[str]) -> str:
+    header, rows = made.shown or (list(made.frame.columns), [[_cell(v) for v in row] for row in made.frame.to_numpy()])
+    return "\n".join([render.markdown_table(header, rows), "".join(f"- {note}\n" for note in notes)])
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
