@@ -76,8 +76,8 @@ class EpisodesItem(Item):
     """Which kind of item it is."""
     methods: tuple[str, ...] = Field(min_length=1)
     """Trained methods."""
-    stages: tuple[str, ...] = Field(min_length=1)
-    """Stages of their chains, in order."""
+    stages: tuple[str, ...] | None = Field(None, min_length=1)
+    """Stages of their chains, in order. None: every fine-tuning stage of the first method."""
 
 
 class SpacesItem(Item):

@@ -59,6 +59,11 @@ class Chains:
         """Trained methods, `recipe` and `recipe+variant`."""
         return [n for n, m in self.bench.methods.items() if isinstance(m, TrainedMethod) and not m.stage]
 
+    def fine_tuning(self, method: str) -> list[str]:
+        """Stages of a chain that learn from judgements."""
+        chain = self.trained(method).chain
+        return [name for name, stage in chain.items() if isinstance(stage, FinetuneStage)]
+
     def source_of(self, method: str) -> str:
         """The collection with supervision of a trained method."""
         return self.trained(method).source or self.bench.config.source or self.bench.scale.source

@@ -60,6 +60,8 @@ class PaperItems:
     def item_inputs(self, wc: Any) -> dict[str, Files]:
         """Inputs of `build_item`."""
         item, rows = self.item(wc.paper, wc.item), self.item_collections(wc.paper, wc.item)
+        for name in [*self.ranked(item), *self._spaces(item)]:
+            known(f"{wc.paper}: {wc.item}: method", name, self.bench.methods)
         if isinstance(item, SpacesItem):
             return {"spaces": [self._space(model, name) for model in item.models.values() for name in rows]}
         inputs = {"per_query": [paths.per_query(method, name, self.config.protocol)
@@ -77,12 +79,20 @@ class PaperItems:
         if isinstance(item, MethodsItem | SimilarityItem):
             return list(dict.fromkeys([*item.methods, item.baseline]))
         if isinstance(item, EpisodesItem):
-            return [f"{method}@{stage}" for method in item.methods for stage in item.stages]
+            stages = item.stages or self.chains.fine_tuning(item.methods[0])
+            return [f"{method}@{stage}" for method in item.methods for stage in stages]
         if isinstance(item, PretrainingGainItem):
             return list(item.methods)
         if isinstance(item, NearestClustersItem | NeighboursItem):
             return [item.method, item.baseline]
         return []
+
+    @staticmethod
+    def _spaces(item: Item) -> list[str]:
+        """Models whose spaces an item reads."""
+        if isinstance(item, SpacesItem):
+            return list(item.models.values())
+        return list(item.models) if isinstance(item, PretrainingGainItem) else []
 
     def item_collections(self, paper: str, name: str) -> list[str]:
         """Collections of an item: its own, or the main table's columns; the source is no target."""

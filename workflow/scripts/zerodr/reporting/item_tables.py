@@ -86,14 +86,15 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> Made:
     """nDCG@10 of methods after each stage (COCO-DR figures 4, 6)."""
     assert isinstance(item, EpisodesItem)
     scores, rows = read_scores(stage.paths("per_query")), []
+    stages = list(dict.fromkeys(name.partition("@")[2] for name in settings.methods))
     for name in settings.collections:
         for method in item.methods:
-            for at in item.stages:
+            for at in stages:
                 own = scores[f"{method}@{at}", name]
                 level = gain(own, own * 0, settings.bootstrap_samples, stage.seed)
                 rows.append({"collection": name, "method": method, "stage": at, **level.columns(METRIC)})
     frame = pd.DataFrame(rows)
-    header = ["", "method", *item.stages]
+    header = ["", "method", *stages]
     shown = [[settings.collections[name], method, *(f"{value:.4f}" for value in part[METRIC])]
              for (name, method), part in frame.groupby(["collection", "method"], sort=False)]  # fmt: skip
     return Made(frame, ["nDCG@10 after each stage, with 95 % bootstrap intervals over queries"], (header, shown))
