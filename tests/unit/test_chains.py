@@ -155,3 +155,20 @@ def test_chains_that_are_refused(root, change_of, told):
 def test_a_teacher_is_no_row(root):
     with pytest.raises(ConfigError, match="is a teacher, which scores pairs and ranks no collection"):
         plan(root, methods=("cross-encoder", "bm25-flat"))
+
+
+def test_gated_corpora_are_left_out_of_pretraining_and_told(root):
+    closed, opened = (settings(plan(root, scale="paper", collections=("scifact", "robust04"), **more), "pretrain",
+                               model="coco-dr", stage="coco") for more in ({}, {"gated": ("robust04",)}))  # fmt: skip
+    assert closed["settings"]["left_out"] == ["robust04"] and opened["settings"]["left_out"] == []
+    link = Link("coco-dr", "coco")
+    assert "robust04" not in plan(root, scale="paper", collections=("scifact", "robust04")).chains.corpora(link)
+
+
+def test_coco_dr_lowers_its_rate_by_episode_as_the_released_schedule_does(root):
+    """specs/coco-dr 10, oracle 15: peaks by the step at which an episode starts."""
+    chain = plan(root, scale="paper").chains.trained("coco-dr").chain
+    episodes = [chain[stage].training for stage in ("ep1", "ep2", "ep3")]
+    starts = [sum(training.steps for training in episodes[:place]) for place in range(3)]
+    peaks = [5e-6 * max(0.2, 1 - start / 300_000) for start in starts]
+    assert [training.learning_rate for training in episodes] == pytest.approx(peaks)

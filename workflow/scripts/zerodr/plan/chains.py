@@ -44,10 +44,11 @@ class Chains:
     Args:
         bench: the configuration.
         targets: names of the collections that models are adapted to.
+        missing: gated collections that would be targets, if they were to be had.
     """
 
-    def __init__(self, bench: Bench, targets: Sequence[str] = ()) -> None:
-        self.bench, self.targets = bench, tuple(targets)
+    def __init__(self, bench: Bench, targets: Sequence[str] = (), missing: Sequence[str] = ()) -> None:
+        self.bench, self.targets, self.missing = bench, tuple(targets), tuple(missing)
         self._families: dict[str, list[str]] = {}
 
     # ---- looking things up -------------------------------------------------------------------------------------
@@ -86,12 +87,22 @@ class Chains:
 
     def corpora(self, link: Link) -> list[str]:
         """Collections that a pretraining stage reads, sorted; gated ones that are not to be had are left out."""
+        return [name for name in self._asked(link) if self._to_be_had(name)]
+
+    def left_out(self, link: Link) -> list[str]:
+        """Gated collections that a pretraining stage would read, if they were to be had."""
+        return [name for name in self._asked(link) if not self._to_be_had(name)]
+
+    def _to_be_had(self, name: str) -> bool:
+        return self.bench.collections[name].access == "public" or name in self.bench.config.gated
+
+    def _asked(self, link: Link) -> list[str]:
         asked = set(self.pretraining(link).corpora)
         names = {self.source_of(link.method)} if "source" in asked else set()
-        names |= set(self.targets) if "targets" in asked else set()
+        names |= {*self.targets, *self.missing} if "targets" in asked else set()
         rows = self.bench.collections.values()
         names |= {row.name for row in rows if asked & {row.name, row.column, *row.groups}}
-        return sorted(n for n in names if self.bench.collections[n].access == "public" or n in self.bench.config.gated)
+        return sorted(names)
 
     def before(self, link: Link) -> str:
         """The name of the stage before, `init` before the first."""

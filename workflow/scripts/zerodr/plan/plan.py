@@ -33,7 +33,8 @@ class Plan(TrainingStages, PaperItems):
         self.bench = bench
         self.config = bench.config
         own = [row.name for row in bench.collections.values() if row.kind == "own"]
-        self.chains = Chains(bench, [*(row.name for row in self.columns), *own])
+        missing = [row.name for row in self.wanted if row not in self.columns]
+        self.chains = Chains(bench, [*(row.name for row in self.columns), *own], missing)
 
     # ---- names -------------------------------------------------------------------------------------------------
     @property

@@ -165,6 +165,7 @@ class TrainingStages:
             "objective": stage.objective.model_dump(mode="json"),
             "training": stage.training.model_dump(mode="json"),
             "title_join": self._title_join(self.chains.source_of(wc.model), protocol),
+            "left_out": self.chains.left_out(link),
             "gpus": self.gpus_of_training,
         }
 

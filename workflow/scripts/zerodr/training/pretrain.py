@@ -65,6 +65,8 @@ class PretrainParams(Settings):
     """Optimiser steps of the chain's earlier stages."""
     total_steps: int = Field(ge=1)
     """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
+    left_out: tuple[str, ...] = ()
+    """Gated collections that were asked for and can't be had."""
     gpus: int = Field(0, ge=0)
     """GPUs to train on. 0: one if there is one, else the CPU."""
     processes: int = Field(1, ge=1)
@@ -113,6 +115,9 @@ def pretrain(stage: Stage) -> None:
     """
     settings = validate(PretrainParams, stage.params, stage.spec.name())
     check_gpus(settings.gpus, stage.spec.name())
+    if settings.left_out:
+        log.warning("%s: %s gated and left out: download them as the registry says, put them into a mirror folder and "
+                    "name them in `gated`", stage.spec.name(), ", ".join(settings.left_out))  # fmt: skip
     paired, file = "spans" in stage.spec.inputs, stage.state / PASSAGES
     if paired == ("collections" in stage.spec.inputs):
         raise ConfigError(stage.spec.name(), f"has {'both' if paired else 'neither'} of the inputs spans and "
