@@ -7,6 +7,7 @@ this seed holds out, so no model of the DAG has learned from them.
 from __future__ import annotations
 
 import logging
+from typing import Literal
 
 import numpy as np
 import torch
@@ -29,7 +30,6 @@ from zerodr.training.views import ViewMaker
 
 log = logging.getLogger("zerodr")
 MEASURES = ("contrastive", "alignment", "uniformity")
-PLAIN = PretrainSettings(name="ict")  # pairs of spans as they are: nothing is masked or predicted
 
 
 class SpaceSettings(Settings):
@@ -41,6 +41,10 @@ class SpaceSettings(Settings):
     """Held-out documents, at most a tenth of the corpus."""
     max_tokens: int = Field(ge=3)
     """Longest span."""
+    similarity: Literal["dot", "cosine"] | None = None
+    """How vectors are compared in the contrastive loss. None: by inner product."""
+    inverse_temperature: float | None = Field(None, gt=0)
+    """Factor on similarities. None: 1."""
 
 
 def measure_space(stage: Stage) -> None:
@@ -77,7 +81,9 @@ def measure(encoder: BiEncoder, passages: Passages, dev: dict[str, np.ndarray], 
     """The measures of held-out documents."""
     model = HeadedEncoder(encoder, predicts=False).to(device)
     speed_up(model, device, "fp32")
-    rules = PLAIN.model_copy(update={"max_tokens": min(settings.max_tokens, encoder.contract.max_tokens)})
+    rules = PretrainSettings(name="ict", max_tokens=min(settings.max_tokens, encoder.contract.max_tokens),
+                             similarity=settings.similarity,
+                             inverse_temperature=settings.inverse_temperature)  # spans as they are  # fmt: skip
     maker = ViewMaker(encoder, rules, passages, True, [seed], WASTE[torch.device(device).type])
     measured = evaluate_spans(SpanForward(model, passages, device, maker=maker), dev, seed, Group())
     return {name: measured[name] for name in MEASURES}

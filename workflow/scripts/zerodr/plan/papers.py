@@ -147,7 +147,8 @@ class PaperItems:
     # ---- settings ----------------------------------------------------------------------------------------------
     def _measure_space(self, wc: Any) -> dict:
         cut = self.chains.pretraining(self._first_pretraining(wc.model))
-        return {"model": wc.model, "documents": SPACE_DOCUMENTS, "max_tokens": cut.objective.max_tokens}
+        compared = cut.objective.model_dump(mode="json", include={"max_tokens", "similarity", "inverse_temperature"})
+        return {"model": wc.model, "documents": SPACE_DOCUMENTS} | compared
 
     def _build_item(self, wc: Any) -> dict:
         item, rows = self.item(wc.paper, wc.item), self.item_collections(wc.paper, wc.item)

@@ -11,7 +11,7 @@ from torch import Tensor
 from zerodr.losses.coco import alignment, span_contrastive, uniformity
 from zerodr.training.distributed import Group
 from zerodr.training.passages import PassageBatch
-from zerodr.training.span_forward import SpanForward
+from zerodr.training.span_forward import SpanForward, compared
 from zerodr.training.views import ViewMaker, Views
 
 NO_STEP = 2**31  # views of the evaluation are drawn as if for this step: always the same, and of no training step
@@ -20,9 +20,9 @@ NO_STEP = 2**31  # views of the evaluation are drawn as if for this step: always
 def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: int, group: Group) -> dict[str, float]:
     """Losses and measures by `<name>.<corpus>`, and by `<name>` their means over corpora.
 
-    `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are, by inner products without
-    temperature (specs/coco-dr 1.4, 9): they compare models of different objectives. `masked_contrastive` is the same
-    of masked spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
+    `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are (specs/coco-dr 1.4, 9),
+    compared as the objective does, by inner products where it has none. `masked_contrastive` is the same of masked
+    spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
     no second span, so only `uniformity` and losses of tokens.
 
     Spans, crops and masks follow from the seed and the corpus, so stages of one seed can be compared.
@@ -48,7 +48,7 @@ def _measure(forward: SpanForward, maker: ViewMaker, batch: PassageBatch, group:
     vectors, _ = _through(forward, maker.plain(batch), group)
     made: dict[str, Tensor] = {}
     if maker.paired:
-        made = {"contrastive": span_contrastive(vectors), "alignment": alignment(vectors)}
+        made = {"contrastive": _contrastive(vectors, maker), "alignment": alignment(vectors)}
         made["uniformity"] = uniformity(vectors[0::2]) if len(batch) > 1 else torch.zeros(())
     elif len(batch) > 1:
         made["uniformity"] = uniformity(vectors)
@@ -57,8 +57,13 @@ def _measure(forward: SpanForward, maker: ViewMaker, batch: PassageBatch, group:
         masked, sums = _through(forward, views, group)
         made |= {name: value / max(views.asked, 1) for name, value in sums.items()}
         if maker.paired and maker.settings.masks:
-            made["masked_contrastive"] = span_contrastive(masked)
+            made["masked_contrastive"] = _contrastive(masked, maker)
     return {name: float(value) for name, value in made.items()}
+
+
+def _contrastive(vectors: Tensor, maker: ViewMaker) -> Tensor:
+    similarity, factor = maker.settings.comparison
+    return span_contrastive(compared(vectors, similarity), factor)
 
 
 def _through(forward: SpanForward, views: Views, group: Group) -> tuple[Tensor, dict[str, Tensor]]:
