@@ -12,6 +12,7 @@ from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
 
 DISTILLATION = ("margin_mse", "kl")
+Scope = Literal["shared", "target"]
 
 
 class FinetuneStage(Settings):
@@ -19,6 +20,8 @@ class FinetuneStage(Settings):
 
     kind: Literal["finetune"] = "finetune"
     """Learns from the source's judgements."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
     negatives: NegativesSettings = NegativesSettings()
     """Where negatives come from."""
     objective: ObjectiveSettings
@@ -53,14 +56,23 @@ class PretrainStage(Settings):
 
     kind: Literal["pretrain"]
     """Learns from corpora, without queries or judgements."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
-    """`source`, `targets` (columns of the table), collections or groups. Gated ones that are missing are left out."""
+    """`source`, `targets` (columns of the table), `target` (the one of scope: target), collections or groups. Gated
+    ones that are missing are left out."""
     spans: SpanSettings | None = None
     """Learn from spans of documents; None: from whole documents, except coco and ict, which take spans as published."""
     objective: PretrainSettings
     """What is learned."""
     training: TrainingSettings = TrainingSettings()
     """How it is optimised; a batch is counted in documents."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> PretrainStage:
+        if "target" in self.corpora and self.scope == "shared":
+            raise ValueError("corpora names the target, which a shared stage does not have: set scope: target")
+        return self
 
     @property
     def cut(self) -> SpanSettings | None:
