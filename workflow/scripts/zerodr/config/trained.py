@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from zerodr.config.adversary import AdversarySettings
 from zerodr.config.base import Settings
 from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
@@ -32,6 +33,8 @@ class FinetuneStage(Settings):
     """K-means of the training queries by the parent's embeddings, for `groups`."""
     groups: GroupSettings | None = None
     """How the losses of query clusters are weighted."""
+    adversary: AdversarySettings | None = None
+    """Adapts the encoder to a target; needs scope: target."""
     teacher: str | None = None
     """Recipe of kind `teacher` whose scores a distillation objective follows."""
 
@@ -48,6 +51,8 @@ class FinetuneStage(Settings):
             raise ValueError("groups are weighted over clusters: give both or none")
         if self.groups is not None:
             check_groups(self.groups, self.objective, self.training)
+        if self.adversary is not None and self.scope == "shared":
+            raise ValueError("adversary adapts to a target, which a shared stage does not have: set scope: target")
         return self
 
 

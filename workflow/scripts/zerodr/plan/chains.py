@@ -138,6 +138,15 @@ class Chains:
         start = self.start(self.trained(method).encoder.init)
         return start is not None and self.per_target(*start)
 
+    def sees_queries(self, name: str) -> set[str]:
+        """Which queries of a target its model learned from: values of adversary.queries."""
+        method, stage = name.partition("@")[0], self._last(name).partition(".")[0]
+        chain, start = self.trained(method).chain, self.start(self.trained(method).encoder.init)
+        names = list(chain)
+        upto = [chain[one] for one in (names[: names.index(stage) + 1] if stage != INIT else [])]
+        seen = {one.adversary.queries for one in upto if isinstance(one, FinetuneStage) and one.adversary}
+        return seen | (self.sees_queries("@".join(start)) if start is not None else set())
+
     def is_adapted(self, name: str) -> bool:
         """Whether a trained method's model is made for each target."""
         return self.per_target(name.partition("@")[0], self._last(name))
@@ -326,6 +335,12 @@ class Chains:
         ends = training.schedule == "linear" and training.schedule_steps is None
         total = sum(chain[name].training.steps for name in names[start:end]) if ends else first + training.steps
         return {"stage": link.stage, "stage_index": at, "first_step": first, "total_steps": total}
+
+    def continues_classifier(self, link: Link) -> bool:
+        """Whether the stage before has a domain classifier that this one goes on with."""
+        chain, before = self.trained(link.method).chain, self.before(link)
+        stage = chain.get(before)
+        return isinstance(stage, FinetuneStage) and stage.adversary is not None
 
     def keeps_moments(self, link: Link) -> bool:
         """Whether the stage after continues with a stage's optimiser moments."""

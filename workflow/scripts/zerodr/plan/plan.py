@@ -330,7 +330,7 @@ class Plan(TrainingStages):
         }
         all_rows = self.bench.collections.values()
         return {
-            "methods": [{"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods],
+            "methods": [{"name": m, "label": self.method(m).label, "remark": self.remark_of(m)} for m in methods],
             "collections": [row.model_dump(mode="json", include=listed) for row in self.columns],
             "missing": [{"name": row.name, "reason": "gated: needs registration"} for row in gone]
             + [{"name": row.name, "reason": "no judgements: not evaluated"} for row in unjudged],

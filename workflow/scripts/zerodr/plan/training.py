@@ -9,6 +9,7 @@ from zerodr.config.load import files_of_model
 from zerodr.config.methods import LexicalSettings, TeacherMethod, TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.training import TeacherSettings
+from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
 
@@ -65,6 +66,8 @@ class TrainingStages:
         if self.chains.stage(link).clusters is not None:
             clustered = self.chains.clustered(link)
             inputs["clusters"] = paths.clusters(clustered.method, clustered.scope, clustered.stage)
+        if self.chains.stage(link).adversary is not None:
+            inputs["targets"] = [paths.collection(name) for name in self.chains.members(link.scope)]
         return inputs
 
     def _link(self, wc: Any, stage: str) -> Link:
@@ -193,12 +196,13 @@ class TrainingStages:
         return how | {"title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol)}
 
     def _finetune(self, wc: Any) -> dict:
-        link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
+        link, settings = Link(wc.model, wc.stage, wc.scope), self.chains.trained(wc.model)
         stage = self.chains.stage(link)
         groups = {"groups": stage.groups.model_dump(mode="json")} if stage.groups is not None else {}
         return (
             self.chains.schedule(link)
             | groups
+            | self._adversary(link)
             | {
                 "save_optimizer": self.chains.keeps_moments(link),
                 "objective": stage.objective.model_dump(mode="json"),
@@ -208,6 +212,44 @@ class TrainingStages:
                 "gpus": self.gpus_of_training,
             }
         )
+
+    def _adversary(self, link: Link) -> dict:
+        """What adapts a stage to the target of its scope; nothing for other stages."""
+        adversary, protocol = self.chains.stage(link).adversary, self.chains.trained(link.method).protocol
+        if adversary is None:
+            return {}
+        targets = {
+            name: {
+                "split": self._target_split(name, adversary.queries),
+                "title_join": self._title_join(name, protocol),
+            }
+            for name in self.chains.members(link.scope)
+        }
+        return {"adversary": adversary.model_dump(mode="json"), "targets": targets,
+                "continue_classifier": self.chains.continues_classifier(link)}  # fmt: skip
+
+    def _target_split(self, name: str, queries: str) -> str | None:
+        """The split of a target's collection whose queries are taken."""
+        row = self.bench.collections[name]
+        split = {"test": row.evaluation_split, "train": "train"}.get(queries)
+        if split is not None and split not in row.splits:
+            raise ConfigError(f"target {name}", f"has no {queries} queries",
+                              "set adversary.queries to another of test, train, unlabelled, none")  # fmt: skip
+        return split
+
+    def remark_of(self, name: str) -> str:
+        """A method's footnote, with what follows from how it was trained."""
+        method = self.bench.methods[name]
+        remarks = [method.remark]
+        if isinstance(method, TrainedMethod) and self.chains.is_adapted(name):
+            remarks.append("one model for each target")
+            sees = self.chains.sees_queries(name)
+            if "test" in sees:
+                remarks.append("transductive: learns from the queries that it is evaluated with, without their labels")
+            source = self.bench.collections[self.chains.source_of(name.partition("@")[0])]
+            shared = self.chains.ranker(name, source.name).name
+            remarks.append(f"no model is adapted to the source: {source.name} is ranked by {shared}")
+        return "; ".join(filter(None, remarks))
 
     def _take_step(self, wc: Any) -> dict:
         return {"step": int(wc.step)}
