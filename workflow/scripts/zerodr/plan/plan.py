@@ -90,6 +90,10 @@ class Plan(TrainingStages):
         """A wildcard constraint that matches `shared` and every target that models may be made for."""
         return _alternatives({SCOPE, *(row.column for row in self.bench.collections.values())})
 
+    def pattern_of_targets(self) -> str:
+        """A wildcard constraint that matches what models may be made for."""
+        return _alternatives({row.column for row in self.bench.collections.values()})
+
     def pattern_of_protocols(self, titles: bool = False) -> str:
         """A wildcard constraint that matches the protocols; with `titles` only those that keep titles."""
         protocols = self.bench.protocols.items()

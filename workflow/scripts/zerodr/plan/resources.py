@@ -53,6 +53,7 @@ NEEDS = {
     "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True),
     "score_pairs": Need(8000, 0, 1440, threads=8, gpu=True),
     "export_model": Need(6000, 0, 30),
+    "measure_domains": Need(6000, 0, 60, threads=8, gpu=True),
     "evaluate_run": Need(3000, 0, 15),
     "compare_runs": Need(4000, 0, 30),
 }

@@ -47,6 +47,8 @@ TARGETS = (
     Target(paths.run(*_WHERE), "one ranking"),
     Target(paths.summary(*_JUDGED), "all metrics of one ranking"),
     Target(paths.per_query(*_JUDGED), "the same by query"),
+    Target(paths.domains("{learned}", "{target}", "measures.tsv"), "how far a model's source and target lie apart"),
+    Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
@@ -63,6 +65,7 @@ def names(plan: Plan) -> dict[str, list[str]]:
         "method": sorted(name for name, method in methods if method.kind != "teacher"),
         "trained": sorted(set(trained) - set(adapted)),
         "adapted": sorted(adapted),
+        "learned": sorted(trained),
         "target": sorted({row.column for row in rows}),
         "protocol": sorted(plan.bench.protocols),
         "collection": sorted(row.name for row in rows),
@@ -112,7 +115,8 @@ def render(plan: Plan) -> str:
     lists = {f"{{{kind}}}": known[kind] for kind in ("method", "protocol", "judged")}
     lists |= {
         "{collection}": ["{judged},", *unjudged],
-        "{trained}": ["{method} of a recipe with kind: trained"],
+        "{trained}": ["{method} of a recipe with kind: trained, but for {adapted}"],
+        "{learned}": ["{trained} and {adapted}"],
         "{adapted}": known["adapted"] or ["none"],
         "{target}": ["{collection}, or cqadupstack for all its parts"],
     }

@@ -55,7 +55,7 @@ class TrainingStages:
         """Inputs of `finetune`: parent model, mined queries, source, and scores where the objective distils."""
         link = self._link(wc, wc.stage)
         mined = self.chains.mined(link)
-        inputs = {
+        inputs: dict[str, Any] = {
             "model": self.chains.model(self.chains.parent(link)),
             "mined": paths.mined(mined.method, mined.scope, mined.stage),
             "source": paths.collection(self.chains.source_of(wc.model)),
@@ -236,6 +236,31 @@ class TrainingStages:
             raise ConfigError(f"target {name}", f"has no {queries} queries",
                               "set adversary.queries to another of test, train, unlabelled, none")  # fmt: skip
         return split
+
+    def domain_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `measure_domains`: the model that ranks the target, its source, the target's collections."""
+        names = self.chains.members(wc.target)
+        method = wc.model.partition("@")[0]
+        return {
+            "model": self.chains.model(self.chains.ranker(wc.model, names[0])),
+            "source": paths.collection(self.chains.source_of(method)),
+            "targets": [paths.collection(name) for name in names],
+        }
+
+    def _measure_domains(self, wc: Any) -> dict:
+        method = wc.model.partition("@")[0]
+        settings, source = self.chains.trained(method), self.chains.source_of(method)
+        told = self.bench.collections[source].evaluation_split or settings.source_split
+        return {
+            "source": {"split": told, "title_join": self._title_join(source, settings.protocol)},
+            "targets": {
+                name: {
+                    "split": self._target_split(name, "test"),
+                    "title_join": self._title_join(name, settings.protocol),
+                }
+                for name in self.chains.members(wc.target)
+            },
+        }
 
     def remark_of(self, name: str) -> str:
         """A method's footnote, with what follows from how it was trained."""
