@@ -110,6 +110,11 @@ def item(paper: str, name: str, kind: str) -> str:
     return f"{RESULTS}/{paper}/{name}.{kind}"
 
 
+def domains(name: str, target: str, file: str) -> str:
+    """A file of how a model sees a target beside its source: `measures.tsv`, `nearest.parquet`."""
+    return f"{RESULTS}/domains/{name}/{target}/{file}"
+
+
 def lineage(file: str) -> str:
     """A file of the lineage publisher."""
     return f"{RESULTS}/lineage/{file}"

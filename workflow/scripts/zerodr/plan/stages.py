@@ -43,6 +43,7 @@ STAGES = {
     "train_teacher": StageKind("training.teacher:train_teacher", 1, seeded=True),
     "score_pairs": StageKind("training.teacher:score_pairs", 1),
     "export_model": StageKind("encoders.export:export_model", 1),
+    "measure_domains": StageKind("analysis.measure:measure_domains", 1, seeded=True),
     "evaluate_run": StageKind("evaluation.evaluate:evaluate_run", 1, seeded=True),
     "compare_runs": StageKind("evaluation.compare:compare_runs", 1, seeded=True),
     "build_table": StageKind("reporting.table:build_table", 1),

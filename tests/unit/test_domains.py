@@ -1,0 +1,131 @@
+"""How far domains lie apart: oracles 11 and 12 of specs/modir-ance 9, and the stage that measures it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.encoder_helpers import make_collection
+from tests.unit.training_helpers import seal, tiny_model
+
+from zerodr.analysis.domains import accuracy, base_rate, domain_accuracy, knn_source, nearest
+from zerodr.artifacts.record import read_record
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.encoders.domain_classifier import DomainClassifier
+from zerodr.errors import ConfigError
+from zerodr.training.adversary import CLASSIFIER
+from zerodr.training.checkpoint import write_tensors
+
+
+def points(shift: float, seed: int, count: int = 600) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    made = {kind: torch.randn(count, 8, generator=generator) for kind in ("queries", "documents")}
+    return {kind: x + shift * torch.eye(8)[0] for kind, x in made.items()}
+
+
+def test_oracle_11_knn_source():
+    query, source = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    target = torch.tensor([[0.9, 0.1], [0.0, -1.0]])
+    assert knn_source(query, source, target, 2).tolist() == [0.5]
+    assert knn_source(query, source, target, 1).tolist() == [1.0]
+    assert base_rate(8_841_823, 171_332) == pytest.approx(0.981, abs=1e-3)
+
+
+def test_of_equal_scores_the_source_comes_last():
+    same = torch.ones(3, 2)
+    assert knn_source(torch.ones(1, 2), same, same, 3).tolist() == [0.0]
+    assert knn_source(torch.ones(1, 2), same, same, 100).tolist() == [0.5]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_a_perfect_mixture_has_the_base_rate_on_average(seed, k):
+    generator = torch.Generator().manual_seed(seed)
+    queries, both = torch.randn(64, 6, generator=generator), torch.randn(40, 6, generator=generator)
+    shares = knn_source(queries, both[:10], both[10:], k)
+    assert 0 <= float(shares.mean()) <= 1 and knn_source(queries, both[:10], both[10:], 40).tolist() == [0.25] * 64
+
+
+def test_oracle_12_the_same_distribution_cannot_be_told_apart():
+    for name, value in domain_accuracy(points(0, 1), points(0, 2)).items():
+        assert abs(value - 0.5) < 0.1, name
+
+
+def test_oracle_12_six_sigmas_can():
+    found = domain_accuracy(points(0, 1), points(6, 2))
+    assert found["domain_accuracy_converged_queries"] > 0.99 and found["domain_accuracy_converged_documents"] > 0.99
+    middle = domain_accuracy(points(-3, 1), points(3, 2))
+    assert min(middle.values()) > 0.99, "the released classifier has no bias"
+
+
+def test_oracle_12_the_names_of_the_domains_make_no_difference():
+    one, two = domain_accuracy(points(0, 1), points(0.5, 2)), domain_accuracy(points(0.5, 2), points(0, 1))
+    assert one == pytest.approx(two, abs=1e-6)
+
+
+def test_the_larger_domain_is_cut_and_one_kind_is_enough():
+    few = {"documents": points(6, 2, 40)["documents"]}
+    found = domain_accuracy(points(0, 1), few)
+    assert set(found) == {"domain_accuracy_released_documents", "domain_accuracy_converged_documents"}
+    assert found["domain_accuracy_converged_documents"] > 0.9
+
+
+def test_a_margin_of_zero_counts_half():
+    assert accuracy(torch.zeros(4)) == 0.5 and accuracy(torch.tensor([1.0, 1, -1, -1])) == 1
+    assert accuracy(torch.tensor([1.0, -1, -1, 0])) == pytest.approx(0.625)
+
+
+def test_nearest_queries():
+    scores, places = nearest(torch.eye(2), torch.tensor([[0.1, 0.9], [0.8, 0.2]]), 5)
+    assert places.tolist() == [[1, 0], [0, 1]] and scores[0].tolist() == pytest.approx([0.8, 0.1])
+
+
+# ---- the stage -----------------------------------------------------------------------------------------------------
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, letter in (("source", "ab cd"), ("target", "xy zw")):
+        documents = [(f"{name}{i}", "", f"{letter} {chr(97 + i)}") for i in range(20)]
+        make_collection(tmp_path / f"results/{name}", documents, [(f"q{i}", f"{letter[:2]} {i}") for i in range(10)])
+    model = tiny_model(tmp_path / "results/model")
+    write_tensors(model / CLASSIFIER, {"weight": DomainClassifier(32).weight.data})
+    seal(model)
+    return tmp_path
+
+
+def spec(**params: object) -> StageSpec:
+    inputs = {"model": "results/model/manifest.json", "source": "results/source/manifest.json",
+              "targets": ["results/target/manifest.json"]}  # fmt: skip
+    outputs = {"measures": "results/measures.tsv", "nearest": "results/nearest.parquet"}
+    texts = {"source": {"split": "test"}, "targets": {"target": {"split": "test"}}}
+    values = texts | {"documents": 12, "neighbours": 5} | params
+    return StageSpec("measure_domains", "zerodr.analysis.measure:measure_domains", 1, {"model": "tiny"}, inputs,
+                     outputs, values, 13, 1)  # fmt: skip
+
+
+def test_the_stage_measures_samples(project):
+    run_spec(spec())
+    with open("results/measures.tsv") as stream:
+        found = {row["metric"]: float(row["value"]) for row in csv.DictReader(stream, delimiter="\t")}
+    assert (found["source_documents"], found["target_documents"], found["target_queries"]) == (12, 12, 10)
+    assert found["knn_source_base_rate"] == 0.5 and 0 <= found["knn_source_5"] <= 1
+    own = {name for name in found if name.startswith("domain_accuracy_")}
+    assert own == {f"domain_accuracy_{who}_{kind}" for who in ("released", "converged", "own")
+                   for kind in ("queries", "documents")}  # fmt: skip
+    assert {point["name"] for point in read_record("results/measures.tsv")["metrics"]} == set(found)
+    near = pq.read_table("results/nearest.parquet").to_pandas()
+    assert len(near) == 50 and near.groupby("query")["score"].is_monotonic_decreasing.all()
+    before = Path("results/measures.tsv").read_bytes()
+    Path("results/measures.tsv").unlink()
+    run_spec(spec())
+    assert Path("results/measures.tsv").read_bytes() == before
+
+
+def test_other_targets_are_refused(project):
+    with pytest.raises(ConfigError, match=r"params.targets names \['other'\]"):
+        run_spec(spec(targets={"other": {"split": "test"}}))

@@ -1,0 +1,27 @@
+# What models know beyond their rankings.
+
+
+rule measure_domains:
+    input:
+        unpack(PLAN.domain_inputs),
+    output:
+        measures=paths.domains("{model}", "{target}", "measures.tsv"),
+        nearest=paths.domains("{model}", "{target}", "nearest.parquet"),
+    log:
+        "results/logs/measure_domains/{model}/{target}.log",
+    benchmark:
+        "results/benchmarks/measure_domains/{model}/{target}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("trained"),
+        target=PLAN.pattern_of_targets(),
+    conda:
+        ENVIRONMENT
+    threads: PLAN.threads("measure_domains")
+    resources:
+        mem_mb=PLAN.memory_mib("measure_domains"),
+        runtime=PLAN.minutes("measure_domains"),
+        gpu=PLAN.gpus("measure_domains"),
+    params:
+        settings=PLAN.settings("measure_domains"),
+    script:
+        "../scripts/measure_domains.py"
