@@ -8,8 +8,8 @@ updates out. One process; each round takes a step of every kind on one batch, in
 round. The queue is full from the first round on.
 
 Run from the project's root: python benchmarks/modir.py [--rounds 7] [--batch 32] [--queue 1000] [--updates 20]
-`--long 5000` takes that many steps of the adversary alone on random vectors and tells resident memory beside the queue's
-computed size.
+`--long 5000` takes that many steps of the adversary alone on random vectors and tells resident memory beside the
+computed size of the queue.
 """
 
 from __future__ import annotations
