@@ -210,7 +210,7 @@ def test_the_converged_classifier_separates_the_queue(tmp_path):
     assert right.float().mean() > 0.8
 
 
-@pytest.mark.parametrize("engine", ["segment", "ghost", "jvp", "loop"])
+@pytest.mark.parametrize("engine", ["segment", "jvp"])
 def test_group_weights_see_the_source_alone(tmp_path, engine):
     """iDRO beside an adversary: the weights of groups are those without one."""
     parts = Parts(tmp_path, batch=12, negatives=2, weight=0.0)
