@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.unit.encoder_helpers import make_collection
+from tests.unit.group_helpers import weighted, with_groups
 from tests.unit.training_helpers import (
     QUERIES,
     finetune_spec,
@@ -207,6 +208,30 @@ def test_the_converged_classifier_separates_the_queue(tmp_path):
     rows = parts.adversary.queue.oldest_first()
     right = (parts.adversary.classifier(rows).diff(dim=-1)[..., 0] < 0) == parts.adversary.labels
     assert right.float().mean() > 0.8
+
+
+@pytest.mark.parametrize("engine", ["segment", "jvp"])
+def test_group_weights_see_the_source_alone(tmp_path, engine):
+    """iDRO beside an adversary: the weights of groups are those without one."""
+    parts = Parts(tmp_path, batch=12, negatives=2, weight=0.0)
+    examples = with_groups(parts.forward.examples)
+    omegas = []
+    for adversary in (False, True):
+        groups = weighted(parts.model, examples, engine=engine, temperature=100.0)
+        objective: Any = parts.adapting.objective(groups, 32, lambda step: 1.0, None) if adversary else groups
+        source = Stream(examples, np.arange(QUERIES), 12, 2, [5, 0])
+        forward = Forward(parts.model, examples, "cpu")
+        stream: Any = source
+        if adversary:
+            forward, stream = parts.adapting.data(forward, source, (parts.stream.target, parts.forward.target))
+        forward.by_group = objective.by_group
+        for step in range(2):
+            share = forward.prepare(stream.batch(step), Group())
+            add_gradients(forward, objective, share, Group(), [1, step])
+            objective.on_step(step + 1)
+        omegas.append(groups.state.omega)
+    assert omegas[0].std() > 1e-5
+    torch.testing.assert_close(omegas[0], omegas[1], rtol=1e-4, atol=1e-6)
 
 
 # ---- stages --------------------------------------------------------------------------------------------------------
