@@ -61,6 +61,8 @@ class PretrainStage(Settings):
     """What is learned."""
     training: TrainingSettings = TrainingSettings()
     """How it is optimised; a batch is counted in documents."""
+    max_epochs: float | None = Field(None, gt=0)
+    """Fewer steps where they would go through the documents more often than this (DDR on small corpora: 100)."""
 
     @property
     def cut(self) -> SpanSettings | None:

@@ -164,6 +164,7 @@ class TrainingStages:
         return self.chains.schedule(link) | {
             "objective": stage.objective.model_dump(mode="json"),
             "training": stage.training.model_dump(mode="json"),
+            "max_epochs": stage.max_epochs,
             "title_join": self._title_join(self.chains.source_of(wc.model), protocol),
             "gpus": self.gpus_of_training,
         }
