@@ -32,7 +32,7 @@ wildcard_constraints:
     collection=PLAN.pattern_of_collections(),
     protocol=PLAN.pattern_of_protocols(),
     index=r"lucene-flat|lucene-multifield|bm25s-flat",
-    scope=r"[A-Za-z0-9@._-]+",
+    scope=PLAN.pattern_of_scopes(),
     shard=r"\d{5}-of-\d{5}",
     split=r"[A-Za-z0-9_-]+",
     depth=r"\d+",

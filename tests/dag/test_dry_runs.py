@@ -34,6 +34,12 @@ def golden(name: str) -> dict[str, int]:
         ("mini-ance", (*MINI, "results/beir/ance.tsv", "results/exported/ance/shared/manifest.json")),
         ("mini-t5-ance", (*MINI, "results/beir/t5-ance.tsv")),
         ("mini-kd", (*MINI, "results/beir/kd.tsv")),
+        ("mini-modir-dpr", (*MINI, "results/beir/modir-dpr.tsv", "results/exported/modir-dpr/scifact/manifest.json")),
+        ("mini-modir-ance-30k", (*MINI, "results/beir/modir-ance+30k.tsv")),
+        (
+            "paper-modir-ance",
+            (*MINI, "results/beir/modir-ance.tsv", "--config", "scale=paper", "collections=[modir15]"),
+        ),
         ("paper-ance", (*MINI, "results/beir/ance.tsv", "--config", "scale=paper")),
         ("lab", (*MINI, "results/beir/all.tsv", "--config", "scale=lab")),
         ("paper", ("--profile", "slurm", "results/beir/all.tsv", "-n", "--config", "scale=paper")),
@@ -52,7 +58,7 @@ def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
 
 def test_every_listed_target_can_be_planned(snakemake):
     example = {"method": "bm25-flat", "collection": "scifact", "judged": "scifact", "protocol": "standard",
-               "trained": "dpr"}  # fmt: skip
+               "trained": "dpr", "adapted": "modir-dpr", "target": "scifact"}  # fmt: skip
     done = snakemake(*MINI, *(target.path.format(**example) for target in TARGETS))
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -27,7 +27,7 @@ rule import_model:
 rule embed_corpus:
     input:
         collection=paths.collection("{collection}"),
-        model=lambda wc: PLAN.model_of(wc.model),
+        model=lambda wc: PLAN.model_of(wc.model, wc.scope),
     output:
         embeddings=paths.embeddings(
             "{model}", "{scope}", "{collection}", "{protocol}", "corpus-{shard}"
@@ -55,7 +55,7 @@ rule embed_corpus:
 rule embed_queries:
     input:
         collection=paths.collection("{collection}"),
-        model=lambda wc: PLAN.model_of(wc.model),
+        model=lambda wc: PLAN.model_of(wc.model, wc.scope),
     output:
         embeddings=paths.embeddings(
             "{model}", "{scope}", "{collection}", "{protocol}", "queries.{split}"

@@ -37,7 +37,6 @@ rule pretrain:
         "results/benchmarks/pretrain/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
-        scope="shared",
         stage=PLAN.pattern_of_stages("pretrain"),
     retries: 1
     conda:

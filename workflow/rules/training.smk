@@ -12,7 +12,6 @@ rule init_model:
         "results/benchmarks/init_model/{model}/{scope}.tsv"
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
-        scope="shared",
     conda:
         ENVIRONMENT
     resources:
@@ -35,7 +34,6 @@ rule finetune:
         "results/benchmarks/finetune/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
-        scope="shared",
         stage=PLAN.pattern_of_stages("finetune"),
     retries: 1
     conda:
@@ -62,7 +60,6 @@ rule take_step:
         "results/benchmarks/take_step/{model}/{scope}/{stage}.{step}.tsv"
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
-        scope="shared",
         stage=PLAN.pattern_of_stages("finetune", "pretrain"),
         step=r"\d+",
     conda:
@@ -75,7 +72,7 @@ rule take_step:
 
 rule export_model:
     input:
-        model=lambda wc: PLAN.model_of(wc.model),
+        model=lambda wc: PLAN.model_of(wc.model, wc.scope),
     output:
         exported=paths.exported("{model}", "{scope}"),
     log:
@@ -84,7 +81,6 @@ rule export_model:
         "results/benchmarks/export_model/{model}/{scope}.tsv"
     wildcard_constraints:
         model=PLAN.pattern("trained"),
-        scope="shared",
     conda:
         ENVIRONMENT
     resources:

@@ -9,6 +9,7 @@ ZerodrError
 ├── NonFiniteEmbedding   an encoder gave NaN or infinity
 ├── NonFiniteScore       a cross-encoder gave NaN or infinity
 ├── NonFiniteLoss        training gave NaN or infinity
+├── ClassifierDiverged   the domain classifier of an adversarial training got lost
 ├── ProtocolError        numbers of different protocols would meet
 └── MachineError         the machine lacks something (Java, disk, GPU, permissions)
 """
@@ -70,6 +71,10 @@ class NonFiniteScore(ZerodrError):
 
 class NonFiniteLoss(ZerodrError):
     """A training step produced a loss or gradient that is NaN or infinite."""
+
+
+class ClassifierDiverged(ZerodrError):
+    """The domain classifier of an adversarial training has NaN, infinity or an absurd loss."""
 
 
 class ProtocolError(ZerodrError):

@@ -91,7 +91,8 @@ def forecast(jobs: list[Job], plan: Plan) -> Forecast:
     """Sizes of what the jobs download and write."""
     archives = [job.wildcards["archive"] for job in jobs if job.rule == "fetch_archive"]
     embeds = [job.wildcards for job in jobs if job.rule in ("embed_corpus", "embed_queries")]
-    dimensions = {name: known_dimension(plan, name) for name in {wc["model"] for wc in embeds}}
+    scopes = {wc["model"]: wc["scope"] for wc in embeds}
+    dimensions = {name: known_dimension(plan, name, scope) for name, scope in scopes.items()}
     sizes: Counter[str] = Counter()
     for wc in embeds:
         sizes[wc["model"]] += _rows(plan, wc) * (dimensions[wc["model"]] or USUAL_DIMENSION) * FLOAT_BYTES
@@ -120,7 +121,7 @@ def in_mirror(plan: Plan, archive: str) -> bool:
     return any(Path(folder, archive).exists() for folder in plan.config.mirrors)
 
 
-def known_dimension(plan: Plan, model: str) -> int | None:
+def known_dimension(plan: Plan, model: str, scope: str) -> int | None:
     """Width of a model's embeddings, from its folder, its settings or what it starts from; None: not here yet."""
     method, start = plan.method(model), ""
     if isinstance(method, EncoderMethod):
@@ -130,7 +131,7 @@ def known_dimension(plan: Plan, model: str) -> int | None:
         if origin.init == SCRATCH:
             return origin.architecture.hidden
         start = origin.init
-    for folder in (Path(plan.model_of(model)).parent, *(_model_folders(start) if start else ())):
+    for folder in (Path(plan.model_of(model, scope)).parent, *(_model_folders(start) if start else ())):
         if (folder / "config.json").exists():
             width = json.loads((folder / "config.json").read_text()).get("hidden_size")
             return int(width) if width else None

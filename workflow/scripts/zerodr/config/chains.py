@@ -96,7 +96,8 @@ def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> No
     groups = {part for row in bench.collections.values() for part in (row.column, *row.groups)}
     for stage, settings in stages.items():
         for corpus in settings.corpora if isinstance(settings, PretrainStage) else ():
-            known(f"method {name}: stage {stage}: corpora", corpus, {"source", "targets", *groups, *bench.collections})
+            known(f"method {name}: stage {stage}: corpora", corpus, 
+                  {"source", "targets", "target", *groups, *bench.collections})  # fmt: skip
 
 
 def _check_kinds(bench: Bench) -> None:

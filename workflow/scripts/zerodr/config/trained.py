@@ -6,12 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from zerodr.config.adversary import AdversarySettings
 from zerodr.config.base import Settings
 from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
 
 DISTILLATION = ("margin_mse", "kl")
+Scope = Literal["shared", "target"]
 
 
 class FinetuneStage(Settings):
@@ -19,6 +21,8 @@ class FinetuneStage(Settings):
 
     kind: Literal["finetune"] = "finetune"
     """Learns from the source's judgements."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
     negatives: NegativesSettings = NegativesSettings()
     """Where negatives come from."""
     objective: ObjectiveSettings
@@ -29,6 +33,8 @@ class FinetuneStage(Settings):
     """K-means of the training queries by the parent's embeddings, for `groups`."""
     groups: GroupSettings | None = None
     """How the losses of query clusters are weighted."""
+    adversary: AdversarySettings | None = None
+    """Adapts the encoder to a target; needs scope: target."""
     teacher: str | None = None
     """Recipe of kind `teacher` whose scores a distillation objective follows."""
 
@@ -45,6 +51,8 @@ class FinetuneStage(Settings):
             raise ValueError("groups are weighted over clusters: give both or none")
         if self.groups is not None:
             check_groups(self.groups, self.objective, self.training)
+        if self.adversary is not None and self.scope == "shared":
+            raise ValueError("adversary adapts to a target, which a shared stage does not have: set scope: target")
         return self
 
 
@@ -53,8 +61,11 @@ class PretrainStage(Settings):
 
     kind: Literal["pretrain"]
     """Learns from corpora, without queries or judgements."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
-    """`source`, `targets` (columns of the table), collections or groups. Gated ones that are missing are left out."""
+    """`source`, `targets` (columns of the table), `target` (the one of scope: target), collections or groups. Gated
+    ones that are missing are left out."""
     spans: SpanSettings | None = None
     """Learn from spans of documents; None: from whole documents, except coco and ict, which take spans as published."""
     objective: PretrainSettings
@@ -63,6 +74,12 @@ class PretrainStage(Settings):
     """How it is optimised; a batch is counted in documents."""
     max_epochs: float | None = Field(None, gt=0)
     """Fewer steps where they would go through the documents more often than this (DDR on small corpora: 100)."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> PretrainStage:
+        if "target" in self.corpora and self.scope == "shared":
+            raise ValueError("corpora names the target, which a shared stage does not have: set scope: target")
+        return self
 
     @property
     def cut(self) -> SpanSettings | None:

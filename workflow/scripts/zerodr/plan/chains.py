@@ -1,7 +1,11 @@
 """Chains of trained methods: which stage makes which model, from what.
 
 A stage that variants have in common, with all before it, is made once, under the name of the first: the recipe, or the
-earliest variant in its file. A recipe that starts from another's stage (`init: dpr/ep0`) and changes nothing about the encoder has no `init` itself.
+earliest variant in its file. A recipe that starts from another's stage (`init: dpr/ep0`) and changes nothing about the
+encoder has no `init` itself.
+
+A stage with `scope: target` makes a model for each target, and so do all stages after it; what comes before is shared.
+A scope is a column of the table (a collection, or all collections that the column is the mean of).
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.trained import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
 from zerodr.config.training import InitSettings
+from zerodr.errors import ConfigError
 from zerodr.plan import paths
 
 SCOPE = "shared"
@@ -26,10 +31,12 @@ class Link(NamedTuple):
     Attributes:
         method: recipe or `recipe+variant` under whose name it stands.
         stage: `init`, a stage of the chain, or `<stage>.<step>` for a kept step.
+        scope: `shared`, or the target that it is made for.
     """
 
     method: str
     stage: str
+    scope: str = SCOPE
 
     @property
     def name(self) -> str:
@@ -83,6 +90,7 @@ class Chains:
         asked = set(self.pretraining(link).corpora)
         names = {self.source_of(link.method)} if "source" in asked else set()
         names |= set(self.targets) if "targets" in asked else set()
+        names |= set(self.members(link.scope)) if "target" in asked else set()
         rows = self.bench.collections.values()
         names |= {row.name for row in rows if asked & {row.name, row.column, *row.groups}}
         return sorted(n for n in names if self.bench.collections[n].access == "public" or n in self.bench.config.gated)
@@ -95,75 +103,177 @@ class Chains:
     def encoder(self, method: str) -> InitSettings:
         """Settings of the initial model; what a recipe that starts from another leaves out is the other's."""
         own = self.trained(method).encoder
-        parent = self.parent_of(own.init)
-        if parent is None:
+        start = self.start(own.init)
+        if start is None:
             return own
         changes = own.model_dump(include=own.model_fields_set)
-        return self.encoder(parent.method).model_copy(update=changes)
+        return self.encoder(start[0]).model_copy(update=changes)
 
-    def parent_of(self, init: str) -> Link | None:
-        """The model that `init: <recipe>/<stage>` names; None where `init` names none of ours."""
+    def start(self, init: str) -> tuple[str, str] | None:
+        """Recipe and stage that `init: <recipe>/<stage>` names; None where it names none of ours."""
         method, _, stage = init.rpartition("/")
-        return self.link(f"{method}@{stage}") if f"{method}@{stage}" in self.bench.methods else None
+        return (method, stage) if f"{method}@{stage}" in self.bench.methods else None
+
+    def parent_of(self, init: str, scope: str = SCOPE) -> Link | None:
+        """The model that `init: <recipe>/<stage>` names; None where it names none of ours."""
+        start = self.start(init)
+        return None if start is None else self.link("@".join(start), scope)
 
     def origin(self, method: str) -> InitSettings:
         """Settings of the model from scratch or of the checkpoint that a chain of recipes begins with."""
         encoder = self.encoder(method)
-        parent = self.parent_of(encoder.init)
-        return encoder if parent is None else self.origin(parent.method)
+        start = self.start(encoder.init)
+        return encoder if start is None else self.origin(start[0])
 
-    # ---- who makes what ----------------------------------------------------------------------------------------
-    def link(self, name: str) -> Link:
-        """The one model that a row's name stands for: `dpr` -> (dpr, ep0), `ance@init` -> (dpr, ep0)."""
+    # ---- for whom a model is made ------------------------------------------------------------------------------
+    def members(self, scope: str) -> list[str]:
+        """Collections of a target: one, or those that its column is the mean of."""
+        return [row.name for row in self.bench.collections.values() if row.column == scope]
+
+    def per_target(self, method: str, stage: str) -> bool:
+        """Whether a model is made for each target: its stage says so, or one that it comes from."""
+        chain, stage = self.trained(method).chain, stage.partition(".")[0]
+        names = list(chain)
+        upto = names[: names.index(stage) + 1] if stage != INIT else []
+        if any(chain[name].scope == "target" for name in upto):
+            return True
+        start = self.start(self.trained(method).encoder.init)
+        return start is not None and self.per_target(*start)
+
+    def sees_queries(self, name: str) -> set[str]:
+        """Which queries of a target its model learned from: values of adversary.queries."""
+        method, stage = name.partition("@")[0], self._last(name).partition(".")[0]
+        chain, start = self.trained(method).chain, self.start(self.trained(method).encoder.init)
+        names = list(chain)
+        upto = [chain[one] for one in (names[: names.index(stage) + 1] if stage != INIT else [])]
+        seen = {one.adversary.queries for one in upto if isinstance(one, FinetuneStage) and one.adversary}
+        return seen | (self.sees_queries("@".join(start)) if start is not None else set())
+
+    def is_adapted(self, name: str) -> bool:
+        """Whether a trained method's model is made for each target."""
+        return self.per_target(name.partition("@")[0], self._last(name))
+
+    def made(self, link: Link) -> Link:
+        """`link`, if there is such a model.
+
+        Raises:
+            ConfigError: a shared model is asked for a target or the other way round, or the source is its own target.
+        """
+        if not self.per_target(link.method, link.stage):
+            if link.scope != SCOPE:
+                raise ConfigError(f"{link.name}, scope {link.scope}", "the model is made once, for all targets",
+                                  f"ask for scope {SCOPE}")  # fmt: skip
+            return link
+        if link.scope == SCOPE:
+            raise ConfigError(f"{link.name}, scope {SCOPE}", "the model is made for each target, this names none",
+                              "ask for the scope of a collection")  # fmt: skip
+        if self.bench.collections[self.source_of(link.method)].column == link.scope:
+            raise ConfigError(f"{link.name}, scope {link.scope}", "source and target are the same collection",
+                              "choose another source, or leave this target out")  # fmt: skip
+        return link
+
+    def ranker(self, name: str, collection: str) -> Link:
+        """The model that ranks a collection: the one made for it.
+
+        No model is adapted to the source. It is ranked by the last model of the chain that all targets share.
+        """
+        method, stage = name.partition("@")[0], self._last(name)
+        rows = self.bench.collections
+        scope = rows[collection].column
+        if scope != rows[self.source_of(method)].column:
+            return self.link(name, scope)
+        while self.per_target(method, stage):
+            start = self.start(self.trained(method).encoder.init)
+            if stage == INIT and start is not None:
+                method, stage = start
+            else:
+                stage = self.before(Link(method, stage.partition(".")[0]))
+        return self.link(f"{method}@{stage}")
+
+    def _last(self, name: str) -> str:
         trained = self.bench.methods[name]
         assert isinstance(trained, TrainedMethod), f"{name} is not trained"
-        method, stage = name.partition("@")[0], trained.last
+        return trained.last
+
+    # ---- who makes what ----------------------------------------------------------------------------------------
+    def link(self, name: str, scope: str = SCOPE) -> Link:
+        """The one model that a row's name stands for: `dpr` -> (dpr, ep0), `ance@init` -> (dpr, ep0).
+
+        Args:
+            scope: the target, without effect on models that all targets share.
+
+        Raises:
+            ConfigError: the model is made for each target and the scope names none.
+        """
+        method, stage = name.partition("@")[0], self._last(name)
         if stage == INIT:
             encoder = self.encoder(method)
-            parent = self.parent_of(encoder.init)
-            if parent is not None and self.encoder(parent.method).model_copy(update={"init": encoder.init}) == encoder:
-                return parent
-        return Link(self._maker(method, lambda m: self.history(m, stage)), stage)
+            start = self.start(encoder.init)
+            if start is not None and self.encoder(start[0]).model_copy(update={"init": encoder.init}) == encoder:
+                return self.link("@".join(start), scope)
+        scope = scope if self.per_target(method, stage) else SCOPE
+        return self.made(self._first_maker(Link(method, stage, scope), self.history))
 
     def parent(self, link: Link) -> Link:
         """The model that a stage starts from."""
-        return self.link(f"{link.method}@{self.before(link)}")
+        return self.link(f"{link.method}@{self.before(link)}", link.scope)
 
     def mined(self, link: Link) -> Link:
         """The stage whose mined queries a stage trains on: its own, or the recipe's equal one."""
-        return Link(self._maker(link.method, lambda m: self._mined_history(m, link.stage)), link.stage)
+        return self._first_maker(link._replace(scope=self._mining_scope(link)), self._mined_history)
 
     def scored(self, link: Link) -> Link:
         """The stage whose scored queries a distilling stage trains on."""
-        return Link(self._maker(link.method, lambda m: (self._mined_history(m, link.stage), self._teacher(m, link))),
-                    link.stage)  # fmt: skip
+        return self._first_maker(link._replace(scope=self._mining_scope(link)),
+                                        lambda at: (self._mined_history(at), self._teacher(at)))  # fmt: skip
 
     def clustered(self, link: Link) -> Link:
         """The stage whose query clusters a stage takes its groups from."""
-        return Link(self._maker(link.method, lambda m: self._cluster_history(m, link.stage)), link.stage)
+        return self._first_maker(link._replace(scope=self.parent(link).scope), self._cluster_history)
 
     def cut(self, link: Link) -> Link:
         """The stage whose spans a pretraining stage reads."""
-        return Link(self._maker(link.method, lambda m: self._span_history(m, link.stage)), link.stage)
+        return self._first_maker(link._replace(scope=self.parent(link).scope), self._span_history)
 
-    def negatives_from(self, link: Link) -> str | None:
-        """Name of the method whose ranking a stage takes negatives from; None: in-batch only."""
+    def negatives_from(self, link: Link) -> tuple[str, str] | None:
+        """Name and scope of the method whose ranking a stage takes negatives from; None: in-batch only."""
         source = self.stage(link).negatives.source
         if source == NONE:
             return None
-        return self.parent(link).name if source == PREVIOUS else source
+        if source == PREVIOUS:
+            parent = self.parent(link)
+            return parent.name, parent.scope
+        trained = isinstance(self.bench.methods[source], TrainedMethod)
+        return source, self.link(source, link.scope).scope if trained else SCOPE
 
     def mined_before(self, link: Link) -> Link | None:
         """The stage before, where it was mined too: overlaps are told against it."""
-        before = Link(link.method, self.before(link))
-        if before.stage == INIT or isinstance(self.any_stage(before), PretrainStage):
-            return None
-        return self.mined(before)
+        return self.mined(link._replace(stage=self.before(link))) if self._follows_mining(link) else None
 
-    def _maker(self, method: str, history: Callable[[str], Any]) -> str:
-        """The first of the recipe and its variants that has the same history as `method`."""
-        own = history(method)
-        return next(other for other in self._family(method) if other == method or history(other) == own)
+    def _follows_mining(self, link: Link) -> bool:
+        before = self.before(link)
+        return before != INIT and isinstance(self.trained(link.method).chain[before], FinetuneStage)
+
+    def _mining_scope(self, link: Link) -> str:
+        """The target, if negatives of the stage, or of one that overlaps are told against, are of a target's model."""
+        while not self._ranked_per_target(link):
+            if not self._follows_mining(link):
+                return SCOPE
+            link = link._replace(stage=self.before(link))
+        return link.scope
+
+    def _ranked_per_target(self, link: Link) -> bool:
+        source = self.stage(link).negatives.source
+        if source == PREVIOUS:
+            return self.per_target(link.method, self.before(link))
+        named = None if source == NONE else self.bench.methods[source]
+        return isinstance(named, TrainedMethod) and self.per_target(source.partition("@")[0], named.last)
+
+    def _first_maker(self, link: Link, history: Callable[[Link], Any]) -> Link:
+        """The link of the first of the recipe and its variants that has the same history as `link`."""
+        own, family = history(link), self._family(link.method)
+        others = (link._replace(method=method) for method in family)
+        return next(other for other in others if other == link or history(other) == own)
 
     def _family(self, method: str) -> list[str]:
         """A recipe and its variants, in the order of its file."""
@@ -172,14 +282,14 @@ class Chains:
             self._families[recipe] = [name for name in self.names() if name.partition("+")[0] == recipe]
         return self._families[recipe]
 
-    def _teacher(self, method: str, link: Link) -> str | None:
-        stage = self.trained(method).chain.get(link.stage)
+    def _teacher(self, link: Link) -> str | None:
+        stage = self.trained(link.method).chain.get(link.stage)
         return stage.teacher if isinstance(stage, FinetuneStage) else None
 
     # ---- what a model is made from -----------------------------------------------------------------------------
-    def history(self, method: str, stage: str) -> list[Any] | None:
-        """Settings of every stage up to `stage`; None where the method has no such stage."""
-        settings, (stage, _, step) = self.trained(method), stage.partition(".")
+    def history(self, link: Link) -> list[Any] | None:
+        """Settings of every stage up to a link's; None where its method has no such stage."""
+        method, settings, (stage, _, step) = link.method, self.trained(link.method), link.stage.partition(".")
         names = list(settings.chain)
         if stage != INIT and stage not in names:
             return None
@@ -188,35 +298,35 @@ class Chains:
         upto = [] if stage == INIT else names[: names.index(stage) + 1]
         shared = settings.model_dump(mode="json", include={"source_split", "protocol", "precision", "batch_tokens"})
         return [self.encoder(method), self.source_of(method), shared if upto else None, step,
-                *(self._made_by(Link(method, name)) for name in upto)]  # fmt: skip
+                *(self._made_by(link._replace(stage=name)) for name in upto)]  # fmt: skip
 
     def _made_by(self, link: Link) -> list[Any]:
         stage = self.any_stage(link)
         corpora = self.corpora(link) if isinstance(stage, PretrainStage) else None
         return [link.stage, stage, self.schedule(link), self.keeps_moments(link), corpora]
 
-    def _mined_history(self, method: str, stage: str) -> Any:
-        settings = self.trained(method)
-        own, link = settings.chain.get(stage), Link(method, stage)
+    def _history_before(self, link: Link) -> list[Any] | None:
+        return self.history(link._replace(stage=self.before(link)))
+
+    def _mined_history(self, link: Link) -> Any:
+        settings = self.trained(link.method)
+        own = settings.chain.get(link.stage)
         if not isinstance(own, FinetuneStage):
             return None
-        models = own.negatives.source == PREVIOUS or self.mined_before(link) is not None
-        return [self.history(method, self.before(link)) if models else None, own.negatives, own.training.dev_queries,
-                self.source_of(method), settings.source_split, list(settings.chain).index(stage)]  # fmt: skip
+        models = own.negatives.source == PREVIOUS or self._follows_mining(link)
+        return [self._history_before(link) if models else None, own.negatives, own.training.dev_queries,
+                self.source_of(link.method), settings.source_split, list(settings.chain).index(link.stage)]  # fmt: skip
 
-    def _cluster_history(self, method: str, stage: str) -> Any:
-        settings = self.trained(method)
-        own = settings.chain.get(stage)
+    def _cluster_history(self, link: Link) -> Any:
+        settings = self.trained(link.method)
+        own = settings.chain.get(link.stage)
         if not isinstance(own, FinetuneStage):
             return None
-        before = self.history(method, self.before(Link(method, stage)))
-        return [before, own.clusters, self.source_of(method), settings.source_split]
+        return [self._history_before(link), own.clusters, self.source_of(link.method), settings.source_split]
 
-    def _span_history(self, method: str, stage: str) -> Any:
-        own = self.trained(method).chain.get(stage)
-        if not isinstance(own, PretrainStage):
-            return None
-        return [self.history(method, self.before(Link(method, stage))), own.cut]
+    def _span_history(self, link: Link) -> Any:
+        own = self.trained(link.method).chain.get(link.stage)
+        return [self._history_before(link), own.cut] if isinstance(own, PretrainStage) else None
 
     def schedule(self, link: Link) -> dict[str, Any]:
         """Where a stage stands: what the schedule needs to know.
@@ -236,6 +346,12 @@ class Chains:
         total = sum(chain[name].training.steps for name in names[start:end]) if ends else first + training.steps
         return {"stage": link.stage, "stage_index": at, "first_step": first, "total_steps": total}
 
+    def continues_classifier(self, link: Link) -> bool:
+        """Whether the stage before has a domain classifier that this one goes on with."""
+        chain, before = self.trained(link.method).chain, self.before(link)
+        stage = chain.get(before)
+        return isinstance(stage, FinetuneStage) and stage.adversary is not None
+
     def keeps_moments(self, link: Link) -> bool:
         """Whether the stage after continues with a stage's optimiser moments."""
         chain = self.trained(link.method).chain
@@ -246,4 +362,4 @@ class Chains:
     # ---- paths -------------------------------------------------------------------------------------------------
     def model(self, link: Link) -> str:
         """Manifest of the model."""
-        return paths.model(link.method, SCOPE, link.stage)
+        return paths.model(link.method, link.scope, link.stage)

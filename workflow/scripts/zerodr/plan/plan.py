@@ -86,6 +86,10 @@ class Plan(TrainingStages):
         chains = [self.chains.trained(name).chain for name in self.chains.names()]
         return _alternatives({name for chain in chains for name, stage in chain.items() if stage.kind in kinds})
 
+    def pattern_of_scopes(self) -> str:
+        """A wildcard constraint that matches `shared` and every target that models may be made for."""
+        return _alternatives({SCOPE, *(row.column for row in self.bench.collections.values())})
+
     def pattern_of_protocols(self, titles: bool = False) -> str:
         """A wildcard constraint that matches the protocols; with `titles` only those that keep titles."""
         protocols = self.bench.protocols.items()
@@ -141,7 +145,10 @@ class Plan(TrainingStages):
         return list(self.bench.own_files) if row.kind == "own" else [paths.archive(row.archive)]
 
     def embeddings_for(self, wc: Any, part: str, protocol: str | None = None) -> str:
-        """The embeddings that the method of wildcards `wc` searches."""
+        """The embeddings that the method of wildcards `wc` searches: those of the model made for the collection."""
+        if self.method(wc.model).kind == "trained":
+            link = self.chains.ranker(wc.model, wc.collection)
+            return paths.embeddings(link.name, link.scope, wc.collection, protocol or wc.protocol, part)
         return paths.embeddings(self.embedded_by(wc.model), SCOPE, wc.collection, protocol or wc.protocol, part)
 
     def query_embeddings(self, wc: Any) -> str:
@@ -150,17 +157,17 @@ class Plan(TrainingStages):
 
     def mining_embeddings(self, wc: Any, part: str) -> str:
         """The embeddings of the source that negatives are searched with."""
-        trained = self.method(wc.model).kind == "trained"
-        protocol = self.bench.settings(wc.model, TrainedSettings).protocol if trained else MINING_PROTOCOL
-        return self.embeddings_for(wc, part, protocol)
+        if self.method(wc.model).kind != "trained":
+            return self.embeddings_for(wc, part, MINING_PROTOCOL)
+        link = self.chains.link(wc.model, wc.scope)
+        protocol = self.bench.settings(wc.model, TrainedSettings).protocol
+        return paths.embeddings(link.name, link.scope, wc.collection, protocol, part)
 
     def embedded_by(self, method: str) -> str:
-        """The method whose embeddings `method` searches: variants that only change the index share the recipe's.
+        """The encoder whose embeddings `method` searches: variants that only change the index share the recipe's.
 
         A trained method's are named after the stage that makes its model: `dpr` and `ance@init` -> `dpr@ep0`.
         """
-        if self.method(method).kind == "trained":
-            return self.chains.link(method).name
         recipe = method.partition("+")[0]
         ours, base = (self._encoding(self.bench.settings(m, EncoderSettings)) for m in (method, recipe))
         return recipe if ours == base else method
@@ -323,7 +330,7 @@ class Plan(TrainingStages):
         }
         all_rows = self.bench.collections.values()
         return {
-            "methods": [{"name": m, "label": self.method(m).label, "remark": self.method(m).remark} for m in methods],
+            "methods": [{"name": m, "label": self.method(m).label, "remark": self.remark_of(m)} for m in methods],
             "collections": [row.model_dump(mode="json", include=listed) for row in self.columns],
             "missing": [{"name": row.name, "reason": "gated: needs registration"} for row in gone]
             + [{"name": row.name, "reason": "no judgements: not evaluated"} for row in unjudged],

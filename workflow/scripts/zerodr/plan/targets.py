@@ -50,15 +50,20 @@ TARGETS = (
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
+    Target(paths.exported("{adapted}", "{target}"), "the same of a model that is made for each target"),
 )
 
 
 def names(plan: Plan) -> dict[str, list[str]]:
     """What the placeholders stand for: methods that rank collections, `judged` collections that can be evaluated."""
     rows, methods = plan.bench.collections.values(), plan.bench.methods.items()
+    trained = [name for name, method in methods if method.kind == "trained"]
+    adapted = [name for name in trained if plan.chains.is_adapted(name)]
     return {
         "method": sorted(name for name, method in methods if method.kind != "teacher"),
-        "trained": sorted(name for name, method in methods if method.kind == "trained"),
+        "trained": sorted(set(trained) - set(adapted)),
+        "adapted": sorted(adapted),
+        "target": sorted({row.column for row in rows}),
         "protocol": sorted(plan.bench.protocols),
         "collection": sorted(row.name for row in rows),
         "judged": sorted(row.name for row in rows if row.evaluation_split),
@@ -105,7 +110,12 @@ def render(plan: Plan) -> str:
     known = names(plan)
     unjudged = [name for name in known["collection"] if name not in known["judged"]]
     lists = {f"{{{kind}}}": known[kind] for kind in ("method", "protocol", "judged")}
-    lists |= {"{collection}": ["{judged},", *unjudged], "{trained}": ["{method} of a recipe with kind: trained"]}
+    lists |= {
+        "{collection}": ["{judged},", *unjudged],
+        "{trained}": ["{method} of a recipe with kind: trained"],
+        "{adapted}": known["adapted"] or ["none"],
+        "{target}": ["{collection}, or cqadupstack for all its parts"],
+    }
     for placeholder, chosen in lists.items():
         text = f"{placeholder}: {' '.join(chosen)}"
         lines += ["", *textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False,

@@ -9,6 +9,7 @@ from zerodr.config.load import files_of_model
 from zerodr.config.methods import LexicalSettings, TeacherMethod, TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.training import TeacherSettings
+from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
 
@@ -25,7 +26,7 @@ class TrainingStages:
     def init_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `init_model`: another recipe's model, texts for a tokenizer, or the files of a local folder."""
         own, method = self.chains.trained(wc.model).encoder, wc.model
-        parent = self.chains.parent_of(own.init)
+        parent = self.chains.parent_of(own.init, self._link(wc, INIT).scope)
         if parent is not None:
             return {"parent": self.chains.model(parent)}
         if own.init == SCRATCH:
@@ -37,64 +38,72 @@ class TrainingStages:
         """Inputs of `mine_negatives`: the source, a ranking to take negatives from, the stage before's."""
         if self._is_teacher(wc.model):
             settings, source = self._teacher(wc.model), self._teacher_source(wc.model)
-            return self._mined_from(source, settings.negatives.source, settings.source_split, settings.negatives.depth)
-        link, source = Link(wc.model, wc.stage), self.chains.source_of(wc.model)
+            ranked = (settings.negatives.source, SCOPE)
+            return self._mined_from(source, ranked, settings.source_split, settings.negatives.depth)
+        link, source = Link(wc.model, wc.stage, wc.scope), self.chains.source_of(wc.model)
         ranked_by, before = self.chains.negatives_from(link), self.chains.mined_before(link)
         split, depth = self.chains.trained(wc.model).source_split, self.chains.stage(link).negatives.depth
         inputs = self._mined_from(source, ranked_by, split, depth)
-        return inputs | ({"previous": paths.mined(before.method, SCOPE, before.stage)} if before else {})
+        return inputs | ({"previous": paths.mined(before.method, before.scope, before.stage)} if before else {})
 
     @staticmethod
-    def _mined_from(source: str, ranked_by: str | None, split: str, depth: int) -> dict[str, Any]:
-        ranking = {"candidates": paths.candidates(ranked_by, SCOPE, source, split, depth)} if ranked_by else {}
+    def _mined_from(source: str, ranked_by: tuple[str, str] | None, split: str, depth: int) -> dict[str, Any]:
+        ranking = {"candidates": paths.candidates(*ranked_by, source, split, depth)} if ranked_by else {}
         return {"source": paths.collection(source)} | ranking
 
     def finetune_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `finetune`: parent model, mined queries, source, and scores where the objective distils."""
-        link = Link(wc.model, wc.stage)
+        link = self._link(wc, wc.stage)
         mined = self.chains.mined(link)
         inputs = {
             "model": self.chains.model(self.chains.parent(link)),
-            "mined": paths.mined(mined.method, SCOPE, mined.stage),
+            "mined": paths.mined(mined.method, mined.scope, mined.stage),
             "source": paths.collection(self.chains.source_of(wc.model)),
         }
         if self.chains.stage(link).teacher is not None:
             scored = self.chains.scored(link)
-            inputs["scored"] = paths.scored(scored.method, SCOPE, scored.stage)
+            inputs["scored"] = paths.scored(scored.method, scored.scope, scored.stage)
         if self.chains.stage(link).clusters is not None:
             clustered = self.chains.clustered(link)
-            inputs["clusters"] = paths.clusters(clustered.method, SCOPE, clustered.stage)
+            inputs["clusters"] = paths.clusters(clustered.method, clustered.scope, clustered.stage)
+        if self.chains.stage(link).adversary is not None:
+            inputs["targets"] = [paths.collection(name) for name in self.chains.members(link.scope)]
         return inputs
+
+    def _link(self, wc: Any, stage: str) -> Link:
+        """The model that a rule's wildcards name, which must be one that is made."""
+        return self.chains.made(Link(wc.model, stage, wc.scope))
 
     def parent_model(self, wc: Any) -> str:
         """Manifest of the model that a stage starts from."""
-        return self.chains.model(self.chains.parent(Link(wc.model, wc.stage)))
+        return self.chains.model(self.chains.parent(Link(wc.model, wc.stage, wc.scope)))
 
     def pretrain_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `pretrain`: parent model, and spans of corpora or whole corpora."""
-        link, corpora = Link(wc.model, wc.stage), self.chains.corpora(Link(wc.model, wc.stage))
+        link = self._link(wc, wc.stage)
+        corpora = self.chains.corpora(link)
         inputs: dict[str, Any] = {"model": self.chains.model(self.chains.parent(link))}
         if self.chains.pretraining(link).cut is None:
             return inputs | {"collections": [paths.collection(name) for name in corpora]}
         cut = self.chains.cut(link)
-        return inputs | {"spans": [paths.spans(cut.method, SCOPE, cut.stage, name) for name in corpora]}
+        return inputs | {"spans": [paths.spans(cut.method, cut.scope, cut.stage, name) for name in corpora]}
 
     def cluster_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `cluster_queries`: the parent's embeddings of the training queries, and the source."""
-        link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
+        link, settings = Link(wc.model, wc.stage, wc.scope), self.chains.trained(wc.model)
         source, part = self.chains.source_of(wc.model), f"queries.{settings.source_split}"
-        parent = self.chains.parent(link).name
-        return {"queries": paths.embeddings(parent, SCOPE, source, settings.protocol, part),
+        parent = self.chains.parent(link)
+        return {"queries": paths.embeddings(parent.name, parent.scope, source, settings.protocol, part),
                 "collection": paths.collection(source)}  # fmt: skip
 
     def scoring_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `score_pairs`: teacher, mined queries, source."""
-        link = Link(wc.model, wc.stage)
+        link = Link(wc.model, wc.stage, wc.scope)
         mined, teacher = self.chains.mined(link), self.chains.stage(link).teacher
         assert teacher is not None, "only distilling stages have scores"
         return {
             TEACHER: paths.model(teacher, SCOPE, self.teacher_stage(teacher)),
-            "mined": paths.mined(mined.method, SCOPE, mined.stage),
+            "mined": paths.mined(mined.method, mined.scope, mined.stage),
             "source": paths.collection(self.chains.source_of(wc.model)),
         }
 
@@ -116,11 +125,16 @@ class TrainingStages:
         """The finished stage of a teacher: `teacher`, or `init` where it comes trained."""
         return INIT if self._teacher(name).training is None else TEACHER
 
-    def model_of(self, name: str) -> str:
-        """Manifest of the model that a row's embeddings are made with."""
+    def model_of(self, name: str, scope: str = SCOPE) -> str:
+        """Manifest of the model that a row's embeddings in a scope are made with.
+
+        Raises:
+            ConfigError: there is no model in this scope.
+        """
         if isinstance(self.bench.methods[name], TrainedMethod):
-            return self.chains.model(self.chains.link(name))
-        return paths.model(name, SCOPE, "imported")
+            link = self.chains.link(name, scope)
+            return self.chains.model(self.chains.made(link._replace(scope=scope)))
+        return paths.model(name, scope, "imported")
 
     # ---- settings ----------------------------------------------------------------------------------------------
     def _init_model(self, wc: Any) -> dict:
@@ -183,12 +197,13 @@ class TrainingStages:
         return how | {"title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol)}
 
     def _finetune(self, wc: Any) -> dict:
-        link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
+        link, settings = Link(wc.model, wc.stage, wc.scope), self.chains.trained(wc.model)
         stage = self.chains.stage(link)
         groups = {"groups": stage.groups.model_dump(mode="json")} if stage.groups is not None else {}
         return (
             self.chains.schedule(link)
             | groups
+            | self._adversary(link)
             | {
                 "save_optimizer": self.chains.keeps_moments(link),
                 "objective": stage.objective.model_dump(mode="json"),
@@ -199,12 +214,51 @@ class TrainingStages:
             }
         )
 
+    def _adversary(self, link: Link) -> dict:
+        """What adapts a stage to the target of its scope; nothing for other stages."""
+        adversary, protocol = self.chains.stage(link).adversary, self.chains.trained(link.method).protocol
+        if adversary is None:
+            return {}
+        targets = {
+            name: {
+                "split": self._target_split(name, adversary.queries),
+                "title_join": self._title_join(name, protocol),
+            }
+            for name in self.chains.members(link.scope)
+        }
+        return {"adversary": adversary.model_dump(mode="json"), "targets": targets,
+                "continue_classifier": self.chains.continues_classifier(link)}  # fmt: skip
+
+    def _target_split(self, name: str, queries: str) -> str | None:
+        """The split of a target's collection whose queries are taken."""
+        row = self.bench.collections[name]
+        split = {"test": row.evaluation_split, "train": "train"}.get(queries)
+        if split is not None and split not in row.splits:
+            raise ConfigError(f"target {name}", f"has no {queries} queries",
+                              "set adversary.queries to another of test, train, unlabelled, none")  # fmt: skip
+        return split
+
+    def remark_of(self, name: str) -> str:
+        """A method's footnote, with what follows from how it was trained."""
+        method = self.bench.methods[name]
+        remarks = [method.remark]
+        if isinstance(method, TrainedMethod) and self.chains.is_adapted(name):
+            remarks.append("one model for each target")
+            sees = self.chains.sees_queries(name)
+            if "test" in sees:
+                remarks.append("transductive: learns from the queries that it is evaluated with, without their labels")
+            source = self.bench.collections[self.chains.source_of(name.partition("@")[0])]
+            shared = self.chains.ranker(name, source.name).name
+            remarks.append(f"no model is adapted to the source: {source.name} is ranked by {shared}")
+        return "; ".join(filter(None, remarks))
+
     def _take_step(self, wc: Any) -> dict:
         return {"step": int(wc.step)}
 
     def _export_model(self, wc: Any) -> dict:
-        source = self.chains.source_of(wc.model)
-        return {"model": wc.model, "scope": wc.scope, "licences": {source: self.bench.collections[source].licence}}
+        learned = [self.chains.source_of(wc.model), *self.chains.members(wc.scope)]
+        licences = {name: self.bench.collections[name].licence for name in learned}
+        return {"model": wc.model, "scope": wc.scope, "licences": licences}
 
     def _rank_bm25(self, wc: Any) -> dict:
         settings = self.bench.settings(wc.model, LexicalSettings)

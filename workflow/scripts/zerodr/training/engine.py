@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 
 from zerodr.artifacts.progress import Progress
 from zerodr.config.training import TrainingSettings
-from zerodr.errors import ConfigError, NonFiniteLoss
+from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
 from zerodr.training.checkpoint import finite, load_checkpoint, save_checkpoint
 from zerodr.training.distributed import Group
 from zerodr.training.gradcache import Forward, Share, add_gradients, prepare
@@ -150,6 +150,7 @@ class Engine:
 
         Raises:
             NonFiniteLoss: a loss or gradient is NaN or infinite; the last good weights are in a checkpoint.
+            ClassifierDiverged: an objective's classifier is lost; the state before this step is in a checkpoint.
             Preempted: SIGTERM came; a checkpoint was written.
             ArtifactError: the state folder holds a checkpoint of another run.
         """
@@ -199,7 +200,11 @@ class Engine:
         """One optimiser step and what is due after it."""
         step, started = position.step, time.perf_counter()
         shares = ahead.get(step)
-        terms = self._gradients(step, shares, position)
+        try:
+            terms = self._gradients(step, shares, position)
+        except ClassifierDiverged:
+            self._checkpoint(position)
+            raise
         terms["gradient_norm"] = self._update(step, shares, position)
         position.step += 1
         terms |= self.objective.on_step(position.step)

@@ -168,14 +168,15 @@ def _document_texts(path: Path, documents: pa.Array, source: Path, title_join: s
     for block in read_corpus(source, columns=("title", "text")):
         low, high = np.searchsorted(wanted, [first, first + len(block)])
         if high > low:
-            parts.append(_joined(block.take(pa.array(wanted[low:high] - first)), title_join))
+            parts.append(joined(block.take(pa.array(wanted[low:high] - first)), title_join))
         first += len(block)
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     return pa.concat_arrays(parts).take(pa.array(back)) if parts else pa.array([], TEXT)
 
 
-def _joined(block: pa.RecordBatch, title_join: str | None) -> pa.Array:
+def joined(block: pa.RecordBatch, title_join: str | None) -> pa.Array:
+    """Texts of documents, behind their title where they have one."""
     title, text = block.column("title"), block.column("text").cast(TEXT)
     if title_join is None:
         return text

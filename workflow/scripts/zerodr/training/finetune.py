@@ -16,6 +16,7 @@ from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.record import artifact_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
+from zerodr.config.adversary import AdversarySettings, TargetTexts
 from zerodr.config.base import Settings, validate
 from zerodr.config.groups import GroupSettings, check_groups
 from zerodr.config.modules import RemSettings
@@ -25,10 +26,11 @@ from zerodr.encoders.modular import ModularEncoder
 from zerodr.encoders.rem_files import REM
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining.dev import held_out
+from zerodr.training.adapting import Adapting
 from zerodr.training.batches import Stream, usable_rows
 from zerodr.training.checkpoint import read_tensors, write_tensors
 from zerodr.training.distributed import Group, check_gpus
-from zerodr.training.engine import Engine, Run
+from zerodr.training.engine import Batches, Engine, Run
 from zerodr.training.examples import Examples, load_examples
 from zerodr.training.groups import weigh_groups
 from zerodr.training.jobs import device_of, keeper, publish_kept, run_job
@@ -53,6 +55,12 @@ class FinetuneSettings(Settings):
     """How the losses of query clusters (input `clusters`) are weighted."""
     rem: RemSettings | None = None
     """Train a relevance module in a frozen backbone (DDR). None, or shape `full`: all weights."""
+    adversary: AdversarySettings | None = None
+    """Adaptation to a target (input `targets`)."""
+    targets: dict[str, TargetTexts] = {}
+    """How the target's collections are read, by name."""
+    continue_classifier: bool = False
+    """Go on with the parent's domain classifier."""
     source_split: str
     """The source's split with training queries."""
     title_join: str | None = " "
@@ -81,6 +89,8 @@ class FinetuneSettings(Settings):
     def _possible(self) -> FinetuneSettings:
         if self.groups is not None:
             check_groups(self.groups, self.objective, self.training)
+        if (self.adversary is None) != (not self.targets):
+            raise ValueError("adversary and targets go together, found one of them")
         return self
 
 
@@ -102,14 +112,16 @@ class Job:
     task: str = "finetune"
     clusters: str | None = None
     rem: str | None = None
+    targets: dict[str, str] | None = None
 
 
 def finetune(stage: Stage) -> None:
     """Stage: inputs `model`, `mined`, `source`, optional `scored`, with params.groups `clusters`; output `model`.
 
-    With params.rem `model` is the domain module, and with go_on `rem` is the model whose relevance module is taken up.
-    The output holds `steps/<n>` of save_steps, `rem` where one was trained, and `groups/weights.parquet` where groups
-    have weights that change.
+    With params.adversary, input `targets`: collections of the target. With params.rem `model` is the domain module, and
+    with go_on `rem` is the model whose relevance module is taken up. The output holds `steps/<n>` of save_steps, `rem`
+    where one was trained, `groups/weights.parquet` where groups have weights that change, and
+    `adversary/classifier.safetensors`.
     """
     settings = validate(FinetuneSettings, stage.params, stage.spec.name())
     check_gpus(settings.gpus, stage.spec.name())
@@ -123,9 +135,26 @@ def finetune(stage: Stage) -> None:
                           "give both or none")  # fmt: skip
     job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
               str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads,
-              clusters=clusters, rem=str(stage.path("rem")) if goes_on else None)  # fmt: skip
+              clusters=clusters, rem=str(stage.path("rem")) if goes_on else None,
+              targets=_targets(stage, settings))  # fmt: skip
     run_job(stage, job, settings.workers, train)
     publish_kept(stage, settings.training.save_steps)
+
+
+def _targets(stage: Stage, settings: FinetuneSettings) -> dict[str, str]:
+    """Folders of the target's collections by name.
+
+    Raises:
+        ConfigError: other collections than the settings name, or the source among them.
+    """
+    given = stage.paths("targets") if "targets" in stage.spec.inputs else []
+    folders = {path.parent.name: str(path.parent) for path in given}
+    if set(folders) != set(settings.targets):
+        raise ConfigError(stage.spec.name(), f"input `targets` has {sorted(folders)}, params.targets names "
+                          f"{sorted(settings.targets)}", "give the same collections")  # fmt: skip
+    if stage.path("source").name in folders:
+        raise ConfigError(stage.spec.name(), "source and target are the same collection", "choose another target")
+    return folders
 
 
 def train(job: Job) -> dict[str, Any]:
@@ -157,7 +186,16 @@ def train(job: Job) -> dict[str, Any]:
     factor = schedule(settings.training.schedule, settings.training.warmup_steps,
                       settings.training.schedule_steps or settings.total_steps)  # fmt: skip
     objective = _objective(settings, model, examples, rows)
-    engine = Engine(forward, objective, stream, optimizer, factor, settings.training, run, group)
+    batches: Batches = stream
+    if settings.adversary is not None:
+        adapting = Adapting(job.name, settings.adversary, settings.training, settings.first_step, words)
+        folders = {name: Path(folder) for name, folder in (job.targets or {}).items()}
+        target = adapting.read(folders, settings.targets)
+        forward, batches = adapting.data(forward, stream, target)
+        parent = Path(job.model) if settings.continue_classifier else None
+        objective = adapting.objective(objective, model.contract.dimension, factor, parent)
+        notes |= adapting.facts
+    engine = Engine(forward, objective, batches, optimizer, factor, settings.training, run, group)
     curves = engine.fit()
     if group.rank == 0:
         model.save(Path(job.output))

@@ -72,15 +72,18 @@ class Forward:
         distinct, inverse = np.unique(codes, return_inverse=True)
         queries = self.model.tokenize(self.examples.texts_of_queries(batch.rows), "query")
         documents = self.model.tokenize(self.examples.texts_of_documents(distinct % span), "document")
-        first, every = len(queries), len(queries) + len(documents)
-        tokens = [*queries, *documents]
-        tied = self.model.contract.towers == "tied"
-        sides = [("document", range(every))] if tied else [("query", range(first)),
-                                                                      ("document", range(first, every))]  # fmt: skip
-        waste = WASTE[torch.device(self.device).type]
-        groups = [(side, [places[index] for index in group]) for side, places in sides
-                  for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)]  # fmt: skip
+        tokens, first = [*queries, *documents], len(queries)
+        groups = self.passes(tokens, range(first), range(first, len(tokens)))
         return Texts(tokens, inverse.reshape(batch.documents.shape), groups)
+
+    def passes(self, tokens: Sequence[Any], queries: Sequence[int],
+               documents: Sequence[int]) -> list[tuple[str, list[int]]]:  # fmt: skip
+        """Which texts are encoded together, by side; `queries` and `documents` are places among `tokens`."""
+        tied = self.model.contract.towers == "tied"
+        sides = [("document", range(len(tokens)))] if tied else [("query", queries), ("document", documents)]
+        waste = WASTE[torch.device(self.device).type]
+        return [(side, [places[index] for index in group]) for side, places in sides
+                for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)]  # fmt: skip
 
     def encode(self, texts: Any, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group, (n, D) float32. Random numbers depend on (seed, number) alone."""

@@ -1,0 +1,331 @@
+"""Adversarial adaptation: the two phases keep apart, resume and processes change nothing, divergence is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.unit.encoder_helpers import make_collection
+from tests.unit.training_helpers import (
+    QUERIES,
+    finetune_spec,
+    lay_out,
+    load_tiny,
+    seal,
+    tiny_examples,
+    tiny_model,
+    words,
+)
+
+from zerodr.artifacts.record import read_record
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.adversary import AdversarySettings, TargetTexts
+from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.errors import ClassifierDiverged, CollectionError, ConfigError
+from zerodr.training.adapting import Adapting
+from zerodr.training.adversary import CLASSIFIER, Adversary
+from zerodr.training.batches import Stream
+from zerodr.training.distributed import Group
+from zerodr.training.gradcache import Forward, add_gradients
+from zerodr.training.objectives import make_objective
+
+SMALL = {"queue_length": 4, "updates": 3, "minibatch": 8, "learning_rate": 0.05, "optimizer": "adamw",
+         "half_life_steps": 10}  # fmt: skip
+
+
+def make_target(folder: Path, documents: int = 30, queries: int = 6) -> Path:
+    generator = np.random.default_rng(3)
+    make_collection(folder, [(f"t{i}", "", words(generator, 2, 10)) for i in range(documents)],
+                    [(f"s{i}", words(generator, 1, 4)) for i in range(queries)])  # fmt: skip
+    return folder
+
+
+class Parts:
+    """One stage without an engine."""
+
+    def __init__(self, folder: Path, batch: int = 8, accumulation: int = 1, negatives: int = 1,
+                 name: str = "pairwise_nll", chunk: int | None = None, **settings: Any) -> None:  # fmt: skip
+        self.model = load_tiny(tiny_model(folder / "model") if not (folder / "model").exists() else folder / "model")
+        examples = tiny_examples(folder) if not (folder / "source").exists() else None
+        if examples is None:
+            from zerodr.training.examples import load_examples
+
+            examples = load_examples(folder / "mined", folder / "source", " ")
+        target = folder / "target"
+        target = target if target.exists() else make_target(target)
+        training = TrainingSettings(batch_queries=batch, accumulation=accumulation, steps=20)
+        self.adapting = Adapting("stage", AdversarySettings(**(SMALL | settings)), training, 0, [5, 0])
+        split = None if settings.get("queries") == "none" else "test"
+        made = self.adapting.read({"target": target}, {"target": TargetTexts(split=split)})
+        source = Stream(examples, np.arange(QUERIES), batch, negatives, [5, 0])
+        self.forward, self.stream = self.adapting.data(Forward(self.model, examples, "cpu", chunk), source, made)
+        ranking = make_objective(ObjectiveSettings(name=name, negatives_per_query=negatives))
+        self.objective = self.adapting.objective(ranking, 32, lambda step: 1.0, None)
+        self.adversary: Adversary = self.objective.parts["adversary"][1]
+        self.accumulation = accumulation
+
+    def step(self, step: int) -> dict[str, torch.Tensor]:
+        """Gradients and terms of one step, summed over micro-batches."""
+        self.model.zero_grad()
+        group, batch, terms = Group(), self.stream.batch(step), {}
+        for part in range(self.accumulation):
+            share = self.forward.prepare(batch.part(part, self.accumulation), group)
+            found = add_gradients(self.forward, self.objective, share, group, [1, step, part], 1 / self.accumulation)
+            terms = {k: terms.get(k, 0) + v / self.accumulation for k, v in found.items()}
+        self.facts = self.objective.on_step(step + 1)
+        return {n: p.grad.clone() for n, p in self.model.named_parameters() if p.grad is not None} | terms
+
+
+def test_the_encoder_gets_no_gradient_while_the_classifier_learns(tmp_path, monkeypatch):
+    parts = Parts(tmp_path)
+    seen: list[bool] = []
+    learn = parts.adversary._learn
+
+    def watched(step: int) -> None:
+        before = {name: weight.detach().clone() for name, weight in parts.model.named_parameters()}
+        old = parts.adversary.classifier.weight.clone()
+        learn(step)
+        seen.append(not torch.equal(old, parts.adversary.classifier.weight))
+        assert all(weight.grad is None for weight in parts.model.parameters())
+        assert all(torch.equal(before[name], weight) for name, weight in parts.model.named_parameters())
+
+    monkeypatch.setattr(parts.adversary, "_learn", watched)
+    parts.step(0)
+    assert seen == [True]
+
+
+def test_the_encoders_turn_leaves_the_classifier_bit_for_bit(tmp_path, monkeypatch):
+    parts = Parts(tmp_path)
+    call, after = parts.adversary.__call__, []
+
+    def kept(batch):
+        made = call(batch)
+        after.append(parts.adversary.classifier.weight.clone())
+        return made
+
+    monkeypatch.setattr(Adversary, "__call__", lambda self, batch: kept(batch))
+    parts.step(0)
+    assert torch.equal(after[0], parts.adversary.classifier.weight) and parts.adversary.classifier.weight.grad is None
+
+
+def test_the_adversary_moves_the_encoder_towards_confusion(tmp_path, monkeypatch):
+    """A small step along the adversarial gradient lowers the loss that it is of, for the same classifier."""
+    parts, plain = Parts(tmp_path, half_life_steps=1e9), Parts(tmp_path, weight=0.0)
+    found, ranking = parts.step(0), plain.step(0)
+    monkeypatch.setattr(parts.adversary, "_learn", lambda step: None)
+    with torch.no_grad():
+        for name, weight in parts.model.named_parameters():
+            if name in found:
+                weight -= 1e-3 * (found[name] - ranking[name])
+    assert float(parts.step(0)["adversary.confusion"]) < float(found["adversary.confusion"])
+
+
+def test_with_lambda_0_the_ranking_gradient_is_untouched(tmp_path):
+    parts = Parts(tmp_path, weight=0.0)
+    found = parts.step(3)
+    group = Group()
+    parts.model.zero_grad()
+    source = Forward(parts.model, parts.forward.examples, "cpu")
+    batch = parts.stream.source.batch(3)
+    terms = add_gradients(source, make_objective(ObjectiveSettings(name="pairwise_nll")), source.prepare(batch, group),
+                          group, [1, 3, 0])  # fmt: skip
+    assert float(found["ranking.pairwise_nll"]) == pytest.approx(float(terms["pairwise_nll"]), rel=1e-5)
+    for name, weight in parts.model.named_parameters():
+        if weight.grad is not None:
+            torch.testing.assert_close(found[name], weight.grad, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", [{"chunk": 5}, {"queries": "none", "chunk": 5}], ids=str)
+def test_gradient_caching_gives_the_same(tmp_path, changes):
+    own = {key: value for key, value in changes.items() if key != "chunk"}
+    one, two = Parts(tmp_path, **own).step(0), Parts(tmp_path, **changes).step(0)
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_oracle_10_positives_and_negatives_take_turns(tmp_path):
+    parts = Parts(tmp_path)
+    for step in (0, 1):
+        parts.step(step)
+    vectors = parts.adversary.queue.oldest_first()
+    for step in (0, 1):
+        texts = parts.forward.texts(parts.stream.batch(step))
+        held = parts.forward.represent(texts, [1, step, 0, 0])
+        documents = held.leaf[8:][texts.documents].detach()
+        queued = vectors[8 * step : 8 * (step + 1)]
+        torch.testing.assert_close(queued[:, 1], documents[:, step], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(queued[:, 0], held.leaf[:8].detach(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(queued[:, 2], held.leaf[-8:].detach(), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(queued[:, 3], held.leaf[-16:-8].detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("changes", [
+    {"loss": "minimax"}, {"loss": "gan"}, {"queries": "none"}, {"mode": "official", "accumulation": 2},
+    {"mode": "official", "queue_unit": "step", "accumulation": 2}, {"accumulation": 4}, {"optimizer": "lamb"},
+    {"queue_unit": "micro_step", "accumulation": 2}, {"negatives": 0, "name": "info_nce"}, {"logit_clamp": 0.5},
+], ids=str)  # fmt: skip
+def test_every_setting_takes_steps(tmp_path, changes):
+    parts = Parts(tmp_path, **changes)
+    for step in range(6):
+        found = parts.step(step)
+        assert all(bool(value.isfinite().all()) for value in found.values())
+    entries = 6 * (changes.get("accumulation", 1) if parts.adversary.settings.by_micro_step else 1)
+    assert parts.facts["adversary.queue_batches"] == min(4, entries)
+    assert parts.facts["adversary.lambda"] == pytest.approx(2 ** (-5 / 10))
+    assert 0 <= parts.facts["adversary.domain_accuracy"] <= 1
+
+
+def test_the_released_code_piles_up_gradients_of_earlier_micro_steps(tmp_path):
+    """The first update of a step has the sum of the gradients of both micro-steps."""
+    parts, gradients = Parts(tmp_path, mode="official", accumulation=2, updates=1), []
+    adversary = parts.adversary
+    old, gradient = adversary.classifier.weight.clone(), adversary._gradient
+    adversary._gradient = lambda vectors: gradients.append(gradient(vectors)) or gradients[-1]  # type: ignore
+    parts.step(0)
+    assert len(gradients) == 2
+    moment = adversary.optimizer.state[adversary.classifier.weight]["exp_avg"]
+    torch.testing.assert_close(moment, 0.1 * (gradients[0][1] + gradients[1][1]))
+    assert not torch.equal(old, adversary.classifier.weight) and adversary.pile is None
+
+
+def test_the_converged_classifier_separates_the_queue(tmp_path):
+    values = {"oracle_steps": 3, "l2": 1e-4, "queue_length": 6}
+    learned = {name: SMALL[name] for name in ("half_life_steps",)}
+    parts = Parts(tmp_path)
+    parts.adversary = Adversary("stage", AdversarySettings(**learned | values), 8, 32, [5, 0], lambda step: 1.0)
+    parts.objective.parts["adversary"] = (1.0, parts.adversary)
+    weights = []
+    for step in range(4):
+        parts.step(step)
+        weights.append(parts.adversary.classifier.weight.clone())
+    assert torch.equal(weights[0], weights[2]) and not torch.equal(weights[2], weights[3])
+    rows = parts.adversary.queue.oldest_first()
+    right = (parts.adversary.classifier(rows).diff(dim=-1)[..., 0] < 0) == parts.adversary.labels
+    assert right.float().mean() > 0.8
+
+
+# ---- stages --------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    lay_out(tmp_path)
+    make_target(tmp_path / "results/target")
+    return tmp_path
+
+
+def spec(place: str = "ep0", adversary: dict[str, Any] | None = None, targets: Any = None, **changes: Any) -> StageSpec:
+    named = {"target": {"split": "test"}} if targets is None else targets
+    made = finetune_spec(place, inputs={"targets": ["results/target/manifest.json"]}, **changes)
+    made.params.update(adversary=SMALL | (adversary or {}), targets=named)
+    return made
+
+
+def facts_of(place: str) -> dict[str, Any]:
+    return read_record(f"results/{place}/manifest.json")
+
+
+def test_a_stage_trains_and_says_what_it_saw(project):
+    run_spec(spec())
+    told = {point["name"] for point in facts_of("ep0")["metrics"]}
+    assert {"ranking.info_nce", "adversary.confusion", "adversary.lambda", "adversary.domain_accuracy",
+            "adversary.domain_accuracy_queries", "adversary.classifier_loss", "dev.ndcg_cut_10"} <= told  # fmt: skip
+    notes = facts_of("ep0")["notes"]
+    assert notes["target_documents"] == 30 and notes["target_queries"] == 6 and notes["queue_mib"] == 0
+    assert set(load_file(project / "results/ep0" / CLASSIFIER)) >= {"weight", "moments.0.exp_avg"}
+
+
+def test_two_processes_are_one(project):
+    for place, processes in (("one", 1), ("two", 2)):
+        run_spec(spec(place, processes=processes, dropout=0.0, steps=4, total_steps=4))
+    one, two = (load_file(project / f"results/{place}" / CLASSIFIER) for place in ("one", "two"))
+    torch.testing.assert_close(one["weight"], two["weight"], rtol=1e-4, atol=1e-5)
+    one, two = ({(p["name"], p["step"]): p["value"] for p in facts_of(place)["metrics"]} for place in ("one", "two"))
+    for name in ("ranking.info_nce", "adversary.confusion", "adversary.classifier_loss", "gradient_norm"):
+        for step in range(1, 5):
+            assert two[name, step] == pytest.approx(one[name, step], rel=1e-3), (name, step)
+
+
+@pytest.mark.parametrize("adversary", [{}, {"mode": "official"}], ids=["paper", "official"])
+def test_a_run_that_stopped_ends_with_the_same_bits(project, monkeypatch, adversary):
+    run_spec(spec("whole", adversary))
+    stop, push = {"at": 8}, Adversary._learn
+
+    def dies(self: Adversary, step: int) -> None:
+        if step == stop["at"]:
+            raise KeyboardInterrupt
+        push(self, step)
+
+    monkeypatch.setattr(Adversary, "_learn", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run_spec(spec("broken", adversary))
+    stop["at"] = -1
+    run_spec(spec("broken", adversary))
+    for file in (Path("model.safetensors"), CLASSIFIER):
+        assert (project / "results/whole" / file).read_bytes() == (project / "results/broken" / file).read_bytes()
+    assert [p for p in facts_of("whole")["metrics"]] == [p for p in facts_of("broken")["metrics"]]
+
+
+def test_a_stage_may_go_on_with_the_classifier_before_it(project):
+    run_spec(spec("ep0"))
+    after = spec("ep1", steps=1, total_steps=1, learning_rate=1e-12)
+    after.inputs["model"] = "results/ep0/manifest.json"
+    after.params.update(continue_classifier=True, adversary=SMALL | {"learning_rate": 1e-12})
+    run_spec(after)
+    old, new = (load_file(project / f"results/{place}" / CLASSIFIER)["weight"] for place in ("ep0", "ep1"))
+    torch.testing.assert_close(old, new)
+    bare = spec("ep2")
+    bare.params["continue_classifier"] = True
+    with pytest.raises(Exception, match="has no domain classifier"):
+        run_spec(bare)
+
+
+@pytest.mark.parametrize(("changes", "what"), [
+    ({"learning_rate": 1e30}, "its weights hold NaN or infinity|its loss is"),
+    ({"largest_loss": 1e-3}, r"its loss is 0\.\d+, at most 0\.001"),
+])  # fmt: skip
+def test_a_classifier_that_diverges_is_named_and_the_run_can_go_on(project, changes, what):
+    with pytest.raises(ClassifierDiverged, match=what) as caught:
+        run_spec(spec("lost", changes))
+    told = str(caught.value)
+    assert "domain classifier, step 0" in told or "domain classifier, step 1" in told
+    assert "lambda" in told and "lower adversary.learning_rate" in told
+    (kept,) = project.glob("results/.state/*/work/checkpoint-*")
+    state = load_file(kept / "objective.safetensors")
+    assert bool(state["adversary.weight"].isfinite().all())
+    assert not (project / "results/lost").exists()
+
+
+@pytest.mark.parametrize(("change", "error", "message"), [
+    (lambda s: s.params.update(targets={"other": {}}), ConfigError, r"has \['target'\], params.targets names"),
+    (lambda s: s.params.pop("adversary"), ConfigError, "adversary and targets go together"),
+    (lambda s: s.params["training"].update(batch_queries=40), CollectionError, "has 30 documents with a text, a batch"),
+    (lambda s: s.params["adversary"].update(queries="unlabelled") or s.params.update(targets={"target": {}}),
+     CollectionError, "has no unlabelled queries"),
+    (lambda s: s.params["adversary"].update(queries="generated"), ConfigError, "needs a query generator, which"),
+], ids=["names", "alone", "small", "queries", "generated"])  # fmt: skip
+def test_bad_input(project, change, error, message):
+    made = spec()
+    change(made)
+    with pytest.raises(error, match=message):
+        run_spec(made)
+
+
+def test_the_source_is_no_target(project):
+    made = spec(targets={"source": {"split": "none"}})
+    made.inputs["targets"] = ["results/source/manifest.json"]
+    with pytest.raises(ConfigError, match="source and target are the same collection"):
+        run_spec(made)
+
+
+def test_empty_documents_are_counted(project):
+    folder = project / "results/target"
+    shutil.rmtree(folder)
+    make_collection(folder, [(f"t{i}", "", "" if i < 3 else f"word{i}") for i in range(20)], [("s", "asked")])
+    seal(folder)
+    run_spec(spec(steps=2, total_steps=2))
+    assert facts_of("ep0")["notes"]["target_documents_empty"] == 3

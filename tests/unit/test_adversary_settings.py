@@ -1,0 +1,113 @@
+"""Settings of MoDIR's adversary: modes, what can't be combined, and how they reach the stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pydantic import ValidationError
+
+from zerodr.config.adversary import AdversarySettings
+from zerodr.config.load import load_bench
+from zerodr.config.trained import FinetuneStage
+from zerodr.errors import ConfigError
+from zerodr.plan import Plan
+from zerodr.plan.chains import Link
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def lab() -> Plan:
+    return Plan(load_bench(ROOT, {"scale": "lab"}))
+
+
+@pytest.fixture(scope="module")
+def paper() -> Plan:
+    return Plan(load_bench(ROOT, {"scale": "paper"}))
+
+
+def params(plan: Plan, model: str, scope: str, stage: str = "modir1") -> dict:
+    wildcards = SimpleNamespace(model=model, scope=scope, stage=stage)
+    return json.loads(plan.settings("finetune")(wildcards))["settings"]
+
+
+def test_a_mode_says_what_is_not_set():
+    paper, official = AdversarySettings(), AdversarySettings(mode="official")
+    told = [(s.clamp, s.by_micro_step, s.in_file_order, s.restart, s.official) for s in (paper, official)]
+    assert told == [(None, False, False, 0, False), (5.0, True, True, 100, True)]
+    mixed = AdversarySettings(mode="official", logit_clamp="off", queue_unit="step", order="shuffle", restart_steps=0)
+    assert (mixed.clamp, mixed.by_micro_step, mixed.in_file_order, mixed.restart) == (None, False, False, 0)
+    assert AdversarySettings(logit_clamp=2.0).clamp == 2.0
+    assert (paper.queue_length, paper.updates, paper.minibatch, paper.learning_rate) == (1000, 20, 200, 5e-6)
+
+
+@pytest.mark.parametrize(("values", "said"), [
+    ({"queries": "generated"}, "needs a query generator, which this version does not have: take test, train"),
+    ({"logit_clamp": -1.0}, "logit_clamp is above 0, or `off`"),
+    ({"l2": 0.1}, "l2 is for oracle_steps, which is not set"),
+    ({"oracle_steps": 10, "updates": 3}, "updates is for a classifier that learns by updates, oracle_steps"),
+    ({"queries": "dev"}, "queries"),
+])  # fmt: skip
+def test_what_is_refused(values, said):
+    with pytest.raises(ValidationError, match=said):
+        AdversarySettings(**values)
+
+
+def test_an_adversary_needs_a_target():
+    stage = {"objective": {"name": "pairwise_nll"}, "adversary": {}}
+    with pytest.raises(ValidationError, match="which a shared stage does not have: set scope: target"):
+        FinetuneStage(**stage)
+    assert FinetuneStage(**stage, scope="target").adversary == AdversarySettings()
+
+
+def test_a_stage_learns_how_its_target_is_read(lab):
+    told = params(lab, "modir-dpr", "scifact")
+    assert told["targets"] == {"scifact": {"split": "test", "title_join": " "}} and not told["continue_classifier"]
+    assert "adversary" not in params(lab, "dpr", "shared", "ep0")
+    assert params(lab, "modir-dpr+inductive", "scifact")["targets"]["scifact"]["split"] is None
+    inputs = lab.finetune_inputs(SimpleNamespace(model="modir-dpr", scope="cqadupstack", stage="modir1"))
+    assert len(inputs["targets"]) == 12 and set(params(lab, "modir-dpr", "cqadupstack")["targets"]) == {
+        path.split("/")[2] for path in inputs["targets"]}  # fmt: skip
+
+
+def test_the_published_settings(paper):
+    ance = params(paper, "modir-ance", "trec-covid")
+    assert (ance["adversary"]["weight"], ance["adversary"]["half_life_steps"]) == (1.0, 10000)
+    assert (ance["training"]["steps"], ance["training"]["dropout"]) == (10000, 0.0)
+    single, matched = (params(paper, f"modir-ance+{v}", "scifact")["adversary"] for v in ("single", "single-matched"))
+    assert (single["queue_length"], single["updates"], single["learning_rate"]) == (1, 1, 5e-6)
+    assert (matched["queue_length"], matched["updates"], matched["learning_rate"]) == (1, 1, 20 * 5e-6)
+    repeat, n100 = (params(paper, f"modir-ance+{v}", "scifact")["adversary"] for v in ("repeat", "n100"))
+    assert [(a["queue_length"], a["updates"]) for a in (repeat, n100)] == [(1, 20), (100, 2)]
+    official = params(paper, "modir-dpr+official", "scifact")
+    assert (official["adversary"]["weight"], official["training"]["learning_rate"]) == (0.5, 5e-6)
+
+
+def test_longer_runs_go_on_with_schedule_and_classifier(paper):
+    first, second = (params(paper, "modir-ance+30k", "scifact", stage) for stage in ("modir1", "modir2"))
+    assert (first["first_step"], second["first_step"]) == (0, 10000)
+    assert (first["continue_classifier"], second["continue_classifier"]) == (False, True)
+    assert paper.chains.parent(Link("modir-ance+30k", "modir2", "scifact")) == Link("modir-ance", "modir1", "scifact")
+
+
+def test_rows_say_that_a_target_was_seen(lab):
+    seen = lab.remark_of("modir-ance")
+    assert "transductive: learns from the queries that it is evaluated with, without their labels" in seen
+    assert "one model for each target" in seen and "squad-v1.1 is ranked by ance@ep2" in seen
+    assert "transductive" not in lab.remark_of("modir-dpr+inductive")
+    assert lab.remark_of("dpr") == lab.bench.methods["dpr"].remark
+    methods = lab.settings_of_table(["modir-ance"])["methods"]
+    assert methods[0]["remark"] == seen
+
+
+def test_a_target_without_such_queries_is_refused(tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text('{"_id": "1", "title": "", "text": "a"}\n')
+    plan = Plan(load_bench(ROOT, {"byo": str(folder)}))
+    with pytest.raises(ConfigError, match=r"target notes: has no test queries: set adversary\.queries to another"):
+        params(plan, "modir-dpr", "notes")
+    assert params(plan, "modir-dpr+inductive", "notes")["targets"] == {"notes": {"split": None, "title_join": " "}}

@@ -1,0 +1,110 @@
+"""Settings of adversarial adaptation to a target (MoDIR)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from zerodr.config.base import Settings
+
+OFFICIAL_CLAMP, OFFICIAL_RESTART = 5.0, 100
+TargetQueries = Literal["test", "train", "unlabelled", "generated", "none"]
+
+
+class AdversarySettings(Settings):
+    """A domain classifier that the encoder learns to confuse (specs/modir-ance 3, 4, 6).
+
+    The classifier's learning rate follows the schedule of the stage, an update of the encoder at a time.
+    """
+
+    mode: Literal["paper", "official"] = "paper"
+    """`official`: queue, order of the target's texts and logits as in the released code."""
+    loss: Literal["confusion", "minimax", "gan"] = "confusion"
+    """What the encoder minimises."""
+    weight: float = Field(1.0, ge=0)
+    """lambda at the first step."""
+    half_life_steps: float = Field(10000, gt=0)
+    """Steps in which lambda halves."""
+    logit_clamp: float | Literal["off"] | None = None
+    """Bound of logits; outside, no gradient passes. None: 5 in mode official, off in paper."""
+    queue_length: int = Field(1000, ge=1)
+    """n: batches whose embeddings the classifier learns from. 1: the current one alone."""
+    queue_unit: Literal["step", "micro_step"] | None = None
+    """What counts as a batch. None: micro_step in mode official, step in paper."""
+    updates: int = Field(20, ge=1)
+    """U: updates of the classifier in a step."""
+    minibatch: int = Field(200, ge=1)
+    """Embeddings of each group (queries and documents of both domains) in an update."""
+    learning_rate: float = Field(5e-6, gt=0)
+    """Of the classifier."""
+    optimizer: Literal["adamw", "lamb"] = "lamb"
+    """Of the classifier, without weight decay."""
+    oracle_steps: int | None = Field(None, ge=1)
+    """Train the classifier to convergence on the queue every so many steps, instead of by updates."""
+    l2: float = Field(1e-3, gt=0)
+    """Penalty of the converged classifier (oracle_steps)."""
+    queries: TargetQueries = "test"
+    """The target's queries. `test`: those of the evaluated split, without labels (as published; transductive).
+    `unlabelled`: those that no split judges. `none`: documents alone."""
+    order: Literal["shuffle", "file"] | None = None
+    """Of the target's texts. None: file in mode official, shuffle in paper."""
+    restart_steps: int | None = Field(None, ge=0)
+    """Steps after which the target's texts begin anew; 0: never. None: 100 in mode official, never in paper."""
+    largest_loss: float = Field(20.0, gt=0)
+    """The classifier counts as diverged when its loss passes this."""
+
+    @property
+    def official(self) -> bool:
+        """Whether the queue is consumed as in the released code."""
+        return self.mode == "official"
+
+    @property
+    def clamp(self) -> float | None:
+        """Bound of logits, or None."""
+        if self.logit_clamp == "off":
+            return None
+        return self.logit_clamp or (OFFICIAL_CLAMP if self.official else None)
+
+    @property
+    def by_micro_step(self) -> bool:
+        """Whether the queue counts micro-batches."""
+        return self.queue_unit == "micro_step" if self.queue_unit else self.official
+
+    @property
+    def in_file_order(self) -> bool:
+        """Whether the target's texts come in the order of the collection."""
+        return self.order == "file" if self.order else self.official
+
+    @property
+    def restart(self) -> int:
+        """Steps after which the target's texts begin anew; 0: never."""
+        if self.restart_steps is not None:
+            return self.restart_steps
+        return OFFICIAL_RESTART if self.official else 0
+
+    @model_validator(mode="after")
+    def _possible(self) -> AdversarySettings:
+        if self.queries == "generated":
+            raise ValueError("queries: generated needs a query generator, which this version does not have: take test, "
+                             "train, unlabelled or none")  # fmt: skip
+        if isinstance(self.logit_clamp, float) and self.logit_clamp <= 0:
+            raise ValueError("logit_clamp is above 0, or `off`")
+        if self.oracle_steps is None and self.l2 != type(self).model_fields["l2"].default:
+            raise ValueError("l2 is for oracle_steps, which is not set")
+        unused = [name for name in ("updates", "minibatch", "learning_rate", "optimizer")
+                  if self.oracle_steps and getattr(self, name) != type(self).model_fields[name].default]  # fmt: skip
+        if unused:
+            raise ValueError(
+                f"{unused[0]} is for a classifier that learns by updates, oracle_steps trains it to the end"
+            )
+        return self
+
+
+class TargetTexts(Settings):
+    """How one collection of a target is read."""
+
+    split: str | None = None
+    """Split whose queries are taken; None: the queries that no split judges, or none."""
+    title_join: str | None = " "
+    """What stands between a document's title and text. None: text alone."""

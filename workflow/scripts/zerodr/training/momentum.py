@@ -1,0 +1,98 @@
+"""The momentum queue of MoDIR: embeddings of the last n batches, and what of them a step's updates learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class MomentumQueue:
+    """A ring of batches in one preallocated tensor.
+
+    Args:
+        length: n batches that it holds.
+        size: B embeddings of each group in a batch.
+        groups: G, such as source queries, source documents, target queries, target documents.
+        dimension: D.
+
+    Attributes:
+        rows: (n B, G, D) float32; those of a batch are neighbours.
+        filled: batches that it holds.
+        next: place of the next batch, from 0 to n - 1.
+    """
+
+    def __init__(self, length: int, size: int, groups: int, dimension: int) -> None:
+        self.length, self.size = length, size
+        self.rows = torch.zeros(length * size, groups, dimension)
+        self.filled = self.next = 0
+
+    def to(self, device: str) -> None:
+        """Move the embeddings."""
+        self.rows = self.rows.to(device)
+
+    def push(self, vectors: Tensor, part: int = 0, parts: int = 1) -> None:
+        """Put a batch in the place of the oldest, or one of its parts; it counts with its last part.
+
+        Args:
+            vectors: (B / parts, G, D); no graph is kept.
+            part: from 0.
+        """
+        first = self.next * self.size + part * len(vectors)
+        self.rows[first : first + len(vectors)] = vectors.detach()
+        if part == parts - 1:
+            self.next = (self.next + 1) % self.length
+            self.filled = min(self.filled + 1, self.length)
+
+    def oldest_first(self) -> Tensor:
+        """Embeddings from the oldest batch to the newest, (filled B, G, D)."""
+        first = self.next * self.size if self.filled == self.length else 0
+        return torch.cat([self.rows[first : self.filled * self.size], self.rows[:first]])
+
+    def samples(self, updates: int, minibatch: int, seed: list[int]) -> Iterator[Tensor]:
+        """(m, G, D) of each update, drawn without replacement; when all were taken, from the beginning again."""
+        held, size = self.filled * self.size, min(minibatch, self.filled * self.size)
+        generator = np.random.default_rng(seed)
+        wanted = updates * size
+        if wanted <= held:
+            chosen = generator.choice(held, wanted, replace=False)
+        else:
+            chosen = np.concatenate([generator.permutation(held) for _ in range(-(-wanted // held))])[:wanted]
+        for places in torch.from_numpy(chosen).to(self.rows.device).split(size):
+            yield self.rows.index_select(0, places)
+
+    def in_order(self, updates: int, minibatch: int) -> Iterator[Tensor]:
+        """(m, G, D) of each update as in the released code: whole batches from the second oldest on.
+
+        Batch j = 1, 2, ... of a step is number min(j, filled - 1) from the oldest. So the oldest of a full queue is
+        never learned from, the newest twice, and the newest again and again while it fills (specs/modir-ance 3.4).
+        """
+        count = max(1, minibatch // self.size)
+        ages = np.minimum(np.arange(updates * count) % self.length + 1, self.filled - 1).reshape(updates, count)
+        first = self.next if self.filled == self.length else 0
+        for batches in (first + ages) % self.length:
+            rows = (batches[:, None] * self.size + np.arange(self.size)).ravel()
+            yield self.rows.index_select(0, torch.from_numpy(rows).to(self.rows.device))
+
+    def overwritten(self, batches: int) -> dict[str, Any]:
+        """What the next pushes overwrite, for `put_back`."""
+        slots = (self.next + np.arange(min(batches, self.length))) % self.length
+        places = torch.from_numpy((slots[:, None] * self.size + np.arange(self.size)).ravel()).to(self.rows.device)
+        return {"places": places, "rows": self.rows[places], "filled": self.filled, "next": self.next}
+
+    def put_back(self, kept: dict[str, Any]) -> None:
+        """Undo the pushes since `overwritten`."""
+        self.filled, self.next = kept["filled"], kept["next"]
+        self.rows[kept["places"]] = kept["rows"]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Embeddings and places."""
+        return {"queue": self.rows, "filled": self.filled, "next": self.next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` gave."""
+        self.rows.copy_(state["queue"])
+        self.filled, self.next = int(state["filled"]), int(state["next"])
