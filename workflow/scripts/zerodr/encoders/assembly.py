@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from pydantic import Field
 
+from zerodr.artifacts.manifest import is_folder_artifact
 from zerodr.artifacts.record import artifact_digest, read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.folding import check_folding
 from zerodr.encoders.modular import ModularEncoder, difference, with_contract_of
-from zerodr.encoders.rem_files import REM, check_shapes, read_rem, rem_facts, shape_of
+from zerodr.encoders.rem_files import REM, Source, check_shapes, read_rem, rem_facts, shape_of, weights_digest
 from zerodr.encoders.trainable import BiEncoder
 
 log = logging.getLogger("zerodr")
@@ -59,18 +61,19 @@ def assemble(stage: Stage) -> None:
                sequential=told_ancestry(str(stage.spec.inputs["dam"]), source))  # fmt: skip
 
 
-def told_ancestry(dam: str, source: str | None) -> bool | None:
+def told_ancestry(dam: str, source: Source | None) -> bool | None:
     """Whether a DAM stems from the model that a REM was trained on; a warning where it does not, or can't be told.
 
     Args:
         dam: manifest.
-        source: digest of that model; None where it was no artifact.
+        source: digests of that model; None where it was no artifact.
     """
     if source is None:
         log.warning("%s: the relevance module does not say which model it was trained on, so nobody can tell whether "
                     "this domain module stems from it (DDR) or not (DDR\\SI)", dam)  # fmt: skip
         return None
-    found = source in ancestry(dam)
+    artifacts, weights = ancestry(dam)
+    found = source["artifact"] in artifacts or source["weights"] in weights
     if not found:
         log.warning("%s: does not stem from the model that the relevance module was trained on. This is the ablation "
                     "DDR\\SI (no sequential initialisation), which the paper finds worse: start the target's domain "
@@ -78,13 +81,19 @@ def told_ancestry(dam: str, source: str | None) -> bool | None:
     return found
 
 
-def ancestry(artifact: str) -> set[str]:
-    """Digests of an artifact and of everything that it was made from, as far as there are records."""
-    found, waiting = {artifact_digest(artifact)}, [artifact]
+def ancestry(artifact: str) -> tuple[set[str], set[str]]:
+    """Digests of an artifact and of everything that it was made from, and of their weights, by records and manifests.
+
+    The same weights may stand in several artifacts: another recipe that starts from a stage copies them.
+    """
+    found, weights, waiting = {artifact_digest(artifact)}, set[str](), [artifact]
     while waiting:
-        record = read_record(waiting.pop())
+        path = Path(waiting.pop())
+        record = read_record(path)
+        if is_folder_artifact(path) and path.exists():
+            weights |= {weights_digest(path.parent)} - {""}
         for given in record["inputs"] if record else ():
             if given["digest"] not in found:
                 found.add(given["digest"])
                 waiting.append(given["path"])
-    return found
+    return found, weights

@@ -17,7 +17,7 @@ from zerodr.config.modules import RemSettings
 from zerodr.encoders import inserting
 from zerodr.encoders.contract import EncoderContract, read_contract, write_contract
 from zerodr.encoders.folding import folded
-from zerodr.encoders.rem_files import REM, read_rem, read_weights, rem_facts, write_rem
+from zerodr.encoders.rem_files import REM, Source, read_rem, read_weights, rem_facts, write_rem
 from zerodr.encoders.saving import ONE_FILE, save_tokenizer
 from zerodr.encoders.towers import Tower
 from zerodr.encoders.trainable import SHARED, BiEncoder
@@ -34,14 +34,14 @@ class ModularEncoder(BiEncoder):
 
     Attributes:
         rem: what is inserted.
-        source: digest of the model artifact that the REM was trained on; None where it was none of ours.
+        source: digests of the model artifact that the REM was trained on; None where it was none of ours.
     """
 
     rem: RemSettings
-    source: str | None
+    source: Source | None
 
     @classmethod
-    def of(cls, encoder: BiEncoder, rem: RemSettings, seed: int = 0, source: str | None = None) -> ModularEncoder:
+    def of(cls, encoder: BiEncoder, rem: RemSettings, seed: int = 0, source: Source | None = None) -> ModularEncoder:
         """Put fresh modules into a bi-encoder, which is frozen and used up.
 
         Raises:

@@ -7,12 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
+from zerodr.artifacts.record import artifact_digest
 from zerodr.config.base import validate
 from zerodr.config.modules import RemSettings
 from zerodr.encoders import inserting
 from zerodr.encoders.contract import read_json, write_model_json
 from zerodr.errors import ModelError
 
+MANIFEST = "manifest.json"
+Source = dict[str, str]
 REM = "rem"  # subfolder of a model folder
 FACTS, LORA, LORA_CONFIG, ADAPTERS = "rem.json", "adapter_model.safetensors", "adapter_config.json", "pa.safetensors"
 
@@ -39,8 +42,21 @@ def write_rem(folder: Path, transformer: Any, settings: RemSettings, facts: dict
                                               "shape": shape_of(transformer)})  # fmt: skip
 
 
+def source_of(folder: Path) -> Source | None:
+    """Digests of a model artifact and of its weights, by which a DAM's ancestors are known; None for other folders."""
+    if not (folder / MANIFEST).exists():
+        return None
+    return {"artifact": artifact_digest(folder), "weights": weights_digest(folder)}
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 of a model artifact's weights file, as its manifest has it; empty where there is none."""
+    files = {entry["path"]: entry.get("sha256", "") for entry in read_json(folder / MANIFEST)["files"]}
+    return files.get("model.safetensors", "")
+
+
 def rem_facts(folder: Path) -> dict[str, Any]:
-    """`rem.json`: settings, source (digest of what it was trained on, or None), shape, contract.
+    """`rem.json`: settings, source (digests of what it was trained on, or None), shape, contract.
 
     Raises:
         ModelError: there is none.
@@ -50,8 +66,8 @@ def rem_facts(folder: Path) -> dict[str, Any]:
     return read_json(folder / FACTS)
 
 
-def read_rem(folder: Path) -> tuple[RemSettings, str | None]:
-    """Settings of a REM's files, and the digest of what it was trained on.
+def read_rem(folder: Path) -> tuple[RemSettings, Source | None]:
+    """Settings of a REM's files, and digests of what it was trained on.
 
     Raises:
         ModelError: there is none.

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 from zerodr.config.bench import Bench
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
-from zerodr.config.trained import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
+from zerodr.config.trained import (
+    AssembleStage,
+    ChainStage,
+    FinetuneStage,
+    PretrainStage,
+    TrainedSettings,
+    TrainingStage,
+)
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
@@ -70,8 +77,14 @@ class Chains:
         return self.trained(method).source or self.bench.config.source or self.bench.scale.source
 
     def any_stage(self, link: Link) -> ChainStage:
-        """Settings of a stage of either kind."""
+        """Settings of a stage of any kind."""
         return self.trained(link.method).chain[link.stage]
+
+    def assembly(self, link: Link) -> AssembleStage:
+        """Settings of a stage that joins two models."""
+        stage = self.any_stage(link)
+        assert isinstance(stage, AssembleStage), f"{link.name} is trained"
+        return stage
 
     def stage(self, link: Link) -> FinetuneStage:
         """Settings of a stage that learns from judgements."""
@@ -96,9 +109,42 @@ class Chains:
         return sorted(n for n in names if self.bench.collections[n].access == "public" or n in self.bench.config.gated)
 
     def before(self, link: Link) -> str:
-        """The name of the stage before, `init` before the first."""
-        names = [INIT, *self.trained(link.method).chain]
-        return names[names.index(link.stage) - 1]
+        """The name of the model that a stage starts from: as it says, or the stage before, `init` before the first.
+
+        Of an assembly, the stage of its relevance module.
+        """
+        names, stage = [INIT, *self.trained(link.method).chain], self.trained(link.method).chain[link.stage]
+        if isinstance(stage, AssembleStage):
+            return stage.rem
+        return stage.after or names[names.index(link.stage) - 1]
+
+    def line(self, method: str, stage: str) -> list[str]:
+        """The stages that a model comes from, in the chain's order, its own last; nothing for `init`."""
+        chain, stage = self.trained(method).chain, stage.partition(".")[0]
+        found, waiting = set[str](), [stage]
+        while waiting:
+            name = waiting.pop().partition(".")[0]
+            if name == INIT or name in found:
+                continue
+            found.add(name)
+            own = chain[name]
+            waiting.append(self.before(Link(method, name)))
+            waiting += [own.dam] if isinstance(own, AssembleStage) and self.start(own.dam) is None else []
+        return [name for name in chain if name in found]
+
+    def assembled(self, link: Link) -> Link:
+        """The domain module that an assembly takes."""
+        dam = self.assembly(link).dam
+        return self.parent_of(dam, link.scope) or self.link(f"{link.method}@{dam}", link.scope)
+
+    def domain(self, link: Link) -> Link:
+        """The model whose frozen weights a relevance module is trained in: the first before it without one."""
+        while link.stage != INIT and isinstance(stage := self.any_stage(link), FinetuneStage) and stage.rem is not None:
+            parent = self.before(link)
+            if not stage.rem.go_on:
+                return self.link(f"{link.method}@{parent}", link.scope)
+            link = link._replace(stage=parent.partition(".")[0])
+        return self.link(f"{link.method}@{link.stage}", link.scope)
 
     def encoder(self, method: str) -> InitSettings:
         """Settings of the initial model; what a recipe that starts from another leaves out is the other's."""
@@ -132,20 +178,18 @@ class Chains:
 
     def per_target(self, method: str, stage: str) -> bool:
         """Whether a model is made for each target: its stage says so, or one that it comes from."""
-        chain, stage = self.trained(method).chain, stage.partition(".")[0]
-        names = list(chain)
-        upto = names[: names.index(stage) + 1] if stage != INIT else []
-        if any(chain[name].scope == "target" for name in upto):
+        chain = self.trained(method).chain
+        line = [chain[name] for name in self.line(method, stage)]
+        if any(own.scope == "target" for own in line):
             return True
-        start = self.start(self.trained(method).encoder.init)
-        return start is not None and self.per_target(*start)
+        starts = [self.trained(method).encoder.init, *(own.dam for own in line if isinstance(own, AssembleStage))]
+        return any(self.per_target(*start) for start in map(self.start, starts) if start is not None)
 
     def sees_queries(self, name: str) -> set[str]:
         """Which queries of a target its model learned from: values of adversary.queries."""
         method, stage = name.partition("@")[0], self._last(name).partition(".")[0]
         chain, start = self.trained(method).chain, self.start(self.trained(method).encoder.init)
-        names = list(chain)
-        upto = [chain[one] for one in (names[: names.index(stage) + 1] if stage != INIT else [])]
+        upto = [chain[one] for one in self.line(method, stage)]
         seen = {one.adversary.queries for one in upto if isinstance(one, FinetuneStage) and one.adversary}
         return seen | (self.sees_queries("@".join(start)) if start is not None else set())
 
@@ -248,10 +292,11 @@ class Chains:
 
     def mined_before(self, link: Link) -> Link | None:
         """The stage before, where it was mined too: overlaps are told against it."""
-        return self.mined(link._replace(stage=self.before(link))) if self._follows_mining(link) else None
+        before = self.before(link).partition(".")[0]
+        return self.mined(link._replace(stage=before)) if self._follows_mining(link) else None
 
     def _follows_mining(self, link: Link) -> bool:
-        before = self.before(link)
+        before = self.before(link).partition(".")[0]
         return before != INIT and isinstance(self.trained(link.method).chain[before], FinetuneStage)
 
     def _mining_scope(self, link: Link) -> str:
@@ -259,7 +304,7 @@ class Chains:
         while not self._ranked_per_target(link):
             if not self._follows_mining(link):
                 return SCOPE
-            link = link._replace(stage=self.before(link))
+            link = link._replace(stage=self.before(link).partition(".")[0])
         return link.scope
 
     def _ranked_per_target(self, link: Link) -> bool:
@@ -293,15 +338,23 @@ class Chains:
         names = list(settings.chain)
         if stage != INIT and stage not in names:
             return None
-        if step and int(step) not in settings.chain[stage].training.save_steps:
+        if step and int(step) not in self._trained_stage(method, stage).training.save_steps:
             return None
-        upto = [] if stage == INIT else names[: names.index(stage) + 1]
+        upto = self.line(method, stage)
         shared = settings.model_dump(mode="json", include={"source_split", "protocol", "precision", "batch_tokens"})
         return [self.encoder(method), self.source_of(method), shared if upto else None, step,
                 *(self._made_by(link._replace(stage=name)) for name in upto)]  # fmt: skip
 
+    def _trained_stage(self, method: str, stage: str) -> TrainingStage:
+        settings = self.trained(method).chain[stage]
+        assert not isinstance(settings, AssembleStage), f"{stage} is an assembly"
+        return settings
+
     def _made_by(self, link: Link) -> list[Any]:
         stage = self.any_stage(link)
+        if isinstance(stage, AssembleStage):
+            return [link.stage, stage, *(self.history(link._replace(stage=name)) for name in (stage.dam, stage.rem)
+                                          if self.start(name) is None)]  # fmt: skip
         corpora = self.corpora(link) if isinstance(stage, PretrainStage) else None
         return [link.stage, stage, self.schedule(link), self.keeps_moments(link), corpora]
 
@@ -334,30 +387,31 @@ class Chains:
         Fine-tuning stages in a row have one schedule, and so have pretraining stages; `restart_schedule` begins anew.
         """
         chain = self.trained(link.method).chain
-        names, training = list(chain), chain[link.stage].training
-        at = names.index(link.stage)
+        names = [name for name, stage in chain.items() if not isinstance(stage, AssembleStage)]
+        trained = {name: self._trained_stage(link.method, name).training for name in names}
+        at, training = names.index(link.stage), trained[link.stage]
         kinds = [chain[name].kind for name in names]
         breaks = [n for n in range(1, len(names)) if kinds[n] != kinds[n - 1] or
-                  chain[names[n]].training.restart_schedule]  # fmt: skip
+                  trained[names[n]].restart_schedule]  # fmt: skip
         start = max((n for n in breaks if n <= at), default=0)
         end = min((n for n in breaks if n > at), default=len(names))
-        first = sum(chain[name].training.steps for name in names[start:at])
+        first = sum(trained[name].steps for name in names[start:at])
         ends = training.schedule == "linear" and training.schedule_steps is None
-        total = sum(chain[name].training.steps for name in names[start:end]) if ends else first + training.steps
+        total = sum(trained[name].steps for name in names[start:end]) if ends else first + training.steps
         return {"stage": link.stage, "stage_index": at, "first_step": first, "total_steps": total}
 
     def continues_classifier(self, link: Link) -> bool:
         """Whether the stage before has a domain classifier that this one goes on with."""
         chain, before = self.trained(link.method).chain, self.before(link)
-        stage = chain.get(before)
+        stage = chain.get(before.partition(".")[0])
         return isinstance(stage, FinetuneStage) and stage.adversary is not None
 
     def keeps_moments(self, link: Link) -> bool:
         """Whether the stage after continues with a stage's optimiser moments."""
         chain = self.trained(link.method).chain
-        names = list(chain)
-        after = names[names.index(link.stage) + 1 :][:1]
-        return any(chain[name].training.keep_optimizer for name in after)
+        keeping = [name for name, stage in chain.items() if not isinstance(stage, AssembleStage)
+                   and stage.training.keep_optimizer]  # fmt: skip
+        return any(self.before(link._replace(stage=name)) == link.stage for name in keeping)
 
     # ---- paths -------------------------------------------------------------------------------------------------
     def model(self, link: Link) -> str:

@@ -13,7 +13,6 @@ from pydantic import Field, model_validator
 from torch.optim import Optimizer
 
 from zerodr.artifacts.digest import object_digest
-from zerodr.artifacts.record import artifact_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.adversary import AdversarySettings, TargetTexts
@@ -23,7 +22,7 @@ from zerodr.config.modules import RemSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.encoders.folding import check_folding
 from zerodr.encoders.modular import ModularEncoder
-from zerodr.encoders.rem_files import REM
+from zerodr.encoders.rem_files import REM, source_of
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining.dev import held_out
 from zerodr.training.adapting import Adapting
@@ -220,14 +219,10 @@ def with_rem(model: Any, job: Job, settings: FinetuneSettings) -> tuple[Any, dic
     if rem.fold:
         check_folding(model.contract.source, model.tower("document").transformer, rem)
     word = int(np.random.SeedSequence([job.seed, settings.stage_index]).generate_state(1)[0])
-    made = ModularEncoder.of(model, rem, word, _digest(Path(job.model)))
+    made = ModularEncoder.of(model, rem, word, source_of(Path(job.model)))
     if job.rem is not None:
         made.take(Path(job.rem) / REM)
     return made, {"rem": made.facts()}
-
-
-def _digest(folder: Path) -> str | None:
-    return artifact_digest(folder) if (folder / "manifest.json").exists() else None
 
 
 def _objective(settings: FinetuneSettings, model: Any, examples: Examples, rows: np.ndarray) -> Objective:
