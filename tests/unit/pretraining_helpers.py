@@ -68,7 +68,8 @@ def lay_out(root: Path, family: str = "bert", **model: Any) -> Path:
 def params(name: str = "coco", objective: dict | None = None, **changes: Any) -> dict[str, Any]:
     training = {"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5, "dev_queries": 3,
                 "warmup_steps": 2} | changes  # fmt: skip
-    own = {key: training.pop(key) for key in ("processes", "gpus", "title_join", "stage_index", "first_step")
+    own = {key: training.pop(key) for key in ("processes", "gpus", "title_join", "stage_index", "first_step",
+                                              "max_epochs")
            if key in training}  # fmt: skip
     made = {"stage": "coco", "stage_index": 0, "total_steps": training["steps"]}
     return made | {"objective": {"name": name, "max_tokens": 16} | (objective or {}), "training": training} | own

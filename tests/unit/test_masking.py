@@ -122,3 +122,28 @@ def test_t5_cannot_be_masked(tmp_path):
     tokenizer = tiny_model(tmp_path, "t5", pooling="mean").tokenizer
     with pytest.raises(ModelError, match="no mask_token"):
         check_masking("t5", tokenizer)
+
+
+def test_tokens_by_themselves_are_masked_in_berts_proportions():
+    """DDR's oracle O10: of over 10,000 tokens 15 % +- 1 are selected, of these 80/10/10 % +- 2."""
+    texts = [text_of([1, 2, 1, 3] * 6)] * 1000
+    made = mask_words(texts, 0.15, VOCABULARY, (3, 1), np.arange(1000), WIDTH, "token")
+    labels, ids = np.stack([labels for _, labels in made]), np.stack([ids for ids, _ in made])
+    chosen = labels != NOT_MASKED
+    assert chosen.mean() == pytest.approx(0.15, abs=0.01)
+    true = np.broadcast_to(texts[0].ids, ids.shape)
+    assert (ids[~chosen] == true[~chosen]).all() and (labels[chosen] == true[chosen]).all()
+    fates = [(ids == 4)[chosen].mean(), ((ids != 4) & (ids != true))[chosen].mean(), (ids == true)[chosen].mean()]
+    assert fates == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
+    words = texts[0].words
+    whole = [chosen[:, words == word].all(1).sum() / max(1, chosen[:, words == word].any(1).sum())
+             for word in range(24) if (words == word).sum() == 3]  # fmt: skip
+    assert np.mean(whole) < 0.05  # words are not taken whole
+
+
+def test_random_windows_begin_everywhere():
+    """O10: every offset of a window into a longer text occurs, about equally often."""
+    text = text_of([1] * 20)
+    starts = [int(crop([text], 16, (5, step), np.array([0]))[0].ids[0] - 10) for step in range(2000)]
+    counts = np.bincount(starts, minlength=5)
+    assert len(counts) == 5 and counts.min() > 0.8 * 400

@@ -218,5 +218,50 @@ def test_damaged_spans_are_told(project):
 def test_a_corpus_without_a_text_is_told(project):
     make_collection(project / "results/collections/bare", [("a", "", " ")])
     inputs = {"collections": [*COLLECTION["collections"], "results/collections/bare/manifest.json"]}
-    with pytest.raises(CollectionError, match="bare: has no document to learn from"):
+    with pytest.raises(CollectionError, match="bare: has no document of at least 3 tokens"):
         run_spec(pretrain_spec(name="mlm", inputs=inputs))
+
+
+def test_a_target_goes_on_from_the_source(project):
+    """Sequential initialisation: backbone and prediction layer are those that the first corpus left."""
+    run_spec(pretrain_spec("dam", "mlm", COLLECTION, {"mask_unit": "token"}, steps=3))
+    begin = {"model": "results/dam/manifest.json"} | COLLECTION
+    run_spec(pretrain_spec("target", "mlm", begin, {"mask_unit": "token"}, steps=1, learning_rate=1e-30))
+    assert read_record("results/dam/manifest.json")["notes"]["from"] == {"prediction": "fresh"}
+    assert read_record("results/target/manifest.json")["notes"]["from"] == {"prediction": "pretraining"}
+    for name in ("model.safetensors", "pretraining/head.safetensors"):
+        first, second = (load_file(project / "results" / place / name) for place in ("dam", "target"))
+        assert all(torch.equal(first[key], second[key]) for key in first)
+
+
+def test_small_corpora_get_fewer_steps(project):
+    """59 documents to train on (60 less one of held-out), batches of 8: 7 steps an epoch."""
+    run_spec(pretrain_spec(name="mlm", inputs=COLLECTION, steps=40, max_epochs=2, dev_queries=1))
+    notes = read_record("results/coco/manifest.json")["notes"]
+    assert (notes["steps"], notes["epochs"]) == (14, 2.0)
+    assert notes["left_out"]["sea"].get("too_short", 0) == 0
+    with pytest.raises(ConfigError, match="keeps step 20, but max_epochs 2 ends training after 14"):
+        run_spec(pretrain_spec("kept", "mlm", COLLECTION, steps=40, max_epochs=2, dev_queries=1, save_steps=[20]))
+
+
+def test_an_encoder_of_another_family_learns_to_predict(tmp_path):
+    """Any encoder that is no part of an encoder-decoder; ALBERT's embeddings are narrower than its states."""
+    from tests.unit.encoder_helpers import VOCABULARY, save_tokenizer
+    from transformers import AlbertConfig, AlbertModel
+
+    from zerodr.config.training import InitSettings
+    from zerodr.encoders.condenser import HeadedEncoder
+    from zerodr.encoders.initial import from_checkpoint
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
+             "max_position_embeddings": 64, "vocab_size": len(VOCABULARY), "embedding_size": 16}  # fmt: skip
+    AlbertModel(AlbertConfig(**sizes)).save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    wanted = InitSettings(init=str(tmp_path), pooling="mean", query_tokens=12, document_tokens=12)
+    model = HeadedEncoder(from_checkpoint(wanted, tmp_path, None, 1)[0], "none").train()
+    features = model.encoder.pad(model.encoder.tokenize(["a b c d"], "document"))
+    _, last, early = model.states(features)
+    loss = model.masked_losses(last, early, features["attention_mask"], features["input_ids"])["late_mlm"]
+    loss.backward()
+    assert model.prediction.dense.weight.shape == (16, 32) and loss.isfinite()
+    assert model.backbone.get_input_embeddings().weight.grad.abs().sum() > 0

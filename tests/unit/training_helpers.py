@@ -128,7 +128,7 @@ def tiny_settings(**changes: Any) -> dict[str, Any]:
     params: dict[str, Any] = {"source_split": "train", "stage": "ep0", "stage_index": 0, "total_steps": 12}
     for key, value in changes.items():
         place = objective if key in ("name", "negatives_per_query", "in_batch") else training
-        (params if key in ("source_split", "total_steps", "first_step", "processes", "gpus", "save_optimizer",
+        (params if key in ("source_split", "total_steps", "first_step", "processes", "gpus", "save_optimizer", "rem",
                            "stage_index") else place)[key] = value  # fmt: skip
     return params | {"training": training, "objective": objective}
 

@@ -7,7 +7,7 @@ import re
 from zerodr.config.bench import Bench
 from zerodr.config.files import known
 from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
-from zerodr.config.trained import ChainStage, FinetuneStage, PretrainStage
+from zerodr.config.trained import AssembleStage, ChainStage, FinetuneStage, PretrainStage
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ConfigError, nearest
 
@@ -74,6 +74,9 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         if not STAGE.fullmatch(stage) or stage in TAKEN:
             raise ConfigError(where, "can't be a stage's name: expected small letters, digits, _ - after a letter, and "
                               f"none of {', '.join(sorted(TAKEN))}", "rename it")  # fmt: skip
+        _check_parents(where, method.settings.chain, stage, methods)
+        if isinstance(settings, AssembleStage):
+            continue
         if isinstance(settings, FinetuneStage):
             _check_negatives(where, settings.negatives, methods)
             _check_teacher(where, settings.teacher, methods)
@@ -83,6 +86,31 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         if late:
             raise ConfigError(f"{where}: training.save_steps", f"holds {late[0]}, expected steps between 1 and "
                               f"{settings.training.steps - 1}", "the last step is kept anyway")  # fmt: skip
+
+
+def _check_parents(where: str, chain: dict[str, ChainStage], stage: str, methods: dict[str, Method]) -> None:
+    """The stages that a stage names as its parents stand before it, and are of the kind that it needs."""
+    settings, names = chain[stage], list(chain)
+    earlier = {name: chain[name] for name in names[: names.index(stage)]}
+    steps = {f"{name}.{step}": own for name, own in earlier.items() if not isinstance(own, AssembleStage)
+             for step in own.training.save_steps}  # fmt: skip
+    possible: dict[str, ChainStage | None] = {"init": None, **earlier, **steps}
+    keys = ("dam", "rem") if isinstance(settings, AssembleStage) else ("after",)
+    for key in keys:
+        named = getattr(settings, key)
+        if named is not None and not (key == "dam" and is_ours(named, methods)):
+            known(f"{where}: {key}", named, possible)
+    if isinstance(settings, AssembleStage) and not _has_rem(possible[settings.rem]):
+        raise ConfigError(f"{where}: rem {settings.rem!r}", "was not trained with `rem`, there is no module to take",
+                          "name a finetune stage with rem, of a shape other than full")  # fmt: skip
+    if isinstance(settings, FinetuneStage) and settings.rem is not None and settings.rem.go_on:
+        before = settings.after or ["init", *names][names.index(stage)]
+        if not _has_rem(possible[before]):
+            raise ConfigError(f"{where}: rem.go_on", f"stage {before} was not trained with `rem`", "leave go_on out")
+
+
+def _has_rem(stage: ChainStage | None) -> bool:
+    return isinstance(stage, FinetuneStage) and stage.rem is not None and stage.rem.shape != "full"
 
 
 def _check_teacher(where: str, teacher: str | None, methods: dict[str, Method]) -> None:

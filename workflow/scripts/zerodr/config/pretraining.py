@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from zerodr.config.base import Settings
 
 Objective = Literal["coco", "condenser", "mlm", "ict", "simcse", "tsdae"]
-MASKING = {"mask_rate", "max_tokens", "backbone_dropout"}
+MASKING = {"mask_rate", "mask_unit", "max_tokens", "backbone_dropout"}
 EXTRA = {"head_layers", "head"}
 USED: dict[str, set[str]] = {  # options that an objective reads
     "coco": MASKING | EXTRA | {"skip_layer", "similarity", "inverse_temperature"},
@@ -46,7 +46,9 @@ class PretrainSettings(Settings):
     """Longest input, special tokens included; of a longer text a random stretch is taken. Batches are padded to their
     longest text only."""
     mask_rate: float = Field(0.15, gt=0, lt=1)
-    """Share of tokens that are predicted, in whole words."""
+    """Share of tokens that are predicted."""
+    mask_unit: Literal["word", "token"] = "word"
+    """`word`: whole words within the share of each text. `token`: each token by itself with this probability (BERT)."""
     backbone_dropout: bool = True
     """False: the backbone has no dropout, the head keeps its own (COCO-DR's code)."""
     head_layers: int = Field(2, ge=0)

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from zerodr.config.adversary import AdversarySettings
 from zerodr.config.base import Settings
 from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
+from zerodr.config.modules import RemSettings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
 
@@ -23,6 +24,8 @@ class FinetuneStage(Settings):
     """Learns from the source's judgements."""
     scope: Scope = "shared"
     """`target`: one model for each target. Stages after such a stage are made for each target, too."""
+    after: str | None = None
+    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
     negatives: NegativesSettings = NegativesSettings()
     """Where negatives come from."""
     objective: ObjectiveSettings
@@ -33,6 +36,8 @@ class FinetuneStage(Settings):
     """K-means of the training queries by the parent's embeddings, for `groups`."""
     groups: GroupSettings | None = None
     """How the losses of query clusters are weighted."""
+    rem: RemSettings | None = None
+    """Trains a relevance module in the frozen model before (DDR). None: all weights."""
     adversary: AdversarySettings | None = None
     """Adapts the encoder to a target; needs scope: target."""
     teacher: str | None = None
@@ -51,6 +56,9 @@ class FinetuneStage(Settings):
             raise ValueError("groups are weighted over clusters: give both or none")
         if self.groups is not None:
             check_groups(self.groups, self.objective, self.training)
+        if self.rem is not None and self.groups is not None and self.groups.uses_gradients:
+            raise ValueError("rem: groups compare gradients of layers that a relevance module leaves frozen: take a "
+                             "mode without gradients (balanced, group_dro), or leave rem out")  # fmt: skip
         if self.adversary is not None and self.scope == "shared":
             raise ValueError("adversary adapts to a target, which a shared stage does not have: set scope: target")
         return self
@@ -63,6 +71,8 @@ class PretrainStage(Settings):
     """Learns from corpora, without queries or judgements."""
     scope: Scope = "shared"
     """`target`: one model for each target. Stages after such a stage are made for each target, too."""
+    after: str | None = None
+    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
     """`source`, `targets` (columns of the table), `target` (the one of scope: target), collections or groups. Gated
     ones that are missing are left out."""
@@ -72,6 +82,8 @@ class PretrainStage(Settings):
     """What is learned."""
     training: TrainingSettings = TrainingSettings()
     """How it is optimised; a batch is counted in documents."""
+    max_epochs: float | None = Field(None, gt=0)
+    """Fewer steps where they would go through the documents more often than this (DDR on small corpora: 100)."""
 
     @model_validator(mode="after")
     def _possible(self) -> PretrainStage:
@@ -85,13 +97,33 @@ class PretrainStage(Settings):
         return self.spans or (SpanSettings() if self.objective.name in PAIRED else None)
 
 
+class AssembleStage(Settings):
+    """One stage of a chain that puts a trained relevance module into a domain module (DDR). Nothing is trained."""
+
+    kind: Literal["assemble"]
+    """Joins two stages' models."""
+    scope: Scope = "shared"
+    """`target`: one model for each target, which it is anyway where its domain module is."""
+    dam: str
+    """The domain module: a stage before, `<stage>.<step>`, `init`, or `<recipe>/<stage>` of another recipe."""
+    rem: str
+    """The stage before that was trained with `rem`, or a kept step of it."""
+    fold: bool = True
+    """Write a plain model. False: the modular form, which other tools can't load whole."""
+    keep_modular: bool = True
+    """Keep the modular form beside the plain one."""
+    sharpness: float | None = Field(None, gt=0)
+    """k of folded adapters; None: the relevance module's own."""
+
+
 def _kind(value: Any) -> str:
     kind = value.get("kind", "finetune") if isinstance(value, dict) else value.kind
-    return kind if kind == "pretrain" else "finetune"
+    return kind if kind in ("pretrain", "assemble") else "finetune"
 
 
-ChainStage = Annotated[Annotated[FinetuneStage, Tag("finetune")] | Annotated[PretrainStage, Tag("pretrain")],
-                       Discriminator(_kind)]  # fmt: skip
+TrainingStage = FinetuneStage | PretrainStage
+ChainStage = Annotated[Annotated[FinetuneStage, Tag("finetune")] | Annotated[PretrainStage, Tag("pretrain")] |
+                       Annotated[AssembleStage, Tag("assemble")], Discriminator(_kind)]  # fmt: skip
 
 
 class TrainedSettings(Settings):

@@ -12,7 +12,7 @@ from zerodr.artifacts.record import Record, read_record
 from zerodr.encoders.contract import EncoderContract
 from zerodr.encoders.importing import PACKAGE
 
-MODEL_INPUTS = ("model", "parent")
+MODEL_INPUTS = ("model", "parent", "rem", "dam")
 COLLECTION_RULE = "normalize_collection"
 TIME = "second"
 UNKNOWN = "not stated"
@@ -62,12 +62,17 @@ def read_chain(manifest: str) -> Chain:
     Args:
         manifest: path of the model's manifest, as records hold it.
     """
-    stages: list[ModelStage] = []
-    place: str | None = manifest
-    while place is not None and (record := read_record(place)) is not None:
-        stages.insert(0, _stage(place, record))
-        place = next((given["path"] for given in record["inputs"] if given["name"] in MODEL_INPUTS), None)
-    return Chain(stages, sorted(_collections(manifest, set())))
+    return Chain(_stages(manifest, set()), sorted(_collections(manifest, set())))
+
+
+def _stages(place: str, seen: set[str]) -> list[ModelStage]:
+    """A model's stage behind those of the models that it was made from, each once."""
+    record = None if place in seen else read_record(place)
+    seen.add(place)
+    if record is None:
+        return []
+    given = [one["path"] for name in MODEL_INPUTS for one in record["inputs"] if one["name"] == name]
+    return [stage for path in given for stage in _stages(path, seen)] + [_stage(place, record)]
 
 
 def _stage(place: str, record: Record) -> ModelStage:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from zerodr.encoders.additions import save_additions
 from zerodr.encoders.prediction import Prediction, fresh
-from zerodr.encoders.towers import DTYPES, Tower
+from zerodr.encoders.towers import DTYPES, T5_FAMILY, Tower
 from zerodr.encoders.trainable import SHARED, BiEncoder
 from zerodr.errors import ModelError
 
@@ -50,7 +50,7 @@ class HeadedEncoder(nn.Module):
                              "set towers: tied, and split them in a later stage's init")  # fmt: skip
         self.encoder, self.backbone_dropout = encoder, backbone_dropout
         if layers or predicts:
-            check_family(source, self.backbone.config)
+            check_family(source, self.backbone.config, bool(layers))
         depth = len(layers_of(self.backbone)) if kind == "condenser" else 0
         self.skip = depth // 2 if skip is None else skip
         if kind == "condenser" and not self.skip < depth:
@@ -58,7 +58,7 @@ class HeadedEncoder(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.layers = nn.ModuleList(_new_layers(self.backbone, layers))
-            self.prediction = Prediction(self.backbone.config) if predicts else None
+            self.prediction = Prediction(self.backbone.config, self._table.shape) if predicts else None
             for module in (self.layers, self.prediction):
                 if module is not None:
                     fresh(module, getattr(self.backbone.config, "initializer_range", 0.02))
@@ -72,6 +72,11 @@ class HeadedEncoder(nn.Module):
     def backbone(self) -> Any:
         """The transformers module."""
         return self.tower.transformer
+
+    @property
+    def _table(self) -> Tensor:
+        """Embeddings of the vocabulary, (V, width)."""
+        return self.backbone.get_input_embeddings().weight
 
     @property
     def dtype(self) -> torch.dtype:
@@ -143,7 +148,7 @@ class HeadedEncoder(nn.Module):
     def _predict(self, states: Tensor, targets: Tensor) -> Tensor:
         assert self.prediction is not None, "the objective asked for a prediction layer"
         with torch.autocast(states.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            return self.prediction.loss(states, targets, self.backbone.get_input_embeddings().weight)
+            return self.prediction.loss(states, targets, self._table)
 
     def save(self, folder: Path) -> None:
         """Write the bi-encoder as a model folder, and what pretraining added into a subfolder of it."""
@@ -151,13 +156,13 @@ class HeadedEncoder(nn.Module):
         save_additions(self, folder)
 
 
-def check_family(where: object, config: Any) -> None:
-    """Extra layers and predictions are for BERT and its kin.
+def check_family(where: object, config: Any, extra_layers: bool) -> None:
+    """Extra layers are for BERT and its kin, predictions for any encoder that is not a part of an encoder-decoder.
 
     Raises:
         ModelError: another family.
     """
-    if config.model_type not in FAMILIES:
+    if config.model_type in T5_FAMILY or extra_layers and config.model_type not in FAMILIES:
         raise ModelError(where, f"is of family {config.model_type}; predicting tokens is for "
                          f"{', '.join(FAMILIES)}", "start from one of these, or use ict or simcse")  # fmt: skip
 

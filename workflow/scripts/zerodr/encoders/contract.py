@@ -43,6 +43,8 @@ class EncoderContract(Settings):
     """Subfolders with dense layers and layer norms that follow the pooling, in order."""
     towers: Literal["tied", "separate"] = "tied"
     """One network for both sides, or two: then the subfolders `query` and `document` are model folders of their own."""
+    modules: str | None = None
+    """Subfolder with networks that are inserted into the transformer (DDR's modular form); other tools ignore them."""
     architecture: str
     """Class of the transformer, such as `BertModel`."""
     source: str
@@ -100,7 +102,8 @@ def read_contract(folder: Path) -> EncoderContract:
 
 def write_contract(folder: Path, contract: EncoderContract) -> None:
     """Write `zerodr.json`; equal contracts give equal bytes."""
-    write_model_json(folder / CONTRACT, contract.model_dump(mode="json"))
+    left_out = {"modules"} if contract.modules is None else set()
+    write_model_json(folder / CONTRACT, contract.model_dump(mode="json", exclude=left_out))
 
 
 def read_json(path: Path) -> Any:

@@ -19,6 +19,7 @@ from torch import Tensor
 from zerodr.encoders.contract import SIDES, EncoderContract, Side, read_contract
 from zerodr.encoders.packed import PackedBert, why_not
 from zerodr.encoders.pooling import POOLINGS, unit_length
+from zerodr.encoders.rem_files import insert_from
 from zerodr.encoders.towers import DTYPES, Precision, check_precision, hidden_states, load_tower, short
 from zerodr.errors import ModelError
 
@@ -145,6 +146,8 @@ def load_encoder(
         contract = read_contract(folder)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer, tower = load_tokenizer(folder), load_tower(folder, contract)
+    if contract.modules is not None:
+        insert_from(folder / contract.modules, tower.transformer)
     check_precision(folder, tower.transformer.config.model_type, precision, device)
     forward, backend = _forward(tower.transformer, contract.pooling, precision, device, packed)
     projections = list(tower.projections.to(device))

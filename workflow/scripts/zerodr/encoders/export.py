@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from zerodr.encoders.card import read_chain, write_card
 from zerodr.encoders.checkpoint import copy_files, whole_model
 from zerodr.encoders.contract import SIDES, EncoderContract, read_contract
 from zerodr.encoders.layout import check_layout
+from zerodr.encoders.rem_files import REM
 from zerodr.encoders.trainable import BiEncoder
 from zerodr.errors import ModelError
 
@@ -64,13 +66,22 @@ def take_step(stage: Stage) -> None:
     kept = stage.path("model") / STEPS / str(settings.step)
     if not kept.is_dir():
         raise ModelError(stage.path("model"), f"kept no step {settings.step}", "name it in training.save_steps")
-    contract = copy_whole(kept, stage.output("model"))
+    target, contract = stage.output("model"), read_contract(kept)
+    if contract.modules is not None:
+        shutil.copytree(kept, target, dirs_exist_ok=True)
+    else:
+        copy_whole(kept, target)
+        if (kept / REM).is_dir():
+            shutil.copytree(kept / REM, target / REM)
     stage.note(contract=contract.model_dump(mode="json"))
 
 
 def copy_whole(source: Path, target: Path) -> EncoderContract:
     """Copy what a model is made of, and nothing that training left beside it; the files keep their bytes."""
     contract = read_contract(source)
+    if contract.modules is not None:
+        raise ModelError(source, "is a modular form, which sentence-transformers would load without its inserted "
+                         "modules", "make the plain form: rem.fold and fold: true")  # fmt: skip
     check_layout(source, contract)
     copy_files(whole_model(source, contract), source, target)
     return contract

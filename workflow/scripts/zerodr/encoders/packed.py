@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from zerodr.encoders.inserting import is_inserted
+
 ACTIVATIONS = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "gelu_pytorch_tanh": ("gelu", "tanh"),
                "relu": ("relu", "")}  # fmt: skip
 MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
@@ -30,6 +32,8 @@ def why_not(model: Any, dtype: torch.dtype) -> str | None:
     if kind != "BertModel":
         return f"architecture {kind} has no packed forward pass"
     config = model.config
+    if is_inserted(model):
+        return "it has inserted modules"
     if config.hidden_act not in ACTIVATIONS:
         return f"activation {config.hidden_act} is not fused"
     if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):

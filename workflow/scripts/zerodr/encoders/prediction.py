@@ -24,21 +24,23 @@ NAMES = {  # own name -> names in checkpoints of BERT (new and old), RoBERTa, Di
 
 
 class Prediction(nn.Module):
-    """W_embedding LayerNorm(act(x W^T + b)) + bias, as BERT, RoBERTa and DistilBERT have it.
+    """W_embedding LayerNorm(act(x W^T + b)) + bias, as BERT, RoBERTa and DistilBERT have it; other encoders get one.
 
     Args:
-        config: of the backbone: sizes, activation, spread of fresh weights.
+        config: of the backbone: size, activation.
+        table: (rows, width) of the embedding table; its width is another than the tokens' in ALBERT and small ELECTRA.
     """
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, table: torch.Size) -> None:
         from transformers.activations import ACT2FN
 
         super().__init__()
-        size = hidden_size(config)
-        self.dense = nn.Linear(size, size)
-        self.norm = nn.LayerNorm(size, eps=getattr(config, "layer_norm_eps", 1e-12))
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.activation = ACT2FN[getattr(config, "hidden_act", None) or config.activation]
+        rows, width = table
+        self.dense = nn.Linear(hidden_size(config), width)
+        self.norm = nn.LayerNorm(width, eps=getattr(config, "layer_norm_eps", 1e-12))
+        self.bias = nn.Parameter(torch.zeros(rows))
+        named = [getattr(config, name, None) for name in ("hidden_act", "activation", "hidden_activation")]
+        self.activation = ACT2FN[next((name for name in named if name), "gelu")]
 
     def loss(self, states: Tensor, targets: Tensor, embeddings: Tensor) -> Tensor:
         """Sum of the cross entropies of tokens, in nats.

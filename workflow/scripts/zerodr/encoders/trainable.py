@@ -93,15 +93,22 @@ class BiEncoder(nn.Module):
         save_router(self.contract, folder)
 
     @classmethod
-    def load(cls, folder: Path, precision: Precision = "fp32") -> BiEncoder:
+    def load(cls, folder: Path, precision: Precision = "fp32", contract: EncoderContract | None = None) -> BiEncoder:
         """The bi-encoder of a model folder, on the CPU, in evaluation mode.
+
+        Args:
+            contract: instead of the folder's own.
 
         Raises:
             ModelError: the folder is no model of this bench, tokenizer and model differ, or T5 was asked for in fp16.
         """
-        contract = read_contract(folder)
+        contract = contract or read_contract(folder)
+        if contract.modules is not None:
+            raise ModelError(folder, "is a modular form, a backbone with inserted modules; expected a plain model",
+                             "take the plain form, or ModularEncoder.load")  # fmt: skip
         places = {SHARED: folder} if contract.towers == "tied" else {side: folder / side for side in SIDES}
-        towers = {name: load_tower(place, read_contract(place)) for name, place in places.items()}
+        own = {name: contract if place == folder else read_contract(place) for name, place in places.items()}
+        towers = {name: load_tower(place, own[name]) for name, place in places.items()}
         for tower in towers.values():
             check_precision(folder, tower.transformer.config.model_type, precision, None)
         return cls(contract, _one_tokenizer(folder, list(places.values())), towers, precision).eval()

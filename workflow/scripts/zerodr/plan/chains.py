@@ -11,40 +11,25 @@ A scope is a column of the table (a collection, or all collections that the colu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from zerodr.config.bench import Bench
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
-from zerodr.config.trained import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
-from zerodr.config.training import InitSettings
+from zerodr.config.trained import (
+    AssembleStage,
+    FinetuneStage,
+    PretrainStage,
+    TrainingStage,
+)
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
+from zerodr.plan.lines import SCOPE, Lines, Link
 
-SCOPE = "shared"
 PREVIOUS, NONE = "previous", "none"
 
 
-class Link(NamedTuple):
-    """A model that a chain makes.
-
-    Attributes:
-        method: recipe or `recipe+variant` under whose name it stands.
-        stage: `init`, a stage of the chain, or `<stage>.<step>` for a kept step.
-        scope: `shared`, or the target that it is made for.
-    """
-
-    method: str
-    stage: str
-    scope: str = SCOPE
-
-    @property
-    def name(self) -> str:
-        """`<method>@<stage>`, as rows, embeddings and candidates are named."""
-        return f"{self.method}@{self.stage}"
-
-
-class Chains:
+class Chains(Lines):
     """The chains of a configuration; only names and settings.
 
     Args:
@@ -54,43 +39,11 @@ class Chains:
     """
 
     def __init__(self, bench: Bench, targets: Sequence[str] = (), missing: Sequence[str] = ()) -> None:
-        self.bench, self.targets, self.missing = bench, tuple(targets), tuple(missing)
+        super().__init__(bench)
+        self.targets, self.missing = tuple(targets), tuple(missing)
         self._families: dict[str, list[str]] = {}
 
     # ---- looking things up -------------------------------------------------------------------------------------
-    def trained(self, method: str) -> TrainedSettings:
-        """Settings of a trained method."""
-        return self.bench.settings(method, TrainedSettings)
-
-    def names(self) -> list[str]:
-        """Trained methods, `recipe` and `recipe+variant`."""
-        return [n for n, m in self.bench.methods.items() if isinstance(m, TrainedMethod) and not m.stage]
-
-    def fine_tuning(self, method: str) -> list[str]:
-        """Stages of a chain that learn from judgements."""
-        chain = self.trained(method).chain
-        return [name for name, stage in chain.items() if isinstance(stage, FinetuneStage)]
-
-    def source_of(self, method: str) -> str:
-        """The collection with supervision of a trained method."""
-        return self.trained(method).source or self.bench.config.source or self.bench.scale.source
-
-    def any_stage(self, link: Link) -> ChainStage:
-        """Settings of a stage of either kind."""
-        return self.trained(link.method).chain[link.stage]
-
-    def stage(self, link: Link) -> FinetuneStage:
-        """Settings of a stage that learns from judgements."""
-        stage = self.any_stage(link)
-        assert isinstance(stage, FinetuneStage), f"{link.name} is pretraining"
-        return stage
-
-    def pretraining(self, link: Link) -> PretrainStage:
-        """Settings of a stage that learns from texts."""
-        stage = self.any_stage(link)
-        assert isinstance(stage, PretrainStage), f"{link.name} is fine-tuning"
-        return stage
-
     def corpora(self, link: Link) -> list[str]:
         """Collections that a pretraining stage reads, sorted; gated ones that are not to be had are left out."""
         return [name for name in self._asked(link) if self._to_be_had(name)]
@@ -111,35 +64,24 @@ class Chains:
         names |= {row.name for row in rows if asked & {row.name, row.column, *row.groups}}
         return sorted(names)
 
-    def before(self, link: Link) -> str:
-        """The name of the stage before, `init` before the first."""
-        names = [INIT, *self.trained(link.method).chain]
-        return names[names.index(link.stage) - 1]
+    def assembled(self, link: Link) -> Link:
+        """The domain module that an assembly takes."""
+        dam = self.assembly(link).dam
+        return self.parent_of(dam, link.scope) or self.link(f"{link.method}@{dam}", link.scope)
 
-    def encoder(self, method: str) -> InitSettings:
-        """Settings of the initial model; what a recipe that starts from another leaves out is the other's."""
-        own = self.trained(method).encoder
-        start = self.start(own.init)
-        if start is None:
-            return own
-        changes = own.model_dump(include=own.model_fields_set)
-        return self.encoder(start[0]).model_copy(update=changes)
-
-    def start(self, init: str) -> tuple[str, str] | None:
-        """Recipe and stage that `init: <recipe>/<stage>` names; None where it names none of ours."""
-        method, _, stage = init.rpartition("/")
-        return (method, stage) if f"{method}@{stage}" in self.bench.methods else None
+    def domain(self, link: Link) -> Link:
+        """The model whose frozen weights a relevance module is trained in: the first before it without one."""
+        while link.stage != INIT and isinstance(stage := self.any_stage(link), FinetuneStage) and stage.rem is not None:
+            parent = self.before(link)
+            if not stage.rem.go_on:
+                return self.link(f"{link.method}@{parent}", link.scope)
+            link = link._replace(stage=parent.partition(".")[0])
+        return self.link(f"{link.method}@{link.stage}", link.scope)
 
     def parent_of(self, init: str, scope: str = SCOPE) -> Link | None:
         """The model that `init: <recipe>/<stage>` names; None where it names none of ours."""
         start = self.start(init)
         return None if start is None else self.link("@".join(start), scope)
-
-    def origin(self, method: str) -> InitSettings:
-        """Settings of the model from scratch or of the checkpoint that a chain of recipes begins with."""
-        encoder = self.encoder(method)
-        start = self.start(encoder.init)
-        return encoder if start is None else self.origin(start[0])
 
     # ---- for whom a model is made ------------------------------------------------------------------------------
     def members(self, scope: str) -> list[str]:
@@ -148,20 +90,18 @@ class Chains:
 
     def per_target(self, method: str, stage: str) -> bool:
         """Whether a model is made for each target: its stage says so, or one that it comes from."""
-        chain, stage = self.trained(method).chain, stage.partition(".")[0]
-        names = list(chain)
-        upto = names[: names.index(stage) + 1] if stage != INIT else []
-        if any(chain[name].scope == "target" for name in upto):
+        chain = self.trained(method).chain
+        line = [chain[name] for name in self.line(method, stage)]
+        if any(own.scope == "target" for own in line):
             return True
-        start = self.start(self.trained(method).encoder.init)
-        return start is not None and self.per_target(*start)
+        starts = [self.trained(method).encoder.init, *(own.dam for own in line if isinstance(own, AssembleStage))]
+        return any(self.per_target(*start) for start in map(self.start, starts) if start is not None)
 
     def sees_queries(self, name: str) -> set[str]:
         """Which queries of a target its model learned from: values of adversary.queries."""
         method, stage = name.partition("@")[0], self._last(name).partition(".")[0]
         chain, start = self.trained(method).chain, self.start(self.trained(method).encoder.init)
-        names = list(chain)
-        upto = [chain[one] for one in (names[: names.index(stage) + 1] if stage != INIT else [])]
+        upto = [chain[one] for one in self.line(method, stage)]
         seen = {one.adversary.queries for one in upto if isinstance(one, FinetuneStage) and one.adversary}
         return seen | (self.sees_queries("@".join(start)) if start is not None else set())
 
@@ -264,10 +204,11 @@ class Chains:
 
     def mined_before(self, link: Link) -> Link | None:
         """The stage before, where it was mined too: overlaps are told against it."""
-        return self.mined(link._replace(stage=self.before(link))) if self._follows_mining(link) else None
+        before = self.before(link).partition(".")[0]
+        return self.mined(link._replace(stage=before)) if self._follows_mining(link) else None
 
     def _follows_mining(self, link: Link) -> bool:
-        before = self.before(link)
+        before = self.before(link).partition(".")[0]
         return before != INIT and isinstance(self.trained(link.method).chain[before], FinetuneStage)
 
     def _mining_scope(self, link: Link) -> str:
@@ -275,7 +216,7 @@ class Chains:
         while not self._ranked_per_target(link):
             if not self._follows_mining(link):
                 return SCOPE
-            link = link._replace(stage=self.before(link))
+            link = link._replace(stage=self.before(link).partition(".")[0])
         return link.scope
 
     def _ranked_per_target(self, link: Link) -> bool:
@@ -309,15 +250,23 @@ class Chains:
         names = list(settings.chain)
         if stage != INIT and stage not in names:
             return None
-        if step and int(step) not in settings.chain[stage].training.save_steps:
+        if step and int(step) not in self._trained_stage(method, stage).training.save_steps:
             return None
-        upto = [] if stage == INIT else names[: names.index(stage) + 1]
+        upto = self.line(method, stage)
         shared = settings.model_dump(mode="json", include={"source_split", "protocol", "precision", "batch_tokens"})
         return [self.encoder(method), self.source_of(method), shared if upto else None, step,
                 *(self._made_by(link._replace(stage=name)) for name in upto)]  # fmt: skip
 
+    def _trained_stage(self, method: str, stage: str) -> TrainingStage:
+        settings = self.trained(method).chain[stage]
+        assert not isinstance(settings, AssembleStage), f"{stage} is an assembly"
+        return settings
+
     def _made_by(self, link: Link) -> list[Any]:
         stage = self.any_stage(link)
+        if isinstance(stage, AssembleStage):
+            return [link.stage, stage, *(self.history(link._replace(stage=name)) for name in (stage.dam, stage.rem)
+                                          if self.start(name) is None)]  # fmt: skip
         corpora = self.corpora(link) if isinstance(stage, PretrainStage) else None
         return [link.stage, stage, self.schedule(link), self.keeps_moments(link), corpora]
 
@@ -350,30 +299,31 @@ class Chains:
         Fine-tuning stages in a row have one schedule, and so have pretraining stages; `restart_schedule` begins anew.
         """
         chain = self.trained(link.method).chain
-        names, training = list(chain), chain[link.stage].training
-        at = names.index(link.stage)
+        names = [name for name, stage in chain.items() if not isinstance(stage, AssembleStage)]
+        trained = {name: self._trained_stage(link.method, name).training for name in names}
+        at, training = names.index(link.stage), trained[link.stage]
         kinds = [chain[name].kind for name in names]
         breaks = [n for n in range(1, len(names)) if kinds[n] != kinds[n - 1] or
-                  chain[names[n]].training.restart_schedule]  # fmt: skip
+                  trained[names[n]].restart_schedule]  # fmt: skip
         start = max((n for n in breaks if n <= at), default=0)
         end = min((n for n in breaks if n > at), default=len(names))
-        first = sum(chain[name].training.steps for name in names[start:at])
+        first = sum(trained[name].steps for name in names[start:at])
         ends = training.schedule == "linear" and training.schedule_steps is None
-        total = sum(chain[name].training.steps for name in names[start:end]) if ends else first + training.steps
+        total = sum(trained[name].steps for name in names[start:end]) if ends else first + training.steps
         return {"stage": link.stage, "stage_index": at, "first_step": first, "total_steps": total}
 
     def continues_classifier(self, link: Link) -> bool:
         """Whether the stage before has a domain classifier that this one goes on with."""
         chain, before = self.trained(link.method).chain, self.before(link)
-        stage = chain.get(before)
+        stage = chain.get(before.partition(".")[0])
         return isinstance(stage, FinetuneStage) and stage.adversary is not None
 
     def keeps_moments(self, link: Link) -> bool:
         """Whether the stage after continues with a stage's optimiser moments."""
         chain = self.trained(link.method).chain
-        names = list(chain)
-        after = names[names.index(link.stage) + 1 :][:1]
-        return any(chain[name].training.keep_optimizer for name in after)
+        keeping = [name for name, stage in chain.items() if not isinstance(stage, AssembleStage)
+                   and stage.training.keep_optimizer]  # fmt: skip
+        return any(self.before(link._replace(stage=name)) == link.stage for name in keeping)
 
     # ---- paths -------------------------------------------------------------------------------------------------
     def model(self, link: Link) -> str:

@@ -49,6 +49,7 @@ NEEDS = {
     "cluster_queries": Need(6000, 0, 60, threads=8),
     "init_model": Need(6000, 0, 60),
     "finetune": Need(12000, 0, 1440, threads=8, gpu=True),
+    "assemble": Need(8000, 0, 30),
     "init_teacher": Need(6000, 0, 60),
     "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True),
     "score_pairs": Need(8000, 0, 1440, threads=8, gpu=True),

@@ -38,6 +38,7 @@ STAGES = {
     "cluster_queries": StageKind("mining.clusters:cluster_queries", 1, seeded=True),
     "init_model": StageKind("encoders.initial:init_model", 2, seeded=True),
     "finetune": StageKind("training.finetune:finetune", 1, seeded=True),
+    "assemble": StageKind("encoders.assembly:assemble", 1),
     "take_step": StageKind("encoders.export:take_step", 1),
     "init_teacher": StageKind("training.teacher:init_teacher", 1, seeded=True),
     "train_teacher": StageKind("training.teacher:train_teacher", 1, seeded=True),

@@ -54,12 +54,14 @@ class TrainingStages:
     def finetune_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `finetune`: parent model, mined queries, source, and scores where the objective distils."""
         link = self._link(wc, wc.stage)
-        mined = self.chains.mined(link)
+        mined, rem = self.chains.mined(link), self.chains.stage(link).rem
         inputs: dict[str, Any] = {
-            "model": self.chains.model(self.chains.parent(link)),
+            "model": self.chains.model(self.chains.domain(link) if rem is not None else self.chains.parent(link)),
             "mined": paths.mined(mined.method, mined.scope, mined.stage),
             "source": paths.collection(self.chains.source_of(wc.model)),
         }
+        if rem is not None and rem.go_on:
+            inputs["rem"] = self.chains.model(self.chains.parent(link))
         if self.chains.stage(link).teacher is not None:
             scored = self.chains.scored(link)
             inputs["scored"] = paths.scored(scored.method, scored.scope, scored.stage)
@@ -87,6 +89,14 @@ class TrainingStages:
             return inputs | {"collections": [paths.collection(name) for name in corpora]}
         cut = self.chains.cut(link)
         return inputs | {"spans": [paths.spans(cut.method, cut.scope, cut.stage, name) for name in corpora]}
+
+    def assemble_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `assemble`: domain and relevance module."""
+        link = self._link(wc, wc.stage)
+        return {
+            "dam": self.chains.model(self.chains.assembled(link)),
+            "rem": self.chains.model(self.chains.parent(link)),
+        }
 
     def cluster_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `cluster_queries`: the parent's embeddings of the training queries, and the source."""
@@ -178,6 +188,7 @@ class TrainingStages:
         return self.chains.schedule(link) | {
             "objective": stage.objective.model_dump(mode="json"),
             "training": stage.training.model_dump(mode="json"),
+            "max_epochs": stage.max_epochs,
             "title_join": self._title_join(self.chains.source_of(wc.model), protocol),
             "left_out": self.chains.left_out(link),
             "gpus": self.gpus_of_training,
@@ -200,6 +211,7 @@ class TrainingStages:
         link, settings = Link(wc.model, wc.stage, wc.scope), self.chains.trained(wc.model)
         stage = self.chains.stage(link)
         groups = {"groups": stage.groups.model_dump(mode="json")} if stage.groups is not None else {}
+        groups |= {"rem": stage.rem.model_dump(mode="json")} if stage.rem is not None else {}
         return (
             self.chains.schedule(link)
             | groups
@@ -276,6 +288,10 @@ class TrainingStages:
             shared = self.chains.ranker(name, source.name).name
             remarks.append(f"no model is adapted to the source: {source.name} is ranked by {shared}")
         return "; ".join(filter(None, remarks))
+
+    def _assemble(self, wc: Any) -> dict:
+        stage = self.chains.assembly(Link(wc.model, wc.stage, wc.scope))
+        return stage.model_dump(mode="json", include={"fold", "keep_modular", "sharpness"})
 
     def _take_step(self, wc: Any) -> dict:
         return {"step": int(wc.step)}

@@ -18,7 +18,11 @@ from zerodr.collections.access import read_qrels
 from zerodr.config.adversary import AdversarySettings, TargetTexts
 from zerodr.config.base import Settings, validate
 from zerodr.config.groups import GroupSettings, check_groups
+from zerodr.config.modules import RemSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.encoders.folding import check_folding
+from zerodr.encoders.modular import ModularEncoder
+from zerodr.encoders.rem_files import REM, source_of
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining.dev import held_out
 from zerodr.training.adapting import Adapting
@@ -48,6 +52,8 @@ class FinetuneSettings(Settings):
     """How it is optimised."""
     groups: GroupSettings | None = None
     """How the losses of query clusters (input `clusters`) are weighted."""
+    rem: RemSettings | None = None
+    """Train a relevance module in a frozen backbone (DDR). None, or shape `full`: all weights."""
     adversary: AdversarySettings | None = None
     """Adaptation to a target (input `targets`)."""
     targets: dict[str, TargetTexts] = {}
@@ -104,14 +110,17 @@ class Job:
     kind: str = "bi_encoder"
     task: str = "finetune"
     clusters: str | None = None
+    rem: str | None = None
     targets: dict[str, str] | None = None
 
 
 def finetune(stage: Stage) -> None:
     """Stage: inputs `model`, `mined`, `source`, optional `scored`, with params.groups `clusters`; output `model`.
 
-    With params.adversary, input `targets`: collections of the target. The output holds `steps/<n>` of save_steps,
-    `groups/weights.parquet` where groups have weights that change, and `adversary/classifier.safetensors`.
+    With params.adversary, input `targets`: collections of the target. With params.rem `model` is the domain module, and
+    with go_on `rem` is the model whose relevance module is taken up. The output holds `steps/<n>` of save_steps, `rem`
+    where one was trained, `groups/weights.parquet` where groups have weights that change, and
+    `adversary/classifier.safetensors`.
     """
     settings = validate(FinetuneSettings, stage.params, stage.spec.name())
     check_gpus(settings.gpus, stage.spec.name())
@@ -119,9 +128,14 @@ def finetune(stage: Stage) -> None:
     if (clusters is None) != (settings.groups is None):
         raise ConfigError(stage.spec.name(), "params.groups and the input `clusters` go together, found one of them",
                           "give both or none")  # fmt: skip
+    rem, goes_on = settings.rem, "rem" in stage.spec.inputs
+    if goes_on != (rem is not None and rem.go_on):
+        raise ConfigError(stage.spec.name(), "params.rem.go_on and the input `rem` go together, found one of them",
+                          "give both or none")  # fmt: skip
     job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
               str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads,
-              clusters=clusters, targets=_targets(stage, settings))  # fmt: skip
+              clusters=clusters, rem=str(stage.path("rem")) if goes_on else None,
+              targets=_targets(stage, settings))  # fmt: skip
     run_job(stage, job, settings.workers, train)
     publish_kept(stage, settings.training.save_steps)
 
@@ -152,7 +166,7 @@ def train(job: Job) -> dict[str, Any]:
     torch.set_num_threads(max(1, job.threads // group.world))
     device = device_of(settings.gpus, group)
     kind = KINDS[job.kind]
-    model = kind.load(Path(job.model), settings.training.precision)
+    model, inserted = with_rem(kind.load(Path(job.model), settings.training.precision), job, settings)
     model.to(device)
     if settings.training.dropout is not None:
         set_dropout(model, settings.training.dropout)
@@ -190,7 +204,25 @@ def train(job: Job) -> dict[str, Any]:
     epochs = settings.training.steps / stream.steps_per_epoch
     facts = {"kernels": kernels, "device": device, "processes": group.world, "epochs": round(epochs, 3),
               "queries_per_second": round(engine.rate(), 2)}  # fmt: skip
-    return {"curves": curves, "notes": notes | facts}
+    return {"curves": curves, "notes": notes | facts | inserted}
+
+
+def with_rem(model: Any, job: Job, settings: FinetuneSettings) -> tuple[Any, dict[str, Any]]:
+    """The model with the relevance module that is trained, and facts for lineage; as it is where all weights learn.
+
+    Raises:
+        ModelError: it can't take one, or not in the form that is asked for.
+    """
+    rem = settings.rem
+    if rem is None or rem.shape == "full":
+        return model, {}
+    if rem.fold:
+        check_folding(model.contract.source, model.tower("document").transformer, rem)
+    word = int(np.random.SeedSequence([job.seed, settings.stage_index]).generate_state(1)[0])
+    made = ModularEncoder.of(model, rem, word, source_of(Path(job.model)))
+    if job.rem is not None:
+        made.take(Path(job.rem) / REM)
+    return made, {"rem": made.facts()}
 
 
 def _objective(settings: FinetuneSettings, model: Any, examples: Examples, rows: np.ndarray) -> Objective:

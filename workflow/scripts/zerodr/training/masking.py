@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 CROP, ORDER, REPLACE, TOKEN, DELETE = range(5)  # what the random numbers are for
 NOT_MASKED = -100  # label of a token that is not predicted
+Unit = Literal["word", "token"]
 AS_MASK, AS_RANDOM = 0.8, 0.9  # BERT: 80 % [MASK], 10 % another token, 10 % as it is
 
 
@@ -52,7 +54,7 @@ def crop(texts: Sequence[Words], limit: int, seed: Sequence[int], rows: np.ndarr
 
 
 def mask_words(texts: Sequence[Words], rate: float, vocabulary: Vocabulary, seed: Sequence[int], rows: np.ndarray,
-               width: int) -> list[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
+               width: int, unit: Unit = "word") -> list[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
     """Mask whole words of each text: in random order those that still fit into round(rate * L) tokens, at least one.
 
     So long words are masked somewhat more rarely than short ones, as in BERT's own whole-word masking. A word larger
@@ -60,6 +62,7 @@ def mask_words(texts: Sequence[Words], rate: float, vocabulary: Vocabulary, seed
 
     Args:
         texts: of at most `width` tokens each; an empty one stays empty.
+        unit: `token` takes each token by itself with probability `rate` instead, in a short text perhaps none.
         rows: (R,) number of each text in the batch of all processes.
         width: tokens that random numbers are drawn for.
 
@@ -70,7 +73,7 @@ def mask_words(texts: Sequence[Words], rate: float, vocabulary: Vocabulary, seed
     made = []
     for place, text in enumerate(texts):
         length = len(text)
-        chosen = _chosen(text, rate, keys[place])
+        chosen = _chosen(text, rate, keys[place]) if unit == "word" else keys[place, :length] < rate
         fate = fates[place, :length]
         others = vocabulary.replacements[(drawn[place, :length] * len(vocabulary.replacements)).astype(np.int64)]
         ids = np.where(fate < AS_MASK, vocabulary.mask, np.where(fate < AS_RANDOM, others, text.ids))

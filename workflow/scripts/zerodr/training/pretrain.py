@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,15 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.config.training import TrainingSettings
 from zerodr.encoders.additions import take_additions
 from zerodr.encoders.condenser import HeadedEncoder, Kind
+from zerodr.encoders.contract import read_contract
+from zerodr.encoders.encoder import load_tokenizer
 from zerodr.encoders.trainable import BiEncoder, parameter_count
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.distributed import Group, check_gpus
@@ -37,13 +43,14 @@ from zerodr.training.passages import (
     write_passages,
 )
 from zerodr.training.schedules import schedule
+from zerodr.training.screening import screened
 from zerodr.training.span_dev import evaluate_spans
 from zerodr.training.span_forward import SpanForward, make_span_objective
 from zerodr.training.speed import set_dropout, speed_up
 from zerodr.training.views import ViewMaker
 
 log = logging.getLogger("zerodr")
-PASSAGES = "passages.arrow"
+PASSAGES, LEFT_OUT = "passages.arrow", "left_out.json"
 KINDS: dict[str, Kind] = {"coco": "condenser", "condenser": "condenser", "tsdae": "decoder"}
 NOT_READ = ("bucket_batches", "keep_optimizer", "dev_negatives")
 
@@ -67,6 +74,8 @@ class PretrainParams(Settings):
     """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
     left_out: tuple[str, ...] = ()
     """Gated collections that were asked for and can't be had."""
+    max_epochs: float | None = Field(None, gt=0)
+    """Fewer steps where they would go through the documents more often than this. None: never."""
     gpus: int = Field(0, ge=0)
     """GPUs to train on. 0: one if there is one, else the CPU."""
     processes: int = Field(1, ge=1)
@@ -122,19 +131,51 @@ def pretrain(stage: Stage) -> None:
     if paired == ("collections" in stage.spec.inputs):
         raise ConfigError(stage.spec.name(), f"has {'both' if paired else 'neither'} of the inputs spans and "
                           "collections", "give one of them")  # fmt: skip
-    if not sizes_path(file).exists():
-        write_passages(file, _corpora(stage, paired, settings.title_join))
+    counts, left_out = stage.state / LEFT_OUT, dict[str, Counter[str]]()
+    if not (sizes_path(file).exists() and counts.exists()):
+        write_passages(file, _corpora(stage, paired, settings.title_join, left_out))
+        write_json(counts, left_out)
+    stage.note(left_out=json.loads(counts.read_text()))
+    capped(settings, Passages(file), stage.seed)
     job = PretrainJob(stage.spec.name(), str(stage.path("model")), str(file), paired, str(stage.output("model")),
                       str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
     run_job(stage, job, settings.workers, train)
     publish_kept(stage, settings.training.save_steps)
 
 
-def _corpora(stage: Stage, paired: bool, title_join: str | None) -> dict[str, Any]:
+def capped(settings: PretrainParams, passages: Passages, seed: int) -> PretrainParams:
+    """The settings with as many steps as max_epochs lets them have.
+
+    Raises:
+        ConfigError: a step that is to be kept would never be made.
+    """
+    training, rows = settings.training, split_documents(passages, settings.training.dev_queries, seed)[0]
+    if settings.max_epochs is None:
+        return settings
+    most = max(1, int(settings.max_epochs * (len(rows) // training.batch_queries)))
+    fewer = max(0, training.steps - most)
+    beyond = [step for step in training.save_steps if step > training.steps - fewer]
+    if beyond:
+        raise ConfigError("training.save_steps", f"keeps step {beyond[0]}, but max_epochs {settings.max_epochs:g} ends "
+                          f"training after {most}", "lower it, or raise max_epochs")  # fmt: skip
+    changed = training.model_copy(update={"steps": training.steps - fewer})
+    return settings.model_copy(update={"training": changed, "total_steps": settings.total_steps - fewer})
+
+
+def _corpora(stage: Stage, paired: bool, title_join: str | None, left_out: dict[str, Counter[str]]) -> dict[str, Any]:
     folders = [path.parent for path in stage.paths("spans" if paired else "collections")]
     if paired:
         return {name: spans_of(folder) for name, folder in span_folders(folders).items()}
-    return {folder.name: texts_of(folder, title_join) for folder in folders}
+    tokenizer, made = load_tokenizer(_any_tower(stage.path("model"))), {}
+    for folder in folders:
+        left_out[folder.name] = Counter()
+        made[folder.name] = screened(folder.name, partial(texts_of, folder, title_join), tokenizer,
+                                     left_out[folder.name])  # fmt: skip
+    return made
+
+
+def _any_tower(folder: Path) -> Path:
+    return folder / "document" if read_contract(folder).towers == "separate" else folder
 
 
 def train(job: PretrainJob) -> dict[str, Any]:
@@ -143,13 +184,14 @@ def train(job: PretrainJob) -> dict[str, Any]:
     Returns:
         `curves`: points (name, value, step); `notes`: facts for lineage.
     """
-    settings, group = validate(PretrainParams, job.params, job.name), Group()
+    passages, group = Passages(Path(job.passages)), Group()
+    settings = capped(validate(PretrainParams, job.params, job.name), passages, job.seed)
     torch.set_num_threads(max(1, job.threads // group.world))
     device, training = device_of(settings.gpus, group), settings.training
     model, taken = load_headed(Path(job.model), settings, [job.seed, settings.stage_index])
     model.to(device)
     kernels = speed_up(model, device, training.precision)
-    passages, words = Passages(Path(job.passages)), [job.seed, settings.stage_index]
+    words = [job.seed, settings.stage_index]
     rows, dev = split_documents(passages, training.dev_queries, job.seed)
     maker = ViewMaker(model.encoder, settings.objective, passages, job.paired, words,
                       WASTE[torch.device(device).type], training.cache_chunk)  # fmt: skip
@@ -168,7 +210,8 @@ def train(job: PretrainJob) -> dict[str, Any]:
         model.save(Path(job.output))
     facts = {"kernels": kernels, "device": device, "processes": group.world, "from": taken, "corpora": passages.corpora,
              "training_documents": len(rows), "dev_documents": sum(map(len, dev.values())),
-             "epochs": round(training.steps / stream.steps_per_epoch, 3), "parameters": parameter_count(model),
+             "steps": training.steps, "epochs": round(training.steps / stream.steps_per_epoch, 3),
+             "parameters": parameter_count(model),
              "documents_per_second": round(engine.rate(), 2), "before_and_after": _both(before, curves)}  # fmt: skip
     return {"curves": curves, "notes": facts}
 

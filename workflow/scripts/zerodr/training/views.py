@@ -87,7 +87,8 @@ class ViewMaker:
         seed, rows = [*self.seed, batch.step], self._rows(batch)
         texts, rows = self._cropped(self._texts(batch), seed, rows)
         if self.settings.masks:
-            made = mask_words(texts, self.settings.mask_rate, self.vocabulary, seed, rows, self.limit)
+            made = mask_words(texts, self.settings.mask_rate, self.vocabulary, seed, rows, self.limit,
+                              self.settings.mask_unit)  # fmt: skip
             asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in made)
             labels = [self._around(labels, NOT_MASKED) for _, labels in made]
             return self._views([ids for ids, _ in made], labels, asked)
