@@ -249,7 +249,8 @@ def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine
 def _parts(turn: Turn, loss: Tensor) -> list[Tensor]:
     """Gradient of a loss with respect to the vectors of each pass."""
     (gradient,) = torch.autograd.grad(loss, turn.held.leaf, retain_graph=True)
-    return [gradient[places] for _, places in turn.held.texts.groups]
+    held = turn.held
+    return [gradient[held.forward.rows(held.texts, number)] for number in range(len(held.texts.groups))]
 
 
 def _filled(found: Gradients, weights: Sequence[Tensor]) -> list[Tensor]:
