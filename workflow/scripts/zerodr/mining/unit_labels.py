@@ -30,8 +30,8 @@ from zerodr.lexical.light import read_holders
 from zerodr.mining.answers import Answers, has_answers, read_answers
 from zerodr.mining.positives import known_positives
 from zerodr.mining.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
-from zerodr.mining.units import STATISTICS, UNITS, joined, passages_of, read_statistics
 from zerodr.mining.units import SCHEMA as UNIT_SCHEMA
+from zerodr.mining.units import STATISTICS, UNITS, joined, passages_of, read_statistics
 
 log = logging.getLogger("zerodr")
 LABELS, EXAMPLES, READ = "labels.parquet", "examples.tsv", "reader_scores.parquet"

@@ -214,11 +214,11 @@ class Directional(Weights):
         held = turn.held
         made = torch.zeros_like(held.leaf)
         along = {id(weight): part for weight, part in zip(self.weights, direction, strict=True)}
-        for number, (_, places) in enumerate(held.texts.groups):
+        for number in range(len(held.texts.groups)):
             with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), self._moved(along):
                 tangent = forward_ad.unpack_dual(held.forward.encode(held.texts, number, held.seed)).tangent
                 if tangent is not None:
-                    made[places] = tangent
+                    made[held.forward.rows(held.texts, number)] = tangent
         return made.detach()
 
     @contextmanager
