@@ -180,8 +180,8 @@ def test_distillation_with_units(project, name):
 def test_groups_weigh_the_loss_and_not_the_units(project, engine):
     folder = project / "results/clusters"
     folder.mkdir()
-    columns = {"query": pa.array([f"q{i}" for i in range(QUERIES)]), "cluster": pa.array([i % 4 for i in range(QUERIES)],
-                                                                                         pa.int32())}  # fmt: skip
+    clusters = pa.array([i % 4 for i in range(QUERIES)], pa.int32())
+    columns = {"query": pa.array([f"q{i}" for i in range(QUERIES)]), "cluster": clusters}
     pq.write_table(pa.table(columns), folder / "clusters.parquet")
     seal(folder)
     groups = {"mode": "paper", "engine": engine, "layers": 1, "similarity": "dot"}

@@ -10,6 +10,7 @@ from zerodr.config.base import Settings
 from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
+from zerodr.config.units import BermSettings, UnitSettings
 
 DISTILLATION = ("margin_mse", "kl")
 
@@ -29,6 +30,10 @@ class FinetuneStage(Settings):
     """K-means of the training queries by the parent's embeddings, for `groups`."""
     groups: GroupSettings | None = None
     """How the losses of query clusters are weighted."""
+    units: UnitSettings | None = None
+    """Units of the training queries' positives, for `berm`."""
+    berm: BermSettings | None = None
+    """Losses over units, added to the objective."""
     teacher: str | None = None
     """Recipe of kind `teacher` whose scores a distillation objective follows."""
 
@@ -43,6 +48,8 @@ class FinetuneStage(Settings):
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
         if (self.groups is None) != (self.clusters is None):
             raise ValueError("groups are weighted over clusters: give both or none")
+        if (self.units is None) != (self.berm is None):
+            raise ValueError("berm's losses are over units: give units and berm, or none of them")
         if self.groups is not None:
             check_groups(self.groups, self.objective, self.training)
         return self

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.training import TrainingSettings
 
 Segmenter = Literal["rule", "period_token", "fixed_tokens"]
 Aggregation = Literal["sum", "max", "mean"]
@@ -128,3 +129,56 @@ class BermSettings(Settings):
         r1 = self.how.w_r1 if self.w_r1 is None else self.w_r1
         r1 *= min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
         return r1, next(weight for end, weight in self.schedule_r2 if end is None or step < end)
+
+
+class ReaderSettings(Settings):
+    """An extractive reader: from a question and a passage to the tokens where an answer may start and end."""
+
+    init: str
+    """A folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
+    revision: str | None = None
+    """Hub revision."""
+    layers: int | None = Field(None, ge=1)
+    """Keep the first n layers of the checkpoint; it has to be trained then."""
+    max_tokens: int = Field(384, ge=8)
+    """Length of question and passage, special tokens included; the passage is cut."""
+    answer_tokens: int = Field(30, ge=1)
+    """Longest answer that is predicted."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of scoring; probabilities are float32."""
+    batch_pairs: int = Field(64, ge=1)
+    """Pairs of one batch of scoring."""
+    training: TrainingSettings | None = None
+    """Train it on answers; `dev_queries` are questions of dev_split (a seeded sample). None: it comes trained."""
+    source: str = "squad-v1.1"
+    """The collection with answers that it is trained on."""
+    source_split: str = "train"
+    """Its split with questions to learn from."""
+    dev_split: str = "dev"
+    """Its split with questions for exact match and F1."""
+    protocol: str = "standard"
+    """Protocol whose title join holds in training."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> ReaderSettings:
+        if self.init == "scratch":
+            raise ValueError("a reader starts from a checkpoint, or from `<recipe>/init` of a recipe from scratch")
+        if self.training is None and self.layers is not None:
+            raise ValueError("layers is for training, but training is not set: the reader comes trained")
+        if self.training is not None:
+            check_reader_training(self.training)
+        return self
+
+
+READER_IGNORES = ("cache_chunk", "bucket_batches", "keep_optimizer", "save_steps", "dev_negatives")
+
+
+def check_reader_training(training: TrainingSettings) -> None:
+    """No setting that training a reader would not read.
+
+    Raises:
+        ValueError: names it.
+    """
+    for name in READER_IGNORES:
+        if getattr(training, name) != TrainingSettings.model_fields[name].default:
+            raise ValueError(f"training.{name} is not for a reader: leave it out")

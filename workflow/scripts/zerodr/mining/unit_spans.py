@@ -78,7 +78,8 @@ def first_letters(text: str, offsets: Sequence[Span]) -> list[int]:
 
 def by_spans(tokens: Sequence[Token], spans: Sequence[Span], text: str) -> list[Unit]:
     """Tokens of each span that has any; the last characters of a cut span are those of its last token."""
-    starts, found = [start for start, _ in spans], {}
+    starts = [start for start, _ in spans]
+    found: dict[int, list[Token]] = {}
     for token, letter in zip(tokens, first_letters(text, [(t.start, t.end) for t in tokens]), strict=True):
         number = bisect_right(starts, letter) - 1
         if number >= 0 and letter < spans[number][1]:

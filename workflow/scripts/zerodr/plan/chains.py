@@ -14,6 +14,7 @@ from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.trained import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
 from zerodr.config.training import InitSettings
+from zerodr.config.units import UnitSettings
 from zerodr.plan import paths
 
 SCOPE = "shared"
@@ -145,6 +146,18 @@ class Chains:
         """The stage whose spans a pretraining stage reads."""
         return Link(self._maker(link.method, lambda m: self._span_history(m, link.stage)), link.stage)
 
+    def segmented(self, link: Link) -> Link:
+        """The stage under whose name the units of a stage's positives stand: the first one that cuts alike."""
+        return self._unit_link(link, lambda units: units.cut)
+
+    def labelled(self, link: Link) -> Link:
+        """The stage under whose name the labels of a stage's units stand: the first one that labels alike."""
+        return self._unit_link(link, lambda units: units)
+
+    def read(self, link: Link) -> Link:
+        """The stage under whose name a reader's scores of a stage's units stand."""
+        return self._unit_link(link, lambda units: [units.cut, units.reader, units.label.aggregation])
+
     def negatives_from(self, link: Link) -> str | None:
         """Name of the method whose ranking a stage takes negatives from; None: in-batch only."""
         source = self.stage(link).negatives.source
@@ -197,6 +210,20 @@ class Chains:
         models = own.negatives.source == PREVIOUS or self.mined_before(link) is not None
         return [self.history(method, self.before(link)) if models else None, own.negatives, own.training.dev_queries,
                 self.source_of(method), settings.source_split, list(settings.chain).index(stage)]  # fmt: skip
+
+    def _unit_link(self, link: Link, kept: Callable[[UnitSettings], Any]) -> Link:
+        chain, own = self.trained(link.method).chain, self.stage(link).units
+        assert own is not None, f"{link.name} has no units"
+        alike = next(name for name, stage in chain.items()
+                     if isinstance(stage, FinetuneStage) and stage.units and kept(stage.units) == kept(own))  # fmt: skip
+        return Link(self._maker(link.method, lambda m: self._unit_history(m, alike, kept)), alike)
+
+    def _unit_history(self, method: str, stage: str, kept: Callable[[UnitSettings], Any]) -> Any:
+        settings = self.trained(method)
+        own = settings.chain.get(stage)
+        if not isinstance(own, FinetuneStage) or own.units is None:
+            return None
+        return [self.encoder(method), kept(own.units), self.source_of(method), settings.source_split, settings.protocol]
 
     def _cluster_history(self, method: str, stage: str) -> Any:
         settings = self.trained(method)

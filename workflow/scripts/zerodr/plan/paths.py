@@ -60,6 +60,11 @@ def clusters(name: str, scope: str, stage: str) -> str:
     return f"{RESULTS}/clusters/{name}/{scope}/{stage}/manifest.json"
 
 
+def units(name: str, scope: str, stage: str, part: str) -> str:
+    """Manifest of the units of a stage's positives; `part` is `cut`, `read` (a reader's scores) or `labels`."""
+    return f"{RESULTS}/units/{name}/{scope}/{stage}/{part}/manifest.json"
+
+
 def exported(name: str, scope: str) -> str:
     """Manifest of a folder that sentence-transformers loads."""
     return f"{RESULTS}/exported/{name}/{scope}/manifest.json"

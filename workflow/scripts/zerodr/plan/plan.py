@@ -19,13 +19,14 @@ from zerodr.plan.chains import SCOPE, Chains
 from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
 from zerodr.plan.training import SCRATCH, TrainingStages
+from zerodr.plan.units import UnitStages
 
 INDEX_FIELDS = set(IndexSettings.model_fields)
 MINING_PROTOCOL = "standard"
 NOTHING = r"(?!)"
 
 
-class Plan(TrainingStages):
+class Plan(TrainingStages, UnitStages):
     """Paths, targets and stage settings of a checked configuration."""
 
     def __init__(self, bench: Bench) -> None:

@@ -57,7 +57,7 @@ def names(plan: Plan) -> dict[str, list[str]]:
     """What the placeholders stand for: methods that rank collections, `judged` collections that can be evaluated."""
     rows, methods = plan.bench.collections.values(), plan.bench.methods.items()
     return {
-        "method": sorted(name for name, method in methods if method.kind != "teacher"),
+        "method": sorted(name for name, method in methods if method.kind not in ("teacher", "reader")),
         "trained": sorted(name for name, method in methods if method.kind == "trained"),
         "protocol": sorted(plan.bench.protocols),
         "collection": sorted(row.name for row in rows),

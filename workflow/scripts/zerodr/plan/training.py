@@ -64,6 +64,10 @@ class TrainingStages:
         if self.chains.stage(link).clusters is not None:
             clustered = self.chains.clustered(link)
             inputs["clusters"] = paths.clusters(clustered.method, SCOPE, clustered.stage)
+        if self.chains.stage(link).units is not None:
+            cut, labelled = self.chains.segmented(link), self.chains.labelled(link)
+            inputs |= {"units": paths.units(cut.method, SCOPE, cut.stage, "cut"),
+                       "labels": paths.units(labelled.method, SCOPE, labelled.stage, "labels")}  # fmt: skip
         return inputs
 
     def parent_model(self, wc: Any) -> str:
@@ -184,10 +188,11 @@ class TrainingStages:
     def _finetune(self, wc: Any) -> dict:
         link, settings = Link(wc.model, wc.stage), self.chains.trained(wc.model)
         stage = self.chains.stage(link)
-        groups = {"groups": stage.groups.model_dump(mode="json")} if stage.groups is not None else {}
+        extra = {"groups": stage.groups.model_dump(mode="json")} if stage.groups is not None else {}
+        extra |= {"berm": stage.berm.model_dump(mode="json")} if stage.berm is not None else {}
         return (
             self.chains.schedule(link)
-            | groups
+            | extra
             | {
                 "save_optimizer": self.chains.keeps_moments(link),
                 "objective": stage.objective.model_dump(mode="json"),

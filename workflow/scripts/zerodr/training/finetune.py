@@ -106,7 +106,8 @@ class Job:
 def finetune(stage: Stage) -> None:
     """Stage: inputs `model`, `mined`, `source`, optional `scored`, with params.groups `clusters`; output `model`.
 
-    With params.berm also the inputs `units` and `labels`. The output holds `steps/<n>` of save_steps, and `groups/weights.parquet` where groups have weights that change.
+    With params.berm also the inputs `units` and `labels`. The output holds `steps/<n>` of save_steps, and
+    `groups/weights.parquet` where groups have weights that change.
     """
     settings = validate(FinetuneSettings, stage.params, stage.spec.name())
     check_gpus(settings.gpus, stage.spec.name())

@@ -146,7 +146,7 @@ def set_random(seed: Sequence[int], number: int) -> None:
 
 @dataclass
 class Representation:
-    """Vectors of texts (and of what else a forward pass gives), (T, D), cut off from the network until `backward` connects them again.
+    """Vectors of texts (and of their units), (T, D), cut off from the network until `backward` connects them again.
 
     Attributes:
         leaf: the vectors; None where there are only losses of the groups' own.

@@ -107,8 +107,8 @@ def _found(path: Path, wanted: pa.Array, known: pa.ChunkedArray, kind: str) -> p
     rows = pc.index_in(wanted, value_set=known)
     if rows.null_count:
         first = wanted.filter(pc.is_null(rows))[0]
-        raise ArtifactError(path, f"lacks {rows.null_count} of the {len(wanted)} {kind}s of this training, the first is "
-                            f"{first}", "make it from this source and split")  # fmt: skip
+        raise ArtifactError(path, f"lacks {rows.null_count} of the {len(wanted)} {kind}s of this training, the first "
+                            f"is {first}", "make it from this source and split")  # fmt: skip
     return rows
 
 
@@ -153,8 +153,9 @@ class UnitForward(Forward):
             own = np.stack([self.table.first[document], self.table.stop[document]], 1)
             tokens[place] = own
             if len(own) and own[-1, 1] > len(made.tokens[place]):
-                raise ArtifactError("units", f"document {self.examples.document_ids(np.array([document]))[0]} has a unit "
-                                    f"up to token {own[-1, 1]} of {len(made.tokens[place])}", "cut the units again")  # fmt: skip
+                name = self.examples.document_ids(np.array([document]))[0]
+                raise ArtifactError("units", f"document {name} has a unit up to token {own[-1, 1]} of "
+                                    f"{len(made.tokens[place])}", "cut the units again")  # fmt: skip
         counts = np.array([len(own) for own in tokens], np.int64)
         ends = len(tokens) + np.cumsum(counts)
         return UnitTexts(made.tokens, made.documents, made.groups, ends - counts, tokens, int(ends[-1]))
