@@ -123,3 +123,28 @@ rule read_units:
         settings=PLAN.settings("read_units"),
     script:
         "../scripts/read_units.py"
+
+
+rule measure_units:
+    input:
+        unpack(PLAN.measuring_inputs),
+    output:
+        measures=paths.unit_measures("{units_of}", "{model}"),
+    log:
+        "results/logs/measure_units/{units_of}/{model}.log",
+    benchmark:
+        "results/benchmarks/measure_units/{units_of}/{model}.tsv"
+    wildcard_constraints:
+        units_of=PLAN.pattern_of_units(),
+        model=PLAN.pattern("trained"),
+    conda:
+        ENVIRONMENT
+    threads: PLAN.threads("measure_units")
+    resources:
+        mem_mb=PLAN.memory_mib("measure_units"),
+        runtime=PLAN.minutes("measure_units"),
+        gpu=PLAN.gpus("measure_units"),
+    params:
+        settings=PLAN.settings("measure_units"),
+    script:
+        "../scripts/measure_units.py"

@@ -28,7 +28,7 @@ from zerodr.lexical.analysis import python_analyzer
 from zerodr.lexical.index import read_about
 from zerodr.lexical.light import read_holders
 from zerodr.mining.answers import Answers, has_answers, read_answers
-from zerodr.mining.positives import known_positives
+from zerodr.mining.unit_pairs import positives_of
 from zerodr.mining.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
 from zerodr.mining.units import SCHEMA as UNIT_SCHEMA
 from zerodr.mining.units import STATISTICS, UNITS, joined, passages_of, read_statistics
@@ -100,7 +100,9 @@ class Tally:
 
 
 def label_units(stage: Stage) -> None:
-    """Inputs `source`, `units`, `index` (bm25s), optional `read` (of read_units); output `labels`, a folder.
+    """Inputs `source`, `units`, `index` (bm25s), optional `read` (of read_units), `mined`; output `labels`, a folder.
+
+    With `mined` only pairs of the queries that were mined are labelled.
 
     In it labels.parquet (by query and document, never by row number), examples.tsv for a reader's eye, and
     statistics.json; where the source came with answers, also how often the essential unit holds one.
@@ -112,7 +114,8 @@ def label_units(stage: Stage) -> None:
     settings = validate(LabelUnitsSettings, stage.params, stage.spec.name())
     source, folder = stage.path("source"), stage.output("labels")
     corpus = corpus_ids(source)
-    known = known_positives(source, settings.split, corpus)
+    mined = stage.path("mined") if "mined" in stage.spec.inputs else None
+    known = positives_of(source, settings.split, corpus, mined)
     queries = query_texts(source, known.queries)
     analyze = python_analyzer(read_about(stage.path("index"))["language"])
     passages = read_passages(source, corpus, np.unique(known.documents), stage.path("units"), settings.title_join,
@@ -255,6 +258,6 @@ def _example(row: dict[str, Any], query: str, passage: Passage) -> Iterator[dict
 def _write_examples(path: Path, rows: list[dict[str, Any]]) -> None:
     with open(path, "w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(stream, list(rows[0]), delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE,
-                                escapechar="\\")  # fmt: skip
+                                quotechar=None)  # fmt: skip
         writer.writeheader()
         writer.writerows(rows)

@@ -148,7 +148,7 @@ class Chains:
 
     def segmented(self, link: Link) -> Link:
         """The stage under whose name the units of a stage's positives stand: the first one that cuts alike."""
-        return self._unit_link(link, lambda units: units.cut)
+        return self._unit_link(link, lambda units: units.cut, pairs=False)
 
     def labelled(self, link: Link) -> Link:
         """The stage under whose name the labels of a stage's units stand: the first one that labels alike."""
@@ -211,19 +211,21 @@ class Chains:
         return [self.history(method, self.before(link)) if models else None, own.negatives, own.training.dev_queries,
                 self.source_of(method), settings.source_split, list(settings.chain).index(stage)]  # fmt: skip
 
-    def _unit_link(self, link: Link, kept: Callable[[UnitSettings], Any]) -> Link:
-        chain, own = self.trained(link.method).chain, self.stage(link).units
-        assert own is not None, f"{link.name} has no units"
-        alike = next(name for name, stage in chain.items()
-                     if isinstance(stage, FinetuneStage) and stage.units and kept(stage.units) == kept(own))  # fmt: skip
-        return Link(self._maker(link.method, lambda m: self._unit_history(m, alike, kept)), alike)
+    def _unit_link(self, link: Link, kept: Callable[[UnitSettings], Any], pairs: bool = True) -> Link:
+        """The first stage of the chain, or of the recipe's, with the same units; with `pairs` of the same queries."""
 
-    def _unit_history(self, method: str, stage: str, kept: Callable[[UnitSettings], Any]) -> Any:
-        settings = self.trained(method)
-        own = settings.chain.get(stage)
-        if not isinstance(own, FinetuneStage) or own.units is None:
-            return None
-        return [self.encoder(method), kept(own.units), self.source_of(method), settings.source_split, settings.protocol]
+        def history(method: str, stage: str) -> Any:
+            settings = self.trained(method)
+            own = settings.chain.get(stage)
+            if not isinstance(own, FinetuneStage) or own.units is None:
+                return None
+            sampled = self._mined_history(method, stage) if pairs and own.negatives.queries is not None else None
+            return [self.encoder(method), kept(own.units), self.source_of(method), settings.source_split,
+                    settings.protocol, sampled]  # fmt: skip
+
+        own = history(*link)
+        alike = next(name for name in self.trained(link.method).chain if history(link.method, name) == own)
+        return Link(self._maker(link.method, lambda m: history(m, alike)), alike)
 
     def _cluster_history(self, method: str, stage: str) -> Any:
         settings = self.trained(method)

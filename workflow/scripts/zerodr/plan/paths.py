@@ -65,6 +65,11 @@ def units(name: str, scope: str, stage: str, part: str) -> str:
     return f"{RESULTS}/units/{name}/{scope}/{stage}/{part}/manifest.json"
 
 
+def unit_measures(units_of: str, name: str) -> str:
+    """Balance, extractability and dispersion of a model over the units of a method's last stage."""
+    return f"{RESULTS}/analysis/units/{units_of}/{name}.tsv"
+
+
 def exported(name: str, scope: str) -> str:
     """Manifest of a folder that sentence-transformers loads."""
     return f"{RESULTS}/exported/{name}/{scope}/manifest.json"

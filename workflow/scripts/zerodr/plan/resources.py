@@ -54,6 +54,7 @@ NEEDS = {
     "score_pairs": Need(8000, 0, 1440, threads=8, gpu=True),
     "segment_units": Need(4000, 0, 60),
     "label_units": Need(8000, 0, 60),
+    "measure_units": Need(8000, 0, 120, threads=8, gpu=True),
     "init_reader": Need(6000, 0, 60),
     "train_reader": Need(12000, 0, 1440, threads=8, gpu=True),
     "read_units": Need(8000, 0, 720, threads=8, gpu=True),

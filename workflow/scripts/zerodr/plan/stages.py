@@ -44,6 +44,7 @@ STAGES = {
     "score_pairs": StageKind("training.teacher:score_pairs", 1),
     "segment_units": StageKind("mining.units:segment_units", 1),
     "label_units": StageKind("mining.unit_labels:label_units", 1),
+    "measure_units": StageKind("analysis.unit_measures:measure_units", 1, seeded=True),
     "init_reader": StageKind("training.reader:init_reader", 1, seeded=True),
     "train_reader": StageKind("training.reader:train_reader", 1, seeded=True),
     "read_units": StageKind("training.unit_reading:read_units", 1),

@@ -49,6 +49,7 @@ TARGETS = (
     Target(paths.per_query(*_JUDGED), "the same by query"),
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
+    Target(paths.unit_measures("{annotated}", "{trained}"), "a model's measures over the units of a method (BERM)"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
 )
 
@@ -59,6 +60,7 @@ def names(plan: Plan) -> dict[str, list[str]]:
     return {
         "method": sorted(name for name, method in methods if method.kind not in ("teacher", "reader")),
         "trained": sorted(name for name, method in methods if method.kind == "trained"),
+        "annotated": sorted(name for name in plan.chains.names() if re.fullmatch(plan.pattern_of_units(), name)),
         "protocol": sorted(plan.bench.protocols),
         "collection": sorted(row.name for row in rows),
         "judged": sorted(row.name for row in rows if row.evaluation_split),
@@ -105,6 +107,7 @@ def render(plan: Plan) -> str:
     known = names(plan)
     unjudged = [name for name in known["collection"] if name not in known["judged"]]
     lists = {f"{{{kind}}}": known[kind] for kind in ("method", "protocol", "judged")}
+    lists |= {"{annotated}": known["annotated"]}
     lists |= {"{collection}": ["{judged},", *unjudged], "{trained}": ["{method} of a recipe with kind: trained"]}
     for placeholder, chosen in lists.items():
         text = f"{placeholder}: {' '.join(chosen)}"

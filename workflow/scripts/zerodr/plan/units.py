@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
 from typing import Any
 
 from zerodr.config.bench import Bench
@@ -12,6 +14,8 @@ from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
 
 READER, INDEX = "reader", "bm25s-flat"
+MEASURED_PAIRS = 10000
+NOTHING = r"(?!)"
 
 
 class UnitStages:
@@ -32,6 +36,7 @@ class UnitStages:
         cut = self.chains.segmented(link)
         inputs = {"source": paths.collection(source), "units": paths.units(cut.method, SCOPE, cut.stage, "cut"),
                   "index": paths.bm25_index(INDEX, source)}  # fmt: skip
+        inputs |= self._sampled(link)
         if self._units_of(wc).reader is not None:
             read = self.chains.read(link)
             inputs["read"] = paths.units(read.method, SCOPE, read.stage, "read")
@@ -43,7 +48,29 @@ class UnitStages:
         assert reader is not None, "only units with a reader are read"
         return {"reader": paths.model(reader, SCOPE, self.reader_stage(reader)),
                 "units": paths.units(cut.method, SCOPE, cut.stage, "cut"),
-                "source": paths.collection(self.chains.source_of(wc.model))}  # fmt: skip
+                "source": paths.collection(self.chains.source_of(wc.model)),
+                **self._sampled(Link(wc.model, wc.stage))}  # fmt: skip
+
+    def _sampled(self, link: Link) -> dict[str, str]:
+        """The mined queries, where they are a sample: others need no label."""
+        if self.chains.stage(link).negatives.queries is None:
+            return {}
+        mined = self.chains.mined(link)
+        return {"mined": paths.mined(mined.method, SCOPE, mined.stage)}
+
+    def measuring_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `measure_units`: any trained model, and the units and labels of the last stage of `units_of`."""
+        link, model = self.chains.link(wc.units_of), self.chains.link(wc.model)
+        cut, labelled = self.chains.segmented(link), self.chains.labelled(link)
+        return {"model": self.chains.model(model), "source": paths.collection(self.chains.source_of(wc.units_of)),
+                "units": paths.units(cut.method, SCOPE, cut.stage, "cut"),
+                "labels": paths.units(labelled.method, SCOPE, labelled.stage, "labels")}  # fmt: skip
+
+    def pattern_of_units(self) -> str:
+        """A wildcard constraint that matches trained methods whose last stage has units."""
+        names = [name for name in self.chains.names() if getattr(self.chains.any_stage(self.chains.link(name)), "units",
+                                                                 None) is not None]  # fmt: skip
+        return "|".join(re.escape(name) for name in sorted(names)) or NOTHING
 
     def reader_start(self, wc: Any) -> dict[str, Any]:
         """Inputs of `init_reader`: another recipe's model, or the files of a local folder."""
@@ -72,6 +99,10 @@ class UnitStages:
         assert units.reader is not None, "only units with a reader are read"
         how = self._reader(units.reader).model_dump(mode="json", include={"precision", "batch_pairs"})
         return how | {"aggregation": units.label.aggregation} | self._pairs_of_training(wc)
+
+    def _measure_units(self, wc: Any) -> dict:
+        return {"pairs": MEASURED_PAIRS, "title_join": self._pairs_of_training(SimpleNamespace(model=wc.units_of))[
+            "title_join"]}  # fmt: skip
 
     def _init_reader(self, wc: Any) -> dict:
         settings = self._reader(wc.model)

@@ -22,8 +22,8 @@ from zerodr.config.units import Aggregation
 from zerodr.encoders.malloc import keep_freed_memory
 from zerodr.encoders.reader import Reader, ReadTokens
 from zerodr.errors import ArtifactError, ModelError, NonFiniteScore
-from zerodr.mining.positives import known_positives
 from zerodr.mining.unit_labels import READ, READ_SCHEMA, query_texts, unit_places
+from zerodr.mining.unit_pairs import positives_of
 from zerodr.mining.unit_spans import first_letters
 from zerodr.mining.units import joined, passages_of
 from zerodr.training.grouping import length_groups
@@ -60,9 +60,10 @@ class Pairs:
 
 
 def read_units(stage: Stage) -> None:
-    """Inputs `reader`, `units`, `source`; output `read`: reader_scores.parquet (query, document, scores by unit).
+    """Inputs `reader`, `units`, `source`, optional `mined`; output `read`, in it reader_scores.parquet.
 
-    A score is made of P_start over the passage's tokens that the reader takes, so it is in [0, 1] and sums to at most 1.
+    Its columns are query, document, scores by unit. A score is made of P_start over the passage's tokens that the
+    reader takes, so it is in [0, 1]. With `mined` only pairs of the queries that were mined are read.
 
     Raises:
         ModelError: the reader was never trained.
@@ -103,7 +104,8 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
     """Pairs of the split with their units, in the order of its queries."""
     source, folder = stage.path("source"), stage.path("units")
     corpus = corpus_ids(source)
-    known, places = known_positives(source, settings.split, corpus), unit_places(folder)
+    mined = stage.path("mined") if "mined" in stage.spec.inputs else None
+    known, places = positives_of(source, settings.split, corpus, mined), unit_places(folder)
     texts = {}
     for ids, titles, bodies in passages_of(source, np.unique(known.documents)):
         for key, title, body in zip(ids, titles, bodies, strict=True):

@@ -1,0 +1,1 @@
+"""Measures of trained models: what their vectors are like, beside what they rank."""
