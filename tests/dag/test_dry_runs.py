@@ -34,6 +34,7 @@ def golden(name: str) -> dict[str, int]:
         ("mini-ance", (*MINI, "results/beir/ance.tsv", "results/exported/ance/shared/manifest.json")),
         ("mini-t5-ance", (*MINI, "results/beir/t5-ance.tsv")),
         ("mini-kd", (*MINI, "results/beir/kd.tsv")),
+        ("mini-berm-ance", (*MINI, "results/beir/berm-ance.tsv")),
         ("paper-ance", (*MINI, "results/beir/ance.tsv", "--config", "scale=paper")),
         ("lab", (*MINI, "results/beir/all.tsv", "--config", "scale=lab")),
         ("paper", ("--profile", "slurm", "results/beir/all.tsv", "-n", "--config", "scale=paper")),
