@@ -48,6 +48,7 @@ localrules:
     init_model,
     take_step,
     init_teacher,
+    init_reader,
     build_table,
     build_row,
     plot_table,
@@ -87,6 +88,7 @@ include: "workflow/rules/pretraining.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/assembly.smk"
 include: "workflow/rules/teachers.smk"
+include: "workflow/rules/units.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/analysis.smk"
 include: "workflow/rules/reporting.smk"

@@ -42,6 +42,22 @@ def golden(name: str) -> dict[str, int]:
             "paper-modir-ance",
             (*MINI, "results/beir/modir-ance.tsv", "--config", "scale=paper", "collections=[modir15]"),
         ),
+        ("mini-berm-ance", (*MINI, "results/beir/berm-ance.tsv")),
+        (
+            "mini-ddr-contrast",
+            (*MINI, "results/beir/ddr-contrast.tsv", "results/exported/ddr-contrast/scifact/manifest.json"),
+        ),
+        ("mini-ddr-distill", (*MINI, "results/beir/ddr-distill.tsv")),
+        (
+            "mini-ddr-contrast-fourth-target",
+            (
+                *MINI,
+                "results/beir/ddr-contrast.tsv",
+                "results/exported/ddr-contrast/scifact/manifest.json",
+                "--config",
+                "collections=[mini,fiqa-13k]",
+            ),
+        ),
         ("paper-ance", (*MINI, "results/beir/ance.tsv", "--config", "scale=paper")),
         ("lab", (*MINI, "results/beir/all.tsv", "--config", "scale=lab")),
         ("paper", ("--profile", "slurm", "results/beir/all.tsv", "-n", "--config", "scale=paper")),
@@ -53,6 +69,13 @@ def test_job_counts(snakemake, name, words):
     assert job_counts(done.stdout + done.stderr) == golden(name)
 
 
+def test_a_fourth_target_trains_its_domain_module_and_nothing_else():
+    three, four = golden("mini-ddr-contrast"), golden("mini-ddr-contrast-fourth-target")
+    more = {rule: jobs - three.get(rule, 0) for rule, jobs in four.items() if jobs != three.get(rule, 0)}
+    assert more["pretrain"] == more["assemble"] == 1
+    assert "finetune" not in more and "mine_negatives" not in more
+
+
 def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
     done = snakemake("--profile", "slurm", "results/beir/all.tsv", "-n")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -61,7 +84,7 @@ def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
 def test_every_listed_target_can_be_planned(snakemake):
     example = {"method": "bm25-flat", "collection": "scifact", "judged": "scifact", "protocol": "standard",
                "trained": "dpr", "paper": "coco-dr", "item": "table2", "adapted": "modir-dpr", "learned": "modir-dpr",
-               "target": "scifact"}  # fmt: skip
+               "target": "scifact", "annotated": "berm-dpr"}  # fmt: skip
     done = snakemake(*MINI, *(target.path.format(**example) for target in TARGETS))
     assert done.returncode == 0, done.stdout + done.stderr
 

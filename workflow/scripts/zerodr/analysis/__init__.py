@@ -1,1 +1,1 @@
-"""What models do, apart from how well they rank: domains told apart, neighbours, spaces of spans."""
+"""What models do, apart from how well they rank: domains told apart, neighbours, spaces of spans, units."""

@@ -12,7 +12,7 @@ from zerodr.config.training import NegativesSettings
 from zerodr.errors import ConfigError, nearest
 
 STAGE = re.compile(r"[a-z][a-z0-9_-]*")
-TAKEN = {"init", "imported", "teacher"}
+TAKEN = {"init", "imported", "teacher", "reader"}
 PLACES = ("previous", "none")
 
 
@@ -79,7 +79,8 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
             continue
         if isinstance(settings, FinetuneStage):
             _check_negatives(where, settings.negatives, methods)
-            _check_teacher(where, settings.teacher, methods)
+            _check_helper(where, "teacher", settings.teacher, methods)
+            _check_helper(where, "reader", settings.units.reader if settings.units else None, methods)
         if settings.training.keep_optimizer and not number:
             raise ConfigError(where, "can't keep_optimizer: the initial model has no moments", "leave it out")
         late = [step for step in settings.training.save_steps if not 0 < step < settings.training.steps]
@@ -113,11 +114,12 @@ def _has_rem(stage: ChainStage | None) -> bool:
     return isinstance(stage, FinetuneStage) and stage.rem is not None and stage.rem.shape != "full"
 
 
-def _check_teacher(where: str, teacher: str | None, methods: dict[str, Method]) -> None:
-    kind = known(f"{where}: teacher", teacher, methods).kind if teacher is not None else "teacher"
-    if kind != "teacher":
-        raise ConfigError(f"{where}: teacher {teacher!r}", f"is of kind {kind}, expected teacher",
-                          "name a recipe of kind teacher")  # fmt: skip
+def _check_helper(where: str, role: str, name: str | None, methods: dict[str, Method]) -> None:
+    """A teacher is a recipe of kind teacher, a reader one of kind reader."""
+    kind = known(f"{where}: {role}", name, methods).kind if name is not None else role
+    if kind != role:
+        raise ConfigError(f"{where}: {role} {name!r}", f"is of kind {kind}, expected {role}",
+                          f"name a recipe of kind {role}")  # fmt: skip
 
 
 def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> None:

@@ -27,7 +27,7 @@ def check_bench(bench: Bench) -> None:
             known(f"protocol {name}: override of collection", collection, bench.collections)
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
-            if known(f"method {name}: run", run, bench.methods).kind in ("fusion", "teacher"):
+            if known(f"method {name}: run", run, bench.methods).kind in ("fusion", "teacher", "reader"):
                 raise ConfigError(f"method {name}", f"fuses {run}, which has no ranking of its own",
                                   "name two plain methods")  # fmt: skip
 
@@ -58,8 +58,8 @@ def _check_chosen(bench: Bench) -> None:
             raise ConfigError(f"method {name!r}", "stands twice in methods", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
-        if method.kind == "teacher":
-            raise ConfigError(f"method {name!r}", "is a teacher, which scores pairs and ranks no collection",
+        if method.kind in ("teacher", "reader"):
+            raise ConfigError(f"method {name!r}", f"is a {method.kind}, which scores pairs and ranks no collection",
                               "name a method that searches")  # fmt: skip
     check_supervision(bench, chosen)
     parts = [run for method in chosen.values() if method.kind == "fusion" for run in method.settings.runs]

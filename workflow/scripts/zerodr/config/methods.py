@@ -13,6 +13,7 @@ from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
 from zerodr.config.trained import TrainedSettings
 from zerodr.config.training import TeacherSettings
+from zerodr.config.units import ReaderSettings
 
 
 class LexicalSettings(Settings):
@@ -141,7 +142,16 @@ class TeacherMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-Method = Annotated[LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | TeacherMethod,
+class ReaderMethod(_Method):
+    """A network that finds answers in passages; no row of a table."""
+
+    kind: Literal["reader"]
+    """Which kind of method this is."""
+    settings: ReaderSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+
+Method = Annotated[LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | TeacherMethod | ReaderMethod,
                    Field(discriminator="kind")]  # fmt: skip
 METHOD_KINDS: dict[str, Any] = {
     "lexical": LexicalMethod,
@@ -149,6 +159,7 @@ METHOD_KINDS: dict[str, Any] = {
     "fusion": FusionMethod,
     "trained": TrainedMethod,
     "teacher": TeacherMethod,
+    "reader": ReaderMethod,
 }
 
 

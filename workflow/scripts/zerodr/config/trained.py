@@ -12,6 +12,7 @@ from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
 from zerodr.config.modules import RemSettings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
+from zerodr.config.units import BermSettings, UnitSettings
 
 DISTILLATION = ("margin_mse", "kl")
 Scope = Literal["shared", "target"]
@@ -40,6 +41,10 @@ class FinetuneStage(Settings):
     """Trains a relevance module in the frozen model before (DDR). None: all weights."""
     adversary: AdversarySettings | None = None
     """Adapts the encoder to a target; needs scope: target."""
+    units: UnitSettings | None = None
+    """Units of the training queries' positives, for `berm`."""
+    berm: BermSettings | None = None
+    """Losses over units, added to the objective."""
     teacher: str | None = None
     """Recipe of kind `teacher` whose scores a distillation objective follows."""
 
@@ -54,11 +59,16 @@ class FinetuneStage(Settings):
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
         if (self.groups is None) != (self.clusters is None):
             raise ValueError("groups are weighted over clusters: give both or none")
+        if (self.units is None) != (self.berm is None):
+            raise ValueError("berm's losses are over units: give units and berm, or none of them")
         if self.groups is not None:
             check_groups(self.groups, self.objective, self.training)
         if self.rem is not None and self.groups is not None and self.groups.uses_gradients:
             raise ValueError("rem: groups compare gradients of layers that a relevance module leaves frozen: take a "
                              "mode without gradients (balanced, group_dro), or leave rem out")  # fmt: skip
+        if self.adversary is not None and self.berm is not None:
+            raise ValueError("berm and adversary can't be in one stage: let the recipe with the adversary start from "
+                             "the one with berm (init: <recipe>/<stage>)")  # fmt: skip
         if self.adversary is not None and self.scope == "shared":
             raise ValueError("adversary adapts to a target, which a shared stage does not have: set scope: target")
         return self

@@ -41,9 +41,13 @@ class Tower(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """ids, mask (B, L) -> vectors (B, D) float32. With another `dtype` the transformer runs under autocast."""
+        return self.with_states(ids, mask, dtype)[0]
+
+    def with_states(self, ids: Tensor, mask: Tensor, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """As `forward`, with the last hidden states that the vectors were made from."""
         with torch.autocast(ids.device.type, dtype, enabled=dtype != torch.float32):
             hidden = self.hidden(ids, mask)
-        return self.vectors(hidden, mask)
+        return self.vectors(hidden, mask), hidden
 
     def vectors(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Last hidden states (B, L, d), mask (B, L) -> vectors (B, D) float32."""

@@ -59,9 +59,13 @@ class BiEncoder(nn.Module):
         Returns:
             (B, D) float32; of length 1 where similarity is cosine.
         """
+        return self.encode_tokens(features, side)[0]
+
+    def encode_tokens(self, features: dict[str, Tensor], side: Side) -> tuple[Tensor, Tensor]:
+        """As `encode`, with the last hidden states of the same pass, (B, L, d); of a decoder (B, 1, d)."""
         ids, mask, tower = features["input_ids"], features["attention_mask"], self.tower(side)
         check_precision(self.contract.source, tower.transformer.config.model_type, self.precision, ids.device.type)
-        return tower(ids, mask, DTYPES[self.precision])
+        return tower.with_states(ids, mask, DTYPES[self.precision])
 
     def forward(self, features: dict[str, Tensor], side: Side) -> Tensor:
         """As `encode`; the way in for wrappers such as DistributedDataParallel."""

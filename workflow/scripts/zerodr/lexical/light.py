@@ -179,3 +179,15 @@ class LightIndex:
         index.vocab_dict = self.postings.vocabulary
         index.unique_token_ids_set = set(self.postings.vocabulary.values())
         return index
+
+
+def read_holders(folder: Path) -> tuple[dict[str, int], int]:
+    """How many documents have each term, and how many documents there are; of a folder of `index_bm25` (bm25s).
+
+    Reads neither postings nor scores.
+    """
+    place = folder / FOLDER
+    names = json.loads((place / "vocabulary.json").read_text())
+    ends = np.load(place / "ends.npy", allow_pickle=False)
+    documents = len(np.load(place / "lengths.npy", mmap_mode="r", allow_pickle=False))
+    return dict(zip(names, np.diff(ends).tolist(), strict=True)), documents

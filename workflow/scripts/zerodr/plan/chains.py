@@ -168,7 +168,7 @@ class Chains(Lines):
             if start is not None and self.encoder(start[0]).model_copy(update={"init": encoder.init}) == encoder:
                 return self.link("@".join(start), scope)
         scope = scope if self.per_target(method, stage) else SCOPE
-        return self.made(self._first_alike(Link(method, stage, scope), self.history))
+        return self.made(self.first_alike(Link(method, stage, scope), self.history))
 
     def parent(self, link: Link) -> Link:
         """The model that a stage starts from."""
@@ -176,20 +176,20 @@ class Chains(Lines):
 
     def mined(self, link: Link) -> Link:
         """The stage whose mined queries a stage trains on: its own, or the recipe's equal one."""
-        return self._first_alike(link._replace(scope=self._mining_scope(link)), self._mined_history)
+        return self.first_alike(link._replace(scope=self._mining_scope(link)), self._mined_history)
 
     def scored(self, link: Link) -> Link:
         """The stage whose scored queries a distilling stage trains on."""
-        return self._first_alike(link._replace(scope=self._mining_scope(link)),
+        return self.first_alike(link._replace(scope=self._mining_scope(link)),
                                         lambda at: (self._mined_history(at), self._teacher(at)))  # fmt: skip
 
     def clustered(self, link: Link) -> Link:
         """The stage whose query clusters a stage takes its groups from."""
-        return self._first_alike(link._replace(scope=self.parent(link).scope), self._cluster_history)
+        return self.first_alike(link._replace(scope=self.parent(link).scope), self._cluster_history)
 
     def cut(self, link: Link) -> Link:
         """The stage whose spans a pretraining stage reads."""
-        return self._first_alike(link._replace(scope=self.parent(link).scope), self._span_history)
+        return self.first_alike(link._replace(scope=self.parent(link).scope), self._span_history)
 
     def negatives_from(self, link: Link) -> tuple[str, str] | None:
         """Name and scope of the method whose ranking a stage takes negatives from; None: in-batch only."""
@@ -226,7 +226,7 @@ class Chains(Lines):
         named = None if source == NONE else self.bench.methods[source]
         return isinstance(named, TrainedMethod) and self.per_target(source.partition("@")[0], named.last)
 
-    def _first_alike(self, link: Link, history: Callable[[Link], Any]) -> Link:
+    def first_alike(self, link: Link, history: Callable[[Link], Any]) -> Link:
         """The link of the first of the recipe and its variants that has the same history as `link`."""
         own = history(link)
         family = (link._replace(method=name) for name in self._family(link.method))

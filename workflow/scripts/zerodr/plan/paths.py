@@ -60,6 +60,16 @@ def clusters(name: str, scope: str, stage: str) -> str:
     return f"{RESULTS}/clusters/{name}/{scope}/{stage}/manifest.json"
 
 
+def units(name: str, scope: str, stage: str, part: str) -> str:
+    """Manifest of the units of a stage's positives; `part` is `cut`, `read` (a reader's scores) or `labels`."""
+    return f"{RESULTS}/units/{name}/{scope}/{stage}/{part}/manifest.json"
+
+
+def unit_measures(units_of: str, name: str) -> str:
+    """Balance, extractability and dispersion of a model over the units of a method's last stage."""
+    return f"{RESULTS}/analysis/units/{units_of}/{name}.tsv"
+
+
 def exported(name: str, scope: str) -> str:
     """Manifest of a folder that sentence-transformers loads."""
     return f"{RESULTS}/exported/{name}/{scope}/manifest.json"

@@ -20,13 +20,14 @@ from zerodr.plan.papers import PaperItems
 from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
 from zerodr.plan.training import SCRATCH, TrainingStages
+from zerodr.plan.units import UnitStages
 
 INDEX_FIELDS = set(IndexSettings.model_fields)
 MINING_PROTOCOL = "standard"
 NOTHING = r"(?!)"
 
 
-class Plan(TrainingStages, PaperItems):
+class Plan(TrainingStages, UnitStages, PaperItems):
     """Paths, targets and stage settings of a checked configuration."""
 
     def __init__(self, bench: Bench) -> None:

@@ -55,6 +55,7 @@ TARGETS = (
     Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
+    Target(paths.unit_measures("{annotated}", "{trained}"), "a model's measures over the units of a method (BERM)"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
     Target(paths.exported("{adapted}", "{target}"), "the same of a model that is made for each target"),
 )
@@ -66,12 +67,13 @@ def names(plan: Plan) -> dict[str, list[str]]:
     trained = [name for name, method in methods if method.kind == "trained"]
     adapted = [name for name in trained if plan.chains.is_adapted(name)]
     return {
-        "method": sorted(name for name, method in methods if method.kind != "teacher"),
+        "method": sorted(name for name, method in methods if method.kind not in ("teacher", "reader")),
         "paper": sorted(plan.bench.papers),
         "item": sorted({name for paper in plan.bench.papers.values() for name in paper.items}),
         "trained": sorted(set(trained) - set(adapted)),
         "adapted": sorted(adapted),
         "learned": sorted(trained),
+        "annotated": sorted(name for name in plan.chains.names() if re.fullmatch(plan.pattern_of_units(), name)),
         "target": sorted({row.column for row in rows}),
         "protocol": sorted(plan.bench.protocols),
         "collection": sorted(row.name for row in rows),
@@ -124,6 +126,7 @@ def render(plan: Plan) -> str:
         "{trained}": ["{method} of a recipe with kind: trained, but for {adapted}"],
         "{learned}": ["{trained} and {adapted}"],
         "{adapted}": known["adapted"] or ["none"],
+        "{annotated}": known["annotated"] or ["none"],
         "{target}": ["{collection}, or cqadupstack for all its parts"],
     }
     for placeholder, chosen in lists.items():

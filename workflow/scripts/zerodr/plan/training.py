@@ -12,6 +12,7 @@ from zerodr.config.training import TeacherSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
+from zerodr.plan.unit_links import UnitLinks
 
 TEACHER, SCRATCH = "teacher", "scratch"
 
@@ -70,6 +71,9 @@ class TrainingStages:
             inputs["clusters"] = paths.clusters(clustered.method, clustered.scope, clustered.stage)
         if self.chains.stage(link).adversary is not None:
             inputs["targets"] = [paths.collection(name) for name in self.chains.members(link.scope)]
+        if self.chains.stage(link).units is not None:
+            links = UnitLinks(self.chains)
+            inputs |= {"units": links.cut(link).path, "labels": links.labels(link).path}
         return inputs
 
     def _link(self, wc: Any, stage: str) -> Link:
@@ -210,11 +214,11 @@ class TrainingStages:
     def _finetune(self, wc: Any) -> dict:
         link, settings = Link(wc.model, wc.stage, wc.scope), self.chains.trained(wc.model)
         stage = self.chains.stage(link)
-        groups = {"groups": stage.groups.model_dump(mode="json")} if stage.groups is not None else {}
-        groups |= {"rem": stage.rem.model_dump(mode="json")} if stage.rem is not None else {}
+        parts = {"groups": stage.groups, "rem": stage.rem, "berm": stage.berm}
+        extra = {name: part.model_dump(mode="json") for name, part in parts.items() if part is not None}
         return (
             self.chains.schedule(link)
-            | groups
+            | extra
             | self._adversary(link)
             | {
                 "save_optimizer": self.chains.keeps_moments(link),

@@ -20,6 +20,7 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.groups import GroupSettings, check_groups
 from zerodr.config.modules import RemSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.config.units import BermSettings
 from zerodr.encoders.folding import check_folding
 from zerodr.encoders.modular import ModularEncoder
 from zerodr.encoders.rem_files import REM, source_of
@@ -31,13 +32,15 @@ from zerodr.training.checkpoint import read_tensors, write_tensors
 from zerodr.training.distributed import Group, check_gpus
 from zerodr.training.engine import Batches, Engine, Run
 from zerodr.training.examples import Examples, load_examples
+from zerodr.training.gradcache import Forward
 from zerodr.training.groups import weigh_groups
 from zerodr.training.jobs import device_of, keeper, publish_kept, run_job
 from zerodr.training.kinds import KINDS
-from zerodr.training.objectives import Objective, make_objective
+from zerodr.training.objectives import Objective, Stack, make_objective
 from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
 from zerodr.training.schedules import schedule
 from zerodr.training.speed import set_dropout, speed_up
+from zerodr.training.units import BermTerms, UnitForward, check_space, load_units
 
 log = logging.getLogger("zerodr")
 MOMENTS = Path("optimizer") / "moments.safetensors"
@@ -60,6 +63,8 @@ class FinetuneSettings(Settings):
     """How the target's collections are read, by name."""
     continue_classifier: bool = False
     """Go on with the parent's domain classifier."""
+    berm: BermSettings | None = None
+    """Losses over the units of positives (inputs `units`, `labels`), beside the objective."""
     source_split: str
     """The source's split with training queries."""
     title_join: str | None = " "
@@ -112,13 +117,16 @@ class Job:
     clusters: str | None = None
     rem: str | None = None
     targets: dict[str, str] | None = None
+    units: str | None = None
+    labels: str | None = None
 
 
 def finetune(stage: Stage) -> None:
     """Stage: inputs `model`, `mined`, `source`, optional `scored`, with params.groups `clusters`; output `model`.
 
     With params.adversary, input `targets`: collections of the target. With params.rem `model` is the domain module, and
-    with go_on `rem` is the model whose relevance module is taken up. The output holds `steps/<n>` of save_steps, `rem`
+    with go_on `rem` is the model whose relevance module is taken up. With params.berm the inputs `units` and `labels`.
+    The output holds `steps/<n>` of save_steps, `rem`
     where one was trained, `groups/weights.parquet` where groups have weights that change, and
     `adversary/classifier.safetensors`.
     """
@@ -132,10 +140,11 @@ def finetune(stage: Stage) -> None:
     if goes_on != (rem is not None and rem.go_on):
         raise ConfigError(stage.spec.name(), "params.rem.go_on and the input `rem` go together, found one of them",
                           "give both or none")  # fmt: skip
+    units, labels = _units(stage, settings)
     job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
               str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads,
-              clusters=clusters, rem=str(stage.path("rem")) if goes_on else None,
-              targets=_targets(stage, settings))  # fmt: skip
+              clusters=clusters, rem=str(stage.path("rem")) if goes_on else None, targets=_targets(stage, settings),
+              units=units, labels=labels)  # fmt: skip
     run_job(stage, job, settings.workers, train)
     publish_kept(stage, settings.training.save_steps)
 
@@ -154,6 +163,16 @@ def _targets(stage: Stage, settings: FinetuneSettings) -> dict[str, str]:
     if stage.path("source").name in folders:
         raise ConfigError(stage.spec.name(), "source and target are the same collection", "choose another target")
     return folders
+
+
+def _units(stage: Stage, settings: FinetuneSettings) -> tuple[str | None, str | None]:
+    """Folders of units and of their labels, where there are params.berm."""
+    given = [name for name in ("units", "labels") if name in stage.spec.inputs]
+    if len(given) != (0 if settings.berm is None else 2):
+        raise ConfigError(stage.spec.name(), "params.berm and the inputs `units` and `labels` go together, found "
+                          f"{'no ' if settings.berm is None else ''}params.berm and the inputs {given}",
+                          "give all three or none")  # fmt: skip
+    return (str(stage.path("units")), str(stage.path("labels"))) if given else (None, None)
 
 
 def train(job: Job) -> dict[str, Any]:
@@ -181,7 +200,7 @@ def train(job: Job) -> dict[str, Any]:
     if settings.training.keep_optimizer:
         _take_moments(optimizer, Path(job.model))
     run = _run(job, settings, model, examples, dev, device, group)
-    forward = kind.forward(model, examples, device, settings.training.cache_chunk)
+    forward = _forward(job, settings, model, examples, device)
     factor = schedule(settings.training.schedule, settings.training.warmup_steps,
                       settings.training.schedule_steps or settings.total_steps)  # fmt: skip
     objective = _objective(settings, model, examples, rows)
@@ -225,13 +244,25 @@ def with_rem(model: Any, job: Job, settings: FinetuneSettings) -> tuple[Any, dic
     return made, {"rem": made.facts()}
 
 
+def _forward(job: Job, settings: FinetuneSettings, model: Any, examples: Examples, device: str) -> Forward:
+    """How the model is run; with units of positives where the objective compares them."""
+    chunk = settings.training.cache_chunk
+    if settings.berm is None or job.units is None or job.labels is None:
+        return KINDS[job.kind].forward(model, examples, device, chunk)
+    check_space(model, settings.berm)
+    table = load_units(Path(job.units), Path(job.labels), examples, model, settings.title_join)
+    return UnitForward(model, examples, device, chunk, table=table, head=settings.berm.unit_space == "head")
+
+
 def _objective(settings: FinetuneSettings, model: Any, examples: Examples, rows: np.ndarray) -> Objective:
-    """The loss; weighted by the groups that training rows belong to, where there are groups."""
+    """The loss; weighted by the groups that training rows belong to, where there are groups; BERM's terms beside it."""
     base = make_objective(settings.objective)
-    if settings.groups is None or examples.groups is None:
+    if settings.groups is not None and examples.groups is not None:
+        clusters = np.unique(examples.groups[rows]).tolist()
+        base = weigh_groups(base, settings.groups, settings.objective, model, clusters)
+    if settings.berm is None:
         return base
-    clusters = np.unique(examples.groups[rows]).tolist()
-    return weigh_groups(base, settings.groups, settings.objective, model, clusters)
+    return Stack({"main": (1.0, base), "berm": (1.0, BermTerms(settings.berm, settings.first_step))})
 
 
 def split_rows(examples: Examples, settings: FinetuneSettings, source: Path,

@@ -85,6 +85,14 @@ class Forward:
         return [(side, [places[index] for index in group]) for side, places in sides
                 for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)]  # fmt: skip
 
+    def rows(self, texts: Any, number: int) -> list[int]:
+        """Rows of the representation that the vectors of one group stand in: its texts' places."""
+        return texts.groups[number][1]
+
+    def count(self, texts: Any) -> int:
+        """Rows of the representation."""
+        return len(texts.tokens)
+
     def encode(self, texts: Any, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group, (n, D) float32. Random numbers depend on (seed, number) alone."""
         side, places = texts.groups[number]
@@ -127,9 +135,9 @@ class Forward:
         else:
             with torch.no_grad():
                 outputs = [self.encode(texts, number, seed) for number in numbers]
-        places = torch.tensor([place for _, group in texts.groups for place in group], device=outputs[0].device)
-        leaf = torch.ones(len(texts.tokens), outputs[0].shape[1], device=outputs[0].device)
-        leaf[places] = torch.cat([output.detach() for output in outputs])
+        places = [place for number in numbers for place in self.rows(texts, number)]
+        leaf = torch.ones(self.count(texts), outputs[0].shape[1], device=outputs[0].device)
+        leaf[torch.tensor(places, device=leaf.device)] = torch.cat([output.detach() for output in outputs])
         return Representation(self, texts, seed, totals, leaf.requires_grad_(), passes)
 
 
@@ -141,7 +149,7 @@ def set_random(seed: Sequence[int], number: int) -> None:
 
 @dataclass
 class Representation:
-    """Vectors of texts, (T, D), cut off from the network until `backward` connects them again.
+    """Vectors of texts (and of their units), (T, D), cut off from the network until `backward` connects them again.
 
     Attributes:
         leaf: the vectors; None where there are only losses of the groups' own.
@@ -163,12 +171,12 @@ class Representation:
         sums: dict[str, Tensor] = {}
         roots: list[Tensor] = []
         parts: list[Tensor] = []
-        for number, (_, places) in enumerate(self.texts.groups):
+        for number in range(len(self.texts.groups)):
             made = self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
             vectors, losses = made
             if vectors is not None and gradients is not None:
                 roots.append(vectors)
-                parts.append(gradients[places])
+                parts.append(gradients[self.forward.rows(self.texts, number)])
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0.0) + loss.detach()
                 roots.append(loss)

@@ -214,11 +214,11 @@ class Directional(Weights):
         held = turn.held
         made = torch.zeros_like(held.leaf)
         along = {id(weight): part for weight, part in zip(self.weights, direction, strict=True)}
-        for number, (_, places) in enumerate(held.texts.groups):
+        for number in range(len(held.texts.groups)):
             with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), self._moved(along):
                 tangent = forward_ad.unpack_dual(held.forward.encode(held.texts, number, held.seed)).tangent
                 if tangent is not None:
-                    made[places] = tangent
+                    made[held.forward.rows(held.texts, number)] = tangent
         return made.detach()
 
     @contextmanager
@@ -249,7 +249,8 @@ def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine
 def _parts(turn: Turn, loss: Tensor) -> list[Tensor]:
     """Gradient of a loss with respect to the vectors of each pass."""
     (gradient,) = torch.autograd.grad(loss, turn.held.leaf, retain_graph=True)
-    return [gradient[places] for _, places in turn.held.texts.groups]
+    held = turn.held
+    return [gradient[held.forward.rows(held.texts, number)] for number in range(len(held.texts.groups))]
 
 
 def _filled(found: Gradients, weights: Sequence[Tensor]) -> list[Tensor]:

@@ -25,6 +25,21 @@ State = dict[str, Any]  # flat: tensors, or JSON values
 
 
 @dataclass(frozen=True)
+class Units:
+    """The units of each query's positive.
+
+    Attributes:
+        vectors: (B, U, D) float32.
+        valid: (B, U) bool.
+        labels: (B,) int64 the essential unit, -100 where there is none.
+    """
+
+    vectors: Tensor
+    valid: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
 class Encoded:
     """The vectors of a batch, of all processes.
 
@@ -37,6 +52,7 @@ class Encoded:
         positives: ids of all known positives of each query.
         teacher: (B, 1 + K) scores, or None.
         groups: (B,) cluster of each query, or None.
+        units: of each query's positive, or None.
     """
 
     step: int
@@ -47,6 +63,7 @@ class Encoded:
     positives: list[set[str]]
     teacher: Tensor | None = None
     groups: Tensor | None = None
+    units: Units | None = None
 
     def own_scores(self) -> Tensor:
         """Similarity of each query with its own documents, (B, 1 + K)."""

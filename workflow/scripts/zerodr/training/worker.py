@@ -20,13 +20,14 @@ import torch.distributed as dist
 from zerodr.artifacts.adapter import configure_logging
 from zerodr.artifacts.processes import die_with_parent
 from zerodr.errors import ZerodrError
-from zerodr.training import finetune, pretrain
+from zerodr.training import finetune, pretrain, reader
 from zerodr.training.distributed import OUTCOME
 from zerodr.training.termination import RETRY, Preempted
 
 log = logging.getLogger("zerodr")
 TASKS: dict[str, tuple[Any, Callable[[Any], dict[str, Any]]]] = {
     "finetune": (finetune.Job, finetune.train),
+    "reader": (reader.ReaderJob, reader.train),
     "pretrain": (pretrain.PretrainJob, pretrain.train),
 }
 

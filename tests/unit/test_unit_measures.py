@@ -1,0 +1,101 @@
+"""Measures of tables 5 and 6: numbers by hand, masks, projections, and the stage."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.unit_helpers import label, lay_out, segment
+
+from zerodr.analysis.units import (
+    absolute_cosine,
+    balance_variance,
+    dispersion,
+    extracted,
+    mean_with_interval,
+    random_guess,
+    relative_variance,
+    two_axes,
+    unit_dots,
+)
+from zerodr.artifacts.stage import StageSpec, run_spec
+
+Q, P = np.array([[1.0, 0.5, 2.0, -1.0]]), np.array([[1.0, 1.0, 0.5, 0.0]])
+E = np.array([[[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [9.0, 9.0, 9.0, 9.0]]])
+VALID = np.array([[True, True, False]])
+
+
+def test_oracle_1_variance_and_accuracy():
+    scores = unit_dots(P, E)
+    assert balance_variance(scores, VALID).tolist() == pytest.approx([0.0625])
+    assert relative_variance(scores, VALID).tolist() == pytest.approx([0.0625 / ((1.5**2 + 1) / 2)])
+    assert extracted(Q, P, E, VALID, np.array([0])).tolist() == [True]
+    assert extracted(Q, P, E, VALID, np.array([1])).tolist() == [False]
+    assert random_guess(VALID).tolist() == [0.5]
+
+
+def test_cosines_by_hand():
+    assert absolute_cosine(E, VALID).tolist() == pytest.approx([0.0])
+    assert absolute_cosine(E, np.array([[True, False, True]])).tolist() == pytest.approx([np.sqrt(0.5)])
+    assert absolute_cosine(-E, np.ones((1, 3), bool)).tolist() == pytest.approx([2 * np.sqrt(0.5) / 3])
+    assert np.isnan(absolute_cosine(E, np.array([[True, False, False]]))).all()
+
+
+def test_dispersion_is_variance_on_the_two_widest_axes():
+    """Units spread by 3 along one direction and by 1 along another, none along the third."""
+    around = np.array([[3.0, 0, 0], [-3, 0, 0], [0, 1, 0], [0, -1, 0]])
+    units = np.stack([around, around + np.array([5.0, 0, 0])])
+    found = dispersion(units, np.ones((2, 4), bool))
+    np.testing.assert_allclose(found, [[4.5, 0.5]] * 2)
+    np.testing.assert_allclose(np.abs(two_axes(around)), [[1, 0], [0, 1], [0, 0]], atol=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 999), st.integers(2, 6))
+def test_masked_units_and_their_order_change_nothing(seed, count):
+    made = np.random.default_rng(seed)
+    units, passages, queries = made.normal(size=(3, 6, 4)), made.normal(size=(3, 4)), made.normal(size=(3, 4))
+    valid = np.arange(6) < np.array([[2], [count], [6]])
+    other = np.where(valid[..., None], units, 1e6)
+    order = made.permutation(6)
+    back = np.argsort(order)
+    labels = np.array([1, 0, 3])
+    for function in (lambda u, v, y: balance_variance(unit_dots(passages, u), v),
+                     lambda u, v, y: extracted(queries, passages, u, v, y), lambda u, v, y: absolute_cosine(u, v),
+                     lambda u, v, y: dispersion(u, v)):  # fmt: skip
+        expected = function(units, valid, labels)
+        np.testing.assert_allclose(function(other, valid, labels), expected)
+        np.testing.assert_allclose(function(units[:, order], valid[:, order], back[labels]), expected)
+
+
+def test_intervals():
+    told = mean_with_interval(np.array([1.0, 2.0, 3.0, np.nan]))
+    assert told["mean"] == 2.0 and told["count"] == 3
+    assert told["high"] - told["mean"] == pytest.approx(1.96 / np.sqrt(3)) == told["mean"] - told["low"]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    lay_out(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    segment()
+    label()
+    shutil.rmtree("results/.state", ignore_errors=True)
+    return tmp_path
+
+
+def test_the_stage_measures_a_model(project):
+    run_spec(StageSpec("measure_units", "zerodr.analysis.unit_measures:measure_units", 1, {"model": "tiny"},
+                       {"model": "results/init/manifest.json", "source": "results/source/manifest.json",
+                        "units": "results/units/manifest.json", "labels": "results/labels/manifest.json"},
+                       {"measures": "results/measures.tsv"}, {"pairs": 30}, 13, 1))  # fmt: skip
+    rows = {row["measure"]: row for row in csv.DictReader(open("results/measures.tsv"), delimiter="\t")}
+    assert float(rows["random_accuracy"]["mean"]) == pytest.approx(1 / 3, rel=1e-4)
+    assert {row["count"] for row in rows.values()} == {"30"}
+    assert 0 <= float(rows["absolute_cosine"]["mean"]) <= 1 and float(rows["balance_variance"]["mean"]) > 0
+    assert float(rows["extractability_accuracy"]["low"]) <= float(rows["extractability_accuracy"]["mean"])

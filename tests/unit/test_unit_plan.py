@@ -1,0 +1,91 @@
+"""BERM in the plan: who makes units and labels, what is shared, what reaches the stages, what is refused."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from tests.unit.test_chains import change, plan, root, settings
+
+from zerodr.config.recipes import INIT
+from zerodr.errors import ConfigError
+from zerodr.plan.chains import Link
+
+__all__ = ["root"]
+
+
+def of(model: str, stage: str = "ep0", **more: str) -> SimpleNamespace:
+    return SimpleNamespace(model=model, stage=stage, **more)
+
+
+def test_finetuning_reads_units_and_labels(root):
+    made = plan(root)
+    inputs = made.finetune_inputs(of("berm-dpr"))
+    assert inputs["units"] == "results/units/berm-dpr/shared/ep0/cut/manifest.json"
+    assert inputs["labels"] == "results/units/berm-dpr/shared/ep0/labels/manifest.json"
+    assert settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["berm"]["preset"] == "paper"
+    assert "units" not in made.finetune_inputs(of("berm-dpr+plain"))
+    assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]
+
+
+def test_variants_share_what_they_do_not_change(root):
+    chains = plan(root).chains
+    own = Link("berm-dpr", "ep0")
+    for variant in ("no-r1", "no-r2", "swapped", "r2-1"):
+        link = Link(f"berm-dpr+{variant}", "ep0")
+        assert (chains.segmented(link), chains.labelled(link), chains.read(link)) == (own, own, own)
+        assert chains.link(link.method) == link
+    bm25, fixed = Link("berm-dpr+bm25-labels", "ep0"), Link("berm-dpr+fixed", "ep0")
+    assert (chains.segmented(bm25), chains.labelled(bm25)) == (own, bm25)
+    assert (chains.segmented(fixed), chains.read(fixed)) == (fixed, fixed)
+
+
+def test_episodes_share_labels_of_all_queries_and_none_of_samples(root):
+    sampled, whole = plan(root).chains, plan(root, scale="paper").chains
+    assert sampled.segmented(Link("berm-ance", "ep2")) == Link("berm-ance", "ep1")
+    assert sampled.labelled(Link("berm-ance", "ep2")) == Link("berm-ance", "ep2")
+    assert whole.labelled(Link("berm-ance", "ep7")) == whole.read(Link("berm-ance", "ep7")) == Link("berm-ance", "ep1")
+
+
+def test_labels_wait_for_a_reader_only_where_there_is_one(root):
+    made = plan(root)
+    assert set(made.label_inputs(of("berm-dpr"))) == {"source", "units", "index", "mined", "read"}
+    assert set(made.label_inputs(of("berm-dpr+bm25-labels"))) == {"source", "units", "index", "mined"}
+    assert "mined" not in plan(root, scale="paper").label_inputs(of("berm-dpr"))
+    assert made.reading_inputs(of("berm-dpr"))["reader"] == "results/models/reader/shared/reader/manifest.json"
+    assert made.unit_inputs(of("berm-dpr"))["model"] == made.chains.model(made.chains.link(f"berm-dpr@{INIT}"))
+
+
+def test_any_model_is_measured_over_the_units_of_another(root):
+    made = plan(root)
+    inputs = made.measuring_inputs(SimpleNamespace(units_of="berm-ance", model="berm-dpr+plain"))
+    assert inputs["model"] == "results/models/berm-dpr+plain/shared/ep0/manifest.json"
+    assert inputs["labels"] == "results/units/berm-ance/shared/ep2/labels/manifest.json"
+
+
+@pytest.mark.parametrize("stage, said", [
+    ({"units": None}, "give units and berm, or none"),
+    ({"units": {"reader": "cross-encoder"}}, "is of kind teacher, expected reader"),
+    ({"units": {"reader": "raeder"}}, "did you mean reader"),
+    ({"berm": {"w_r1": 0.0, "w_r2": 0.0}}, "both 0"),
+    ({"units": {"cut": {"segmenter": "nltk"}}}, "segmenter"),
+], ids=str)  # fmt: skip
+def test_what_can_not_be_meant_is_refused(root, stage, said):
+    change(root, "berm-dpr", odd={"settings": {"chain": {"ep0": stage}}})
+    with pytest.raises(ConfigError, match=said):
+        plan(root)
+
+
+def test_a_reader_is_no_row_of_the_table(root):
+    with pytest.raises(ConfigError, match="is a reader, which scores pairs and ranks no collection"):
+        plan(root, methods=("reader", "bm25-flat"))
+
+
+@pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
+def test_every_recipe_can_be_planned(root, scale):
+    made = plan(root, scale=scale)
+    names = [name for name in made.chains.names() if "berm" in name]
+    assert len(names) > 20
+    for name in names:
+        link = made.chains.link(name)
+        assert made.finetune_inputs(of(*link)) and settings(made, "finetune", model=link.method, stage=link.stage)

@@ -1,0 +1,274 @@
+"""Units of passages: sentences, tokens, truncation, the two stages, and input that is refused or counted."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.training_helpers import seal, tiny_model
+from tests.unit.unit_helpers import QUERIES, label, lay_out, segment, sentences
+
+from zerodr.config.base import validate
+from zerodr.config.units import BermSettings, CutSettings, UnitSettings
+from zerodr.encoders.encoder import load_encoder
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
+from zerodr.mining.answers import read_answers
+from zerodr.mining.unit_labels import READ_SCHEMA
+from zerodr.mining.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
+from zerodr.mining.unit_spans import Token, Unit, by_count, by_full_stop, by_spans, merged, rule_spans
+
+PARIS = "Paris is the capital of France. It has many museums! It costs 3.5 euros"
+
+
+def cut(text: str, begin: int = 0) -> list[str]:
+    return [text[start:end].strip() for start, end in rule_spans(text, begin)]
+
+
+def tokens_of(text: str) -> list[Token]:
+    """A token for each word and each full stop; 7 is the full stop's id."""
+    import re
+
+    return [Token(place + 1, 7 if match.group() == "." else 9, *match.span())
+            for place, match in enumerate(re.finditer(r"[^\s.]+|\.", text))]  # fmt: skip
+
+
+def test_oracle_5_rule():
+    assert cut(PARIS) == ["Paris is the capital of France.", "It has many museums!", "It costs 3.5 euros"]
+
+
+def test_oracle_5_period_token():
+    tokens = tokens_of(PARIS)
+    units = by_full_stop(tokens, 7)
+    assert [PARIS[unit.start : unit.end] for unit in units] == ["Paris is the capital of France",
+                                                                "It has many museums! It costs 3"]  # fmt: skip
+    assert units[0][2:] == (1, 7)
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("He saw Fig. 3 e.g. here. Dr. Smith left.", ["He saw Fig. 3 e.g. here.", "Dr. Smith left."]),
+    ("A line\nand another. End", ["A line", "and another.", "End"]),
+    ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
+    ("他来了吗?来了!好", ["他来了吗?", "来了!", "好"]),
+    ("no boundary at all", ["no boundary at all"]), ("", []),
+], ids=str)  # fmt: skip
+def test_sentences(text, expected):
+    assert cut(text) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="ab .!?\n。3'\t", max_size=60), st.integers(0, 5))
+def test_spans_cover_the_text_without_gap_or_overlap(text, begin):
+    spans = rule_spans(text, begin)
+    assert "".join(text[start:end] for start, end in spans) == text[begin:]
+    assert all(start < end for start, end in spans)
+
+
+def test_tokens_go_to_the_unit_of_their_first_letter():
+    text = "One two. Three"
+    tokens = [Token(1, 0, 0, 3), Token(2, 0, 3, 7), Token(3, 0, 7, 8), Token(4, 0, 8, 14)]  # " Three" begins at a space
+    assert by_spans(tokens, [(0, 9), (9, 14)], text) == [Unit(0, 9, 1, 4), Unit(9, 14, 4, 5)]
+
+
+def test_a_cut_unit_ends_with_its_last_token_and_lost_ones_are_gone():
+    text = "One two. Three four. Five"
+    tokens = [token for token in tokens_of(text) if token.start < 14]
+    assert by_spans(tokens, rule_spans(text), text) == [Unit(0, 9, 1, 4), Unit(9, 14, 4, 5)]
+
+
+def test_many_units_are_merged_into_the_last():
+    units = by_count([Token(place, 0, place, place + 1) for place in range(1, 8)], 2)
+    assert [unit[2:] for unit in units] == [(1, 3), (3, 5), (5, 7), (7, 8)]
+    assert [unit[2:] for unit in merged(units, 2)] == [(1, 3), (3, 8)]
+
+
+def scorer(mean: float, holders: dict[str, int] | None = None) -> UnitScorer:
+    known = holders or {"capital": 10, "france": 20, "paris": 15, "the": 900, "of": 900, "is": 800}
+    return UnitScorer(1000, lambda term: known.get(term, 0), mean)
+
+
+def test_oracle_6_bm25():
+    units = ["france is a country in europe", "the capital of france is paris", "it has many museums"]
+    scores = scorer(16 / 3).scores("what is the capital of france".split(), [unit.split() for unit in units])
+    assert scores.tolist() == pytest.approx([3.892874, 8.407893, 0.0], abs=1e-6)
+    assert essential_unit(scores) == 1
+
+
+def test_oracle_6_longer_units_score_lower():
+    units = [["france", "a", "b"], ["france", *["a"] * 200]]
+    assert scorer(100.0).scores(["france"], units).tolist() == pytest.approx([6.900, 2.673], abs=1e-3)
+
+
+def test_oracle_7_and_8_labels():
+    bm25, reader = np.array([3.0, 3.05]), np.array([0.9, 0.1])
+    assert hybrid(bm25, reader, 0.1).tolist() == pytest.approx([3.09, 3.06])
+    assert essential_unit(hybrid(bm25, reader, 0.1)) == 0 and essential_unit(hybrid(bm25, None, 0.1)) == 1
+    assert essential_unit(np.zeros(3)) == IGNORED and essential_unit(np.array([4.0])) == IGNORED
+    assert essential_unit(np.array([1.0, 2.0, 2.0])) == 1
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    return lay_out(tmp_path_factory.mktemp("units"))
+
+
+@pytest.fixture
+def project(built, tmp_path, monkeypatch) -> Path:
+    import shutil
+
+    shutil.copytree(built / "results", tmp_path / "results")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rows_of(folder: Path, name: str = "units.parquet") -> dict[str, dict]:
+    return {row["document"]: row for row in pq.read_table(folder / name).to_pylist()}
+
+
+def test_segmentation_names_characters_and_tokens(project):
+    folder = segment()
+    rows, corpus = rows_of(folder), {row["id"]: row for row in
+                                     pq.read_table("results/source/corpus.parquet").to_pylist()}  # fmt: skip
+    assert len(rows) == QUERIES
+    for number in range(QUERIES - 1):
+        text = " ".join(filter(None, (corpus[f"d{number}"]["title"], corpus[f"d{number}"]["text"])))
+        row = rows[f"d{number}"]
+        cuts = [text[a:b].strip() for a, b in zip(row["char_start"], row["char_end"], strict=True)]
+        assert cuts == sentences(number)
+        ids = load_encoder(project / "results/init", device="cpu").tokenize([text], max_tokens=64)[0]
+        whole = sum(b - a for a, b in zip(row["token_start"], row["token_end"], strict=True))
+        title = 0 if not number % 2 else row["token_start"][0] - 1
+        assert whole + title + 2 == len(ids) and row["token_end"][-1] == len(ids) - 1
+    facts = json.loads((folder / "statistics.json").read_text())
+    assert (facts["with_units"], facts["with_one_unit"], facts["without_boundary"]) == (QUERIES - 1, 1, 1)
+
+
+def test_truncation_loses_units_and_says_so(tmp_path, monkeypatch):
+    lay_out(tmp_path, tokens=16)
+    monkeypatch.chdir(tmp_path)
+    facts = json.loads((segment() / "statistics.json").read_text())
+    assert facts["truncated"] > 0 and facts["units_lost_by_truncation"] > 0
+    for row in rows_of(Path("results/units")).values():
+        assert all(end <= 15 for end in row["token_end"])
+
+
+@pytest.mark.parametrize("changes", [
+    {"segmenter": "period_token"}, {"segmenter": "fixed_tokens", "tokens_per_unit": 5}, {"max_units": 2},
+    {"min_tokens": 30}, {"title": "join"},
+], ids=str)  # fmt: skip
+def test_other_ways_to_cut(project, changes):
+    if changes.get("min_tokens"):
+        with pytest.raises(CollectionError, match="none of its 40 positives has two units"):
+            segment(**changes)
+        return
+    rows = rows_of(segment(**changes)).values()
+    for row in rows:
+        starts, ends = row["token_start"], row["token_end"]
+        assert all(a < b for a, b in zip(starts, ends, strict=True))
+        assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
+        assert len(starts) <= changes.get("max_units", 32)
+        assert "tokens_per_unit" not in changes or all(b - a == 5 for a, b in zip(starts[:-1], ends[:-1], strict=True))
+        assert "title" not in changes or starts[0] == 1
+
+
+def test_labels_find_the_sentence_that_the_query_asks_for(project):
+    segment()
+    table = pq.read_table(label() / "labels.parquet")
+    assert table.schema.names == ["query", "document", "bm25", "reader", "hybrid", "label", "units"]
+    rows = {row["query"]: row for row in table.to_pylist()}
+    assert [rows[f"q{i}"]["label"] for i in range(QUERIES - 1)] == [i % 3 for i in range(QUERIES - 1)]
+    assert rows[f"q{QUERIES - 1}"]["label"] == IGNORED
+    facts = json.loads(Path("results/labels/statistics.json").read_text())
+    assert facts["ignored"] == {"few_units": 1, "no_overlap": 0} and facts["bm25_holds_answer"] == 1.0
+    assert facts["random_guess"] == pytest.approx(1 / 3)
+    lines = Path("results/labels/examples.tsv").read_text().splitlines()
+    assert lines[0].split("\t")[:4] == ["query", "document", "unit", "essential"] and "*" in lines[1].split("\t")
+
+
+def make_read(folder: Path, favourite: int, drop: int = 0) -> None:
+    """Reader scores that favour one unit of every document."""
+    units = rows_of(Path("results/units"))
+    rows = []
+    for number in range(QUERIES):
+        scores = np.zeros(len(units[f"d{number}"]["char_start"]))
+        scores[min(favourite, len(scores) - 1)] = 1.0
+        rows.append({"query": f"q{number}", "document": f"d{number}", "scores": scores[: len(scores) - drop]})
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows, READ_SCHEMA), folder / "reader_scores.parquet")
+    seal(folder)
+
+
+def test_a_reader_joins_bm25_by_delta(project):
+    segment()
+    make_read(project / "results/read", 2)
+    weak = pq.read_table(label("weak", read="read") / "labels.parquet")
+    strong = pq.read_table(label("strong", read="read", delta=100.0) / "labels.parquet")
+    assert weak["label"].to_pylist()[: QUERIES - 1] == [i % 3 for i in range(QUERIES - 1)]
+    assert strong["label"].to_pylist()[: QUERIES - 1] == [2] * (QUERIES - 1)
+    row = strong.to_pylist()[0]
+    np.testing.assert_allclose(row["hybrid"], np.array(row["bm25"]) + 100 * np.array(row["reader"]), rtol=1e-6)
+    assert json.loads(Path("results/strong/statistics.json").read_text())["changed_by_reader"] > 0
+
+
+def test_reader_scores_of_other_units_are_refused(project):
+    segment()
+    make_read(project / "results/read", 1, drop=1)
+    with pytest.raises(ArtifactError, match="has 3 units of d0, of which the reader scored 2 for query q0"):
+        label(read="read")
+
+
+def test_units_of_another_title_join_are_refused(project):
+    segment()
+    with pytest.raises(ArtifactError, match="title is joined by another string than None"):
+        label(title_join=None)
+
+
+def test_period_token_needs_a_full_stop_in_the_vocabulary(project):
+    seal(tiny_model(project / "results/letters"))
+    with pytest.raises(ModelError, match="no token for a full stop"):
+        segment(model="letters", segmenter="period_token")
+
+
+def test_answers_that_stand_elsewhere_are_left_out(project, caplog):
+    source = Path("results/source")
+    table = pq.read_table(source / "answers.parquet").to_pylist()
+    texts = {row["id"]: row["text"] for row in pq.read_table(source / "corpus.parquet").to_pylist()}
+    table[0]["answers"][0]["start"] += 1
+    pq.write_table(pa.Table.from_pylist(table, pq.read_schema(source / "answers.parquet")), source / "answers.parquet")
+    answers = read_answers(source, "train", texts)
+    assert answers.displaced == 1 and ("q0", "d0") not in answers.spans and "q0" in answers.texts
+    assert "1 answers do not stand where" in caplog.text
+    with pytest.raises(CollectionError, match="none of its 40 answers stands"):
+        read_answers(source, "train", {})
+    with pytest.raises(CollectionError, match=r"has no answers \(have: train\)"):
+        read_answers(source, "dev", texts)
+
+
+@pytest.mark.parametrize("kind, value, said", [
+    (CutSettings, {"segmenter": "fixed_tokens"}, "needs tokens_per_unit"),
+    (CutSettings, {"tokens_per_unit": 4}, "only it uses it"),
+    (UnitSettings, {"label": {"delta": 0.2}}, "reader is not set"),
+    (BermSettings, {"w_r1": 0.0, "preset": "official_dpr_as_released"}, "both 0"),
+    (BermSettings, {"preset": "offical_ance"}, "preset"),
+], ids=str)  # fmt: skip
+def test_settings_that_can_not_be_meant(kind, value, said):
+    with pytest.raises(ConfigError, match=said):
+        validate(kind, value, "units")
+
+
+def test_presets_and_schedules():
+    assert BermSettings().weights(0) == (1.0, 0.1)
+    released = BermSettings(preset="official_dpr_as_released")
+    assert released.weights(10**6) == (1.0, 0.0) and released.how.softmaxes == 2
+    schedule = BermSettings(preset="official_dpr_schedule")
+    found = [schedule.weights(step)[1] for step in (0, 19999, 20000, 39999, 40000, 49999, 50000)]
+    assert found == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.1]
+    warm = BermSettings(warmup_steps=4, w_r2=0.0)
+    assert [warm.weights(step)[0] for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert math.isclose(BermSettings(w_r1=0.0).weights(3)[0], 0.0)

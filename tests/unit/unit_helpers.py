@@ -1,0 +1,82 @@
+"""A collection of passages of several sentences with answers, and the stages that cut and label their units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tests.unit.encoder_helpers import make_collection
+from tests.unit.model_helpers import WORDS, tiny_settings
+from tests.unit.training_helpers import seal
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.collections.normalize import ANSWER_SCHEMA
+from zerodr.encoders.initial import from_scratch
+from zerodr.lexical.index import IndexSettings, build_index
+
+QUERIES, DOCUMENTS = 40, 48
+NAMES = [f"{word}{letter}" for word in WORDS for letter in "abc"]
+
+
+def sentences(number: int) -> list[str]:
+    """Three sentences, one of them about a name that no other document has."""
+    generator = np.random.default_rng(number)
+    drawn = [" ".join(generator.choice(WORDS, 5)) for _ in range(3)]
+    drawn[number % 3] = f"the {NAMES[number]} is {drawn[number % 3]}"
+    return [f"{sentence.capitalize()}." for sentence in drawn]
+
+
+def make_source(folder: Path) -> Path:
+    """Query i asks for the sentence about name i of document i; the last document has one sentence."""
+    documents = [(f"d{i}", f"Title {i}" if i % 2 else "", " ".join(sentences(i))) for i in range(DOCUMENTS)]
+    documents[QUERIES - 1] = (f"d{QUERIES - 1}", "", sentences(QUERIES - 1)[0])
+    make_collection(folder, documents, [(f"q{i}", f"what is the {NAMES[i]}") for i in range(QUERIES)])
+    rows = "".join(f"q{i}\td{i}\t1\n" for i in range(QUERIES))
+    (folder / "qrels.train.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    answers = []
+    for number in range(QUERIES):
+        text = sentences(number)[number % 3].split(" is ")[1].removesuffix(".")
+        start = documents[number][2].find(text)
+        answers.append({"query_id": f"q{number}", "corpus_id": f"d{number}", "split": "train",
+                        "answers": [{"text": text, "start": start, "occurrences": 1}]})  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(answers, ANSWER_SCHEMA), folder / "answers.parquet")
+    seal(folder)
+    return folder
+
+
+def lay_out(root: Path, tokens: int = 64) -> Path:
+    """A project folder with a model, a source and its index."""
+    source = make_source(root / "results/source")
+    model, _ = from_scratch(tiny_settings(document_tokens=tokens, query_tokens=16), source, 3)
+    model.save(root / "results/init")
+    seal(root / "results/init")
+    (root / "results/index").mkdir()
+    (root / "scratch").mkdir()
+    build_index(source, root / "results/index", root / "scratch",
+                IndexSettings(backend="bm25s", fields="flat", language="en"))  # fmt: skip
+    seal(root / "results/index")
+    return root
+
+
+def segment(place: str = "units", model: str = "init", **changes: Any) -> Path:
+    """Run segment_units; `changes` are of `cut`, or split and title_join."""
+    params: dict[str, Any] = {"split": "train", "title_join": " "}
+    params |= {key: changes.pop(key) for key in ("split", "title_join") if key in changes}
+    run_spec(StageSpec("segment_units", "zerodr.mining.units:segment_units", 1, {"model": "tiny"},
+                       {"source": "results/source/manifest.json", "model": f"results/{model}/manifest.json"},
+                       {"units": f"results/{place}/manifest.json"}, params | {"cut": changes}, 13, 1))  # fmt: skip
+    return Path(f"results/{place}")
+
+
+def label(place: str = "labels", read: str | None = None, title_join: str | None = " ", **changes: Any) -> Path:
+    """Run label_units; `changes` are of `label`."""
+    inputs = {"source": "results/source/manifest.json", "units": "results/units/manifest.json",
+              "index": "results/index/manifest.json"}  # fmt: skip
+    inputs |= {"read": f"results/{read}/manifest.json"} if read else {}
+    params = {"split": "train", "title_join": title_join, "label": changes}
+    run_spec(StageSpec("label_units", "zerodr.mining.unit_labels:label_units", 1, {"model": "tiny"}, inputs,
+                       {"labels": f"results/{place}/manifest.json"}, params, 13, 1))  # fmt: skip
+    return Path(f"results/{place}")

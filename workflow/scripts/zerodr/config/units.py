@@ -1,0 +1,184 @@
+"""Settings of BERM: how positives are cut into units and labelled, and the two losses over units (specs/berm 2-5)."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from zerodr.config.base import Settings
+from zerodr.config.training import TrainingSettings
+
+Segmenter = Literal["rule", "period_token", "fixed_tokens"]
+Aggregation = Literal["sum", "max", "mean"]
+
+
+class CutSettings(Settings):
+    """How a passage is cut into units."""
+
+    segmenter: Segmenter = "rule"
+    """`rule`: sentences of the text. `period_token`: up to each full stop token, as the released code does: what
+    follows the last one belongs to no unit. `fixed_tokens`: runs of `tokens_per_unit` tokens."""
+    tokens_per_unit: int | None = Field(None, ge=1)
+    """Only for fixed_tokens."""
+    min_tokens: int = Field(1, ge=1)
+    """A unit with fewer tokens after truncation is left out."""
+    max_units: int = Field(32, ge=2)
+    """What lies behind the last allowed unit joins it."""
+    title: Literal["none", "join"] = "none"
+    """`none`: a title's tokens belong to no unit. `join`: to the first one."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> CutSettings:
+        if (self.segmenter == "fixed_tokens") != (self.tokens_per_unit is not None):
+            raise ValueError("segmenter fixed_tokens needs tokens_per_unit, and only it uses it")
+        return self
+
+
+class LabelSettings(Settings):
+    """How the essential unit of a (query, passage) pair is found."""
+
+    k1: float = Field(1.5, ge=0)
+    """BM25: term frequency saturation."""
+    b: float = Field(0.75, ge=0, le=1)
+    """BM25: length normalisation."""
+    delta: float = Field(0.1, gt=0)
+    """With a reader: factor on its score, which is at most 1."""
+    aggregation: Aggregation = "sum"
+    """With a reader: what a unit gets of its tokens' start probabilities; `sum`: that the answer starts in it."""
+
+
+class UnitSettings(Settings):
+    """The units of a stage's positives and their labels."""
+
+    cut: CutSettings = CutSettings()
+    """How passages are cut."""
+    label: LabelSettings = LabelSettings()
+    """How the essential unit is found."""
+    reader: str | None = None
+    """Recipe of kind `reader` whose score joins BM25's. None: BM25 alone."""
+
+    @model_validator(mode="after")
+    def _used(self) -> UnitSettings:
+        plain = LabelSettings()
+        if self.reader is None and (self.label.delta, self.label.aggregation) != (plain.delta, plain.aggregation):
+            raise ValueError("label.delta and label.aggregation are for a reader, but reader is not set")
+        return self
+
+
+class Preset(NamedTuple):
+    """What a preset stands for.
+
+    Attributes:
+        over_units: R1 as it is (`sum`), or divided by the number of units (`mean`).
+        softmaxes: of R2; 2 is the released code's double softmax.
+        w_r1: weight of R1.
+        w_r2: weight of R2 before each of the given steps of the chain, the last one without an end.
+    """
+
+    over_units: Literal["sum", "mean"]
+    softmaxes: Literal[1, 2]
+    w_r1: float
+    w_r2: tuple[tuple[int | None, float], ...]
+
+
+PRESETS = {  # specs/berm 5
+    "paper": Preset("sum", 1, 1.0, ((None, 0.1),)),
+    "official_ance": Preset("mean", 2, 1.0, ((None, 0.1),)),
+    "official_dpr_as_released": Preset("mean", 2, 1.0, ((None, 0.0),)),
+    "official_dpr_schedule": Preset("mean", 2, 1.0, ((20000, 1.0), (40000, 0.5), (50000, 0.25), (None, 0.1))),
+}
+
+
+class BermSettings(Settings):
+    """The two losses that BERM adds to any loss of fine-tuning, for positives alone."""
+
+    preset: Literal["paper", "official_ance", "official_dpr_as_released", "official_dpr_schedule"] = "paper"
+    """Weights and forms of the losses, as published and as in the released code."""
+    w_r1: float | None = Field(None, ge=0)
+    """Weight of R1, semantic unit balance. None: the preset's."""
+    w_r2: float | None = Field(None, ge=0)
+    """Weight of R2, extractability of the essential unit. None: the preset's."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps of the chain over which w_r1 grows from 0: of large vectors R1 is spiky at the start."""
+    unit_space: Literal["raw", "head"] = "raw"
+    """`head`: the encoder's layers after pooling are applied to units, too; without such layers nothing changes."""
+    similarity: Literal["dot", "cosine"] = "dot"
+    """How vectors and units are compared in the losses."""
+    temperature: float = Field(1.0, gt=0)
+    """Divides these similarities."""
+
+    @model_validator(mode="after")
+    def _something(self) -> BermSettings:
+        if self.w_r1 == 0 and not any(weight for _, weight in self.schedule_r2):
+            raise ValueError("w_r1 and w_r2 are both 0: leave berm and units out")
+        return self
+
+    @property
+    def how(self) -> Preset:
+        """The preset."""
+        return PRESETS[self.preset]
+
+    @property
+    def schedule_r2(self) -> tuple[tuple[int | None, float], ...]:
+        """Weights of R2 and the steps at which they end."""
+        return self.how.w_r2 if self.w_r2 is None else ((None, self.w_r2),)
+
+    def weights(self, step: int) -> tuple[float, float]:
+        """Weights of R1 and R2 at a step of the chain, from 0."""
+        r1 = self.how.w_r1 if self.w_r1 is None else self.w_r1
+        r1 *= min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
+        return r1, next(weight for end, weight in self.schedule_r2 if end is None or step < end)
+
+
+class ReaderSettings(Settings):
+    """An extractive reader: from a question and a passage to the tokens where an answer may start and end."""
+
+    init: str
+    """A folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
+    revision: str | None = None
+    """Hub revision."""
+    layers: int | None = Field(None, ge=1)
+    """Keep the first n layers of the checkpoint; it has to be trained then."""
+    max_tokens: int = Field(384, ge=8)
+    """Length of question and passage, special tokens included; the passage is cut."""
+    answer_tokens: int = Field(30, ge=1)
+    """Longest answer that is predicted."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of scoring; probabilities are float32."""
+    batch_pairs: int = Field(64, ge=1)
+    """Pairs of one batch of scoring."""
+    training: TrainingSettings | None = None
+    """Train it on answers; `dev_queries` are questions of dev_split (a seeded sample). None: it comes trained."""
+    source: str = "squad-v1.1"
+    """The collection with answers that it is trained on."""
+    source_split: str = "train"
+    """Its split with questions to learn from."""
+    dev_split: str = "dev"
+    """Its split with questions for exact match and F1."""
+    protocol: str = "standard"
+    """Protocol whose title join holds in training."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> ReaderSettings:
+        if self.init == "scratch":
+            raise ValueError("a reader starts from a checkpoint, or from `<recipe>/init` of a recipe from scratch")
+        if self.training is None and self.layers is not None:
+            raise ValueError("layers is for training, but training is not set: the reader comes trained")
+        if self.training is not None:
+            check_reader_training(self.training)
+        return self
+
+
+READER_IGNORES = ("cache_chunk", "bucket_batches", "keep_optimizer", "save_steps", "dev_negatives")
+
+
+def check_reader_training(training: TrainingSettings) -> None:
+    """No setting that training a reader would not read.
+
+    Raises:
+        ValueError: names it.
+    """
+    for name in READER_IGNORES:
+        if getattr(training, name) != TrainingSettings.model_fields[name].default:
+            raise ValueError(f"training.{name} is not for a reader: leave it out")

@@ -1,0 +1,128 @@
+"""BERM: unit embeddings, semantic unit balance (R1) and extractability of the essential unit (R2)  # specs/berm 4, 5
+
+A unit is a sentence of a passage. Everything is float32 and differentiable in query, passage and units. Samples that
+say nothing (one unit; no label) are left out of means, and an empty mean is 0 with a zero gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+IGNORED = -100
+LEAST_UNITS = 2
+Similarity = Literal["dot", "cosine"]
+
+
+def pool_units(states: Tensor, unit_ids: Tensor, units: int) -> tuple[Tensor, Tensor]:
+    """Mean of the token states of each unit  # BERM eq. 3
+
+    Args:
+        states: (B, T, D) last hidden states.
+        unit_ids: (B, T) unit of each token, -1 where it belongs to none (padding, special tokens, titles).
+        units: U, more than every unit id.
+
+    Returns:
+        (B, U, D) float32 with zeros for units without a token, and (B, U) bool: units with a token.
+    """
+    chosen = functional.one_hot(unit_ids + 1, units + 1)[..., 1:].float()  # (B, T, U)
+    counts = chosen.sum(1)  # (B, U)
+    sums = torch.einsum("btu,btd->bud", chosen, states.float())
+    return sums / counts.clamp(min=1.0).unsqueeze(-1), counts > 0
+
+
+def unit_scores(vectors: Tensor, units: Tensor, similarity: Similarity = "dot", temperature: float = 1.0) -> Tensor:
+    """Similarity of a vector with each unit of its passage, over the temperature. (B, D), (B, U, D) -> (B, U)."""
+    vectors, units = vectors.float(), units.float()
+    if similarity == "cosine":
+        vectors, units = functional.normalize(vectors, dim=-1), functional.normalize(units, dim=-1)
+    return torch.einsum("bd,bud->bu", vectors, units) / temperature
+
+
+def matching_vector(queries: Tensor, passages: Tensor) -> Tensor:
+    """GELU of the element-wise product, with the exact error function  # BERM eq. 5; (B, D), (B, D) -> (B, D)"""
+    return functional.gelu(queries.float() * passages.float())
+
+
+def unit_balance(passages: Tensor, units: Tensor, valid: Tensor, over_units: Literal["sum", "mean"] = "sum",
+                 similarity: Similarity = "dot", temperature: float = 1.0) -> Tensor:  # fmt: skip
+    """KL(uniform || b) with b the softmax of a passage's similarity with its units, in nats  # BERM eq. 4
+
+    -ln n - (1/n) sum_i ln b_i; at least 0, and 0 for n = 1.
+
+    Args:
+        passages: (B, D).
+        units: (B, U, D).
+        valid: (B, U) bool.
+        over_units: `mean` divides by n once more, as the released code does.
+
+    Returns:
+        (B,), 0 where fewer than two units are valid.
+    """
+    counts = valid.sum(-1)
+    shares = _log_softmax(unit_scores(passages, units, similarity, temperature), valid)
+    size = counts.clamp(min=1).float()
+    divergence = -size.log() - shares.masked_fill(~valid, 0.0).sum(-1) / size
+    divergence = divergence / size if over_units == "mean" else divergence
+    return torch.where(counts >= LEAST_UNITS, divergence, 0.0)
+
+
+def unit_extraction(queries: Tensor, passages: Tensor, units: Tensor, valid: Tensor, labels: Tensor,
+                    softmaxes: Literal[1, 2] = 1, similarity: Similarity = "dot",
+                    temperature: float = 1.0) -> Tensor:  # fmt: skip
+    """Cross entropy of the essential unit among a passage's units, read by the matching vector  # BERM eq. 5
+
+    Args:
+        queries, passages: (B, D).
+        units: (B, U, D).
+        valid: (B, U) bool.
+        labels: (B,) the essential unit, -100 where there is none.
+        softmaxes: 2 takes the cross entropy of probabilities, as the released code does: bounded and with a gradient
+            that vanishes for confident predictions.
+
+    Returns:
+        (B,) in nats, 0 where the label is -100 or names a unit that is not valid.
+    """
+    shares = _log_softmax(unit_scores(matching_vector(queries, passages), units, similarity, temperature), valid)
+    if softmaxes == 2:
+        shares = _log_softmax(shares.exp(), valid)
+    kept, places = labelled(valid, labels), labels.clamp(min=0)
+    chosen = shares.gather(-1, places.unsqueeze(-1)).squeeze(-1)
+    return torch.where(kept, -chosen, 0.0)
+
+
+def labelled(valid: Tensor, labels: Tensor) -> Tensor:
+    """Samples that R2 counts: the label names a valid unit. (B, U), (B,) -> (B,) bool."""
+    return (labels != IGNORED) & valid.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+
+
+def balanced(valid: Tensor) -> Tensor:
+    """Samples that R1 counts: at least two valid units. (B, U) -> (B,) bool."""
+    return valid.sum(-1) >= LEAST_UNITS
+
+
+def mean_over(losses: Tensor, counted: Tensor) -> Tensor:
+    """Mean over the counted samples; 0, with a zero gradient, where there is none. (B,), (B,) bool -> scalar."""
+    return losses.masked_fill(~counted, 0.0).sum() / counted.sum().clamp(min=1)
+
+
+def r1(passages: Tensor, units: Tensor, valid: Tensor, over_units: Literal["sum", "mean"] = "sum",
+       similarity: Similarity = "dot", temperature: float = 1.0) -> Tensor:  # fmt: skip
+    """Semantic unit balance: mean of `unit_balance` over passages of at least two units; scalar."""
+    losses = unit_balance(passages, units, valid, over_units, similarity, temperature)
+    return mean_over(losses, balanced(valid))
+
+
+def r2(queries: Tensor, passages: Tensor, units: Tensor, valid: Tensor, labels: Tensor, softmaxes: Literal[1, 2] = 1,
+       similarity: Similarity = "dot", temperature: float = 1.0) -> Tensor:  # fmt: skip
+    """Extractability of the essential unit: mean of `unit_extraction` over samples with a label; scalar."""
+    losses = unit_extraction(queries, passages, units, valid, labels, softmaxes, similarity, temperature)
+    return mean_over(losses, labelled(valid, labels))
+
+
+def _log_softmax(scores: Tensor, valid: Tensor) -> Tensor:
+    """Over valid units; finite everywhere, so that masked places have a zero gradient and no NaN."""
+    return functional.log_softmax(scores.masked_fill(~valid, torch.finfo(scores.dtype).min), dim=-1)

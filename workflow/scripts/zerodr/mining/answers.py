@@ -1,0 +1,84 @@
+"""Answers that came with a collection, as characters of the passages that hold them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from zerodr.errors import CollectionError
+
+log = logging.getLogger("zerodr")
+FILE = "answers.parquet"
+Pair = tuple[str, str]
+Answer = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers by (query, document): (text, first character in the document's text).
+
+    Attributes:
+        spans: of answers whose text stands where it is said to stand.
+        texts: all answers of a query, for exact match and F1.
+        displaced: answers whose text does not stand there; they are left out of `spans`.
+    """
+
+    spans: dict[Pair, list[Answer]]
+    texts: dict[str, list[str]]
+    displaced: int
+
+
+def has_answers(collection: Path) -> bool:
+    """Whether a normalised collection came with answers."""
+    return (collection / FILE).exists()
+
+
+def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers:
+    """Answers of a split, each checked against its document.
+
+    Args:
+        collection: normalised, with answers.parquet.
+        split: whose answers.
+        texts: text of each document (without title) by id.
+
+    Raises:
+        CollectionError: no answers came along, the split has none, or none stands where it is said to stand.
+    """
+    if not has_answers(collection):
+        raise CollectionError(collection.name, f"has no {FILE}, so that there are no answers to learn from",
+                              "take a source with answers, such as squad-v1.1")  # fmt: skip
+    rows = pq.read_table(collection / FILE, filters=[("split", "=", split)]).to_pylist()
+    if not rows:
+        have = ", ".join(sorted(set(pq.read_table(collection / FILE, columns=["split"])["split"].to_pylist())))
+        raise CollectionError(f"{collection.name}/{split}", f"has no answers (have: {have})", "take another split")
+    spans: dict[Pair, list[Answer]] = {}
+    said: dict[str, list[str]] = {}
+    displaced, first = 0, ""
+    for row in rows:
+        text, pair = texts.get(row["corpus_id"], ""), (row["query_id"], row["corpus_id"])
+        for answer in row["answers"]:
+            said.setdefault(row["query_id"], []).append(answer["text"])
+            if stands(text, answer):
+                spans.setdefault(pair, []).append((answer["text"], answer["start"]))
+            else:
+                displaced += 1
+                first = first or f"{row['query_id']}: {answer['text']!r} at {answer['start']}"
+    where = f"{collection.name}/{split}"
+    if not spans:
+        raise CollectionError(where, f"none of its {displaced} answers stands in its document where it is said to "
+                              f"stand, the first is {first}", "correct the starts (characters of the text without "
+                              "title, from 0)")  # fmt: skip
+    if displaced:
+        log.warning("%s: %d answers do not stand where they are said to stand and are left out, the first is %s", where,
+                    displaced, first)  # fmt: skip
+    return Answers(spans, said, displaced)
+
+
+def stands(text: str, answer: dict[str, Any]) -> bool:
+    """Whether an answer's text is at its place."""
+    start = answer["start"]
+    return bool(answer["text"]) and start is not None and start >= 0 and text.startswith(answer["text"], start)

@@ -1,0 +1,123 @@
+"""Units of a passage: character spans by rules, and the tokens that each one has. Pure functions  # specs/berm 2
+
+A token belongs to the unit in which its first character that is no white space stands; special tokens, prefixes and
+padding belong to none.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from syntok import segmenter
+
+NO_SPACE_END = re.compile(r"(?:(?<=[。！？｡])|(?<=[\u3040-\u30ff\u3400-\u9fff][!?]))(?![。！？｡!?”’」』）])")
+LINE = re.compile(r"[^\r\n\u2028\u2029]+")
+Span = tuple[int, int]
+
+
+class Unit(NamedTuple):
+    """A unit: characters [start, end) of the passage, and tokens [first, stop) of its token sequence."""
+
+    start: int
+    end: int
+    first: int
+    stop: int
+
+
+class Token(NamedTuple):
+    """A token of the passage that is no special one: its place in the sequence, its id and its characters."""
+
+    place: int
+    id: int
+    start: int
+    end: int
+
+
+def sentence_starts(text: str) -> list[int]:
+    """Where each sentence of a text begins, ascending.
+
+    Ends are . ! ? (syntok's rules: abbreviations, decimals and addresses are none) and line breaks; where no space
+    follows, as in Chinese, full-width punctuation alone.
+    """
+    starts: list[int] = []
+    for line in LINE.finditer(text):
+        for paragraph in segmenter.analyze(line.group()):
+            for tokens in paragraph:
+                first, last = tokens[0], tokens[-1]
+                low, high = first.offset, last.offset + len(last.value)
+                cuts = [low + match.start() for match in NO_SPACE_END.finditer(line.group()[low:high])]
+                starts += [line.start() + low, *(line.start() + cut for cut in cuts if cut < high)]
+    return starts
+
+
+def tile(starts: Sequence[int], begin: int, end: int) -> list[Span]:
+    """Spans from each start to the next; together they are [begin, end)."""
+    if begin >= end:
+        return []
+    bounds = [begin, *sorted({start for start in starts if begin < start < end} - {min(starts, default=begin)}), end]
+    return list(zip(bounds, bounds[1:], strict=False))
+
+
+def rule_spans(text: str, begin: int = 0) -> list[Span]:
+    """Sentences of text[begin:] as spans that cover it without a gap; a tail without an end is a sentence."""
+    return tile([begin + start for start in sentence_starts(text[begin:])], begin, len(text))
+
+
+def first_letters(text: str, offsets: Sequence[Span]) -> list[int]:
+    """First character of each span that is no white space (tokens of some tokenizers begin with the space before)."""
+    made = []
+    for start, end in offsets:
+        while start < end - 1 and text[start].isspace():
+            start += 1
+        made.append(start)
+    return made
+
+
+def by_spans(tokens: Sequence[Token], spans: Sequence[Span], text: str) -> list[Unit]:
+    """Tokens of each span that has any; the last characters of a cut span are those of its last token."""
+    starts = [start for start, _ in spans]
+    found: dict[int, list[Token]] = {}
+    for token, letter in zip(tokens, first_letters(text, [(t.start, t.end) for t in tokens]), strict=True):
+        number = bisect_right(starts, letter) - 1
+        if number >= 0 and letter < spans[number][1]:
+            found.setdefault(number, []).append(token)
+    units = []
+    for number, own in sorted(found.items()):
+        start, end = spans[number]
+        cut = own[-1] is tokens[-1] and text[own[-1].end : end].strip() != ""
+        units.append(Unit(start, own[-1].end if cut else end, own[0].place, own[-1].place + 1))
+    return units
+
+
+def by_full_stop(tokens: Sequence[Token], full_stop: int) -> list[Unit]:
+    """Runs of tokens up to each full stop token, which they do not hold; what follows the last one is left out."""
+    units: list[Unit] = []
+    run: list[Token] = []
+    for token in tokens:
+        if token.id != full_stop:
+            run.append(token)
+            continue
+        if run:
+            units.append(_unit(run))
+        run = []
+    return units
+
+
+def by_count(tokens: Sequence[Token], size: int) -> list[Unit]:
+    """Runs of `size` tokens, the last one may be shorter."""
+    return [_unit(tokens[first : first + size]) for first in range(0, len(tokens), size)]
+
+
+def _unit(tokens: Sequence[Token]) -> Unit:
+    return Unit(tokens[0].start, tokens[-1].end, tokens[0].place, tokens[-1].place + 1)
+
+
+def merged(units: Sequence[Unit], most: int) -> list[Unit]:
+    """At most `most` units: the last one takes in what lies behind."""
+    if len(units) <= most:
+        return list(units)
+    first, last = units[most - 1], units[-1]
+    return [*units[: most - 1], Unit(first.start, last.end, first.first, last.stop)]
