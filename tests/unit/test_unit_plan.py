@@ -15,7 +15,7 @@ __all__ = ["root"]
 
 
 def of(model: str, stage: str = "ep0", **more: str) -> SimpleNamespace:
-    return SimpleNamespace(model=model, stage=stage, **more)
+    return SimpleNamespace(**{"model": model, "stage": stage, "scope": "shared"} | more)
 
 
 def test_finetuning_reads_units_and_labels(root):
