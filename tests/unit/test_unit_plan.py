@@ -9,7 +9,8 @@ from tests.unit.test_chains import change, plan, root, settings
 
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
-from zerodr.plan.chains import Link
+from zerodr.plan.lines import Link
+from zerodr.plan.unit_links import UnitLinks
 
 __all__ = ["root"]
 
@@ -29,22 +30,26 @@ def test_finetuning_reads_units_and_labels(root):
 
 
 def test_variants_share_what_they_do_not_change(root):
-    chains = plan(root).chains
+    links = UnitLinks(plan(root).chains)
     own = Link("berm-dpr", "ep0")
     for variant in ("no-r1", "no-r2", "swapped", "r2-1"):
         link = Link(f"berm-dpr+{variant}", "ep0")
-        assert (chains.segmented(link), chains.labelled(link), chains.read(link)) == (own, own, own)
-        assert chains.link(link.method) == link
+        assert [found.link for found in (links.cut(link), links.labels(link), links.read(link))] == [own] * 3
+        assert links.chains.link(link.method) == link
     bm25, fixed = Link("berm-dpr+bm25-labels", "ep0"), Link("berm-dpr+fixed", "ep0")
-    assert (chains.segmented(bm25), chains.labelled(bm25)) == (own, bm25)
-    assert (chains.segmented(fixed), chains.read(fixed)) == (fixed, fixed)
+    assert (links.cut(bm25).link, links.labels(bm25).link) == (own, bm25)
+    assert (links.cut(fixed).link, links.read(fixed).link) == (fixed, fixed)
 
 
 def test_episodes_share_labels_of_all_queries_and_none_of_samples(root):
-    sampled, whole = plan(root).chains, plan(root, scale="paper").chains
-    assert sampled.segmented(Link("berm-ance", "ep2")) == Link("berm-ance", "ep1")
-    assert sampled.labelled(Link("berm-ance", "ep2")) == Link("berm-ance", "ep2")
-    assert whole.labelled(Link("berm-ance", "ep7")) == whole.read(Link("berm-ance", "ep7")) == Link("berm-ance", "ep1")
+    sampled, whole = UnitLinks(plan(root).chains), UnitLinks(plan(root, scale="paper").chains)
+    assert sampled.cut(Link("berm-ance", "ep2")).link == Link("berm-ance", "ep1")
+    assert sampled.labels(Link("berm-ance", "ep2")).link == Link("berm-ance", "ep2")
+    assert (
+        whole.labels(Link("berm-ance", "ep7")).link
+        == whole.read(Link("berm-ance", "ep7")).link
+        == Link("berm-ance", "ep1")
+    )
 
 
 def test_labels_wait_for_a_reader_only_where_there_is_one(root):
@@ -88,4 +93,6 @@ def test_every_recipe_can_be_planned(root, scale):
     assert len(names) > 20
     for name in names:
         link = made.chains.link(name)
-        assert made.finetune_inputs(of(*link)) and settings(made, "finetune", model=link.method, stage=link.stage)
+        assert made.finetune_inputs(of(link.method, link.stage)) and settings(
+            made, "finetune", model=link.method, stage=link.stage
+        )

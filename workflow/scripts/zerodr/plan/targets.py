@@ -55,7 +55,7 @@ TARGETS = (
     Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
-    Target(paths.unit_measures("{annotated}", "{trained}"), "a model's measures over the units of a method (BERM)"),
+    Target(paths.unit_measures("{annotated}", "{trained}"), "a model's measures over a method's units (BERM)"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
     Target(paths.exported("{adapted}", "{target}"), "the same of a model that is made for each target"),
 )
