@@ -184,6 +184,27 @@ def test_neighbours_are_the_nearest_source_queries(tmp_path):
     assert frame["source_gain"].tolist() == pytest.approx([0.3] * 4)
 
 
+def test_collections_are_known_by_their_files_not_by_their_order(tmp_path):
+    item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "examples": 1, "neighbours": 2}
+    given = query_inputs(tmp_path)
+    other = {key: files[::-1] if key in ("queries", "collections") else files for key, files in given.items()}
+    found = []
+    for files in (given, other):
+        stage, settings = told(item, files, tmp_path)
+        found.append(item_queries.neighbours(stage, settings, item_of(settings.item, "x")).frame)
+    assert found[0].equals(found[1])
+
+
+def test_a_query_without_metrics_is_an_error(tmp_path):
+    item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "examples": 1, "neighbours": 2}
+    files = query_inputs(tmp_path)
+    table = pq.read_table(files["per_query"][0])
+    pq.write_table(table.slice(1), files["per_query"][0])
+    with pytest.raises(ArtifactError, match="lack 1 of its 4 queries, the first is q0"):
+        stage, settings = told(item, files, tmp_path)
+        item_queries.neighbours(stage, settings, item_of(settings.item, "x"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

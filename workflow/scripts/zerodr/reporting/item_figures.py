@@ -116,9 +116,12 @@ def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     for axes, (name, label) in zip(panels, settings.collections.items(), strict=True):
         for number, method in enumerate(settings.item["methods"]):
             own = frame[(frame["collection"] == name) & (frame["method"] == method)]
-            axes.plot(own["stage"], own[METRIC], label=method, markersize=5, linewidth=1.2, **_style(number))
+            places = np.arange(len(own)) + 0.03 * (number - (len(settings.item["methods"]) - 1) / 2)
+            bars = np.abs(own[[f"{METRIC}_low", f"{METRIC}_high"]].to_numpy().T - own[METRIC].to_numpy())
+            axes.errorbar(places, own[METRIC], yerr=bars, label=method, markersize=5, linewidth=1.0, **_style(number))
+            axes.set_xticks(range(len(own)), own["stage"])
         axes.set_title(label, fontsize=9)
-    figure.supylabel("nDCG@10", fontsize=9)
+    figure.supylabel("nDCG@10, 95 % interval", fontsize=9)
     _legend(figure, panels[0])
     return figure
 
@@ -140,11 +143,14 @@ def _spaces(frame: pd.DataFrame, settings: ItemParams) -> Figure:
 
 def _against(x: str, what: str) -> Callable[[pd.DataFrame, ItemParams], Figure]:
     def draw(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+        from matplotlib.ticker import MaxNLocator
+
         figure, (axes,) = _panels(1, width=5, height=3.8)
         _points(axes, frame, x, "gain", "", 0)
         _name(axes, frame[x], frame["gain"], [settings.collections[name] for name in frame["collection"]])
         axes.axhline(0, color="#888888", linewidth=0.8)
         axes.axvline(0, color="#888888", linewidth=0.8)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.set_xlabel(what)
         axes.set_ylabel(f"{GAIN}, 95 % interval")
         return figure

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from scipy import stats
 
 from zerodr.config.base import Settings
@@ -19,6 +19,7 @@ from zerodr.errors import ArtifactError
 from zerodr.evaluation.significance import bootstrap_interval
 
 METRIC = "ndcg_cut_10"
+Pairs = Annotated[dict[str, str], BeforeValidator(dict)]  # written as a list: its order is the table's
 
 
 class ItemParams(Settings):
@@ -30,12 +31,12 @@ class ItemParams(Settings):
     """Name of the item."""
     item: dict[str, Any]
     """The item, as in config/papers."""
-    collections: dict[str, str]
-    """Collection -> label."""
+    collections: Pairs
+    """Collection -> label, in the table's order."""
     splits: dict[str, str]
     """Collection -> evaluated split; the source's, too."""
-    methods: dict[str, str]
-    """Method -> label."""
+    methods: Pairs
+    """Method -> label, in the item's order."""
     remarks: tuple[str, ...] = ()
     """What a reader must know about these methods."""
     source: str

@@ -5,6 +5,7 @@ The source's queries are those of its evaluated split, which training has not se
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from zerodr.errors import ArtifactError
 from zerodr.reporting.item_inputs import Gain, ItemParams, Made, correlation, gain, read_scores
 
 CENTROIDS = "centroids.npy"
+SHOWN = 160  # characters of a text in the printed table; the tsv has all
 
 
 def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> Made:
@@ -78,14 +80,20 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> Made:
         f"{item.baseline}, and as many with the largest losses, with the nearest queries of {settings.source}/"
         f"{settings.splits[settings.source]} by the method's own vectors: chosen examples, no evidence"
     ]
-    return Made(frame, notes)
+    shown = [[settings.collections[row.collection], _shortened(row.query), f"{row.gain:+.4f}",
+              _shortened(row.source_query), f"{row.source_gain:+.4f}"] for row in frame.itertuples()]  # fmt: skip
+    return Made(frame, notes, (["", "query", "gain", "source query", "gain there"], shown))
+
+
+def _shortened(text: str) -> str:
+    return textwrap.shorten(text, SHOWN, placeholder=" ...")
 
 
 def _queries(stage: Stage, settings: ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
     """Queries and their vectors by collection, the source among them."""
-    names = [*settings.collections, settings.source]
     texts, vectors = {}, {}
-    for name, manifest, file in zip(names, stage.paths("collections"), stage.paths("queries"), strict=True):
+    for manifest, file in zip(stage.paths("collections"), stage.paths("queries"), strict=True):
+        name = manifest.parent.name
         texts[name] = split_queries(manifest.parent, settings.splits[name])
         vectors[name] = _vectors(file, len(texts[name]), name)
     return texts, vectors
@@ -101,8 +109,12 @@ def _vectors(file: Path, count: int, name: str) -> np.ndarray:
 def _differences(scores: dict, item: NearestClustersItem | NeighboursItem, name: str,
                  queries: pd.DataFrame) -> pd.Series:  # fmt: skip
     """Gain of each query, in the order of its vectors."""
-    found = scores[item.method, name] - scores[item.baseline, name]
-    return found.reindex(queries["id"])
+    found = (scores[item.method, name] - scores[item.baseline, name]).reindex(queries["id"])
+    if found.isna().any():
+        raise ArtifactError(f"metrics of {item.method} on {name}", f"lack {int(found.isna().sum())} of its "
+                            f"{len(queries)} queries, the first is {found.index[found.isna()][0]}",
+                            "evaluate it again")  # fmt: skip
+    return found
 
 
 def _nearest_centroid(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
