@@ -233,7 +233,14 @@ def test_items_of_the_papers_plan_what_they_read(root):
     inputs = plan.item_inputs(SimpleNamespace(paper="coco-dr", item="figure5b"))
     assert paths.space("coco-dr@init", "shared", "scifact") in inputs["spaces"]
     with pytest.raises(ConfigError, match="figure5a"):
-        plan.item("coco-dr", "figure5")
+        plan.item("coco-dr", "figur5a")
+
+
+def test_a_space_is_measured_on_what_pretraining_holds_out(root):
+    plan = Plan(load_bench(root, {"scale": "lab"}))
+    wc = SimpleNamespace(model="coco-dr@coco", collection="scifact")
+    told = json.loads(plan.settings("measure_space")(wc))["settings"]
+    assert told["documents"] == plan.chains.trained("coco-dr").chain["coco"].training.dev_queries == 200
 
 
 def test_the_source_is_no_target(root):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, field_serializer
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known, read_yaml
@@ -85,8 +85,12 @@ class SpacesItem(Item):
 
     kind: Literal["spaces"]
     """Which kind of item it is."""
-    models: dict[str, str] = Field(min_length=1)
+    models: Annotated[dict[str, str], BeforeValidator(dict)] = Field(min_length=1)
     """Label -> `<method>@<stage>`."""
+
+    @field_serializer("models")
+    def _ordered(self, models: dict[str, str]) -> list[tuple[str, str]]:
+        return list(models.items())  # a mapping's keys would be sorted on their way to the stage
 
 
 class PretrainingGainItem(Item):

@@ -23,7 +23,6 @@ from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
 
-SPACE_DOCUMENTS = 500
 Files = list[str]
 
 
@@ -147,8 +146,15 @@ class PaperItems:
     # ---- settings ----------------------------------------------------------------------------------------------
     def _measure_space(self, wc: Any) -> dict:
         cut = self.chains.pretraining(self._first_pretraining(wc.model))
+        held_out = cut.training.dev_queries
+        for name, stage in self.chains.trained(wc.model.partition("@")[0]).chain.items():
+            own = stage.training.dev_queries if isinstance(stage, PretrainStage) else held_out
+            if own != held_out:
+                raise ConfigError(f"{wc.model}: space", f"stage {name} holds out {own} documents, its "
+                                  f"recipe's first one {held_out}: it may have learned from those that are measured",
+                                  "give both the same training.dev_queries")  # fmt: skip
         compared = cut.objective.model_dump(mode="json", include={"max_tokens", "similarity", "inverse_temperature"})
-        return {"model": wc.model, "documents": SPACE_DOCUMENTS} | compared
+        return {"model": wc.model, "documents": held_out} | compared
 
     def _build_item(self, wc: Any) -> dict:
         item, rows = self.item(wc.paper, wc.item), self.item_collections(wc.paper, wc.item)
