@@ -223,7 +223,7 @@ def test_mistakes_in_a_paper_are_named(tmp_path, text, message):
 
 def test_every_kind_is_made_and_all_but_texts_are_drawn():
     assert set(KINDS) == set(items.MAKERS)
-    assert set(item_figures.FIGURES) == set(KINDS) - {"neighbours"}
+    assert set(item_figures.FIGURES) == set(KINDS) - {"neighbours", "nearest_queries", "parameters"}
 
 
 def test_items_of_the_papers_plan_what_they_read(root):

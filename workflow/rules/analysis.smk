@@ -25,3 +25,28 @@ rule measure_domains:
         settings=PLAN.settings("measure_domains"),
     script:
         "../scripts/measure_domains.py"
+
+
+rule project_domains:
+    input:
+        unpack(PLAN.domain_inputs),
+    output:
+        projection=paths.domains("{model}", "{target}", "projection.parquet"),
+    log:
+        "results/logs/project_domains/{model}/{target}.log",
+    benchmark:
+        "results/benchmarks/project_domains/{model}/{target}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("trained"),
+        target=PLAN.pattern_of_targets(),
+    conda:
+        ENVIRONMENT
+    threads: PLAN.threads("project_domains")
+    resources:
+        mem_mb=PLAN.memory_mib("project_domains"),
+        runtime=PLAN.minutes("project_domains"),
+        gpu=PLAN.gpus("project_domains"),
+    params:
+        settings=PLAN.settings("project_domains"),
+    script:
+        "../scripts/project_domains.py"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import logging
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +28,11 @@ from zerodr.training.targets import read_target
 
 log = logging.getLogger("zerodr")
 SOURCE, TARGET = 0, 1
+Texts = tuple[list[str], list[str]]
 
 
-class MeasureDomainsSettings(Settings):
-    """Params of rule measure_domains."""
+class DomainSample(Settings):
+    """Which texts of source and target are looked at."""
 
     source: TargetTexts
     """How the source is read."""
@@ -42,6 +42,11 @@ class MeasureDomainsSettings(Settings):
     """Documents of each domain, a seeded sample."""
     queries: int = Field(1000, ge=2)
     """Queries of each domain, likewise."""
+
+
+class MeasureDomainsSettings(DomainSample):
+    """Params of rule measure_domains."""
+
     neighbours: int = Field(100, ge=1)
     """k of KNN-Source%."""
     shown: int = Field(5, ge=1)
@@ -59,6 +64,25 @@ def measure_domains(stage: Stage) -> None:
         CollectionError: a domain has no queries of its split.
     """
     settings = validate(MeasureDomainsSettings, stage.params, stage.spec.name())
+    texts, vectors = sampled_domains(stage, settings)
+    facts = measures(vectors[SOURCE], vectors[TARGET], settings.neighbours, stage.seed)
+    facts |= _of_own_classifier(stage.path("model"), *vectors)
+    for name, value in facts.items():
+        stage.metric(name, value)
+    with open(stage.output("measures"), "w", newline="") as stream:
+        rows = csv.writer(stream, delimiter="\t", lineterminator="\n")
+        rows.writerow(["metric", "value"])
+        rows.writerows((name, repr(value)) for name, value in facts.items())
+    _write_nearest(stage.output("nearest"), texts, vectors, settings.shown)
+
+
+def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], list[dict[str, Tensor]]]:
+    """Texts (queries, documents) and vectors of samples of source and target.
+
+    Raises:
+        ConfigError: other targets than the settings name.
+        CollectionError: a domain has no queries of its split.
+    """
     folders = {path.parent.name: path.parent for path in stage.paths("targets")}
     if set(folders) != set(settings.targets):
         raise ConfigError(stage.spec.name(), f"input `targets` has {sorted(folders)}, params.targets names "
@@ -72,15 +96,7 @@ def measure_domains(stage: Stage) -> None:
     vectors = [{kind: embed_texts(model, part, side, device, Group()).cpu()
                 for (kind, side), part in zip((("queries", "query"), ("documents", "document")), own, strict=True)}
                for own in texts]  # fmt: skip
-    facts = measures(vectors[SOURCE], vectors[TARGET], settings.neighbours, stage.seed)
-    facts |= _of_own_classifier(stage.path("model"), *vectors)
-    for name, value in facts.items():
-        stage.metric(name, value)
-    with open(stage.output("measures"), "w", newline="") as stream:
-        rows = csv.writer(stream, delimiter="\t", lineterminator="\n")
-        rows.writerow(["metric", "value"])
-        rows.writerows((name, repr(value)) for name, value in facts.items())
-    _write_nearest(stage.output("nearest"), texts, vectors, settings.shown)
+    return texts, vectors
 
 
 def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: int, seed: int) -> dict[str, float]:
@@ -98,8 +114,8 @@ def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: i
     } | counts  # fmt: skip
 
 
-def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: MeasureDomainsSettings,
-            seed: list[int]) -> tuple[list[str], list[str]]:  # fmt: skip
+def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: DomainSample,
+            seed: list[int]) -> Texts:  # fmt: skip
     """Texts of queries and of documents, a random choice without repetition."""
     corpus = read_target(folders, how, "test")
     generator = np.random.default_rng(seed)
@@ -122,7 +138,7 @@ def _of_own_classifier(model: Path, source: dict[str, Tensor], target: dict[str,
     return found
 
 
-def _write_nearest(path: Path, texts: list[Any], vectors: list[dict[str, Tensor]], shown: int) -> None:
+def _write_nearest(path: Path, texts: list[Texts], vectors: list[dict[str, Tensor]], shown: int) -> None:
     scores, places = nearest(vectors[TARGET]["queries"], vectors[SOURCE]["queries"], shown)
     asked, known = texts[TARGET][0], texts[SOURCE][0]
     count = places.shape[1]

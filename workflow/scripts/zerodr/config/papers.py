@@ -9,9 +9,21 @@ from pydantic import BeforeValidator, Field, field_serializer
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known, read_yaml
+from zerodr.config.item import Item
+from zerodr.config.model_items import (
+    AdaptationItem,
+    DomainsItem,
+    NearestQueriesItem,
+    ParametersItem,
+    ProjectionsItem,
+    UnitsItem,
+)
 from zerodr.errors import ConfigError
 
 WHOLE = "all"  # results/<paper>/all.html
+Measure = Literal["ndcg_cut_10", "ndcg_cut_100", "ndcg_cut_1000", "recall_100", "recall_1000", "recip_rank_cut_10",
+                  "map", "success_5", "P_10", "ndcg_cut_10_judged", "hole_pair_10", "hole_pair_100", "hole_corpus_10",
+                  "hole_corpus_100"]  # fmt: skip
 TAKEN = {
     "beir",
     "bm25",
@@ -30,21 +42,10 @@ TAKEN = {
     "scored",
     "spaces",
     "spans",
+    "analysis",
+    "domains",
+    "units",
 }  # folders of results
-
-
-class Item(Settings):
-    """What all items have."""
-
-    title: str
-    """Heading of the table and the figure."""
-    collections: tuple[str, ...] | None = None
-    """Names, columns or groups of the registry. None: the columns of the main table."""
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether there is a figure, not only a table."""
-        return True
 
 
 class MethodsItem(Item):
@@ -56,6 +57,10 @@ class MethodsItem(Item):
     """Rows."""
     baseline: str
     """The row that the others are tested against; it is a row itself."""
+    measure: Measure = "ndcg_cut_10"
+    """What is compared."""
+    beside: tuple[Measure, ...] = ()
+    """Measures that stand beside it, without tests, such as hole rates."""
 
 
 class SimilarityItem(Item):
@@ -154,6 +159,12 @@ KINDS: dict[str, type[Item]] = {
     "pretraining_gain": PretrainingGainItem,
     "nearest_clusters": NearestClustersItem,
     "neighbours": NeighboursItem,
+    "domains": DomainsItem,
+    "nearest_queries": NearestQueriesItem,
+    "projections": ProjectionsItem,
+    "units": UnitsItem,
+    "adaptation": AdaptationItem,
+    "parameters": ParametersItem,
 }
 
 

@@ -33,7 +33,8 @@ OWN = ["recip_rank_cut_10", "ndcg_cut_10_judged",
 METRICS = [name for names in TREC.values() for name in names] + OWN
 LABELS = {"ndcg_cut_10": "nDCG@10", "recall_100": "R@100", "recall_1000": "R@1000", "recip_rank_cut_10": "MRR@10",
           "map": "MAP", "success_5": "Success@5", "P_10": "P@10",
-          "ndcg_cut_10_judged": "nDCG@10 (judged only)"}  # fmt: skip
+          "ndcg_cut_10_judged": "nDCG@10 (judged only)", "hole_pair_10": "Hole@10 (pairs)",
+          "hole_corpus_10": "Hole@10 (corpus)"}  # fmt: skip
 BLOCK = 512
 
 

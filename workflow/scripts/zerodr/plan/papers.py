@@ -6,9 +6,18 @@ from typing import Any
 
 from zerodr.config.bench import Bench
 from zerodr.config.files import known
+from zerodr.config.item import Item
+from zerodr.config.model_items import (
+    AdaptationItem,
+    DomainsItem,
+    NearestQueriesItem,
+    ParametersItem,
+    ProjectionsItem,
+    TargetItem,
+    UnitsItem,
+)
 from zerodr.config.papers import (
     EpisodesItem,
-    Item,
     MethodsItem,
     NearestClustersItem,
     NeighboursItem,
@@ -22,11 +31,12 @@ from zerodr.config.trained import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
+from zerodr.plan.model_items import ModelItems
 
 Files = list[str]
 
 
-class PaperItems:
+class PaperItems(ModelItems):
     """What the rules of workflow/rules/papers.smk ask for."""
 
     bench: Bench
@@ -59,10 +69,12 @@ class PaperItems:
     def item_inputs(self, wc: Any) -> dict[str, Files]:
         """Inputs of `build_item`."""
         item, rows = self.item(wc.paper, wc.item), self.item_collections(wc.paper, wc.item)
-        for name in [*self.ranked(item), *self._spaces(item)]:
+        for name in [*self.named(item), *self._spaces(item)]:
             known(f"{wc.paper}: {wc.item}: method", name, self.bench.methods)
         if isinstance(item, SpacesItem):
             return {"spaces": [self._space(model, name) for model in item.models.values() for name in rows]}
+        if isinstance(item, UnitsItem | ParametersItem | ProjectionsItem):
+            return self.looked_into(item, rows)
         inputs = {"per_query": [paths.per_query(method, name, self.config.protocol)
                                 for method in self.ranked(item) for name in rows]}  # fmt: skip
         if isinstance(item, SimilarityItem):
@@ -71,7 +83,7 @@ class PaperItems:
             inputs["spaces"] = [self._space(model, name) for model in item.models for name in rows]
         if isinstance(item, NearestClustersItem | NeighboursItem):
             inputs |= self._query_inputs(item, rows)
-        return inputs
+        return inputs | self.looked_into(item, rows)
 
     def ranked(self, item: Item) -> list[str]:
         """Methods whose rankings an item reads."""
@@ -84,7 +96,17 @@ class PaperItems:
             return list(item.methods)
         if isinstance(item, NearestClustersItem | NeighboursItem):
             return [item.method, item.baseline]
+        if isinstance(item, DomainsItem | NearestQueriesItem | AdaptationItem):
+            return list(dict.fromkeys(name for line in self.points(item).values() for name in line))
         return []
+
+    def named(self, item: Item) -> list[str]:
+        """Methods that an item names: ranked ones, and those whose models it looks into."""
+        if isinstance(item, UnitsItem | ParametersItem):
+            return list(item.methods)
+        if isinstance(item, ProjectionsItem):
+            return list(dict.fromkeys(name for line in self.points(item).values() for name in line))
+        return self.ranked(item)
 
     @staticmethod
     def _spaces(item: Item) -> list[str]:
@@ -100,6 +122,8 @@ class PaperItems:
         if item.collections is not None:
             asked = set(item.collections)
             wanted = [row for row in rows if asked & {row.name, row.column, *row.groups} and row.evaluation_split]
+        if isinstance(item, TargetItem):
+            wanted = [row for row in wanted if row.column == row.name]
         if not wanted:
             raise ConfigError(f"{paper}: {name}", "has no collection: the source is no target", "choose collections")
         return [row.name for row in wanted]
@@ -159,15 +183,17 @@ class PaperItems:
     def _build_item(self, wc: Any) -> dict:
         item, rows = self.item(wc.paper, wc.item), self.item_collections(wc.paper, wc.item)
         methods = self.bench.methods
-        ranked = self.ranked(item)
+        told = [*self.named(item), *(item.methods if isinstance(item, DomainsItem) else ())]
         return {
             "paper": self.bench.papers[wc.paper].label,
             "name": wc.item,
             "item": item.model_dump(mode="json"),
             "collections": [(name, self.bench.collections[name].label) for name in rows],
             "splits": {name: self.bench.collections[name].evaluation_split for name in [*rows, self.source]},
-            "methods": [(name, methods[name].label) for name in ranked],
-            "remarks": sorted({methods[name].remark for name in ranked if methods[name].remark}),
+            "methods": [(name, methods[name].label) for name in dict.fromkeys(told)],
+            "remarks": self.remarks(told),
+            "points": [(line, list(models.items())) for line, models in self.points(item).items()],
+            "stages": list(self.stages(item).items()),
             "source": self.source,
             "scale": self.config.scale,
             "protocol": self.config.protocol,
@@ -175,6 +201,20 @@ class PaperItems:
         }
 
     _plot_item = _build_item
+
+    def remarks(self, names: list[str]) -> list[str]:
+        """Footnotes of methods; what is not said of all of them, with the labels that it is said of."""
+        said: dict[str, list[str]] = {}
+        for name in names:
+            for remark in self.remarks_of(name):
+                said.setdefault(remark, []).append(self.bench.methods[name].label)
+        count = len(names)
+        return sorted(remark if len(labels) == count else f"{', '.join(dict.fromkeys(labels))}: {remark}"
+                      for remark, labels in said.items())  # fmt: skip
+
+    def remarks_of(self, name: str) -> list[str]:
+        """Footnotes of a method."""
+        raise NotImplementedError
 
     def _build_paper(self, wc: Any) -> dict:
         paper = self.bench.papers[wc.paper]

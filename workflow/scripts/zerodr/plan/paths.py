@@ -121,7 +121,7 @@ def item(paper: str, name: str, kind: str) -> str:
 
 
 def domains(name: str, target: str, file: str) -> str:
-    """A file of how a model sees a target beside its source: `measures.tsv`, `nearest.parquet`."""
+    """How a model sees a target beside its source: `measures.tsv`, `nearest.parquet`, `projection.parquet`."""
     return f"{RESULTS}/domains/{name}/{target}/{file}"
 
 

@@ -62,6 +62,7 @@ NEEDS = {
     "export_model": Need(6000, 0, 30),
     "measure_space": Need(6000, 500, 60, threads=8, gpu=True),
     "measure_domains": Need(6000, 0, 60, threads=8, gpu=True),
+    "project_domains": Need(6000, 0, 60, threads=8, gpu=True),
     "evaluate_run": Need(3000, 0, 15),
     "compare_runs": Need(4000, 0, 30),
 }

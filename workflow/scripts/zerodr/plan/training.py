@@ -279,8 +279,20 @@ class TrainingStages:
             },
         }
 
+    def _project_domains(self, wc: Any) -> dict:
+        return self._measure_domains(wc)
+
     def remark_of(self, name: str) -> str:
         """A method's footnote, with what follows from how it was trained."""
+        remarks = self.remarks_of(name)
+        if isinstance(self.bench.methods[name], TrainedMethod) and self.chains.is_adapted(name):
+            source = self.bench.collections[self.chains.source_of(name.partition("@")[0])]
+            shared = self.chains.ranker(name, source.name).name
+            remarks.append(f"no model is adapted to the source: {source.name} is ranked by {shared}")
+        return "; ".join(remarks)
+
+    def remarks_of(self, name: str) -> list[str]:
+        """What must be known of a method on its targets, one by one."""
         method = self.bench.methods[name]
         remarks = [method.remark]
         if isinstance(method, TrainedMethod) and self.chains.is_adapted(name):
@@ -288,10 +300,7 @@ class TrainingStages:
             sees = self.chains.sees_queries(name)
             if "test" in sees:
                 remarks.append("transductive: learns from the queries that it is evaluated with, without their labels")
-            source = self.bench.collections[self.chains.source_of(name.partition("@")[0])]
-            shared = self.chains.ranker(name, source.name).name
-            remarks.append(f"no model is adapted to the source: {source.name} is ranked by {shared}")
-        return "; ".join(filter(None, remarks))
+        return [remark for remark in remarks if remark]
 
     def _assemble(self, wc: Any) -> dict:
         stage = self.chains.assembly(Link(wc.model, wc.stage, wc.scope))

@@ -20,6 +20,7 @@ from zerodr.evaluation.significance import bootstrap_interval
 
 METRIC = "ndcg_cut_10"
 Pairs = Annotated[dict[str, str], BeforeValidator(dict)]  # written as a list: its order is the table's
+Steps = Annotated[dict[str, int], BeforeValidator(dict)]
 
 
 class ItemParams(Settings):
@@ -45,6 +46,10 @@ class ItemParams(Settings):
     """The preset that was run."""
     protocol: str
     """The protocol of every number."""
+    points: Annotated[dict[str, Steps], BeforeValidator(dict)] = {}
+    """Line of a figure -> model -> steps it was trained on the target, in order."""
+    stages: Annotated[dict[str, tuple[str, ...]], BeforeValidator(dict)] = {}
+    """Method -> stages whose models are inputs, in order."""
     bootstrap_samples: int = Field(ge=1)
     """Resamples of intervals."""
 
@@ -64,19 +69,19 @@ class Made:
     shown: tuple[list[str], list[list[str]]] | None = field(default=None)
 
 
-def read_scores(paths: Sequence[Path]) -> dict[tuple[str, str], pd.Series]:
-    """nDCG@10 by query of each (method, collection), in the order of queries.
+def read_scores(paths: Sequence[Path], metric: str = METRIC) -> dict[tuple[str, str], pd.Series]:
+    """A measure by query of each (method, collection), in the order of queries.
 
     Raises:
         ArtifactError: a file is given twice.
     """
     found: dict[tuple[str, str], pd.Series] = {}
     for path in paths:
-        frame = pq.read_table(path, columns=["model", "collection", "query", METRIC]).to_pandas()
+        frame = pq.read_table(path, columns=["model", "collection", "query", metric]).to_pandas()
         key = (str(frame["model"].iloc[0]), str(frame["collection"].iloc[0]))
         if key in found:
             raise ArtifactError(path, f"is a second file of {key[0]} on {key[1]}", "give each once")
-        found[key] = frame.set_index("query")[METRIC]
+        found[key] = frame.set_index("query")[metric]
     return found
 
 
@@ -120,9 +125,9 @@ def gain(method: pd.Series, baseline: pd.Series, samples: int, seed: int) -> Gai
     return Gain(float(differences.mean()), float(low[0]), float(high[0]))
 
 
-def correlation(x: Sequence[float], y: Sequence[float], what: str) -> str:
-    """Spearman's correlation in words; a few collections tell little, so the number of points is told, too."""
+def correlation(x: Sequence[float], y: Sequence[float], what: str, of: str = "collections") -> str:
+    """Spearman's correlation in words; a few points tell little, so the number of points is told, too."""
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return f"{what}: {len(x)} collections are too few, or too equal, for a correlation"
+        return f"{what}: {len(x)} {of} are too few, or too equal, for a correlation"
     result = stats.spearmanr(x, y)
-    return f"{what}: Spearman {result.statistic:+.2f} over {len(x)} collections (p {result.pvalue:.2g})"
+    return f"{what}: Spearman {result.statistic:+.2f} over {len(x)} {of} (p {result.pvalue:.2g})"

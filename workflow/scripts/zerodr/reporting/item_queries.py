@@ -13,7 +13,8 @@ import pandas as pd
 
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import split_queries
-from zerodr.config.papers import Item, NearestClustersItem, NeighboursItem
+from zerodr.config.item import Item
+from zerodr.config.papers import NearestClustersItem, NeighboursItem
 from zerodr.errors import ArtifactError
 from zerodr.reporting.item_inputs import Gain, ItemParams, Made, correlation, gain, read_scores
 

@@ -7,13 +7,19 @@ import json
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage
-from zerodr.config.papers import EpisodesItem, Item, MethodsItem, PretrainingGainItem, SimilarityItem, SpacesItem
+from zerodr.config.item import Item
+from zerodr.config.papers import EpisodesItem, MethodsItem, PretrainingGainItem, SimilarityItem, SpacesItem
+from zerodr.evaluation.metrics import LABELS
 from zerodr.evaluation.significance import holm, t_test
 from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, Made, correlation, gain, read_scores, read_spaces
 from zerodr.reporting.render import BETTER, WORSE
 
 LEVEL = 0.05
 LIKENESS = ("corpus", "queries", "query_types")
+HOLES = (
+    "Hole@k: share of the first k documents without a judgement for the query (pairs), or without one for any query of "
+    "the split (corpus)"
+)
 SPACE_NOTE = (
     "two spans of each held-out document: contrastive loss (nats, among the spans of all of them), alignment "
     "(mean squared distance of a pair's unit vectors), uniformity (log of the mean of exp(-2 d^2))"
@@ -23,37 +29,48 @@ SPACE_NOTE = (
 def methods(stage: Stage, settings: ItemParams, item: Item) -> Made:
     """Rows of methods, columns of collections, marks of tests against the baseline (Holm over the table)."""
     assert isinstance(item, MethodsItem)
-    scores, rows = read_scores(stage.paths("per_query")), []
+    measures: list[str] = [item.measure, *item.beside]
+    found, rows = {key: read_scores(stage.paths("per_query"), key) for key in measures}, []
     for name in settings.collections:
-        base = scores[item.baseline, name]
+        base = found[item.measure][item.baseline, name]
         for method in settings.methods:
-            own = scores[method, name]
-            found = gain(own, base, settings.bootstrap_samples, stage.seed)
+            own = found[item.measure][method, name]
+            difference = gain(own, base, settings.bootstrap_samples, stage.seed)
             p_value = float(t_test((own - base).to_numpy()[:, None])[0])
-            rows.append({"method": method, "collection": name, "queries": len(own), METRIC: float(own.mean()),
-                         **found.columns("difference"), "p_t": p_value})  # fmt: skip
+            means = {key: float(found[key][method, name].mean()) for key in measures}
+            rows.append({"method": method, "collection": name, "queries": len(own), **means,
+                         **difference.columns("difference"), "p_t": p_value})  # fmt: skip
     frame = pd.DataFrame(rows)
     tested = frame["method"] != item.baseline
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
-    notes = [f"nDCG@10; {BETTER} better, {WORSE} worse than {settings.methods[item.baseline]}: paired t-test over "
-             f"queries, p < .05 after Holm's correction over {int(tested.sum())} tests"]  # fmt: skip
-    return Made(frame, notes, _pivot(frame, settings))
+    notes = [f"{_label(item.measure)}; {BETTER} better, {WORSE} worse than {settings.methods[item.baseline]}: paired "
+             f"t-test over queries, p < .05 after Holm's correction over {int(tested.sum())} tests",
+             *([HOLES] if any(key.startswith("hole") for key in measures) else [])]  # fmt: skip
+    return Made(frame, notes, _pivot(frame, settings, measures))
 
 
-def _pivot(frame: pd.DataFrame, settings: ItemParams) -> tuple[list[str], list[list[str]]]:
+def _pivot(frame: pd.DataFrame, settings: ItemParams, measures: list[str]) -> tuple[list[str], list[list[str]]]:
     header, rows = ["", *settings.collections.values(), "mean"], []
-    cells = {(row.method, row.collection): row for row in frame.itertuples()}
-    for method, label in settings.methods.items():
-        own = [cells[method, name] for name in settings.collections]
-        mean = sum(getattr(row, METRIC) for row in own) / len(own)
-        rows.append([label, *(f"{getattr(row, METRIC):.4f}{_mark(row)}" for row in own), f"{mean:.4f}"])
+    cells = {(row["method"], row["collection"]): row for _, row in frame.iterrows()}
+    for key in measures:
+        for method, label in settings.methods.items():
+            own = [cells[method, name] for name in settings.collections]
+            marks = [_mark(row) if key == measures[0] else "" for row in own]
+            told = label if key == measures[0] else f"{_label(key)}: {label}"
+            mean = sum(row[key] for row in own) / len(own)
+            values = [f"{row[key]:.4f}{mark}" for row, mark in zip(own, marks, strict=True)]
+            rows.append([told, *values, f"{mean:.4f}"])
     return header, rows
 
 
-def _mark(row: object) -> str:
-    if not row.p_t_holm < LEVEL:  # type: ignore[attr-defined]
+def _label(measure: str) -> str:
+    return LABELS.get(measure, measure)
+
+
+def _mark(row: pd.Series) -> str:
+    if not row["p_t_holm"] < LEVEL:
         return ""
-    return f" {BETTER}" if row.difference > 0 else f" {WORSE}"  # type: ignore[attr-defined]
+    return f" {BETTER}" if row["difference"] > 0 else f" {WORSE}"
 
 
 def similarity(stage: Stage, settings: ItemParams, item: Item) -> Made:

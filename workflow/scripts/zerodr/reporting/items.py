@@ -10,9 +10,10 @@ from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.config.papers import Item, item_of
+from zerodr.config.item import Item
+from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError
-from zerodr.reporting import item_queries, item_tables, render
+from zerodr.reporting import item_domains, item_models, item_queries, item_tables, render
 from zerodr.reporting.item_inputs import ItemParams, Made
 
 MAKERS: dict[str, Callable[[Stage, ItemParams, Item], Made]] = {
@@ -23,6 +24,12 @@ MAKERS: dict[str, Callable[[Stage, ItemParams, Item], Made]] = {
     "pretraining_gain": item_tables.pretraining_gain,
     "nearest_clusters": item_queries.nearest_clusters,
     "neighbours": item_queries.neighbours,
+    "domains": item_domains.domains,
+    "nearest_queries": item_domains.nearest_queries,
+    "projections": item_domains.projections,
+    "units": item_models.units,
+    "adaptation": item_models.adaptation,
+    "parameters": item_models.parameters,
 }
 
 

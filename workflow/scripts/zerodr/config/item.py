@@ -1,0 +1,19 @@
+"""What every table or figure of a paper has in its settings."""
+
+from __future__ import annotations
+
+from zerodr.config.base import Settings
+
+
+class Item(Settings):
+    """What all items have."""
+
+    title: str
+    """Heading of the table and the figure."""
+    collections: tuple[str, ...] | None = None
+    """Names, columns or groups of the registry. None: the columns of the main table."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there is a figure, not only a table."""
+        return True

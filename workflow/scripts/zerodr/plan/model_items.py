@@ -1,0 +1,139 @@
+"""What items of papers read that look into models: domains, units, modules, adaptation. Part of `Plan`."""
+
+from __future__ import annotations
+
+from zerodr.config.bench import Bench
+from zerodr.config.item import Item
+from zerodr.config.methods import TrainedMethod
+from zerodr.config.model_items import (
+    AdaptationItem,
+    DomainsItem,
+    NearestQueriesItem,
+    ParametersItem,
+    ProjectionsItem,
+    UnitsItem,
+)
+from zerodr.config.registry import Collection
+from zerodr.config.trained import AssembleStage, FinetuneStage, PretrainStage
+from zerodr.errors import ConfigError
+from zerodr.plan import paths
+from zerodr.plan.chains import SCOPE, Chains, Link
+
+Files = list[str]
+Points = dict[str, dict[str, int]]
+
+
+class ModelItems:
+    """Inputs and settings of these items."""
+
+    bench: Bench
+    chains: Chains
+
+    @property
+    def source(self) -> str:
+        """The collection with supervision."""
+        raise NotImplementedError
+
+    @property
+    def columns(self) -> list[Collection]:
+        """Collections of the main table."""
+        raise NotImplementedError
+
+    def points(self, item: Item) -> Points:
+        """Line of an item -> its models -> steps that these were trained on the target; empty for other kinds."""
+        if isinstance(item, DomainsItem):
+            return {name: self._adversarial(name) for name in item.methods}
+        if isinstance(item, NearestQueriesItem):
+            names = list(self._adversarial(item.method).items())
+            return {item.method: dict([names[0], names[-1]])}
+        if isinstance(item, ProjectionsItem):
+            return {name: self._shown(name, item.steps) for name in item.methods}
+        if isinstance(item, AdaptationItem):
+            lines = item.lines | {name: (name,) for name in item.references}
+            return {label: {name: self._target_steps(name) for name in names} for label, names in lines.items()}
+        return {}
+
+    def stages(self, item: Item) -> dict[str, list[str]]:
+        """Method -> the adversarial stages whose training is told of."""
+        return {name: self._adversarial_stages(name) for name in item.methods} if isinstance(item, DomainsItem) else {}
+
+    def looked_into(self, item: Item, targets: list[str]) -> dict[str, Files]:
+        """What these items read besides rankings: measures, projections, models."""
+        names = list(dict.fromkeys(name for line in self.points(item).values() for name in line))
+        if isinstance(item, DomainsItem):
+            models = [
+                self.chains.model(self.chains.link(f"{method}@{stage}", target))
+                for method, stages in self.stages(item).items()
+                for target in targets
+                for stage in stages
+            ]
+            return {"measures": _each(names, targets, "measures.tsv"), "models": models}  # fmt: skip
+        if isinstance(item, NearestQueriesItem):
+            return {"nearest": _each(names, targets, "nearest.parquet"),
+                    "collections": [paths.collection(name) for name in targets]}  # fmt: skip
+        if isinstance(item, ProjectionsItem):
+            return {"projections": _each(names, targets, "projection.parquet")}
+        if isinstance(item, UnitsItem):
+            return {"measures": [paths.unit_measures(item.units_of, name) for name in item.methods]}
+        if isinstance(item, ParametersItem):
+            return {"models": [self.chains.model(self.chains.ranker(name, targets[0])) for name in item.methods]}
+        return {}
+
+    # ---- steps -------------------------------------------------------------------------------------------------
+    def _adversarial_stages(self, method: str) -> list[str]:
+        chain = self.chains.trained(method).chain
+        line = self.chains.line(method, self._last(method))
+        return [name for name in line if isinstance(own := chain[name], FinetuneStage) and own.adversary is not None]
+
+    def _adversarial(self, method: str) -> dict[str, int]:
+        """The model before the first adversarial stage, kept steps, and the last model, with steps of the chain.
+
+        Raises:
+            ConfigError: the method has no such stage.
+        """
+        stages = self._adversarial_stages(method)
+        if not stages:
+            raise ConfigError(f"method {method}", "has no stage with an adversary, so no steps to look at",
+                              "name a method with one, such as modir-dpr")  # fmt: skip
+        links = [Link(method, stage, self._some_target()) for stage in stages]
+        start = self.chains.link(f"{method}@{self.chains.before(links[0])}", links[0].scope)
+        found = {start.name: self.chains.schedule(links[0])["first_step"]}
+        for link in links:
+            first, training = self.chains.schedule(link)["first_step"], self.chains.stage(link).training
+            found |= {f"{link.name}.{step}": first + step for step in training.save_steps}
+            name = method if link.stage == self._last(method) else link.name
+            found[name] = first + training.steps
+        return found
+
+    def _shown(self, method: str, steps: bool) -> dict[str, int]:
+        adversarial = self._adversarial_stages(method) if steps else []
+        return self._adversarial(method) if adversarial else {method: self._target_steps(method)}
+
+    def _some_target(self) -> str:
+        return next((row.column for row in self.columns if row.name != self.source), SCOPE)
+
+    def _target_steps(self, name: str) -> int:
+        """Steps that a method's model learned from texts of its target."""
+        if not isinstance(self.bench.methods[name], TrainedMethod):
+            return 0
+        method, steps = name.partition("@")[0], 0
+        settings = self.chains.trained(method)
+        starts = [self.chains.start(settings.encoder.init)]
+        for stage in self.chains.line(method, self._last(name)):
+            own = settings.chain[stage]
+            if isinstance(own, AssembleStage):
+                starts.append(self.chains.start(own.dam))
+            elif own.scope == "target" and (isinstance(own, PretrainStage) or own.adversary is not None):
+                steps += own.training.steps
+        return steps + sum(self._target_steps("@".join(start)) for start in starts if start is not None)
+
+    def _last(self, name: str) -> str:
+        method = self.bench.methods[name]
+        if not isinstance(method, TrainedMethod):
+            raise ConfigError(f"method {name}", "is not trained, so there is no model to look into",
+                              "name a recipe with kind: trained")  # fmt: skip
+        return method.last.partition(".")[0]
+
+
+def _each(names: list[str], targets: list[str], file: str) -> Files:
+    return [paths.domains(name, target, file) for name in names for target in targets]

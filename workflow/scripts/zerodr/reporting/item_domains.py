@@ -1,0 +1,217 @@
+"""Items about source and target in a model's space (MoDIR tables 3 and 4, figures 3 to 5; BERM figures 5 and 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from zerodr.artifacts.record import read_record
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import split_queries
+from zerodr.config.item import Item
+from zerodr.config.model_items import DomainsItem, NearestQueriesItem, ProjectionsItem
+from zerodr.errors import ArtifactError
+from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, Made, correlation, gain, read_scores
+
+LOCAL, SOURCE_DEV = "adversary.domain_accuracy", "dev.ndcg_cut_10"
+KINDS = ("queries", "documents")
+AROUND = 10  # neighbours in the plane
+Curve = list[tuple[int, float]]
+
+
+def domains(stage: Stage, settings: ItemParams, item: Item) -> Made:
+    """Domain-Acc, KNN-Source% and nDCG@10 of each model of each line, by steps."""
+    assert isinstance(item, DomainsItem)
+    scores, rows = read_scores(stage.paths("per_query")), []
+    measures = _by_model(stage, "measures", settings)
+    curves = _curves(stage, settings)
+    for target in settings.collections:
+        for method, models in settings.points.items():
+            start, before = next(iter(models)), -1
+            for model, steps in models.items():
+                own = scores[model, target]
+                local, dev = (_between(curves[method, target, name], before, steps) for name in (LOCAL, SOURCE_DEV))
+                rows.append({"collection": target, "method": method, "model": model, "steps": steps,
+                             **_told(_measures(measures[model, target])), "local_accuracy": local, "source_dev": dev,
+                             **gain(own, own * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
+                             **_gain(scores, model, start, target, settings, stage).columns("gain")})  # fmt: skip
+                before = steps
+    frame = pd.DataFrame(rows)
+    return Made(frame, _domain_notes(frame, settings), _domain_rows(frame, settings))
+
+
+def _told(found: dict[str, float]) -> dict[str, float]:
+    """Accuracies of queries and documents and their means, share of source documents, base rate."""
+    accuracies = {who: [found[f"domain_accuracy_{who}_{kind}"] for kind in KINDS] for who in ("released", "converged")}
+    share = next(value for name, value in found.items() if name.startswith("knn_source_") and name[11:].isdigit())
+    return {
+        "domain_accuracy": float(np.mean(accuracies["released"])),
+        "domain_accuracy_queries": accuracies["released"][0],
+        "domain_accuracy_documents": accuracies["released"][1],
+        "converged_accuracy": float(np.mean(accuracies["converged"])),
+        "knn_source": share,
+        "knn_base_rate": found["knn_source_base_rate"],
+    }
+
+
+def _domain_notes(frame: pd.DataFrame, settings: ItemParams) -> list[str]:
+    notes = [
+        "Domain-Acc: accuracy on held-out vectors of a linear classifier of domains, mean of queries and documents "
+        "(0.5: nothing tells them apart); global: a fresh one as in the released code; converged: logistic regression; "
+        "local: the training's own classifier on new batches, mean over the steps since the row above, at the start "
+        "its first batch",
+        "KNN-Source%: share of source documents among the 100 nearest of a target query, in samples of both domains; "
+        "mixed perfectly it is the base rate",
+        f"source dev: nDCG@10 on held-out queries of {settings.source} against their own mined negatives, as training "
+        "measured it; comparable within this table alone. nDCG@10 with 95 % bootstrap intervals over queries",
+    ]
+    for (target, method), own in frame.groupby(["collection", "method"], sort=False):
+        first, last = own.iloc[0], own.iloc[-1]
+        notes.append(
+            f"{settings.collections[str(target)]}, {settings.methods[str(method)]}, step {first['steps']} to "
+            f"{last['steps']}: Domain-Acc {first['domain_accuracy']:.3f} to {last['domain_accuracy']:.3f} (converged "
+            f"{first['converged_accuracy']:.3f} to {last['converged_accuracy']:.3f}), KNN-Source% "
+            f"{first['knn_source']:.1%} to {last['knn_source']:.1%}, nDCG@10 {Gain.of(last, 'gain')}"
+        )
+    for target, own in frame.drop_duplicates(["collection", "model"]).groupby("collection", sort=False):
+        what = f"{settings.collections[str(target)]}: Domain-Acc and nDCG@10"
+        notes.append(correlation(own["domain_accuracy"], own[METRIC], what, "models"))
+    return notes
+
+
+def _domain_rows(frame: pd.DataFrame, settings: ItemParams) -> tuple[list[str], list[list[str]]]:
+    header = [
+        "",
+        "method",
+        "steps",
+        "global",
+        "converged",
+        "local",
+        "KNN-Source%",
+        "base rate",
+        "source dev",
+        "nDCG@10",
+    ]
+    rows = [[settings.collections[row["collection"]], settings.methods[row["method"]], str(row["steps"]),
+             *(_number(row[key]) for key in ("domain_accuracy", "converged_accuracy", "local_accuracy")),
+             f"{row['knn_source']:.1%}", f"{row['knn_base_rate']:.1%}", _number(row["source_dev"]),
+             f"{row[METRIC]:.4f}"] for _, row in frame.iterrows()]  # fmt: skip
+    return header, rows
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if np.isfinite(value) else "-"
+
+
+def _curves(stage: Stage, settings: ItemParams) -> dict[tuple[str, str, str], Curve]:
+    """Points (step, value) of a training's curve, by method, target and name."""
+    found: dict[tuple[str, str, str], Curve] = {}
+    files = iter(stage.paths("models"))
+    for method, stages in settings.stages.items():
+        for target in settings.collections:
+            records = [_record(next(files)) for _ in stages]
+            for name in (LOCAL, SOURCE_DEV):
+                found[method, target, name] = [(point["step"], point["value"]) for record in records
+                                               for point in record["metrics"] if point["name"] == name]  # fmt: skip
+    return found
+
+
+def _record(model: Path) -> dict:
+    record = read_record(model)
+    if record is None:
+        raise ArtifactError(model, "has no lineage record, so nothing is known of its training", "train it again")
+    return record
+
+
+def _between(curve: Curve, after: int, upto: int) -> float:
+    """Mean of the points with after < step <= upto; at the start the first point, where it is the next step's."""
+    values = [value for step, value in curve if after < step <= upto]
+    if not values and after < 0:
+        values = [value for step, value in curve if step == upto + 1]
+    return float(np.mean(values)) if values else float("nan")
+
+
+def _by_model(stage: Stage, name: str, settings: ItemParams) -> dict[tuple[str, str], Path]:
+    """Input files by model and target, in the order of `ModelItems.looked_into`."""
+    models = dict.fromkeys(model for line in settings.points.values() for model in line)
+    keys = [(model, target) for model in models for target in settings.collections]
+    return dict(zip(keys, stage.paths(name), strict=True))
+
+
+def _measures(path: Path) -> dict[str, float]:
+    return pd.read_csv(path, sep="\t", index_col="metric")["value"].to_dict()
+
+
+def _gain(scores: dict, model: str, start: str, target: str, settings: ItemParams, stage: Stage) -> Gain:
+    return gain(scores[model, target], scores[start, target], settings.bootstrap_samples, stage.seed)
+
+
+def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> Made:
+    """Target queries with the largest gains and losses, and their nearest source queries on both sides."""
+    assert isinstance(item, NearestQueriesItem)
+    scores, near = read_scores(stage.paths("per_query")), _by_model(stage, "nearest", settings)
+    before, after = settings.points[item.method]
+    rows = []
+    for target, manifest in zip(settings.collections, stage.paths("collections"), strict=True):
+        asked = split_queries(manifest.parent, settings.splits[target]).drop_duplicates("text").set_index("text")["id"]
+        sides = [_neighbours(near[model, target], item.neighbours) for model in (before, after)]
+        texts = [text for text in sides[0] if text in sides[1] and text in asked.index]
+        gains = (scores[after, target] - scores[before, target]).loc[asked[texts]].to_numpy()
+        order = np.argsort(-gains, kind="stable")
+        for place in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
+            text = texts[place]
+            rows += [{"collection": target, "query": text, "gain": float(gains[place]), "source_before": one,
+                      "source_after": other}
+                     for one, other in zip(sides[0][text], sides[1][text], strict=True)]  # fmt: skip
+    notes = [f"the {item.examples} queries of each collection with the largest gains of {settings.methods[after]} over "
+             f"{settings.methods[before]} in nDCG@10, and as many with the largest losses, each with the nearest "
+             f"queries of {settings.source} by either model: chosen examples, no evidence"]  # fmt: skip
+    return Made(pd.DataFrame(rows), notes)
+
+
+def _neighbours(path: Path, count: int) -> dict[str, list[str]]:
+    """Source queries of each target query, the nearest first."""
+    frame = pq.read_table(path).to_pandas()
+    frame = frame[frame["rank"] <= count].sort_values("rank", kind="stable").drop_duplicates(["query", "rank"])
+    return {str(text): own["source"].tolist() for text, own in frame.groupby("query", sort=False)}
+
+
+def projections(stage: Stage, settings: ItemParams, item: Item) -> Made:
+    """Points of every picture, and how mixed the domains are in it."""
+    assert isinstance(item, ProjectionsItem)
+    files, frames, shown = _by_model(stage, "projections", settings), [], []
+    for target, model, label in pictures(settings):
+        points = pq.read_table(files[model, target]).to_pandas()
+        frames.append(points.assign(collection=target, model=model, picture=label))
+        shown.append([settings.collections[target], label, *(f"{_mixed(points, kind):.1%}" for kind in KINDS)])
+    notes = [
+        f"t-SNE of samples of both domains, queries and documents of a model together; share of source points among "
+        f"the {AROUND} nearest of a target's points of the same kind in the picture, half of it in a perfect mixture. "
+        "Distances between groups in such a picture mean nothing"
+    ]
+    columns = ["collection", "model", "picture", "domain", "kind", "x", "y"]
+    frame = pd.concat(frames, ignore_index=True)[columns]
+    return Made(frame, notes, (["", "model", "source near target's queries", "near its documents"], shown))
+
+
+def pictures(settings: ItemParams) -> Iterator[tuple[str, str, str]]:
+    """Target, model and label of every picture, line by line; a model once in each line."""
+    for target in settings.collections:
+        for method, models in settings.points.items():
+            for model, steps in models.items():
+                label = settings.methods.get(method, settings.methods[model])
+                yield target, model, f"{label}, step {steps}" if len(models) > 1 else label
+
+
+def _mixed(points: pd.DataFrame, kind: str) -> float:
+    own = points[points["kind"] == kind]
+    places, source = own[["x", "y"]].to_numpy(), (own["domain"] == "source").to_numpy()
+    target = np.flatnonzero(~source)
+    distances = np.square(places[target][:, None] - places[None]).sum(2)
+    distances[np.arange(len(target)), target] = np.inf
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(AROUND, len(own) - 1)]
+    return float(source[nearest].mean())
