@@ -36,6 +36,10 @@ def golden(name: str) -> dict[str, int]:
         ("mini-kd", (*MINI, "results/beir/kd.tsv")),
         ("mini-coco-dr", (*MINI, "results/beir/coco-dr.tsv")),
         ("mini-coco-dr-items", (*MINI, "results/coco-dr/all.html")),
+        ("mini-modir-items", (*MINI, "results/modir/all.html")),
+        ("mini-berm-items", (*MINI, "results/berm/all.html")),
+        ("mini-ddr-items", (*MINI, "results/ddr/all.html")),
+        ("lab-modir-figure3", (*MINI, "results/modir/figure3.svg", "--config", "scale=lab", "collections=[scifact]")),
         ("mini-modir-dpr", (*MINI, "results/beir/modir-dpr.tsv", "results/exported/modir-dpr/scifact/manifest.json")),
         ("mini-modir-ance-30k", (*MINI, "results/beir/modir-ance+30k.tsv")),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -129,3 +130,24 @@ def test_the_stage_measures_samples(project):
 def test_other_targets_are_refused(project):
     with pytest.raises(ConfigError, match=r"params.targets names \['other'\]"):
         run_spec(spec(targets={"other": {"split": "test"}}))
+
+
+def projected(**params: object) -> StageSpec:
+    return replace(spec(**{"documents": 6, "queries": 4} | params), rule="project_domains",
+                   function="zerodr.analysis.projection:project_domains",
+                   outputs={"projection": "results/projection.parquet"})  # fmt: skip
+
+
+def test_both_domains_are_put_in_the_plane(project):
+    wanted = projected()
+    del wanted.params["neighbours"]
+    run_spec(wanted)
+    found = pq.read_table("results/projection.parquet").to_pandas()
+    assert found.groupby(["domain", "kind"]).size().to_dict() == {
+        ("source", "documents"): 6, ("source", "queries"): 4, ("target", "documents"): 6, ("target", "queries"): 4
+    }  # fmt: skip
+    assert found[["x", "y"]].notna().all(axis=None) and found["x"].std() > 0
+    before = Path("results/projection.parquet").read_bytes()
+    Path("results/projection.parquet").unlink()
+    run_spec(wanted)
+    assert Path("results/projection.parquet").read_bytes() == before

@@ -11,56 +11,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.paper_helpers import scores, told
 
 from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.plan import Plan, paths
 from zerodr.reporting import item_figures, item_queries, item_tables, items
-from zerodr.reporting.item_inputs import METRIC, ItemParams, correlation, gain
+from zerodr.reporting.item_inputs import METRIC, correlation, gain
 
 GOLD = {"bm25": [0.2, 0.4, 0.6, 0.8], "ours": [0.4, 0.6, 0.6, 0.9]}
-
-
-class Told:
-    """A stage's inputs and outputs."""
-
-    seed = 13
-
-    def __init__(self, inputs: dict[str, list[Path]], folder: Path, params: dict | None = None) -> None:
-        self.inputs, self.folder, self.params = inputs, folder, params
-        self.spec = SimpleNamespace(name=lambda: "build_item test")
-
-    def paths(self, name: str) -> list[Path]:
-        return self.inputs[name]
-
-    def path(self, name: str) -> Path:
-        (path,) = self.inputs[name]
-        return path
-
-    def output(self, name: str) -> Path:
-        return self.folder / name
-
-
-def scores(folder: Path, method: str, collection: str, values: list[float], queries: list[str] | None = None) -> Path:
-    path = folder / f"{method}.{collection}.parquet".replace("/", "-")
-    names = queries or [f"q{number}" for number in range(len(values))]
-    pq.write_table(pa.table({"model": [method] * len(values), "collection": [collection] * len(values),
-                             "query": names, METRIC: values}), path)  # fmt: skip
-    return path
-
-
-def params(item: dict, collections: tuple[str, ...] = ("a",), methods: tuple[str, ...] = ("ours", "bm25")) -> dict:
-    return {"paper": "Paper", "name": "table1", "item": {"title": "A title", "collections": None} | item,
-            "collections": {name: name.upper() for name in collections}, "source": "s",
-            "splits": {name: "test" for name in (*collections, "s")},
-            "methods": {name: name.title() for name in methods}, "scale": "mini", "protocol": "standard",
-            "bootstrap_samples": 200}  # fmt: skip
-
-
-def told(item: dict, inputs: dict, folder: Path, **more: tuple[str, ...]) -> tuple[Told, ItemParams]:
-    made = ItemParams.model_validate(params(item, **more))
-    return Told(inputs, folder, made.model_dump(mode="json")), made
 
 
 METHODS = {"kind": "methods", "methods": ["ours", "bm25"], "baseline": "bm25"}

@@ -1,0 +1,54 @@
+"""A stage's inputs and settings as tests of the papers' items make them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zerodr.reporting.item_inputs import METRIC, ItemParams
+
+
+class Told:
+    """A stage's inputs and outputs."""
+
+    seed = 13
+
+    def __init__(self, inputs: dict[str, list[Path]], folder: Path, params: dict | None = None) -> None:
+        self.inputs, self.folder, self.params = inputs, folder, params
+        self.spec = SimpleNamespace(name=lambda: "build_item test")
+
+    def paths(self, name: str) -> list[Path]:
+        return self.inputs[name]
+
+    def path(self, name: str) -> Path:
+        (path,) = self.inputs[name]
+        return path
+
+    def output(self, name: str) -> Path:
+        return self.folder / name
+
+
+def scores(folder: Path, method: str, collection: str, values: list[float], queries: list[str] | None = None,
+           more: tuple[str, ...] = ()) -> Path:  # fmt: skip
+    path = folder / f"{method}.{collection}.parquet".replace("/", "-")
+    names = queries or [f"q{number}" for number in range(len(values))]
+    pq.write_table(pa.table({"model": [method] * len(values), "collection": [collection] * len(values),
+                             "query": names, METRIC: values, **{key: values for key in more}}), path)  # fmt: skip
+    return path
+
+
+def params(item: dict, collections: tuple[str, ...] = ("a",), methods: tuple[str, ...] = ("ours", "bm25"),
+           **more: dict) -> dict:  # fmt: skip
+    return {"paper": "Paper", "name": "table1", "item": {"title": "A title", "collections": None} | item,
+            "collections": {name: name.upper() for name in collections}, "source": "s",
+            "splits": {name: "test" for name in (*collections, "s")},
+            "methods": {name: name.title() for name in methods}, "scale": "mini", "protocol": "standard",
+            "bootstrap_samples": 200} | more  # fmt: skip
+
+
+def told(item: dict, inputs: dict, folder: Path, **more: object) -> tuple[Told, ItemParams]:
+    made = ItemParams.model_validate(params(item, **more))
+    return Told(inputs, folder, made.model_dump(mode="json")), made

@@ -1,0 +1,265 @@
+"""Items that look into models: the steps that they ask for, the numbers that they tell, and their figures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import save_file
+from tests.unit.paper_helpers import scores, told
+
+from zerodr.config.load import load_bench
+from zerodr.config.model_items import AdaptationItem, DomainsItem
+from zerodr.config.papers import Measure, item_of
+from zerodr.errors import ArtifactError, ConfigError
+from zerodr.evaluation.metrics import METRICS
+from zerodr.plan import Plan, paths
+from zerodr.reporting import item_domains, item_figures, item_models, item_tables, items
+from zerodr.reporting.item_inputs import METRIC
+
+POINTS = {"ours": {"start": 0, "ours@s.2": 2, "ours": 4}, "single": {"start": 0, "single": 4}}
+NDCG = {"start": [0.2, 0.4], "ours@s.2": [0.3, 0.4], "ours": [0.5, 0.4], "single": [0.2, 0.3]}
+ACCURACY = {"start": 1.0, "ours@s.2": 0.8, "ours": 0.6, "single": 0.9}
+
+
+@pytest.fixture(scope="module")
+def lab(root):
+    return Plan(load_bench(root, {"scale": "lab", "collections": ("scifact", "cqadupstack"), "source": "squad-v1.1"}))
+
+
+# ---- what is planned -----------------------------------------------------------------------------------------------
+def test_every_item_plans_what_it_reads(lab):
+    for paper in ("modir", "berm", "ddr"):
+        for name in lab.items_of(paper):
+            wanted = SimpleNamespace(paper=paper, item=name)
+            assert lab.item_inputs(wanted) and lab._build_item(wanted)["methods"]
+
+
+def test_kept_steps_are_points_and_the_start_is_shared(lab):
+    item = DomainsItem(kind="domains", title="x", methods=("modir-dpr", "modir-dpr+single"))
+    points = lab.points(item)
+    assert points["modir-dpr"] == {"dpr@ep0": 0, "modir-dpr@modir1.50": 50, "modir-dpr@modir1.100": 100,
+                                   "modir-dpr": 150}  # fmt: skip
+    inputs = lab.looked_into(item, ["scifact"])
+    assert inputs["measures"].count(paths.domains("dpr@ep0", "scifact", "measures.tsv")) == 1
+    assert inputs["models"][0] == paths.model("modir-dpr", "scifact", "modir1")
+
+
+def test_repeated_stages_go_on_counting(lab):
+    points = lab.points(DomainsItem(kind="domains", title="x", methods=("modir-ance+30k",)))["modir-ance+30k"]
+    assert list(points.values()) == sorted(set(points.values())) and points["modir-ance+30k"] == 3000
+
+
+def test_means_of_several_collections_are_no_single_target(lab):
+    assert lab.item_collections("modir", "figure3") == ["scifact"]
+    assert len(lab.item_collections("modir", "table1")) == 13
+
+
+def test_a_method_without_an_adversary_has_no_steps_to_look_at(lab):
+    with pytest.raises(ConfigError, match="method dpr: has no stage with an adversary"):
+        lab.points(DomainsItem(kind="domains", title="x", methods=("dpr",)))
+
+
+def test_steps_on_the_target_are_those_of_its_language_model(lab):
+    lines = {"DDR": ("ddr-distill+unadapted", "ddr-distill+half", "ddr-distill"), "BM25": ("bm25-flat",)}
+    points = lab.points(AdaptationItem(kind="adaptation", title="x", lines=lines, references=("dr-distill",)))
+    assert list(points["DDR"].values()) == [0, 200, 400]
+    assert points["dr-distill"] == {"dr-distill": 0} and points["BM25"] == {"bm25-flat": 0}
+
+
+def test_footnotes_name_the_methods_that_they_are_about(lab):
+    said = lab.remarks(["dpr", "modir-dpr", "modir-dpr+inductive"])
+    (about,) = [remark for remark in said if "transductive" in remark]
+    assert about.startswith("DPR+MoDIR: ")
+    assert any(remark.startswith("starts from") for remark in said), "what is true of all needs no name"
+    assert not any("no model is adapted to the source" in remark for remark in said)
+
+
+def test_measures_of_items_are_measured():
+    assert set(Measure.__args__) <= set(METRICS)
+
+
+# ---- what is told --------------------------------------------------------------------------------------------------
+def made(kind: str, maker, folder: Path, inputs: dict, item: dict, **more: object):
+    stage, settings = told({"kind": kind} | item, inputs, folder, **more)
+    return maker(stage, settings, item_of(settings.item, "x"))
+
+
+def drawn(folder: Path, inputs: dict, item: dict, **more: object) -> None:
+    """The item's files, and its figure, twice the same."""
+    stage, _ = told(item, inputs, folder, **more)
+    items.build_item(stage)
+    stage.inputs["table"] = [folder / "table"]
+    pictures = []
+    for _ in range(2):
+        item_figures.plot_item(stage)
+        pictures.append((folder / "svg").read_bytes())
+    assert pictures[0] == pictures[1] and (folder / "png").stat().st_size > 5000
+
+
+def measures(folder: Path, model: str) -> Path:
+    facts = {f"domain_accuracy_{who}_{kind}": ACCURACY[model] for who in ("released", "converged")
+             for kind in ("queries", "documents")}  # fmt: skip
+    facts |= {"domain_accuracy_converged_queries": 1.0, "knn_source_100": 0.25, "knn_source_base_rate": 0.5}
+    path = folder / f"{model}.measures.tsv"
+    pd.Series(facts, name="value").to_csv(path, sep="\t", index_label="metric")
+    return path
+
+
+def trained(folder: Path, name: str, local: dict[int, float]) -> Path:
+    """A model's manifest with the record of its training."""
+    place = folder / f"model.{name}"
+    place.mkdir()
+    curve = [{"name": item_domains.LOCAL, "step": step, "value": value} for step, value in local.items()]
+    dev = [{"name": item_domains.SOURCE_DEV, "step": 4, "value": 0.7}]
+    (place / "lineage.json").write_text(json.dumps({"metrics": curve + dev}))
+    (place / "manifest.json").write_text("{}")
+    return place / "manifest.json"
+
+
+def domain_inputs(folder: Path) -> dict[str, list[Path]]:
+    curves = {"ours": {1: 0.5, 2: 0.7, 3: 0.8, 4: 1.0}, "single": {1: 0.4, 4: 0.6}}
+    return {"per_query": [scores(folder, name, "a", values) for name, values in NDCG.items()],
+            "measures": [measures(folder, name) for name in NDCG],
+            "models": [trained(folder, name, curve) for name, curve in curves.items()]}  # fmt: skip
+
+
+DOMAINS = {"kind": "domains", "methods": ["ours", "single"]}
+LINES = {"points": POINTS, "stages": {"ours": ("s",), "single": ("s",)}, "methods": (*NDCG,)}
+
+
+def test_domains_are_told_by_steps(tmp_path):
+    found = made("domains", item_domains.domains, tmp_path, domain_inputs(tmp_path), DOMAINS, **LINES)
+    own = found.frame[found.frame["method"] == "ours"]
+    assert own["steps"].tolist() == [0, 2, 4] and own["domain_accuracy"].tolist() == [1.0, 0.8, 0.6]
+    assert own["local_accuracy"].tolist() == pytest.approx([0.5, 0.6, 0.9]), "the first batch, then means since"
+    assert own["converged_accuracy"].tolist() == pytest.approx([1.0, 0.9, 0.8])
+    assert own["gain"].tolist() == pytest.approx([0, 0.05, 0.15]) and own["source_dev"].tolist()[-1] == 0.7
+    assert any("Single, step 0 to 4: Domain-Acc 1.000 to 0.900" in note for note in found.notes)
+    assert any("A: Domain-Acc and nDCG@10: Spearman -0.80 over 4 models" in note for note in found.notes)
+    assert found.shown[1][0][-4:] == ["25.0%", "50.0%", "-", "0.3000"]
+
+
+def test_domains_are_drawn(tmp_path):
+    drawn(tmp_path, domain_inputs(tmp_path), DOMAINS, **LINES)
+
+
+def test_a_model_without_a_record_is_named(tmp_path):
+    inputs = domain_inputs(tmp_path)
+    (inputs["models"][1].parent / "lineage.json").unlink()
+    with pytest.raises(ArtifactError, match=r"model\.single.*no lineage record"):
+        made("domains", item_domains.domains, tmp_path, inputs, DOMAINS, **LINES)
+
+
+def near(folder: Path, model: str, queries: list[str]) -> Path:
+    rows = [(query, rank, f"{model} {query} {rank}") for query in queries for rank in (1, 2, 3)]
+    path = folder / f"{model}.nearest.parquet"
+    pq.write_table(pa.table({"query": [r[0] for r in rows], "rank": pa.array([r[1] for r in rows], pa.int32()),
+                             "source": [r[2] for r in rows]}), path)  # fmt: skip
+    return path
+
+
+def test_nearest_queries_before_and_after(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    names = ["q0", "q1", "q2"]
+    pq.write_table(pa.table({"id": names, "text": ["x", "y", "z"]}), folder / "queries.parquet")
+    (folder / "qrels.test.tsv").write_text("query\tdocument\tgrade\n" + "".join(f"{q}\td\t1\n" for q in names))
+    inputs = {"per_query": [scores(tmp_path, "start", "a", [0.5, 0.5, 0.5]),
+                            scores(tmp_path, "ours", "a", [0.1, 0.9, 0.5])],
+              "nearest": [near(tmp_path, "start", ["z", "y", "x"]), near(tmp_path, "ours", ["x", "y"])],
+              "collections": [folder / "manifest.json"]}  # fmt: skip
+    item = {"method": "ours", "examples": 1, "neighbours": 2}
+    frame = made("nearest_queries", item_domains.nearest_queries, tmp_path, inputs, item,
+                 points={"ours": {"start": 0, "ours": 4}}, methods=("start", "ours")).frame  # fmt: skip
+    assert frame["query"].tolist() == ["y", "y", "x", "x"] and frame["gain"].tolist() == [0.4, 0.4, -0.4, -0.4]
+    assert frame["source_before"].tolist()[:2] == ["start y 1", "start y 2"]
+    assert frame["source_after"].tolist()[2:] == ["ours x 1", "ours x 2"]
+
+
+def picture(folder: Path, model: str, shift: float) -> Path:
+    places = np.random.default_rng(3).normal(size=(80, 2))
+    places[40:, 0] += shift
+    path = folder / f"{model}.projection.parquet"
+    pq.write_table(pa.table({"domain": ["source"] * 40 + ["target"] * 40, "kind": ["queries", "documents"] * 40,
+                             "x": places[:, 0], "y": places[:, 1]}), path)  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize("points", [{"one": {"start": 0, "one": 4}}, {"start": {"start": 0}, "one": {"one": 0}}])
+def test_pictures_say_how_mixed_they_are(tmp_path, points):
+    inputs = {"projections": [picture(tmp_path, "start", 50), picture(tmp_path, "one", 0)]}
+    item = {"kind": "projections", "methods": ["one"]}
+    more = {"points": points, "methods": ("start", "one")}
+    found = made("projections", item_domains.projections, tmp_path, inputs, item, **more)
+    apart, mixed = found.shown[1]
+    assert apart[2:] == ["0.0%", "0.0%"] and all(30 < float(cell[:-1]) < 70 for cell in mixed[2:])
+    assert len(found.frame) == 160 and apart[1] != mixed[1]
+    drawn(tmp_path, inputs, item, **more)
+
+
+def unit_measures(folder: Path, name: str, value: float) -> Path:
+    path = folder / f"{name}.tsv"
+    row = [value, value - 0.1, value + 0.1, 9]
+    pd.DataFrame([["balance_variance", *row], ["random_accuracy", *row]],
+                 columns=["measure", "mean", "low", "high", "count"]).to_csv(path, sep="\t", index=False)  # fmt: skip
+    return path
+
+
+def test_units_are_told_with_intervals(tmp_path):
+    inputs = {"measures": [unit_measures(tmp_path, "ours", 0.5), unit_measures(tmp_path, "bm25", 0.7)]}
+    item = {"kind": "units", "units_of": "ours", "methods": ["ours", "bm25"],
+            "measures": ["balance_variance", "random_accuracy"]}  # fmt: skip
+    found = made("units", item_models.units, tmp_path, inputs, item)
+    assert found.shown[1][1] == ["Bm25", "0.7 [0.6, 0.8]", "0.7 [0.6, 0.8]"]
+    drawn(tmp_path, inputs, item)
+    with pytest.raises(ArtifactError, match="has no measure dispersion_x, only balance_variance, random_accuracy"):
+        made("units", item_models.units, tmp_path, inputs, item | {"measures": ["dispersion_x"]})
+
+
+def test_adaptation_is_told_by_steps(tmp_path):
+    files = [scores(tmp_path, name, "a", values) for name, values in {**NDCG, "bm25": [0.1, 0.1]}.items()]
+    item = {"kind": "adaptation", "lines": {"DDR": ["start", "ours"]}, "references": ["bm25"]}
+    more = {"points": {"DDR": {"start": 0, "ours": 4}, "bm25": {"bm25": 0}}, "methods": ("start", "ours", "bm25")}
+    found = made("adaptation", item_models.adaptation, tmp_path, {"per_query": files}, item, **more)
+    assert found.frame["gain"].tolist() == pytest.approx([0, 0.15, 0])
+    assert [row[2] for row in found.shown[1]] == ["0", "4", "-"]
+    drawn(tmp_path, {"per_query": files}, item, **more)
+
+
+def modular(folder: Path, name: str, facts: dict, numbers: int) -> Path:
+    place = folder / name
+    place.mkdir()
+    save_file({"a": torch.zeros(numbers - 10), "b": torch.zeros(2, 5)}, place / item_models.WEIGHTS)
+    (place / "lineage.json").write_text(json.dumps({"notes": facts}))
+    (place / "manifest.json").write_text("{}")
+    return place / "manifest.json"
+
+
+def test_parameters_are_counted_in_the_models(tmp_path):
+    facts = {"rem": {"lora": 60, "parallel_adapter": 40, "backbone": 1000, "trained": 100, "trained_share": 0.1}}
+    inputs = {"models": [modular(tmp_path, "ours", facts, 1040), modular(tmp_path, "bm25", {}, 1000)]}
+    found = made("parameters", item_models.parameters, tmp_path, inputs, {"methods": ["ours", "bm25"]})
+    assert found.shown[1][0] == ["Ours", "1,000", "60", "40", "100", "10.00%", "1,040", "+4.00%"]
+    assert found.shown[1][1][4:] == ["1,000", "100.00%", "1,000", "+0.00%"]
+    (tmp_path / "ours" / item_models.WEIGHTS).unlink()
+    with pytest.raises(ArtifactError, match="assemble with fold: true"):
+        made("parameters", item_models.parameters, tmp_path, inputs, {"methods": ["ours", "bm25"]})
+
+
+def test_other_measures_stand_beside_the_tested_one(tmp_path):
+    holes = ("recall_1000", "hole_pair_10")
+    files = [scores(tmp_path, name, "a", NDCG[other], more=holes)
+             for name, other in {"ours": "ours", "bm25": "start"}.items()]  # fmt: skip
+    item = {"methods": ["bm25", "ours"], "baseline": "bm25", "measure": "recall_1000", "beside": ["hole_pair_10"]}
+    found = made("methods", item_tables.methods, tmp_path, {"per_query": files}, item)
+    assert "R@1000" in found.notes[0] and "without a judgement" in found.notes[1]
+    assert [row[0] for row in found.shown[1]] == ["Ours", "Bm25", "Hole@10 (pairs): Ours", "Hole@10 (pairs): Bm25"]
+    assert METRIC not in found.frame and found.frame["hole_pair_10"].tolist() == pytest.approx([0.45, 0.3])
