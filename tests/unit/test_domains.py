@@ -135,19 +135,19 @@ def test_other_targets_are_refused(project):
 def projected(**params: object) -> StageSpec:
     return replace(spec(**{"documents": 6, "queries": 4} | params), rule="project_domains",
                    function="zerodr.analysis.projection:project_domains",
-                   outputs={"projection": "results/projection.parquet"})  # fmt: skip
+                   outputs={"projection": "results/tsne.parquet"})  # fmt: skip
 
 
 def test_both_domains_are_put_in_the_plane(project):
     wanted = projected()
     del wanted.params["neighbours"]
     run_spec(wanted)
-    found = pq.read_table("results/projection.parquet").to_pandas()
+    found = pq.read_table("results/tsne.parquet").to_pandas()
     assert found.groupby(["domain", "kind"]).size().to_dict() == {
         ("source", "documents"): 6, ("source", "queries"): 4, ("target", "documents"): 6, ("target", "queries"): 4
     }  # fmt: skip
     assert found[["x", "y"]].notna().all(axis=None) and found["x"].std() > 0
-    before = Path("results/projection.parquet").read_bytes()
-    Path("results/projection.parquet").unlink()
+    before = Path("results/tsne.parquet").read_bytes()
+    Path("results/tsne.parquet").unlink()
     run_spec(wanted)
-    assert Path("results/projection.parquet").read_bytes() == before
+    assert Path("results/tsne.parquet").read_bytes() == before

@@ -187,7 +187,7 @@ def test_nearest_queries_before_and_after(tmp_path):
 def picture(folder: Path, model: str, shift: float) -> Path:
     places = np.random.default_rng(3).normal(size=(80, 2))
     places[40:, 0] += shift
-    path = folder / f"{model}.projection.parquet"
+    path = folder / f"{model}.tsne.parquet"
     pq.write_table(pa.table({"domain": ["source"] * 40 + ["target"] * 40, "kind": ["queries", "documents"] * 40,
                              "x": places[:, 0], "y": places[:, 1]}), path)  # fmt: skip
     return path

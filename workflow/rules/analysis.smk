@@ -31,7 +31,7 @@ rule project_domains:
     input:
         unpack(PLAN.domain_inputs),
     output:
-        projection=paths.domains("{model}", "{target}", "projection.parquet"),
+        projection=paths.domains("{model}", "{target}", "tsne.parquet"),
     log:
         "results/logs/project_domains/{model}/{target}.log",
     benchmark:

@@ -72,7 +72,7 @@ class ModelItems:
             return {"nearest": _each(names, targets, "nearest.parquet"),
                     "collections": [paths.collection(name) for name in targets]}  # fmt: skip
         if isinstance(item, ProjectionsItem):
-            return {"projections": _each(names, targets, "projection.parquet")}
+            return {"projections": _each(names, targets, "tsne.parquet")}
         if isinstance(item, UnitsItem):
             return {"measures": [paths.unit_measures(item.units_of, name) for name in item.methods]}
         if isinstance(item, ParametersItem):

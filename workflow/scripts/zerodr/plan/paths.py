@@ -121,7 +121,7 @@ def item(paper: str, name: str, kind: str) -> str:
 
 
 def domains(name: str, target: str, file: str) -> str:
-    """How a model sees a target beside its source: `measures.tsv`, `nearest.parquet`, `projection.parquet`."""
+    """How a model sees a target beside its source: `measures.tsv`, `nearest.parquet`, `tsne.parquet`."""
     return f"{RESULTS}/domains/{name}/{target}/{file}"
 
 

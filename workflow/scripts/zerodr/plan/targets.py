@@ -53,7 +53,7 @@ TARGETS = (
     Target(paths.per_query(*_JUDGED), "the same by query"),
     Target(paths.domains("{learned}", "{target}", "measures.tsv"), "how far a model's source and target lie apart"),
     Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
-    Target(paths.domains("{learned}", "{target}", "projection.parquet"), "both in the plane, by t-SNE"),
+    Target(paths.domains("{learned}", "{target}", "tsne.parquet"), "both in the plane, by t-SNE"),
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
     Target(paths.unit_measures("{annotated}", "{trained}"), "a model's measures over a method's units (BERM)"),
