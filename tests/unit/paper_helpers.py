@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from zerodr.config.canonical import canonical_json
 from zerodr.reporting.item_inputs import METRIC, ItemParams
 
 
@@ -41,14 +43,17 @@ def scores(folder: Path, method: str, collection: str, values: list[float], quer
 
 
 def params(item: dict, collections: tuple[str, ...] = ("a",), methods: tuple[str, ...] = ("ours", "bm25"),
-           **more: dict) -> dict:  # fmt: skip
+           points: dict | None = None, stages: dict | None = None) -> dict:  # fmt: skip
+    """As the plan writes them: mappings whose order counts are lists."""
     return {"paper": "Paper", "name": "table1", "item": {"title": "A title", "collections": None} | item,
-            "collections": {name: name.upper() for name in collections}, "source": "s",
+            "collections": [(name, name.upper()) for name in collections], "source": "s",
             "splits": {name: "test" for name in (*collections, "s")},
-            "methods": {name: name.title() for name in methods}, "scale": "mini", "protocol": "standard",
-            "bootstrap_samples": 200} | more  # fmt: skip
+            "methods": [(name, name.title()) for name in methods], "scale": "mini", "protocol": "standard",
+            "points": [(line, list(models.items())) for line, models in (points or {}).items()],
+            "stages": list((stages or {}).items()), "bootstrap_samples": 200}  # fmt: skip
 
 
 def told(item: dict, inputs: dict, folder: Path, **more: object) -> tuple[Told, ItemParams]:
-    made = ItemParams.model_validate(params(item, **more))
-    return Told(inputs, folder, made.model_dump(mode="json")), made
+    """A stage and its settings after their way through canonical JSON, which sorts the keys of mappings."""
+    written = json.loads(canonical_json(params(item, **more)))
+    return Told(inputs, folder, written), ItemParams.model_validate(written)

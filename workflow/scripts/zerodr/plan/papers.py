@@ -205,11 +205,11 @@ class PaperItems(ModelItems):
     def remarks(self, names: list[str]) -> list[str]:
         """Footnotes of methods; what is not said of all of them, with the labels that it is said of."""
         said: dict[str, list[str]] = {}
-        for name in names:
+        methods = list(dict.fromkeys(name.partition("@")[0] for name in names))
+        for name in methods:
             for remark in self.remarks_of(name):
                 said.setdefault(remark, []).append(self.bench.methods[name].label)
-        count = len(names)
-        return sorted(remark if len(labels) == count else f"{', '.join(dict.fromkeys(labels))}: {remark}"
+        return sorted(remark if len(labels) == len(methods) else f"{'; '.join(labels)}: {remark}"
                       for remark, labels in said.items())  # fmt: skip
 
     def remarks_of(self, name: str) -> list[str]:
