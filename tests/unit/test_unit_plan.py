@@ -42,7 +42,7 @@ def test_variants_share_what_they_do_not_change(root):
 
 
 def test_episodes_share_labels_of_all_queries_and_none_of_samples(root):
-    sampled, whole = UnitLinks(plan(root).chains), UnitLinks(plan(root, scale="paper").chains)
+    sampled, whole = UnitLinks(plan(root, scale="mini").chains), UnitLinks(plan(root, scale="paper").chains)
     assert sampled.cut(Link("berm-ance", "ep2")).link == Link("berm-ance", "ep1")
     assert sampled.labels(Link("berm-ance", "ep2")).link == Link("berm-ance", "ep2")
     assert (
@@ -62,7 +62,7 @@ def test_labels_wait_for_a_reader_only_where_there_is_one(root):
 
 
 def test_any_model_is_measured_over_the_units_of_another(root):
-    made = plan(root)
+    made = plan(root, scale="mini")
     inputs = made.measuring_inputs(SimpleNamespace(units_of="berm-ance", model="berm-dpr+plain"))
     assert inputs["model"] == "results/models/berm-dpr+plain/shared/ep0/manifest.json"
     assert inputs["labels"] == "results/units/berm-ance/shared/ep2/labels/manifest.json"
