@@ -133,8 +133,9 @@ class FusionEncoder(BiEncoder):
         """
         model = cast(FusionEncoder, super().load(folder, precision, contract))
         if model.contract.pooling != "decoder_first" or model.contract.towers != "tied":
-            raise ModelError(folder, f"has pooling {model.contract.pooling} and {model.contract.towers} towers; fusion-in-"
-                             "decoder needs decoder_first and tied ones", "start from a T5 encoder-decoder")  # fmt: skip
+            found = f"has pooling {model.contract.pooling} and {model.contract.towers} towers"
+            raise ModelError(folder, f"{found}; fusion-in-decoder needs decoder_first and tied ones",
+                             "start from a T5 encoder-decoder")  # fmt: skip
         if (folder / FUSION).exists():
             model.fusion = validate(FusionContract, read_json(folder / FUSION), str(folder / FUSION))
         return model
@@ -143,7 +144,7 @@ class FusionEncoder(BiEncoder):
 @contextmanager
 def plain_attention(model: nn.Module) -> Iterator[None]:
     """Attention that gives its probabilities, for as long as this is open."""
-    kinds = {module: module.config._attn_implementation for module in model.modules()
+    kinds = {module: cast(Any, module).config._attn_implementation for module in model.modules()
              if hasattr(module, "set_attn_implementation")}  # fmt: skip
     for module in kinds:
         cast(Any, module).set_attn_implementation("eager")
