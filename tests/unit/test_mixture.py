@@ -47,7 +47,7 @@ def search(asking: Path, memory: Path, queries: np.ndarray, corpus: np.ndarray, 
         np.save(f"{name}-{number}.npy", corpus[slice(*shard_rows(len(corpus), number, shards))])
         hits.append(Path(f"hits-{depth}/{name}/{shard('shard', number, shards)}.parquet"))
         params = {"collection": asking.parent.name, "split": "test", "memory": name, "depth": depth, "title_join": " ",
-                  "exclude_same_id": True, "exclude_equal_text": True, "shard": number, "shards": shards,
+                  "exclude_self": True, "shard": number, "shards": shards,
                   **more}  # fmt: skip
         inputs = {"queries": "queries.npy", "corpus": f"{name}-{number}.npy", "collection": str(asking),
                   "memory": str(memory)}  # fmt: skip
@@ -119,7 +119,7 @@ def test_a_query_does_not_get_itself_back(tmp_path, monkeypatch):
     other = make("other", [(key, title, text + "!") for key, title, text in texts])
     asked = merge(target, [other], search(target, other, queries, corpus, 9), 9)
     assert len(asked[0]) == 9, "another collection's document with the query's id is a stranger"
-    loose = search(target, target, queries, corpus, 8, exclude_same_id=False, exclude_equal_text=False)
+    loose = search(target, target, queries, corpus, 8, exclude_self=False)
     assert len(merge(target, [target], loose, 8)[0]) == 8
 
 

@@ -21,10 +21,9 @@ class MemorySettings(Settings):
     """K: documents that a query is augmented with."""
     document_tokens: int = Field(128, ge=2)
     """Longest augmentation document."""
-    exclude_same_id: bool = True
-    """A query is not augmented with the document of its own id, where memory and queries are one collection."""
-    exclude_equal_text: bool = True
-    """Nor with a document that is the query itself, up to case and blanks."""
+    exclude_self: bool = True
+    """A query is not augmented with itself: a document of its id, where memory and queries are one collection, or a
+    document that holds the same text up to case and blanks."""
     exclude_positives: bool = False
     """Training queries are not augmented with documents that are judged relevant to them. Published: they are."""
     stop_gradient: bool = False

@@ -94,6 +94,9 @@ class MemoryStage(FinetuneStage):
         if self.augmenter.selected > self.memory.documents:
             raise ValueError(f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
                              "documents of a query")  # fmt: skip
+        for training in (self.training, self.augmenter.training or self.training):
+            if training.save_steps or training.keep_optimizer:
+                raise ValueError("training.save_steps and keep_optimizer are not for moma stages: leave them out")
         return self
 
 

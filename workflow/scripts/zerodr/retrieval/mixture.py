@@ -45,10 +45,9 @@ class MemorySearchSettings(Settings):
     """Documents a query gets."""
     title_join: str | None
     """What stands between title and text of the memory. None: text alone."""
-    exclude_same_id: bool
-    """Leave the document with the query's id out, where queries and memory are one collection."""
-    exclude_equal_text: bool
-    """Leave documents out that are the query itself, up to case and blanks."""
+    exclude_self: bool
+    """Leave the query itself out: the document of its id, where queries and memory are one collection, and documents
+    with its text, up to case and blanks."""
     shard: int = Field(ge=0)
     """Number of this shard."""
     shards: int = Field(ge=1)
@@ -102,10 +101,10 @@ def _banned(settings: MemorySearchSettings, queries: pa.Array, texts: list[str],
             part: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Pairs of query and row that are no augmentation: the query itself. Both (n,) int64, without repetition."""
     pairs: set[tuple[int, int]] = set()
-    if settings.exclude_same_id and settings.collection == settings.memory:
+    if settings.exclude_self and settings.collection == settings.memory:
         own = own_rows(queries, ids)
         pairs |= {(query, int(own[query])) for query in np.flatnonzero(own >= 0).tolist()}
-    if settings.exclude_equal_text:
+    if settings.exclude_self:
         places: dict[str, list[int]] = defaultdict(list)
         for number, text in enumerate(texts):
             places[folded(text)].append(number)

@@ -19,7 +19,7 @@ from zerodr.mining.memories import SCORED
 from zerodr.training.distributed import check_gpus
 from zerodr.training.finetune import FinetuneSettings, Job, train
 from zerodr.training.fused import FusedData
-from zerodr.training.jobs import publish_kept, run_job
+from zerodr.training.jobs import run_job
 
 
 class MainSettings(FinetuneSettings):
@@ -63,7 +63,6 @@ def train_main(stage: Stage) -> None:
     job = _job(stage, settings, stage.path("model"), stage.path("mined"), stage.path("source"), kind="fused",
                fused=data.model_dump(mode="json"))  # fmt: skip
     run_job(stage, job, settings.workers, train)
-    publish_kept(stage, settings.training.save_steps)
 
 
 def train_augmenter(stage: Stage) -> None:
@@ -91,9 +90,6 @@ def join_components(stage: Stage) -> None:
     main = stage.path("main")
     copy_model(main, target)
     shutil.copyfile(main / FUSION, target / FUSION)
-    steps = main / "steps"
-    if steps.is_dir():
-        shutil.copytree(steps, target / "steps")
     if "augmenter" in stage.spec.inputs:
         copy_model(stage.path("augmenter"), target / AUGMENTER)
     elif "parent" in stage.spec.inputs:
