@@ -87,7 +87,7 @@ def numbered(count: int, word: str) -> list[tuple[str, str, str]]:
 
 @given(sizes=st.lists(st.integers(1, 40), min_size=3, max_size=3), shards=st.integers(1, 3), depth=st.integers(1, 30),
        seed=st.integers(0, 99))  # fmt: skip
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_merged_shards_are_one_flat_index_and_plugging_out_is_rebuilding_without(tmp_path_factory, monkeypatch, sizes,
                                                                                  shards, depth, seed):  # fmt: skip
     monkeypatch.chdir(tmp_path_factory.mktemp("mixture"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -19,11 +20,16 @@ def attention_distillation(scores: Tensor, attention: Tensor, gold_temperature: 
         attention: (B, K) scores of the teacher, such as FidAtt.
         gold_temperature: T_g.
         score_temperature: T_s.
-        reduction: `sum` over documents, mean over queries; `mean` over both, as torch's KLDivLoss by default.
+        reduction: `sum` over documents, mean over queries; `mean` over both, as the code of FiD-KD.
 
     Returns:
-        float32 scalar.
+        scalar in float32 or wider.
     """
-    target = F.softmax(attention.float() / gold_temperature, dim=-1)
-    made = F.log_softmax(scores.float() / score_temperature, dim=-1)
-    return F.kl_div(made, target, reduction="batchmean" if reduction == "sum" else "mean")
+    target = F.softmax(_wide(attention) / gold_temperature, dim=-1)
+    made = F.log_softmax(_wide(scores) / score_temperature, dim=-1)
+    terms = F.kl_div(made, target, reduction="none")
+    return terms.sum(-1).mean() if reduction == "sum" else terms.mean()
+
+
+def _wide(scores: Tensor) -> Tensor:
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
