@@ -11,6 +11,7 @@ from zerodr.plan.targets import TARGETS
 
 GOLDEN = Path(__file__).parent / "golden"
 MINI = ("--profile", "config/profiles/mini", "-n")
+ABLATIONS = ("no-memory", "mesh-only", "no-target", "no-learning", "no-distilling", "adist")
 
 
 def job_counts(output: str) -> dict[str, int]:
@@ -33,6 +34,9 @@ def golden(name: str) -> dict[str, int]:
         ("mini-dpr", (*MINI, "results/beir/dpr.tsv")),
         ("mini-ance", (*MINI, "results/beir/ance.tsv", "results/exported/ance/shared/manifest.json")),
         ("mini-t5-ance", (*MINI, "results/beir/t5-ance.tsv")),
+        ("mini-moma-t5ance", (*MINI, "results/beir/moma-t5ance.tsv")),
+        ("mini-moma-ablations", (*MINI, *(f"results/beir/moma-t5ance+{name}.tsv" for name in ABLATIONS))),
+        ("paper-moma-t5ance", (*MINI, "results/beir/moma-t5ance.tsv", "--config", "scale=paper")),
         ("mini-kd", (*MINI, "results/beir/kd.tsv")),
         ("mini-coco-dr", (*MINI, "results/beir/coco-dr.tsv")),
         ("mini-coco-dr-items", (*MINI, "results/coco-dr/all.html")),

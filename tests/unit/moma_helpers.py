@@ -85,8 +85,10 @@ def run(function: str, inputs: dict[str, Any], outputs: dict[str, str], params: 
 def training(**more: Any) -> dict[str, Any]:
     """Params that both trainings share."""
     settings = {"steps": 4, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 2, "dev_queries": 2}
-    return {"objective": {"name": "info_nce", "negatives_per_query": 2}, "training": settings | more.pop("training", {}),
-            "source_split": "train", "stage": "moma1", "stage_index": 0, "total_steps": 4} | more  # fmt: skip
+    settings |= more.pop("training", {})
+    objective = {"name": "info_nce", "negatives_per_query": 2}
+    return {"objective": objective, "training": settings, "source_split": "train", "stage": "moma1", "stage_index": 0,
+            "total_steps": 4} | more  # fmt: skip
 
 
 def lay_out() -> None:

@@ -1,4 +1,4 @@
-"""One episode of MoMA by its stages: fused training, attention, labels of the augmenter, its training, joined folder."""
+"""One episode of MoMA by its stages: fused training, attention, labels and training of the augmenter, joined folder."""
 
 from __future__ import annotations
 
