@@ -17,8 +17,13 @@ from zerodr.plan.lines import Link
 from zerodr.plan.memories import LEARNING, SEARCH
 
 ROOT = Path(__file__).parents[2]
-EPISODE = {"kind": "moma", "memory": {"memories": ["source", "memory-mesh"], "documents": 4},
-           "augmenter": {"selected": 2}, "objective": {"name": "info_nce"}, "training": {"schedule": "constant"}}  # fmt: skip
+EPISODE = {
+    "kind": "moma",
+    "memory": {"memories": ["source", "memory-mesh"], "documents": 4},
+    "augmenter": {"selected": 2},
+    "objective": {"name": "info_nce"},
+    "training": {"schedule": "constant"},
+}
 HERE = "results/memory/moma-t5ance/shared"
 
 
