@@ -147,3 +147,23 @@ rule embed_fused_queries:
         settings=PLAN.settings("embed_fused_queries"),
     script:
         "../scripts/embed_fused_queries.py"
+
+
+rule export_memory:
+    input:
+        unpack(PLAN.exported_memory_inputs),
+    output:
+        memory=paths.exported_memory("{model}", "{scope}", "{memory}"),
+    log:
+        "results/logs/export_memory/{model}/{scope}/{memory}.log",
+    benchmark:
+        "results/benchmarks/export_memory/{model}/{scope}/{memory}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern("trained"),
+        memory=PLAN.pattern_of_collections(),
+    conda:
+        ENVIRONMENT
+    params:
+        settings=PLAN.settings("export_memory"),
+    script:
+        "../scripts/export_memory.py"

@@ -230,6 +230,28 @@ class MemoryStages(TrainingStages):
     def _inference(self, link: Link) -> Any:
         return self.chains.trained(link.method).inference
 
+    def exported_memory_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `export_memory`: documents, and their vectors by the augmenter of a row's model."""
+        link = self._of_row(wc)
+        parts = [self._by_augmenter(link, wc.memory, f"corpus-{part.partition('-')[2]}")
+                 for part in self.shard_names("shard", wc.memory)]  # fmt: skip
+        return {"collection": paths.collection(wc.memory), "embeddings": parts, "model": self.chains.model(link)}
+
+    def _of_row(self, wc: Any) -> Link:
+        link = self.chains.link(wc.model, wc.scope)
+        self._episode(link)
+        return link
+
+    def shares_inputs(self, wc: Any) -> dict[str, Any]:
+        """Inputs of `measure_shares`."""
+        link = _link(wc)
+        names = self.mixture(link, wc.use, wc.collection, wc.split)
+        return {
+            "attention": paths.attention(*link_words(link), wc.use, wc.collection, wc.split),
+            "collection": paths.collection(wc.collection),
+            "memories": [paths.collection(name) for name in names],
+        }
+
     # ---- settings ----------------------------------------------------------------------------------------------
     def _embed_memory(self, wc: Any) -> dict:
         shard, shards = map(int, wc.shard.split("-of-"))
@@ -320,6 +342,14 @@ class MemoryStages(TrainingStages):
             "total_steps": sum(steps.values()) if ends else first + training.steps,
         }
 
+    def _export_memory(self, wc: Any) -> dict:
+        protocol = self.chains.trained(wc.model.partition("@")[0]).protocol
+        return {"memory": wc.memory, "title_join": self._title_join(wc.memory, protocol)}
+
+    def _measure_shares(self, wc: Any) -> dict:
+        names = self.mixture(_link(wc), wc.use, wc.collection, wc.split)
+        return {"collection": wc.collection, "split": wc.split, "joins": self._joins(_link(wc), names)}
+
     def _join_components(self, wc: Any) -> dict:
         return {"parent_learned": self.has_augmenter(self.chains.parent(_link(wc)))}
 
@@ -333,6 +363,12 @@ class MemoryStages(TrainingStages):
             "document_limit": self._episode(link).memory.document_tokens,
             "exclude_positives": training and self._episode(link).memory.exclude_positives,
         }
+
+    def is_augmented(self, name: str) -> bool:
+        """Whether the queries of a trained row are augmented."""
+        row = self.bench.methods[name]
+        augmented = isinstance(row, TrainedMethod)
+        return augmented and self.chains.memory_stage(Link(name.partition("@")[0], row.last)) is not None
 
     def remark_of_memories(self, name: str) -> str:
         """Which memories augment the queries of a row; empty for rows with plain queries."""

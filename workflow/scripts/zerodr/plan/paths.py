@@ -116,6 +116,16 @@ def exported(name: str, scope: str) -> str:
     return f"{RESULTS}/exported/{name}/{scope}/manifest.json"
 
 
+def exported_memory(name: str, scope: str, which: str) -> str:
+    """Manifest of a memory's documents with the vectors of a model's augmenter, for search from Python."""
+    return f"{RESULTS}/exported-memories/{name}/{scope}/{which}/manifest.json"
+
+
+def shares(name: str, scope: str, stage: str, use: str, of: str, split: str, file: str) -> str:
+    """A file of how attention and documents are shared by memories: `shares.tsv`, `cases.tsv`."""
+    return memory(name, scope, stage, f"shares/{use}/{of}/{split}.{file}")
+
+
 def embeddings(name: str, scope: str, of: str, protocol: str, part: str) -> str:
     """One `.npy` of embeddings; `part` is `queries.<split>` or `corpus-00003-of-00010`."""
     return f"{RESULTS}/embeddings/{name}/{scope}/{of}/{protocol}/{part}.npy"

@@ -47,6 +47,8 @@ STAGES = {
     "mine_memories": StageKind("mining.memories:mine_memories", 1, seeded=True),
     "train_augmenter": StageKind("training.moma:train_augmenter", 1, seeded=True),
     "join_components": StageKind("training.moma:join_components", 1),
+    "export_memory": StageKind("retrieval.moma:export_memory", 1),
+    "measure_shares": StageKind("analysis.shares:measure_shares", 1),
     "embed_fused_queries": StageKind("retrieval.fused:embed_fused_queries", 1),
     "assemble": StageKind("encoders.assembly:assemble", 1),
     "take_step": StageKind("encoders.export:take_step", 1),
