@@ -1,7 +1,7 @@
 """Encoding of fused queries with and without cached encoder states, paired; latency of a MoMA query by component.
 
-A random T5 (weights don't matter for time), evaluation queries of NFCorpus, K documents each, found by BM25 in a mixture
-of NFCorpus and MeSH headings, so that queries share documents as they do in use. Three ways to encode the same batch,
+A random T5 (weights do not matter for time), evaluation queries of NFCorpus, K documents each, found by BM25 in a
+mixture of NFCorpus and MeSH headings, so that queries share documents as they do in use. Three ways to encode a batch,
 taken in every round in an order that changes from round to round: `uncached`, every document of every query passes the
 encoder; `batch`, each distinct document of the batch once; `warm`, states of all documents are in memory. A ratio is
 that of a round's two times; the median over rounds is told. The largest difference of any component of any vector is

@@ -89,7 +89,7 @@ class MemoryStage(FinetuneStage):
 
     @model_validator(mode="after")
     def _fused(self) -> MemoryStage:
-        added = ("clusters", "groups", "rem", "adversary", "teacher")
+        added = ("clusters", "groups", "rem", "berm", "adversary", "teacher")
         refuse_options({name: getattr(self, name) for name in added})
         if self.augmenter.selected > self.memory.documents:
             raise ValueError(f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
