@@ -8,9 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_helpers import TEXTS, tiny_model
+from pretraining_helpers import lay_out, pretrain_spec
 
+from zerodr.artifacts.record import read_record
+from zerodr.artifacts.stage import run_spec
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.condenser import HeadedEncoder
+from zerodr.encoders.trainable import BiEncoder
 from zerodr.training.corruption import corrupt, sentinels_of, stretches
 from zerodr.training.masking import Words
 
@@ -90,6 +94,19 @@ def test_one_pass_gives_the_vector_and_the_loss(model):
         whole.lm_head.weight = whole.shared.weight
         expected = whole(**features, labels=labels).loss * targets["attention_mask"].sum()
     torch.testing.assert_close(loss, expected, atol=1e-3, rtol=1e-4)
+
+
+def test_a_t5_is_pretrained_with_and_without_gradient_caching(tmp_path, monkeypatch):
+    monkeypatch.chdir(lay_out(tmp_path, "t5", pooling="decoder_first"))
+    for place, chunk in (("plain", None), ("cached", 6)):
+        run_spec(pretrain_spec(place, "t5_coco", steps=3, cache_chunk=chunk))
+        told = {point["name"] for point in read_record(f"results/{place}/manifest.json")["metrics"]}
+        assert {"contrastive", "span_corruption", "dev.span_corruption", "dev.alignment"} <= told
+    plain, cached = (BiEncoder.load(tmp_path / "results" / place) for place in ("plain", "cached"))
+    for one, other in zip(plain.parameters(), cached.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=5e-4, rtol=1e-3)
+    start = BiEncoder.load(tmp_path / "results/init")
+    assert any(not torch.equal(a, b) for a, b in zip(start.parameters(), plain.parameters(), strict=True))
 
 
 def test_options_of_other_objectives_are_refused():

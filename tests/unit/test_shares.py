@@ -19,7 +19,7 @@ def test_the_oracle():
     rows = [Row(["marco:1", "marco:2", "wiki:1", "mesh:1"], [4, 2, 1, 1], [1] * 4, [True, False, False, False]),
             Row(["wiki:2", "marco:3", "marco:2", "mesh:2"], [3, 3, 1, 1], [2] * 4, [False] * 4)]  # fmt: skip
     made = shares_of(rows).set_index("memory")
-    order = ["marco (relevant)", "marco (other)", "wiki", "mesh"]
+    order = ["marco:relevant", "marco:other", "wiki", "mesh"]
     assert made.loc[order, "document_share"].tolist() == [0.125, 0.375, 0.25, 0.25]
     assert made.loc[order, "attention_share"].tolist() == [0.25, 0.375, 0.25, 0.125]
     assert made.loc[order, "lift"].tolist() == [2.0, 1.0, 1.0, 0.5]
@@ -40,7 +40,7 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
     run("analysis.shares:measure_shares", inputs, {"shares": "shares.tsv", "cases": "cases.tsv"},
         {"collection": "source", "split": "train", "joins": JOINS, "cases": 2, "shown": 1})  # fmt: skip
     shares = pd.read_csv("shares.tsv", sep="\t").set_index("memory")
-    assert set(shares.index) == {"other", "source (relevant)", "source (other)"}
+    assert set(shares.index) == {"other", "source:relevant", "source:other"}
     assert shares.loc["other", "attention_share"] == pytest.approx(0.75)
     assert shares["document_share"].sum() == pytest.approx(1.0) == pytest.approx(shares["attention_share"].sum())
     cases = pd.read_csv("cases.tsv", sep="\t")

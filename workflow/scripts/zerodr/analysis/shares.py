@@ -79,7 +79,7 @@ def shares_of(rows: Sequence[Row]) -> pd.DataFrame:
     for row in rows:
         for key, weight, length, hit in zip(*row, strict=True):
             memory = memory_of(key)
-            name = f"{memory} ({RELEVANT if hit else OTHER})" if memory in known else memory
+            name = f"{memory}:{RELEVANT if hit else OTHER}" if memory in known else memory
             entry = counts.setdefault(name, [0.0, 0.0, 0.0])
             entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + weight, entry[2] + length
     documents, attention = (sum(entry[place] for entry in counts.values()) for place in (0, 1))

@@ -14,7 +14,6 @@ from zerodr.encoders.card import read_chain, write_card
 from zerodr.encoders.checkpoint import copy_files, whole_model
 from zerodr.encoders.components import AUGMENTER, copy_model
 from zerodr.encoders.contract import CONTRACT, SIDES, EncoderContract, read_contract
-from zerodr.encoders.fusion import FUSION
 from zerodr.encoders.layout import check_layout
 from zerodr.encoders.rem_files import REM
 from zerodr.encoders.trainable import BiEncoder
@@ -92,8 +91,6 @@ def copy_whole(source: Path, target: Path) -> EncoderContract:
 
 def copy_additions(source: Path, target: Path) -> None:
     """Copy what augments a model's queries, where it has that; sentence-transformers does not read it."""
-    if (source / FUSION).exists():
-        shutil.copyfile(source / FUSION, target / FUSION)
     if (source / AUGMENTER / CONTRACT).exists():
         copy_model(source / AUGMENTER, target / AUGMENTER)
 

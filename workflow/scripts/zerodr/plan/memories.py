@@ -15,7 +15,6 @@ from zerodr.config.memory import SOURCE, TARGET
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.trained import MemoryStage
-from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
@@ -134,11 +133,11 @@ class MemoryStages(TrainingStages):
     # ---- inputs ------------------------------------------------------------------------------------------------
     def memory_model(self, wc: Any) -> str:
         """Manifest of the model that wildcards name."""
-        return self.chains.model(self.chains.made(_link(wc)))
+        return self.chains.model(self.chains.made(link_of(wc)))
 
     def memory_search_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `search_memory`: embeddings by the augmenter, the queries' collection, the memory."""
-        link = self.chains.made(_link(wc))
+        link = self.chains.made(link_of(wc))
         return {
             "queries": self._by_augmenter(link, wc.collection, f"queries.{wc.split}"),
             "corpus": self._by_augmenter(link, wc.memory, f"corpus-{wc.shard}"),
@@ -148,7 +147,7 @@ class MemoryStages(TrainingStages):
 
     def mixture_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `merge_memories`: the hits in every shard of every memory."""
-        link = _link(wc)
+        link = link_of(wc)
         names = self.mixture(link, wc.use, wc.collection, wc.split)
         augmenter, depth = self._augmenter(link, wc.use), self._depth(link, wc.use, wc.collection, wc.split)
         kind = HITS if self._episode(link).memory.exclude_self else WITH_SELF
@@ -168,51 +167,9 @@ class MemoryStages(TrainingStages):
         return {"rankings": paths.augmentations(*link_words(link), use, collection, split),
                 "memories": [paths.collection(name) for name in names]}  # fmt: skip
 
-    def main_inputs(self, wc: Any) -> dict[str, Any]:
-        """Inputs of `train_main`."""
-        link = self.chains.made(_link(wc))
-        mined, source = self.chains.mined(link), self.chains.source_of(link.method)
-        return {
-            "model": self.chains.model(self.chains.parent(link)),
-            "mined": paths.mined(mined.method, mined.scope, mined.stage),
-            "source": paths.collection(source),
-        } | self._read(link, LEARNING, source, self.chains.trained(link.method).source_split)
-
-    def attention_inputs(self, wc: Any) -> dict[str, Any]:
-        """Inputs of `measure_attention`: of training queries, those that were mined."""
-        link = _link(wc)
-        inputs = {"collection": paths.collection(wc.collection)} | self._read(link, wc.use, wc.collection, wc.split)
-        if wc.use == LEARNING:
-            mined = self.chains.mined(link)
-            return inputs | {"model": paths.component(*link_words(link), "main"),
-                             "mined": paths.mined(mined.method, mined.scope, mined.stage)}  # fmt: skip
-        return inputs | {"model": self.chains.model(self.chains.link(link.name, link.scope))}
-
-    def learned_inputs(self, wc: Any) -> dict[str, Any]:
-        """Inputs of `mine_memories`."""
-        link = _link(wc)
-        source, split = self.chains.source_of(link.method), self.chains.trained(link.method).source_split
-        return {
-            "attention": paths.attention(*link_words(link), LEARNING, source, split),
-            "source": paths.collection(source),
-        } | self._read(link, LEARNING, source, split)
-
-    def augmenter_inputs(self, wc: Any) -> dict[str, Any]:
-        """Inputs of `train_augmenter`."""
-        link = self.chains.made(_link(wc))
-        return {"model": self.chains.model(self.chains.parent(link)), "learned": paths.learned(*link_words(link))}
-
-    def joining_inputs(self, wc: Any) -> dict[str, Any]:
-        """Inputs of `join_components`."""
-        link = self.chains.made(_link(wc))
-        mode, main = self._episode(link).augmenter.mode, paths.component(*link_words(link), "main")
-        if mode == "learned":
-            return {"main": main, "augmenter": paths.component(*link_words(link), "augmenter")}
-        return {"main": main} | ({"parent": self.chains.model(self.chains.parent(link))} if mode == "frozen" else {})
-
     def fused_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `embed_fused_queries`."""
-        link = _link(wc)
+        link = link_of(wc)
         model = self.chains.model(self.chains.link(link.name, link.scope))
         return {"collection": paths.collection(wc.collection), "model": model} | self._read(
             link, SEARCH, wc.collection, wc.split
@@ -242,16 +199,6 @@ class MemoryStages(TrainingStages):
         self._episode(link)
         return link
 
-    def shares_inputs(self, wc: Any) -> dict[str, Any]:
-        """Inputs of `measure_shares`."""
-        link = _link(wc)
-        names = self.mixture(link, wc.use, wc.collection, wc.split)
-        return {
-            "attention": paths.attention(*link_words(link), wc.use, wc.collection, wc.split),
-            "collection": paths.collection(wc.collection),
-            "memories": [paths.collection(name) for name in names],
-        }
-
     # ---- settings ----------------------------------------------------------------------------------------------
     def _embed_memory(self, wc: Any) -> dict:
         shard, shards = map(int, wc.shard.split("-of-"))
@@ -271,90 +218,23 @@ class MemoryStages(TrainingStages):
                 "title_join": join, "exclude_self": wc.kind == HITS, "shard": shard, "shards": shards}  # fmt: skip
 
     def _merge_memories(self, wc: Any) -> dict:
-        link, asked = _link(wc), (wc.use, wc.collection, wc.split)
+        link, asked = link_of(wc), (wc.use, wc.collection, wc.split)
         return {"collection": wc.collection, "split": wc.split, "memories": self.mixture(link, *asked),
                 "depth": self._depth(link, *asked), "needed": self._documents(link, *asked)}  # fmt: skip
 
-    def _train_main(self, wc: Any) -> dict:
-        link = _link(wc)
-        source, split = self.chains.source_of(link.method), self.chains.trained(link.method).source_split
-        names = self.mixture(link, LEARNING, source, split)
-        return self._finetune(wc) | {"memory": self._episode(link).memory.model_dump(mode="json"),
-                                     "joins": self._joins(link, names)}  # fmt: skip
-
-    def _measure_attention(self, wc: Any) -> dict:
-        link, asked = _link(wc), (wc.use, wc.collection, wc.split)
-        memory = self._episode(link).memory
-        return {
-            "split": wc.split,
-            "joins": self._joins(link, self.mixture(link, *asked)),
-            "documents": self._documents(link, *asked),
-            "document_tokens": memory.document_tokens,
-            "aggregation": memory.aggregation,
-            "exclude_positives": memory.exclude_positives and self._is_training(link.method, wc.collection, wc.split),
-            "source": wc.collection,
-            "precision": self.chains.trained(link.method).precision,
-        }
-
-    def _mine_memories(self, wc: Any) -> dict:
-        link = _link(wc)
-        stage, source = self._episode(link), self.chains.source_of(link.method)
-        split = self.chains.trained(link.method).source_split
-        kept = stage.augmenter.model_dump(mode="json", include={"selected", "depth", "count", "exclude_unselected"})
-        return kept | {
-            "source": source,
-            "split": split,
-            "joins": self._joins(link, self.mixture(link, LEARNING, source, split)),
-            "distils": stage.augmenter.distils,
-            "stage_index": list(self.chains.trained(link.method).chain).index(link.stage),
-        }
-
-    def _train_augmenter(self, wc: Any) -> dict:
-        link = _link(wc)
-        stage = self._episode(link)
-        objective = stage.augmenter.objective or stage.objective
-        if stage.augmenter.distils:
-            objective = objective.model_copy(update={"negatives_per_query": stage.memory.documents})
-        return self._augmenter_schedule(link) | {
-            "objective": objective.model_dump(mode="json"),
-            "training": self._augmenter_training(stage).model_dump(mode="json"),
-            "save_optimizer": self.chains.keeps_moments(link),
-            "source_split": self.chains.trained(link.method).source_split,
-            "title_join": None,
-            "gpus": self.gpus_of_training,
-            "parent_learned": self.has_augmenter(self.chains.parent(link)),
-        }
-
-    @staticmethod
-    def _augmenter_training(stage: MemoryStage) -> TrainingSettings:
-        return stage.augmenter.training or stage.training
-
-    def _augmenter_schedule(self, link: Link) -> dict[str, Any]:
-        """The main model's schedule, counted in the augmenters' own steps."""
-        made, chain = self.chains.schedule(link), self.chains.trained(link.method).chain
-        episodes = [name for name in chain if isinstance(chain[name], MemoryStage)]
-        steps = {name: self._augmenter_training(self._episode(link._replace(stage=name))).steps for name in episodes}
-        at = episodes.index(link.stage)
-        first, training = sum(steps[name] for name in episodes[:at]), self._augmenter_training(self._episode(link))
-        ends = training.schedule == "linear" and training.schedule_steps is None
-        return made | {
-            "first_step": first,
-            "total_steps": sum(steps.values()) if ends else first + training.steps,
-        }
+    def _export_model(self, wc: Any) -> dict:
+        made, row = super()._export_model(wc), self.bench.methods[wc.model]
+        stage = self.chains.memory_stage(Link(wc.model.partition("@")[0], row.last))  # type: ignore[union-attr]
+        memories = [name for name in stage.memory.memories if name != SOURCE] if stage is not None else []
+        licences = {name: self.bench.collections[name].licence for name in memories}
+        return made | {"licences": made["licences"] | licences}
 
     def _export_memory(self, wc: Any) -> dict:
         protocol = self.chains.trained(wc.model.partition("@")[0]).protocol
         return {"memory": wc.memory, "title_join": self._title_join(wc.memory, protocol)}
 
-    def _measure_shares(self, wc: Any) -> dict:
-        names = self.mixture(_link(wc), wc.use, wc.collection, wc.split)
-        return {"collection": wc.collection, "split": wc.split, "joins": self._joins(_link(wc), names)}
-
-    def _join_components(self, wc: Any) -> dict:
-        return {"parent_learned": self.has_augmenter(self.chains.parent(_link(wc)))}
-
     def _embed_fused_queries(self, wc: Any) -> dict:
-        link, asked = _link(wc), (SEARCH, wc.collection, wc.split)
+        link, asked = link_of(wc), (SEARCH, wc.collection, wc.split)
         training = self._is_training(link.method, wc.collection, wc.split)
         return self._embedding(wc) | {
             "split": wc.split,
@@ -382,7 +262,8 @@ class MemoryStages(TrainingStages):
         return f"queries are augmented with {count} documents of: {', '.join(asked)}"
 
 
-def _link(wc: Any) -> Link:
+def link_of(wc: Any) -> Link:
+    """The model that wildcards name."""
     return Link(wc.model, wc.stage, wc.scope)
 
 

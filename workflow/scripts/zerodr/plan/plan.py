@@ -15,7 +15,7 @@ from zerodr.config.settings import Protocol
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains
-from zerodr.plan.memories import MemoryStages
+from zerodr.plan.episodes import EpisodeStages
 from zerodr.plan.papers import PaperItems
 from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
@@ -26,7 +26,7 @@ INDEX_FIELDS = set(IndexSettings.model_fields)
 NOTHING = r"(?!)"
 
 
-class Plan(MemoryStages, UnitStages, PaperItems):
+class Plan(EpisodeStages, UnitStages, PaperItems):
     """Paths, targets and stage settings of a checked configuration."""
 
     def __init__(self, bench: Bench) -> None:

@@ -12,6 +12,7 @@ A memory is a folder of documents with the augmenter's vectors. Plugging one in 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,12 +106,16 @@ class Memory:
         ids: namespaced ids of its documents.
         texts: their texts.
         vectors: theirs by the augmenter.
+        ranks: of the ids, by which ties are broken.
+        copies: documents that hold the most frequent text, up to case and blanks.
     """
 
     facts: MemoryFacts
     ids: pa.Array
     texts: pa.Array
     vectors: Vectors
+    ranks: np.ndarray
+    copies: int
 
 
 class MoMA:
@@ -153,8 +158,9 @@ class MoMA:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
         table = pq.read_table(folder / DOCUMENTS).combine_chunks()
         ids = namespaced(facts.name, table["id"].combine_chunks())
-        self.memories[facts.name] = Memory(facts, ids, table["text"].combine_chunks(),
-                                           Vectors.open(folder / VECTORS))  # fmt: skip
+        texts = table["text"].combine_chunks()
+        copies = max(Counter(map(folded, texts.to_pylist())).values())
+        self.memories[facts.name] = Memory(facts, ids, texts, Vectors.open(folder / VECTORS), id_ranks(ids), copies)
         return self
 
     def unplug(self, name: str) -> MoMA:
@@ -177,11 +183,8 @@ class MoMA:
         vectors = Vectors(self._plain(self.augmenter, queries, "query"))
         found: list[list[tuple[str, float]]] = [[] for _ in queries]
         for memory in self.memories.values():
-            texts = {folded(text) for text in queries}
-            same = np.array([folded(text) in texts for text in memory.texts.to_pylist()])
-            depth = count + int(same.sum())
-            ranks, row = id_ranks(memory.ids), 0
-            for ranking in search_exact(vectors, memory.vectors, ranks, depth):
+            row = 0
+            for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + memory.copies):
                 for own in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
                     keys = memory.ids.take(pa.array(ranking.rows[own])).to_pylist()
                     told = memory.texts.take(pa.array(ranking.rows[own])).to_pylist()

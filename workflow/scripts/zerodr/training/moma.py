@@ -6,14 +6,12 @@ its own that `mine_memories` made.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.memory import MemorySettings
 from zerodr.encoders.components import AUGMENTER, augmenter_of, copy_model
-from zerodr.encoders.fusion import FUSION
 from zerodr.errors import ConfigError
 from zerodr.mining.memories import SCORED
 from zerodr.training.distributed import check_gpus
@@ -87,9 +85,7 @@ def join_components(stage: Stage) -> None:
     The output is the main model's folder, with the augmenter in its subfolder `augmenter`.
     """
     settings, target = validate(JoinSettings, stage.params, stage.spec.name()), stage.output("model")
-    main = stage.path("main")
-    copy_model(main, target)
-    shutil.copyfile(main / FUSION, target / FUSION)
+    copy_model(stage.path("main"), target)
     if "augmenter" in stage.spec.inputs:
         copy_model(stage.path("augmenter"), target / AUGMENTER)
     elif "parent" in stage.spec.inputs:
