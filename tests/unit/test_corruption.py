@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_helpers import TEXTS, tiny_model
-from pretraining_helpers import lay_out, pretrain_spec
+from tests.unit.model_helpers import TEXTS, tiny_model
+from tests.unit.pretraining_helpers import forward, lay_out, pretrain_spec
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
@@ -17,6 +17,7 @@ from zerodr.encoders.condenser import HeadedEncoder
 from zerodr.encoders.trainable import BiEncoder
 from zerodr.training.corruption import corrupt, sentinels_of, stretches
 from zerodr.training.masking import Words
+from zerodr.training.passages import PassageBatch
 
 MARKS = np.arange(1000, 1100)
 
@@ -99,7 +100,7 @@ def test_one_pass_gives_the_vector_and_the_loss(model):
 def test_a_t5_is_pretrained_with_and_without_gradient_caching(tmp_path, monkeypatch):
     monkeypatch.chdir(lay_out(tmp_path, "t5", pooling="decoder_first"))
     for place, chunk in (("plain", None), ("cached", 6)):
-        run_spec(pretrain_spec(place, "t5_coco", steps=3, cache_chunk=chunk))
+        run_spec(pretrain_spec(place, "t5_coco", steps=3, cache_chunk=chunk, dropout=0.0))
         told = {point["name"] for point in read_record(f"results/{place}/manifest.json")["metrics"]}
         assert {"contrastive", "span_corruption", "dev.span_corruption", "dev.alignment"} <= told
     plain, cached = (BiEncoder.load(tmp_path / "results" / place) for place in ("plain", "cached"))
@@ -107,6 +108,15 @@ def test_a_t5_is_pretrained_with_and_without_gradient_caching(tmp_path, monkeypa
         torch.testing.assert_close(one, other, atol=5e-4, rtol=1e-3)
     start = BiEncoder.load(tmp_path / "results/init")
     assert any(not torch.equal(a, b) for a, b in zip(start.parameters(), plain.parameters(), strict=True))
+
+
+def test_both_passes_of_caching_draw_the_same_dropout(tmp_path):
+    made = forward(lay_out(tmp_path, "t5", pooling="decoder_first"), "t5_coco", dropout=0.1)
+    views = made.maker.make(PassageBatch(0, np.arange(4), np.random.default_rng(0).random((4, 3))))
+    with torch.no_grad():
+        first, again = made.encode(views, 0, [1]), made.run(views, 0, [1], {"span_corruption": 1.0})[0]
+        other = made.encode(views, 0, [2])
+    assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 def test_options_of_other_objectives_are_refused():
