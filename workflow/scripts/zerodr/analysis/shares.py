@@ -84,9 +84,9 @@ def shares_of(rows: Sequence[Row]) -> pd.DataFrame:
             entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + weight, entry[2] + length
     documents, attention = (sum(entry[place] for entry in counts.values()) for place in (0, 1))
     made = []
-    for name, (count, weight, length) in sorted(counts.items()):
+    for name, (count, weight, tokens) in sorted(counts.items()):
         share, attended = count / documents, weight / attention if attention else 0.0
-        made.append([name, int(count), share, attended, attended / share, length / count])
+        made.append([name, int(count), share, attended, attended / share, tokens / count])
     return pd.DataFrame(made, columns=COLUMNS)
 
 

@@ -247,8 +247,10 @@ class MemoryStages(TrainingStages):
     def is_augmented(self, name: str) -> bool:
         """Whether the queries of a trained row are augmented."""
         row = self.bench.methods[name]
-        augmented = isinstance(row, TrainedMethod)
-        return augmented and self.chains.memory_stage(Link(name.partition("@")[0], row.last)) is not None
+        return (
+            isinstance(row, TrainedMethod)
+            and self.chains.memory_stage(Link(name.partition("@")[0], row.last)) is not None
+        )
 
     def remark_of_memories(self, name: str) -> str:
         """Which memories augment the queries of a row; empty for rows with plain queries."""
