@@ -47,6 +47,7 @@ localrules:
     import_model,
     init_model,
     take_step,
+    join_components,
     init_teacher,
     init_reader,
     build_table,
@@ -87,6 +88,8 @@ include: "workflow/rules/mining.smk"
 include: "workflow/rules/pretraining.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/assembly.smk"
+include: "workflow/rules/memory.smk"
+include: "workflow/rules/episodes.smk"
 include: "workflow/rules/teachers.smk"
 include: "workflow/rules/units.smk"
 include: "workflow/rules/evaluation.smk"

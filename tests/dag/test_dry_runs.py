@@ -11,6 +11,7 @@ from zerodr.plan.targets import TARGETS
 
 GOLDEN = Path(__file__).parent / "golden"
 MINI = ("--profile", "config/profiles/mini", "-n")
+ABLATIONS = ("no-memory", "mesh-only", "no-target", "no-learning", "no-distilling", "adist")
 
 
 def job_counts(output: str) -> dict[str, int]:
@@ -33,6 +34,9 @@ def golden(name: str) -> dict[str, int]:
         ("mini-dpr", (*MINI, "results/beir/dpr.tsv")),
         ("mini-ance", (*MINI, "results/beir/ance.tsv", "results/exported/ance/shared/manifest.json")),
         ("mini-t5-ance", (*MINI, "results/beir/t5-ance.tsv")),
+        ("mini-moma-t5ance", (*MINI, "results/beir/moma-t5ance.tsv")),
+        ("mini-moma-ablations", (*MINI, *(f"results/beir/moma-t5ance+{name}.tsv" for name in ABLATIONS))),
+        ("paper-moma-t5ance", (*MINI, "results/beir/moma-t5ance.tsv", "--config", "scale=paper")),
         ("mini-kd", (*MINI, "results/beir/kd.tsv")),
         ("mini-coco-dr", (*MINI, "results/beir/coco-dr.tsv")),
         ("mini-coco-dr-items", (*MINI, "results/coco-dr/all.html")),
@@ -88,7 +92,7 @@ def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
 def test_every_listed_target_can_be_planned(snakemake):
     example = {"method": "bm25-flat", "collection": "scifact", "judged": "scifact", "protocol": "standard",
                "trained": "dpr", "paper": "coco-dr", "item": "table2", "adapted": "modir-dpr", "learned": "modir-dpr",
-               "target": "scifact", "annotated": "berm-dpr"}  # fmt: skip
+               "target": "scifact", "annotated": "berm-dpr", "augmented": "moma-t5ance"}  # fmt: skip
     done = snakemake(*MINI, *(target.path.format(**example) for target in TARGETS))
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -50,3 +50,41 @@ rule project_domains:
         settings=PLAN.settings("project_domains"),
     script:
         "../scripts/project_domains.py"
+
+
+rule measure_shares:
+    input:
+        unpack(PLAN.shares_inputs),
+    output:
+        shares=paths.shares(
+            "{model}",
+            "{scope}",
+            "{stage}",
+            "{use}",
+            "{collection}",
+            "{split}",
+            "shares.tsv",
+        ),
+        cases=paths.shares(
+            "{model}",
+            "{scope}",
+            "{stage}",
+            "{use}",
+            "{collection}",
+            "{split}",
+            "cases.tsv",
+        ),
+    log:
+        "results/logs/measure_shares/{model}/{scope}/{stage}/{use}/{collection}/{split}.log",
+    benchmark:
+        "results/benchmarks/measure_shares/{model}/{scope}/{stage}/{use}/{collection}/{split}.tsv"
+    wildcard_constraints:
+        model=PLAN.pattern_of_chains(),
+        stage=PLAN.pattern_of_stages("moma"),
+        use="learning|search",
+    conda:
+        ENVIRONMENT
+    params:
+        settings=PLAN.settings("measure_shares"),
+    script:
+        "../scripts/measure_shares.py"

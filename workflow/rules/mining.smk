@@ -103,7 +103,7 @@ rule mine_negatives:
         "results/benchmarks/mine_negatives/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("finetune"),
+        stage=PLAN.pattern_of_stages("finetune", "moma"),
     conda:
         ENVIRONMENT
     resources:

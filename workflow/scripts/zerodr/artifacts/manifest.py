@@ -100,6 +100,18 @@ def check_manifest(manifest: Path, digests: bool = False) -> list[str]:
     return problems
 
 
+def digest_of(manifest: Path, name: str) -> str:
+    """SHA-256 of file `name` of a folder artifact, as its manifest says.
+
+    Raises:
+        ArtifactError: the manifest names no such file.
+    """
+    for entry in json.loads(manifest.read_text())["files"]:
+        if entry["path"] == name and "sha256" in entry:
+            return str(entry["sha256"])
+    raise ArtifactError(manifest, f"names no file {name} with a digest", f"delete {manifest} and run the target again")
+
+
 def require_whole(manifest: Path) -> Path:
     """The folder of `manifest`, after its sizes were checked."""
     problems = check_manifest(manifest)

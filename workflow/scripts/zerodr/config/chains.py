@@ -6,8 +6,9 @@ import re
 
 from zerodr.config.bench import Bench
 from zerodr.config.files import known
+from zerodr.config.memory import SOURCE, TARGET, InferenceSettings
 from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
-from zerodr.config.trained import AssembleStage, ChainStage, FinetuneStage, PretrainStage
+from zerodr.config.trained import AssembleStage, ChainStage, FinetuneStage, MemoryStage, PretrainStage
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ConfigError, nearest
 
@@ -23,6 +24,7 @@ def check_chains(bench: Bench) -> None:
             _check_start(name, bench.methods)
             _check_stages(name, method, bench.methods)
             _check_corpora(bench, name, method.settings.chain)
+            _check_memories(bench, name, method)
         elif isinstance(method, TeacherMethod):
             _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
     _check_kinds(bench)
@@ -128,6 +130,25 @@ def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> No
         for corpus in settings.corpora if isinstance(settings, PretrainStage) else ():
             known(f"method {name}: stage {stage}: corpora", corpus, 
                   {"source", "targets", "target", *groups, *bench.collections})  # fmt: skip
+
+
+def _check_memories(bench: Bench, name: str, method: TrainedMethod) -> None:
+    """Memories exist; what follows augmented queries is augmented too; inference is for chains that end so."""
+    chain, inference = method.settings.chain, method.settings.inference
+    augmented = [isinstance(stage, MemoryStage) for stage in chain.values()]
+    if augmented != sorted(augmented):
+        first = list(chain)[augmented.index(True)]
+        raise ConfigError(f"method {name}", f"goes on after stage {first} with a stage without memories",
+                          "put stages of kind moma last")  # fmt: skip
+    if inference != InferenceSettings() and not augmented[-1]:
+        raise ConfigError(
+            f"method {name}: inference", "is for chains that end with a stage of kind moma", "leave it out"
+        )
+    for stage, settings in chain.items():
+        for memory in settings.memory.memories if isinstance(settings, MemoryStage) else ():
+            known(f"method {name}: stage {stage}: memories", memory, {SOURCE, *bench.collections})
+    for memory in inference.memories or ():
+        known(f"method {name}: inference.memories", memory, {SOURCE, TARGET, *bench.collections})
 
 
 def _check_kinds(bench: Bench) -> None:

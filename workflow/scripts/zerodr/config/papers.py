@@ -36,6 +36,8 @@ TAKEN = {
     "lineage",
     "logs",
     "benchmarks",
+    "exported-memories",
+    "memory",
     "mined",
     "models",
     "runs",

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 
-Objective = Literal["coco", "condenser", "mlm", "ict", "simcse", "tsdae"]
+Objective = Literal["coco", "condenser", "mlm", "ict", "simcse", "tsdae", "t5_coco"]
 MASKING = {"mask_rate", "mask_unit", "max_tokens", "backbone_dropout"}
 EXTRA = {"head_layers", "head"}
 USED: dict[str, set[str]] = {  # options that an objective reads
@@ -17,9 +17,10 @@ USED: dict[str, set[str]] = {  # options that an objective reads
     "mlm": MASKING,
     "ict": {"max_tokens", "backbone_dropout", "similarity", "inverse_temperature", "keep_rate"},
     "simcse": {"max_tokens", "similarity", "inverse_temperature"},
+    "t5_coco": {"max_tokens", "similarity", "inverse_temperature", "corruption_rate", "corruption_span"},
     "tsdae": EXTRA | {"max_tokens", "delete_rate", "backbone_dropout"},
 }
-PAIRED = ("coco", "ict")  # need documents of two spans
+PAIRED = ("coco", "ict", "t5_coco")  # need documents of two spans
 COSINE = {"simcse": ("cosine", 20.0)}  # similarity and inverse temperature unless set
 
 
@@ -41,7 +42,8 @@ class PretrainSettings(Settings):
     """`coco`: two spans of a document are near, and masked tokens are predicted (COCO-DR; on one corpus coCondenser).
     `condenser`: masked tokens by Condenser's head and by the last layer. `mlm`: by the last layer. `ict`: a span finds
     the rest of its document. `simcse`: a text finds itself under other dropout. `tsdae`: a text without some of its
-    tokens is said again in full."""
+    tokens is said again in full. `t5_coco`: two spans of a document are near, and stretches that were cut out of them
+    are told (T5's span corruption; coCondenser for T5)."""
     max_tokens: int = Field(128, ge=3)
     """Longest input, special tokens included; of a longer text a random stretch is taken. Batches are padded to their
     longest text only."""
@@ -65,6 +67,10 @@ class PretrainSettings(Settings):
     """ict: probability that the span also stays in its document."""
     delete_rate: float = Field(0.6, gt=0, lt=1)
     """tsdae: probability that a token is deleted."""
+    corruption_rate: float = Field(0.15, gt=0, lt=1)
+    """t5_coco: share of tokens that are cut out."""
+    corruption_span: float = Field(3.0, ge=1)
+    """t5_coco: mean length of a stretch that is cut out."""
 
     @model_validator(mode="after")
     def _used(self) -> PretrainSettings:

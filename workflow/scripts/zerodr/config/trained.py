@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from zerodr.config.adversary import AdversarySettings
 from zerodr.config.base import Settings
 from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
+from zerodr.config.memory import AugmenterSettings, InferenceSettings, MemorySettings, refuse_options
 from zerodr.config.modules import RemSettings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
@@ -51,6 +52,8 @@ class FinetuneStage(Settings):
     @model_validator(mode="after")
     def _possible(self) -> FinetuneStage:
         distils, hard = self.objective.name in DISTILLATION, self.objective.negatives_per_query
+        if self.objective.name == "adist":
+            raise ValueError("objective adist is for the augmenter of a moma stage")
         if distils != (self.teacher is not None):
             raise ValueError("objectives margin_mse and kl need `teacher`, and only they use one")
         if hard and self.negatives.source == "none":
@@ -71,6 +74,29 @@ class FinetuneStage(Settings):
                              "the one with berm (init: <recipe>/<stage>)")  # fmt: skip
         if self.adversary is not None and self.scope == "shared":
             raise ValueError("adversary adapts to a target, which a shared stage does not have: set scope: target")
+        return self
+
+
+class MemoryStage(FinetuneStage):
+    """One stage of a chain that trains a model whose queries are augmented, then what augments them (MoMA)."""
+
+    kind: Literal["moma"]  # type: ignore[assignment]
+    """Learns from the source's judgements and from memories."""
+    memory: MemorySettings = MemorySettings()
+    """Where augmentation documents come from."""
+    augmenter: AugmenterSettings = AugmenterSettings()
+    """What retrieves them."""
+
+    @model_validator(mode="after")
+    def _fused(self) -> MemoryStage:
+        added = ("clusters", "groups", "rem", "berm", "adversary", "teacher")
+        refuse_options({name: getattr(self, name) for name in added})
+        if self.augmenter.selected > self.memory.documents:
+            raise ValueError(f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
+                             "documents of a query")  # fmt: skip
+        for training in (self.training, self.augmenter.training or self.training):
+            if training.save_steps or training.keep_optimizer:
+                raise ValueError("training.save_steps and keep_optimizer are not for moma stages: leave them out")
         return self
 
 
@@ -128,12 +154,13 @@ class AssembleStage(Settings):
 
 def _kind(value: Any) -> str:
     kind = value.get("kind", "finetune") if isinstance(value, dict) else value.kind
-    return kind if kind in ("pretrain", "assemble") else "finetune"
+    return kind if kind in ("pretrain", "assemble", "moma") else "finetune"
 
 
 TrainingStage = FinetuneStage | PretrainStage
 ChainStage = Annotated[Annotated[FinetuneStage, Tag("finetune")] | Annotated[PretrainStage, Tag("pretrain")] |
-                       Annotated[AssembleStage, Tag("assemble")], Discriminator(_kind)]  # fmt: skip
+                       Annotated[AssembleStage, Tag("assemble")] | Annotated[MemoryStage, Tag("moma")],
+                       Discriminator(_kind)]  # fmt: skip
 
 
 class TrainedSettings(Settings):
@@ -143,6 +170,8 @@ class TrainedSettings(Settings):
     """The initial model."""
     chain: dict[str, ChainStage] = Field(min_length=1)
     """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out."""
+    inference: InferenceSettings = InferenceSettings()
+    """Memories of a chain that ends with a moma stage, when it ranks."""
     source: str | None = None
     """The collection with supervision. None: the scale's source."""
     source_split: str = "train"

@@ -87,8 +87,8 @@ class NegativesSettings(Settings):
 class ObjectiveSettings(Settings):
     """The loss of a stage."""
 
-    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]
-    """A function of zerodr.losses."""
+    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl", "adist"]
+    """A function of zerodr.losses. `adist` is for the augmenter of a moma stage."""
     negatives_per_query: int = Field(1, ge=0)
     """Hard negatives drawn for a query in a step."""
     in_batch: bool = True
@@ -98,7 +98,13 @@ class ObjectiveSettings(Settings):
     inverse_temperature: float = Field(1.0, gt=0)
     """Factor on similarities."""
     teacher_temperature: float = Field(1.0, gt=0)
-    """kl: divides the teacher's scores."""
+    """kl, adist: divides the teacher's scores."""
+    student_temperature: float = Field(1.0, gt=0)
+    """adist: divides the student's scores."""
+    reduction: Literal["sum", "mean"] = "sum"
+    """adist: over documents."""
+    labels: bool = False
+    """adist: also the softmax of a judged positive among the retrieved documents."""
 
 
 class TrainingSettings(Settings):

@@ -12,7 +12,7 @@ from zerodr.artifacts.record import Record, read_record
 from zerodr.encoders.contract import EncoderContract
 from zerodr.encoders.importing import PACKAGE
 
-MODEL_INPUTS = ("model", "parent", "rem", "dam")
+MODEL_INPUTS = ("model", "parent", "rem", "dam", "main", "augmenter")
 COLLECTION_RULE = "normalize_collection"
 TIME = "second"
 UNKNOWN = "not stated"
@@ -80,6 +80,8 @@ def _stage(place: str, record: Record) -> ModelStage:
     last = {m["name"]: m["value"] for m in sorted(record["metrics"], key=lambda m: m["step"])}
     kept = {name: value for name, value in sorted(last.items()) if TIME not in name}
     name = f"{parts[-4]}@{parts[-2]}" if len(parts) >= 4 else place
+    if parts[-2] in ("main", "augmenter") and len(parts) >= 5:  # a component of a model with augmented queries
+        name = f"{parts[-5]}@{parts[-3]}, {parts[-2]}"
     return ModelStage(name, record["rule"], record["seed"], record["spec"]["params"], kept)
 
 

@@ -128,6 +128,26 @@ class HeadedEncoder(nn.Module):
         states = self.decoded(vectors, features)[:, :-1]
         return self._predict(states[asked], features["input_ids"][:, 1:][asked])
 
+    def told(self, features: dict[str, Tensor], targets: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Vectors (n, D) of texts by T5, and the sum of the cross entropies of what its decoder is to tell.
+
+        One pass gives both: the decoder's first position, the vector, sees none of the tokens that are told.
+
+        Args:
+            features: `input_ids`, `attention_mask` (n, L) of the texts.
+            targets: the same (n, L') of what is to be told.
+        """
+        ids, mask, wanted = features["input_ids"], features["attention_mask"], targets["input_ids"]
+        start = wanted.new_full((len(wanted), 1), self.backbone.config.decoder_start_token_id)
+        given = torch.cat([start, wanted[:, :-1]], 1)
+        with torch.autocast(ids.device.type, self.dtype, enabled=self.dtype != torch.float32):
+            made = self.backbone(input_ids=ids, attention_mask=mask, decoder_input_ids=given, use_cache=False)
+            states = made.last_hidden_state
+            asked = targets["attention_mask"].bool()
+            logits = states[asked] * states.shape[-1] ** -0.5 @ self._table.T  # T5 scales where embeddings are shared
+        loss = nn.functional.cross_entropy(logits.float(), wanted[asked], reduction="sum")
+        return self.tower.vectors(states[:, :1], mask), loss
+
     def decoded(self, vectors: Tensor, features: dict[str, Tensor]) -> Tensor:
         """The decoder's states, (n, L, d): position i knows the vector and tokens 1 to i."""
         ids, mask = features["input_ids"], features["attention_mask"]

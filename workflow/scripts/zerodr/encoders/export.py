@@ -12,7 +12,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.card import read_chain, write_card
 from zerodr.encoders.checkpoint import copy_files, whole_model
-from zerodr.encoders.contract import SIDES, EncoderContract, read_contract
+from zerodr.encoders.components import AUGMENTER, copy_model
+from zerodr.encoders.contract import CONTRACT, SIDES, EncoderContract, read_contract
 from zerodr.encoders.layout import check_layout
 from zerodr.encoders.rem_files import REM
 from zerodr.encoders.trainable import BiEncoder
@@ -45,6 +46,7 @@ def export_model(stage: Stage) -> None:
     settings = validate(ExportSettings, stage.params, stage.spec.name())
     source, target = stage.path("model"), stage.output("exported")
     contract = copy_whole(source, target)
+    copy_additions(source, target)
     cosine = agreement(target)
     chain = read_chain(str(stage.spec.inputs["model"]))
     table = stage.path("table") if "table" in stage.spec.inputs else None
@@ -85,6 +87,12 @@ def copy_whole(source: Path, target: Path) -> EncoderContract:
     check_layout(source, contract)
     copy_files(whole_model(source, contract), source, target)
     return contract
+
+
+def copy_additions(source: Path, target: Path) -> None:
+    """Copy what augments a model's queries, where it has that; sentence-transformers does not read it."""
+    if (source / AUGMENTER / CONTRACT).exists():
+        copy_model(source / AUGMENTER, target / AUGMENTER)
 
 
 def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:

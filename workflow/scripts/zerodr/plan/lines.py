@@ -7,7 +7,14 @@ from typing import NamedTuple
 from zerodr.config.bench import Bench
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
-from zerodr.config.trained import AssembleStage, ChainStage, FinetuneStage, PretrainStage, TrainedSettings
+from zerodr.config.trained import (
+    AssembleStage,
+    ChainStage,
+    FinetuneStage,
+    MemoryStage,
+    PretrainStage,
+    TrainedSettings,
+)
 from zerodr.config.training import InitSettings
 
 SCOPE = "shared"
@@ -74,6 +81,11 @@ class Lines:
         stage = self.any_stage(link)
         assert isinstance(stage, FinetuneStage), f"{link.name} is pretraining"
         return stage
+
+    def memory_stage(self, link: Link) -> MemoryStage | None:
+        """Settings of a stage whose queries are augmented; None for other models."""
+        stage = self.trained(link.method).chain.get(link.stage)
+        return stage if isinstance(stage, MemoryStage) else None
 
     def pretraining(self, link: Link) -> PretrainStage:
         """Settings of a stage that learns from texts."""

@@ -70,9 +70,60 @@ def unit_measures(units_of: str, name: str) -> str:
     return f"{RESULTS}/analysis/units/{units_of}/{name}.tsv"
 
 
+def memory(name: str, scope: str, stage: str, part: str) -> str:
+    """Something of a model whose queries are augmented."""
+    return f"{RESULTS}/memory/{name}/{scope}/{stage}/{part}"
+
+
+def component(name: str, scope: str, stage: str, which: str) -> str:
+    """Manifest of the `main` model or the `augmenter` that an episode trained."""
+    return memory(name, scope, stage, f"{which}/manifest.json")
+
+
+def learned(name: str, scope: str, stage: str) -> str:
+    """Manifest of what an episode's augmenter learns from."""
+    return memory(name, scope, stage, "learned/manifest.json")
+
+
+def memory_embeddings(name: str, scope: str, stage: str, of: str, part: str) -> str:
+    """Embeddings of a memory or of queries by a model's augmenter; `part` as for embeddings."""
+    return memory(name, scope, stage, f"embeddings/{of}/{part}.npy")
+
+
+def memory_hits(name: str, scope: str, stage: str, kind: str, of: str, split: str, depth: int | str, which: str,
+                part: str) -> str:  # fmt: skip
+    """Hits in a shard of memory `which` for the queries of a collection; `kind` is `hits` or `hits-with-self`."""
+    return memory(name, scope, stage, f"{kind}/{of}/{split}.top{depth}/{which}/{part}.parquet")
+
+
+def augmentations(name: str, scope: str, stage: str, use: str, of: str, split: str) -> str:
+    """Rankings of a mixture: for `learning` (by the augmenter before the stage) or for `search` (by the stage's)."""
+    return memory(name, scope, stage, f"{use}/{of}/{split}.parquet")
+
+
+def attention(name: str, scope: str, stage: str, use: str, of: str, split: str) -> str:
+    """Attention of a stage's main model to augmentation documents."""
+    return memory(name, scope, stage, f"attention/{use}/{of}/{split}.parquet")
+
+
+def fused_queries(name: str, scope: str, stage: str, of: str, protocol: str, split: str) -> str:
+    """Embeddings of queries with their augmentation."""
+    return memory(name, scope, stage, f"queries/{of}/{protocol}/{split}.npy")
+
+
 def exported(name: str, scope: str) -> str:
     """Manifest of a folder that sentence-transformers loads."""
     return f"{RESULTS}/exported/{name}/{scope}/manifest.json"
+
+
+def exported_memory(name: str, scope: str, which: str) -> str:
+    """Manifest of a memory's documents with the vectors of a model's augmenter, for search from Python."""
+    return f"{RESULTS}/exported-memories/{name}/{scope}/{which}/manifest.json"
+
+
+def shares(name: str, scope: str, stage: str, use: str, of: str, split: str, file: str) -> str:
+    """A file of how attention and documents are shared by memories: `shares.tsv`, `cases.tsv`."""
+    return memory(name, scope, stage, f"shares/{use}/{of}/{split}.{file}")
 
 
 def embeddings(name: str, scope: str, of: str, protocol: str, part: str) -> str:

@@ -12,22 +12,21 @@ from zerodr.config.load import Bench
 from zerodr.config.methods import EncoderSettings, LexicalSettings, Method
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Protocol
-from zerodr.config.trained import TrainedSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains
+from zerodr.plan.episodes import EpisodeStages
 from zerodr.plan.papers import PaperItems
 from zerodr.plan.resources import millions, need, scaled
 from zerodr.plan.stages import STAGES
-from zerodr.plan.training import SCRATCH, TrainingStages
+from zerodr.plan.training import SCRATCH
 from zerodr.plan.units import UnitStages
 
 INDEX_FIELDS = set(IndexSettings.model_fields)
-MINING_PROTOCOL = "standard"
 NOTHING = r"(?!)"
 
 
-class Plan(TrainingStages, UnitStages, PaperItems):
+class Plan(EpisodeStages, UnitStages, PaperItems):
     """Paths, targets and stage settings of a checked configuration."""
 
     def __init__(self, bench: Bench) -> None:
@@ -165,18 +164,6 @@ class Plan(TrainingStages, UnitStages, PaperItems):
             link = self.chains.ranker(wc.model, wc.collection)
             return paths.embeddings(link.name, link.scope, wc.collection, protocol or wc.protocol, part)
         return paths.embeddings(self.embedded_by(wc.model), SCOPE, wc.collection, protocol or wc.protocol, part)
-
-    def query_embeddings(self, wc: Any) -> str:
-        """The embeddings of the queries that are evaluated."""
-        return self.embeddings_for(wc, f"queries.{self.collection(wc.collection).evaluation_split}")
-
-    def mining_embeddings(self, wc: Any, part: str) -> str:
-        """The embeddings of the source that negatives are searched with."""
-        if self.method(wc.model).kind != "trained":
-            return self.embeddings_for(wc, part, MINING_PROTOCOL)
-        link = self.chains.link(wc.model, wc.scope)
-        protocol = self.bench.settings(wc.model, TrainedSettings).protocol
-        return paths.embeddings(link.name, link.scope, wc.collection, protocol, part)
 
     def embedded_by(self, method: str) -> str:
         """The encoder whose embeddings `method` searches: variants that only change the index share the recipe's.

@@ -49,6 +49,16 @@ NEEDS = {
     "cluster_queries": Need(6000, 0, 60, threads=8),
     "init_model": Need(6000, 0, 60),
     "finetune": Need(12000, 0, 1440, threads=8, gpu=True),
+    "embed_memory": Need(6000, 3500, 30, 120, threads=8, gpu=True),
+    "embed_memory_queries": Need(4000, 0, 30, threads=8, gpu=True),
+    "search_memory": Need(4000, 6500, 30, 120, threads=8),
+    "merge_memories": Need(6000, 100, 30, 10),
+    "train_main": Need(24000, 0, 1440, threads=8, gpu=True),
+    "measure_attention": Need(12000, 500, 240, threads=8, gpu=True),
+    "mine_memories": Need(16000, 0, 120),
+    "train_augmenter": Need(12000, 0, 1440, threads=8, gpu=True),
+    "join_components": Need(4000, 0, 30),
+    "embed_fused_queries": Need(12000, 0, 240, threads=8, gpu=True),
     "assemble": Need(8000, 0, 30),
     "init_teacher": Need(6000, 0, 60),
     "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True),
@@ -76,7 +86,7 @@ def need(rule: str) -> Need:
 def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
     """Millions of documents that one job of `rule` reads: a shard for sharded rules, else the collection."""
     documents = row.planned_documents if row else 0
-    if rule in ("embed_corpus", "search_shard", "search_candidates"):
+    if rule in ("embed_corpus", "search_shard", "search_candidates", "embed_memory", "search_memory"):
         documents = min(documents or shard_documents, shard_documents)
     return documents / 1e6
 

@@ -58,6 +58,7 @@ TARGETS = (
     Target(paths.statistics("{collection}"), "its statistics"),
     Target(paths.unit_measures("{annotated}", "{trained}"), "a model's measures over a method's units (BERM)"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
+    Target(paths.exported_memory("{augmented}", SCOPE, "{collection}"), "a memory for its search from Python"),
     Target(paths.exported("{adapted}", "{target}"), "the same of a model that is made for each target"),
 )
 
@@ -73,6 +74,7 @@ def names(plan: Plan) -> dict[str, list[str]]:
         "item": sorted({name for paper in plan.bench.papers.values() for name in paper.items}),
         "trained": sorted(set(trained) - set(adapted)),
         "adapted": sorted(adapted),
+        "augmented": sorted(name for name in set(trained) - set(adapted) if plan.is_augmented(name)),
         "learned": sorted(trained),
         "annotated": sorted(name for name in plan.chains.names() if re.fullmatch(plan.pattern_of_units(), name)),
         "target": sorted({row.column for row in rows}),
@@ -125,6 +127,7 @@ def render(plan: Plan) -> str:
     lists |= {
         "{collection}": ["{judged},", *unjudged],
         "{trained}": ["{method} of a recipe with kind: trained, but for {adapted}"],
+        "{augmented}": ["{trained} whose chain ends with stages of kind moma, such as moma-t5ance"],
         "{learned}": ["{trained} and {adapted}"],
         "{adapted}": known["adapted"] or ["none"],
         "{annotated}": known["annotated"] or ["none"],

@@ -294,7 +294,7 @@ class TrainingStages:
     def remarks_of(self, name: str) -> list[str]:
         """What must be known of a method on its targets, one by one."""
         method = self.bench.methods[name]
-        remarks = [method.remark]
+        remarks = [method.remark, self.remark_of_memories(name)]
         if isinstance(method, TrainedMethod) and self.chains.is_adapted(name):
             remarks.append("one model for each target")
             sees = self.chains.sees_queries(name)
@@ -305,6 +305,10 @@ class TrainingStages:
     def _assemble(self, wc: Any) -> dict:
         stage = self.chains.assembly(Link(wc.model, wc.stage, wc.scope))
         return stage.model_dump(mode="json", include={"fold", "keep_modular", "sharpness"})
+
+    def remark_of_memories(self, name: str) -> str:
+        """Which memories augment the queries of a row; empty for rows with plain queries."""
+        raise NotImplementedError
 
     def _take_step(self, wc: Any) -> dict:
         return {"step": int(wc.step)}

@@ -100,8 +100,13 @@ class Job:
 
 def embed_corpus(stage: Stage) -> None:
     """Stage: inputs `collection`, `model`; output `embeddings`, the rows of one corpus shard."""
+    embed_corpus_with(stage, stage.path("model"))
+
+
+def embed_corpus_with(stage: Stage, model: Path) -> None:
+    """As `embed_corpus`, with the model in folder `model`."""
     settings = validate(CorpusSettings, stage.params, stage.spec.name())
-    encoder, folder = _prepare(stage, settings, "document"), stage.path("collection")
+    encoder, folder = _prepare(stage, settings, "document", model), stage.path("collection")
     start, stop = shard_rows(corpus_size(folder), settings.shard, settings.shards)
     tokens = _length(stage, encoder, "document", settings.document_tokens)
 
@@ -116,8 +121,13 @@ def embed_corpus(stage: Stage) -> None:
 
 def embed_queries(stage: Stage) -> None:
     """Stage: inputs `collection`, `model`; output `embeddings`, rows in the order of `split_queries`."""
+    embed_queries_with(stage, stage.path("model"))
+
+
+def embed_queries_with(stage: Stage, model: Path) -> None:
+    """As `embed_queries`, with the model in folder `model`."""
     settings = validate(QuerySettings, stage.params, stage.spec.name())
-    encoder = _prepare(stage, settings, "query")
+    encoder = _prepare(stage, settings, "query", model)
     queries = split_queries(stage.path("collection"), settings.split)
     tokens = _length(stage, encoder, "query", settings.query_tokens)
 
@@ -137,10 +147,10 @@ def document_texts(folder: Path, start: int, stop: int, title_join: str | None) 
             yield key, title + title_join + text if title and title_join is not None else text
 
 
-def _prepare(stage: Stage, settings: EmbeddingSettings, side: Side) -> Encoder:
+def _prepare(stage: Stage, settings: EmbeddingSettings, side: Side, model: Path) -> Encoder:
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     tuned = keep_freed_memory()
-    encoder = load_encoder(stage.path("model"), settings.precision, side=side)
+    encoder = load_encoder(model, settings.precision, side=side)
     stage.note(backend=encoder.backend, device=encoder.device, precision=encoder.precision, malloc_tuned=tuned)
     return encoder
 

@@ -35,11 +35,13 @@ class Searched(Settings):
     """Documents of the shard."""
     depth: int
     """Entries a query gets, fewer on small shards."""
+    memory: str | None = None
+    """The memory that was searched, where it stands before the ids of its documents."""
 
 
 def write_hits(path: Path, rankings: Iterator[Ranking], ids: pa.Array, searched: Searched) -> None:
     """Write rankings of consecutive queries; `ids` names the shard's rows."""
-    about = json.dumps(searched.model_dump(), sort_keys=True).encode()
+    about = json.dumps(searched.model_dump(exclude_none=True), sort_keys=True).encode()
     schema = SCHEMA.with_metadata({KEY: about})
     first = 0
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["query"]) as writer:

@@ -106,15 +106,16 @@ def merged(hits: list[Path], queries: int, depth: int) -> Iterator[Piece]:
     """
     with ExitStack() as stack:
         readers = [stack.enter_context(HitsReader(path)) for path in hits]
-        _check(readers, queries, depth)
+        check_shards(readers, queries, depth)
         step = max(1, ROWS // (depth * len(readers)))
         for start in range(0, queries, step):
             stop = min(start + step, queries)
-            yield Piece(start, stop, _first(pa.concat_tables([reader.take_until(stop) for reader in readers]), depth))
+            rows = pa.concat_tables([reader.take_until(stop) for reader in readers])
+            yield Piece(start, stop, first_entries(rows, depth))
 
 
-def _first(table: pa.Table, depth: int) -> pa.Table:
-    """The first `depth` rows of each query, in total order."""
+def first_entries(table: pa.Table, depth: int) -> pa.Table:
+    """The first `depth` rows (query, document, score) of each query, in total order."""
     table = table.combine_chunks()
     if not len(table):
         return table
@@ -124,7 +125,12 @@ def _first(table: pa.Table, depth: int) -> pa.Table:
     return table.take(pa.array(order[np.arange(len(order)) - first < depth]))
 
 
-def _check(readers: list[HitsReader], queries: int, depth: int) -> None:
+def check_shards(readers: list[HitsReader], queries: int, depth: int) -> None:
+    """Readers of all shards of one corpus, searched alike.
+
+    Raises:
+        ArtifactError: a shard is missing, there twice, or searched with other queries or another depth.
+    """
     numbers = sorted(reader.searched.shard for reader in readers)
     for reader in readers:
         found = reader.searched

@@ -101,6 +101,23 @@ def _rankings(stage: Stage, settings: SearchSettings, queries: Vectors, corpus: 
             stage.metric(name, value)
             log.info("%s: %s %.4f", settings.index, name, value)
         return searcher.search(queries, ranks, depth, skip)
+    return exact_rankings(stage, queries, corpus, ids, depth, settings.collection, skip)
+
+
+def exact_rankings(stage: Stage, queries: Vectors, corpus: Vectors, ids: pa.Array, depth: int, collection: str,
+                   skip: np.ndarray | None = None) -> Iterator[Ranking]:  # fmt: skip
+    """Exact rankings, on the GPU where there is one.
+
+    Args:
+        ids: of the corpus rows, by which ties are broken.
+        collection: its name, for errors.
+        skip: int64 [q], the corpus row left out for each query, -1 for none.
+    """
+
+    def name_row(row: int) -> str:
+        return f"{collection}/{ids[row]}"
+
+    ranks = id_ranks(ids)
     device = search_device()
     half = device == "cpu" and pays_half(queries.rows, corpus.rows, corpus.dimension)
     stage.note(index="flat", device=device, estimates="bf16" if half else "float32")

@@ -61,7 +61,11 @@ def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.nd
 
 def embed_texts(model: Any, texts: Sequence[str], side: str, device: str, group: Group) -> Tensor:
     """Vectors of texts without dropout, (T, D) float32; each process encodes its part, all get the whole."""
-    tokens = model.tokenize(list(texts), side)
+    return embed_tokens(model, model.tokenize(list(texts), side), side, device, group)
+
+
+def embed_tokens(model: Any, tokens: list[Any], side: str, device: str, group: Group) -> Tensor:
+    """The same of tokenised texts, as the model's `pad` takes them."""
     share = -(-len(tokens) // group.world)
     padded = tokens + [tokens[-1]] * (share * group.world - len(tokens))
     mine = padded[group.rank * share : (group.rank + 1) * share]
@@ -79,10 +83,17 @@ def embed_texts(model: Any, texts: Sequence[str], side: str, device: str, group:
 def evaluate_dev(model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str,
                  group: Group) -> dict[str, float]:  # fmt: skip
     """MRR@10 and nDCG@10 of the dev queries against their pool. The model is left in the mode it was in."""
+    queries = model.tokenize(examples.texts_of_queries(rows), "query")
+    return evaluate_tokens(model, queries, examples, rows, negatives, device, group)
+
+
+def evaluate_tokens(model: Any, tokens: list[Any], examples: Examples, rows: np.ndarray, negatives: int, device: str,
+                    group: Group) -> dict[str, float]:  # fmt: skip
+    """The same of dev queries that are tokenised already."""
     pool, positives = pool_of(examples, rows, negatives)
     was_training = model.training
     model.eval()
-    queries = embed_texts(model, examples.texts_of_queries(rows), "query", device, group)
+    queries = embed_tokens(model, tokens, "query", device, group)
     documents = embed_texts(model, examples.texts_of_documents(pool), "document", device, group)
     scores = model.score(queries, documents)
     model.train(was_training)

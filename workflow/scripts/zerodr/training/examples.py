@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.collections.memories import TEXT, joined_texts
 from zerodr.errors import ArtifactError
 
 MINED, SCORED, CLUSTERS = "mined.parquet", "scored.parquet", "clusters.parquet"
-TEXT = pa.large_string()  # all texts of a corpus may pass 2 GiB
 
 
 @dataclass(frozen=True)
@@ -168,20 +168,11 @@ def _document_texts(path: Path, documents: pa.Array, source: Path, title_join: s
     for block in read_corpus(source, columns=("title", "text")):
         low, high = np.searchsorted(wanted, [first, first + len(block)])
         if high > low:
-            parts.append(joined(block.take(pa.array(wanted[low:high] - first)), title_join))
+            parts.append(joined_texts(block.take(pa.array(wanted[low:high] - first)), title_join))
         first += len(block)
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
     return pa.concat_arrays(parts).take(pa.array(back)) if parts else pa.array([], TEXT)
-
-
-def joined(block: pa.RecordBatch, title_join: str | None) -> pa.Array:
-    """Texts of documents, behind their title where they have one."""
-    title, text = block.column("title"), block.column("text").cast(TEXT)
-    if title_join is None:
-        return text
-    joined = pc.binary_join_element_wise(title.cast(TEXT), text, pa.scalar(title_join, TEXT))
-    return pc.if_else(pc.equal(title, ""), text, joined)
 
 
 def _found(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Path) -> pa.Array:

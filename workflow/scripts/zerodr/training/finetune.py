@@ -32,6 +32,7 @@ from zerodr.training.checkpoint import read_tensors, write_tensors
 from zerodr.training.distributed import Group, check_gpus
 from zerodr.training.engine import Batches, Engine, Run
 from zerodr.training.examples import Examples, load_examples
+from zerodr.training.fused import FusedData, ground, prepare_model
 from zerodr.training.gradcache import Forward
 from zerodr.training.groups import weigh_groups
 from zerodr.training.jobs import device_of, keeper, publish_kept, run_job
@@ -119,6 +120,7 @@ class Job:
     targets: dict[str, str] | None = None
     units: str | None = None
     labels: str | None = None
+    fused: dict[str, Any] | None = None
 
 
 def finetune(stage: Stage) -> None:
@@ -192,6 +194,8 @@ def train(job: Job) -> dict[str, Any]:
     kernels = speed_up(model, device, settings.training.precision)
     scored, clusters = (Path(place) if place else None for place in (job.scored, job.clusters))
     examples = load_examples(Path(job.mined), Path(job.source), settings.title_join, scored, clusters)
+    if job.fused is not None:
+        examples = fuse(model, examples, job, settings)
     rows, dev, notes = split_rows(examples, settings, Path(job.source), job.seed)
     words = [job.seed, settings.stage_index]
     stream = Stream(examples, rows, settings.training.batch_queries, settings.objective.negatives_per_query, words,
@@ -224,6 +228,13 @@ def train(job: Job) -> dict[str, Any]:
     facts = {"kernels": kernels, "device": device, "processes": group.world, "epochs": round(epochs, 3),
               "queries_per_second": round(engine.rate(), 2)}  # fmt: skip
     return {"curves": curves, "notes": notes | facts | inserted}
+
+
+def fuse(model: Any, examples: Examples, job: Job, settings: FinetuneSettings) -> Examples:
+    """The examples with augmentation documents; the model is told how many (MoMA)."""
+    data = validate(FusedData, job.fused, job.name)
+    prepare_model(model, data.memory)
+    return ground(examples, data, Path(job.source), settings.source_split)
 
 
 def with_rem(model: Any, job: Job, settings: FinetuneSettings) -> tuple[Any, dict[str, Any]]:

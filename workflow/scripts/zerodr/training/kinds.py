@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.encoders.cross import CrossEncoder
+from zerodr.encoders.fusion import FusionEncoder
 from zerodr.encoders.towers import Precision
 from zerodr.encoders.trainable import BiEncoder
 from zerodr.training.dev import evaluate_dev
+from zerodr.training.fused import FusedForward, evaluate_fused
 from zerodr.training.gradcache import Forward
 from zerodr.training.pairs import PairForward, evaluate_pairs
 
@@ -39,5 +41,6 @@ def pupil(folder: Path, precision: Precision) -> CrossEncoder:
 
 KINDS = {
     "bi_encoder": Kind(BiEncoder.load, Forward, evaluate_dev),
+    "fused": Kind(FusionEncoder.load, FusedForward, evaluate_fused),
     "cross_encoder": Kind(pupil, PairForward, evaluate_pairs),
 }

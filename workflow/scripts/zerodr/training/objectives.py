@@ -19,6 +19,7 @@ from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
 from zerodr.losses.distillation import kl_distillation, margin_mse
+from zerodr.losses.moma import attention_distillation
 from zerodr.training.distributed import Group
 
 State = dict[str, Any]  # flat: tensors, or JSON values
@@ -229,6 +230,25 @@ class KLDistillation(Objective):
         return {"kl": kl_distillation(batch.own_scores(), _teacher(batch), self.temperature)}
 
 
+@dataclass
+class AttentionDistillation(Objective):
+    """ADist: the main model's attention over the K documents that were retrieved (specs/moma 8).
+
+    A query's documents are a judged positive, then the K; the teacher's scores of the K are attention.
+    """
+
+    settings: ObjectiveSettings
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """`{"adist": scalar}`, with `labels` also `{"info_nce": scalar}`."""
+        own, how = batch.own_scores(), self.settings
+        made = attention_distillation(own[:, 1:], _teacher(batch)[:, 1:], how.teacher_temperature,
+                                      how.student_temperature, how.reduction)  # fmt: skip
+        if not how.labels:
+            return {"adist": made}
+        return {"adist": made} | InfoNCE(False, True, how.inverse_temperature)(batch)
+
+
 def _teacher(batch: Encoded) -> Tensor:
     if batch.teacher is None:
         raise ConfigError("objective", "distillation needs a teacher's scores, found none",
@@ -313,6 +333,8 @@ def make_objective(settings: ObjectiveSettings) -> Objective:
         return PairwiseNLL()
     if settings.name == "info_nce":
         return InfoNCE(settings.in_batch, settings.mask_known_positives, settings.inverse_temperature)
+    if settings.name == "adist":
+        return AttentionDistillation(settings)
     if settings.name == "margin_mse":
         return MarginMSE()
     return KLDistillation(settings.teacher_temperature)

@@ -244,6 +244,9 @@ def load_headed(folder: Path, settings: PretrainParams, seed: list[int]) -> tupl
         raise ModelError(source, f"makes vectors of {encoder.contract.dimension} components, tokens have "
                          f"{model.backbone.config.hidden_size}", "take a model without a projection")  # fmt: skip
     taken = take_additions(model, folder, objective.head == "from_model")
+    if objective.name == "t5_coco" and pooling != "decoder_first":
+        raise ModelError(source, f"has pooling {pooling}; t5_coco is for a T5 encoder-decoder",
+                         "start from a T5 with pooling: decoder_first, or use coco")  # fmt: skip
     if not objective.contrasts and kind != "decoder":
         model.tower.projections.requires_grad_(False)  # nothing reads vectors
     if training.dropout is not None:

@@ -21,7 +21,7 @@ from zerodr.training.objectives import Objective
 from zerodr.training.passages import PassageBatch, Passages
 from zerodr.training.views import ViewMaker, Views
 
-MASKED, SAID_AGAIN = ("late_mlm", "head_mlm"), "reconstruction"
+MASKED, SAID_AGAIN, TOLD = ("late_mlm", "head_mlm"), "reconstruction", "span_corruption"
 Losses = dict[str, Tensor]
 
 
@@ -70,11 +70,13 @@ class SpanForward(Forward):
             return ()
         if self.maker.settings.masks:
             return MASKED if len(self.model.layers) else MASKED[:1]
-        return (SAID_AGAIN,)
+        return (TOLD,) if self.maker.settings.name == "t5_coco" else (SAID_AGAIN,)
 
     def encode(self, texts: Views, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group, (n, D) float32."""
         set_random(seed, number)
+        if self.maker.settings.name == "t5_coco":  # dropout draws as many numbers as in the pass with losses
+            return self.measure(texts, texts.groups[number][1])[0]
         return self.model.encode(self._features(texts.tokens, texts.groups[number][1]))
 
     def run(self, texts: Views, number: int, seed: Sequence[int],
@@ -93,6 +95,9 @@ class SpanForward(Forward):
             labels = self._pad([texts.targets[place] for place in places], NOT_MASKED)
             vectors, last, early = self.model.states(features)
             return vectors, self.model.masked_losses(last, early, features["attention_mask"], labels)
+        if self.maker.settings.name == "t5_coco":
+            vectors, loss = self.model.told(features, self._features(texts.targets, places))
+            return vectors, {TOLD: loss}
         vectors = self.model.encode(features)
         return vectors, {SAID_AGAIN: self.model.reconstruction(vectors, self._features(texts.targets, places))}
 
@@ -151,5 +156,5 @@ def make_span_objective(settings: PretrainSettings) -> Objective:
     """The objective that the settings name."""
     if not settings.contrasts:
         return OwnLosses()
-    kind = SpanContrast if settings.name == "coco" else ViewContrast
+    kind = SpanContrast if settings.name in ("coco", "t5_coco") else ViewContrast
     return kind(*settings.comparison)

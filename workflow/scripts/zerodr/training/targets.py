@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zerodr.collections.access import read_corpus, read_qrels, split_queries
+from zerodr.collections.memories import joined_texts
 from zerodr.config.adversary import TargetQueries, TargetTexts
 from zerodr.errors import CollectionError
 from zerodr.training.batches import epoch_order
-from zerodr.training.examples import joined
 
 log = logging.getLogger("zerodr")
 DOCUMENTS, QUERIES = 4, 5  # words of a seed: what the random numbers are for
@@ -189,7 +189,7 @@ def draw_texts(corpus: TargetCorpus, stream: TargetStream, steps: int) -> DrawnT
 
 def _with_text(folder: Path, title_join: str | None) -> tuple[np.ndarray, int]:
     """Rows of documents with a text, and how many have none."""
-    has = [pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(joined(block, title_join))), 0)
+    has = [pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(joined_texts(block, title_join))), 0)
            for block in read_corpus(folder, columns=("title", "text"))]  # fmt: skip
     flags = np.concatenate([part.to_numpy(zero_copy_only=False) for part in has]) if has else np.zeros(0, bool)
     return np.flatnonzero(flags), int((~flags).sum())
@@ -200,7 +200,7 @@ def _rows(folder: Path, title_join: str | None, rows: np.ndarray) -> list[pa.Arr
     for block in read_corpus(folder, columns=("title", "text")):
         low, high = np.searchsorted(rows, [first, first + len(block)])
         if high > low:
-            parts.append(joined(block.take(pa.array(rows[low:high] - first)), title_join))
+            parts.append(joined_texts(block.take(pa.array(rows[low:high] - first)), title_join))
         first += len(block)
     return parts
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from zerodr.config.pretraining import PretrainSettings
+from zerodr.config.pretraining import PAIRED, PretrainSettings
 from zerodr.encoders.trainable import BiEncoder
 from zerodr.encoders.words import check_masking, ordinary_ids, token_words
 from zerodr.errors import ConfigError, ModelError
+from zerodr.training.corruption import corrupt, sentinels_of
 from zerodr.training.grouping import length_groups
 from zerodr.training.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
 from zerodr.training.passages import PassageBatch, Passages, two_spans
@@ -28,7 +29,7 @@ class Views:
     Attributes:
         tokens: ids of each text, with special tokens.
         targets: what is to be predicted of each: labels as long as its tokens where words are masked, the whole text's
-            ids where some were deleted; empty where nothing is.
+            ids where some were deleted, what was cut out behind sentinels for T5; empty where nothing is.
         groups: (side, places of texts) that are encoded together.
         asked: tokens that are to be predicted.
     """
@@ -64,7 +65,7 @@ class ViewMaker:
         source, most = encoder.contract.source, encoder.contract.max_tokens
         if settings.max_tokens > most:
             raise ModelError(source, f"takes {most} tokens, max_tokens asks for {settings.max_tokens}", "lower it")
-        if settings.name in ("coco", "ict") and not paired:
+        if settings.name in PAIRED and not paired:
             raise ConfigError("objective.name", f"{settings.name} needs documents of several spans, found whole ones",
                               "give `spans` (of cut_spans), not `collections`")  # fmt: skip
         self.before, self.after = around(self.tokenizer)
@@ -75,6 +76,8 @@ class ViewMaker:
         if settings.masks:
             check_masking(source, self.tokenizer)
             self.vocabulary = Vocabulary(self.tokenizer.mask_token_id, ordinary_ids(self.tokenizer))
+        if settings.name == "t5_coco":
+            self.sentinels = sentinels_of(self.tokenizer)
 
     def with_seed(self, seed: Sequence[int]) -> ViewMaker:
         """The same with other random numbers."""
@@ -92,6 +95,12 @@ class ViewMaker:
             asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in made)
             labels = [self._around(labels, NOT_MASKED) for _, labels in made]
             return self._views([ids for ids, _ in made], labels, asked)
+        if self.settings.name == "t5_coco":
+            pairs = corrupt(
+                texts, self.settings.corruption_rate, self.settings.corruption_span, self.sentinels, seed, rows
+            )
+            targets = [np.concatenate([target, self.after]) for _, target in pairs]
+            return self._views([ids for ids, _ in pairs], targets, sum(map(len, targets)))
         if self.settings.name == "tsdae":
             left = delete(texts, self.settings.delete_rate, seed, rows, self.limit)
             whole = [self._around(text.ids) for text in texts]

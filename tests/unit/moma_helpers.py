@@ -1,0 +1,130 @@
+"""A tiny T5, a source with memories, and stages of one episode, for the tests of MoMA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from model_helpers import WORDS, tiny_collection, tiny_settings
+
+from zerodr.artifacts.manifest import publish_folder
+from zerodr.artifacts.rankings import Rankings, RankingsWriter
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA
+from zerodr.encoders.initial import from_scratch
+from zerodr.mining.batch import SCHEMA as MINED
+
+QUERIES, DOCUMENTS, K = 24, 30, 3
+JOINS = {"source": " ", "other": " "}
+
+
+def sentence(random: np.random.Generator) -> str:
+    return " ".join(random.choice(WORDS, int(random.integers(3, 9))))
+
+
+def collection(name: str, documents: int, queries: int = 0, seed: int = 0) -> str:
+    """A normalised collection whose i-th query has the i-th document. Returns its manifest."""
+    random, made = np.random.default_rng(seed), Path(f"{name}.making")
+    made.mkdir()
+    texts = [f"{sentence(random)} {row}" for row in range(documents)]
+    pq.write_table(pa.table([[f"d{row}" for row in range(documents)], [""] * documents, texts], schema=CORPUS_SCHEMA),
+                   made / "corpus.parquet")  # fmt: skip
+    asked = [" ".join(text.split()[:3]) + " ?" for text in texts[:queries]]
+    pq.write_table(pa.table([[f"q{row}" for row in range(queries)], asked], schema=QUERY_SCHEMA),
+                   made / "queries.parquet")  # fmt: skip
+    lines = [f"q{row}\td{row}\t1\n" for row in range(queries)]
+    (made / "qrels.train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    publish_folder(made, Path(name) / "manifest.json")
+    return f"{name}/manifest.json"
+
+
+def t5(place: str, seed: int = 7) -> str:
+    """A random T5 of two layers. Returns its manifest."""
+    settings = tiny_settings("t5", pooling="decoder_first")
+    made = Path(f"{place}.making")
+    from_scratch(settings, tiny_collection(Path("texts")), seed)[0].save(made)
+    publish_folder(made, Path(place) / "manifest.json")
+    return f"{place}/manifest.json"
+
+
+def rankings(place: str, depth: int = 12, seed: int = 1) -> str:
+    """A ranking of the mixture for every query; the own document is the third."""
+    random, names = np.random.default_rng(seed), []
+    for row in range(QUERIES):
+        own = [f"source:d{n}" for n in random.permutation(DOCUMENTS)[: depth // 2] if n != row]
+        own += [f"other:d{n}" for n in random.permutation(DOCUMENTS)[:depth]]
+        own.insert(2, f"source:d{row}")
+        names.append(own[:depth])
+    with RankingsWriter(Path(place), depth) as writer:
+        writer.write(Rankings(pa.array([f"q{row}" for row in range(QUERIES)]), np.full(QUERIES, depth),
+                              pa.array(sum(names, [])), np.tile(np.arange(depth, 0, -1.0), QUERIES)))  # fmt: skip
+    return place
+
+
+def mined(place: str) -> str:
+    """Mined negatives of the source for all queries but the last. Returns its manifest."""
+    made = Path(f"{place}.making")
+    made.mkdir()
+    rows = range(QUERIES - 1)
+    negatives = [[f"d{(row + k) % DOCUMENTS}" for k in (3, 5, 7)] for row in rows]
+    columns = [[f"q{row}" for row in rows], [[f"d{row}"] for row in rows], negatives, [[1, 2, 3]] * len(rows)]
+    pq.write_table(pa.table(columns, schema=MINED), made / "mined.parquet")
+    publish_folder(made, Path(place) / "manifest.json")
+    return f"{place}/manifest.json"
+
+
+def run(function: str, inputs: dict[str, Any], outputs: dict[str, str], params: dict[str, Any], seed: int = 13) -> None:
+    rule = function.partition(":")[2]
+    run_spec(StageSpec(rule, f"zerodr.{function}", 1, {"out": next(iter(outputs.values()))}, inputs, outputs, params,
+                       seed, 1))  # fmt: skip
+
+
+def training(**more: Any) -> dict[str, Any]:
+    """Params that both trainings share."""
+    settings = {"steps": 4, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 2, "dev_queries": 2}
+    settings |= more.pop("training", {})
+    objective = {"name": "info_nce", "negatives_per_query": 2}
+    return {"objective": objective, "training": settings, "source_split": "train", "stage": "moma1", "stage_index": 0,
+            "total_steps": 4} | more  # fmt: skip
+
+
+def lay_out() -> None:
+    """Collections, model, rankings and mined queries in the current folder."""
+    collection("source", DOCUMENTS, QUERIES)
+    collection("other", DOCUMENTS, seed=1)
+    t5("start")
+    rankings("rankings.parquet")
+    mined("mined")
+
+
+def train_main(place: str = "main", model: str = "start/manifest.json", rankings: str = "rankings.parquet",
+               memory: dict[str, Any] | None = None, **more: Any) -> Path:  # fmt: skip
+    memory = {"memories": ["source", "other"], "documents": K, "document_tokens": 16} | (memory or {})
+    run("training.moma:train_main",
+        {"model": model, "mined": "mined/manifest.json", "source": "source/manifest.json", "rankings": rankings,
+         "memories": ["source/manifest.json", "other/manifest.json"]},
+        {"model": f"{place}/manifest.json"}, training(**more) | {"memory": memory, "joins": JOINS})  # fmt: skip
+    return Path(place)
+
+
+def measure(place: str = "attention.parquet", model: str = "main/manifest.json", **more: Any) -> Path:
+    params = {"split": "train", "joins": JOINS, "documents": K, "document_tokens": 16, "aggregation": "prob_sum",
+              "exclude_positives": False, "source": "source"} | more  # fmt: skip
+    run("mining.attention:measure_attention",
+        {"model": model, "rankings": "rankings.parquet", "collection": "source/manifest.json",
+         "mined": "mined/manifest.json", "memories": ["source/manifest.json", "other/manifest.json"]},
+        {"attention": place}, params)  # fmt: skip
+    return Path(place)
+
+
+def mine(place: str = "learned", attention: str = "attention.parquet", **more: Any) -> Path:
+    params = {"source": "source", "split": "train", "joins": JOINS, "selected": 2, "depth": 12, "count": 4,
+              "exclude_unselected": False, "distils": False, "stage_index": 0} | more  # fmt: skip
+    run("mining.memories:mine_memories",
+        {"attention": attention, "rankings": "rankings.parquet", "source": "source/manifest.json",
+         "memories": ["source/manifest.json", "other/manifest.json"]},
+        {"learned": f"{place}/manifest.json"}, params)  # fmt: skip
+    return Path(place)

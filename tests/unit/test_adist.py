@@ -1,0 +1,48 @@
+"""ADist: the oracle of the specification, and what the objective makes of labels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from zerodr.config.training import ObjectiveSettings
+from zerodr.losses.moma import attention_distillation
+from zerodr.training.objectives import Encoded, make_objective
+
+ATTENTION = torch.tensor([[1.644195, 0.622950]], dtype=torch.float64)
+SCORES = torch.tensor([[2.0, 1.0]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("gold", "reduction", "expected"), [(1.0, "sum", 4.40813e-05), (1.0, "mean", 2.20407e-05),
+                                                             (0.1, "sum", 0.312887)])  # fmt: skip
+def test_the_oracle(gold, reduction, expected):
+    """specs/moma, oracle O4."""
+    made = attention_distillation(SCORES, ATTENTION, gold, 1.0, reduction)
+    assert made.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_temperatures_divide():
+    one = attention_distillation(SCORES, ATTENTION, 0.5, 0.25)
+    assert one == pytest.approx(attention_distillation(SCORES * 4, ATTENTION * 2).item())
+    assert attention_distillation(ATTENTION * 3, ATTENTION, 1.0, 3.0).item() == pytest.approx(0.0, abs=1e-6)
+
+
+def batch(positives: set[str]) -> Encoded:
+    queries = torch.tensor([[1.0, 0.0]])
+    documents = torch.tensor([[[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]])
+    return Encoded(0, queries, documents, ["q"], ["label", "a", "b"], [positives], torch.tensor([[0.0, 2.0, 1.0]]))
+
+
+def test_the_objective_reads_the_retrieved_documents_alone():
+    made = make_objective(ObjectiveSettings(name="adist", negatives_per_query=2))(batch({"label"}))
+    expected = attention_distillation(torch.tensor([[0.5, 0.0]]), torch.tensor([[2.0, 1.0]]))
+    assert set(made) == {"adist"} and made["adist"].item() == pytest.approx(expected.item())
+
+
+def test_labels_compete_with_retrieved_documents_that_are_not_labels():
+    settings = ObjectiveSettings(name="adist", negatives_per_query=2, labels=True)
+    plain = make_objective(settings)(batch({"label"}))["info_nce"]
+    known = make_objective(settings)(batch({"label", "a"}))["info_nce"]
+    scores = torch.tensor([1.0, 0.5, 0.0])
+    assert plain.item() == pytest.approx((torch.logsumexp(scores, 0) - 1.0).item())
+    assert known.item() == pytest.approx((torch.logsumexp(scores[[0, 2]], 0) - 1.0).item())

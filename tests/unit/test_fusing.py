@@ -1,0 +1,94 @@
+"""Fused vectors for search: cached or not they are the model's; states are kept within bounds and for one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from model_helpers import TEXTS, WORDS, shaken, tiny_collection, tiny_settings
+
+from zerodr.encoders import fusing
+from zerodr.encoders.fusing import Fuser
+from zerodr.encoders.fusion import FusionContract, FusionEncoder, Grounded
+from zerodr.encoders.initial import from_scratch
+from zerodr.encoders.state_cache import INDEX, StateCache, StateStore, fingerprint, write_states
+from zerodr.errors import ModelError
+
+DOCUMENTS = {f"m:{n}": " ".join(WORDS[(n * k) % 16] for k in range(1, 2 + 3 * n)) for n in range(8)}
+QUERIES = ["river", "copper engine in winter", "What?", *TEXTS[1:3]]
+GIVEN = [["m:1", "m:2", "m:3"], ["m:2", "m:3", "m:7"], [], ["m:5"], ["m:7", "m:1", "m:2"]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("t5")
+    settings = tiny_settings("t5", pooling="decoder_first")
+    shaken(from_scratch(settings, tiny_collection(root / "collection"), 7)[0]).save(root / "model")
+    return root / "model"
+
+
+@pytest.fixture
+def model(folder) -> FusionEncoder:
+    made = FusionEncoder.load(folder)
+    made.fusion = FusionContract(documents=3, document_tokens=20)
+    return made
+
+
+class Texts:
+    """Texts of documents, and which were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __call__(self, keys: list[str]) -> list[str]:
+        self.asked += keys
+        return [DOCUMENTS[key] for key in keys]
+
+
+def expected(model: FusionEncoder) -> np.ndarray:
+    """The model's own vectors, query by query."""
+    rows = [Grounded(query, model.tokenize_augmentations([DOCUMENTS[key] for key in own]))
+            for query, own in zip(model.tokenize(QUERIES, "query"), GIVEN, strict=True)]  # fmt: skip
+    with torch.no_grad():
+        return torch.cat([model.encode(model.pad([row]), "query") for row in rows]).numpy()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("batch_tokens", [24, 4096])
+def test_vectors_are_the_models(model, cached, batch_tokens, monkeypatch):
+    texts, cache = Texts(), StateCache(64) if cached else None
+    fuser = Fuser(model, cache, batch_tokens)
+    np.testing.assert_allclose(fuser.vectors(QUERIES, GIVEN, texts), expected(model), atol=1e-5)
+    assert len(texts.asked) == (5 if cached else 10), "with a cache each distinct document is read once"
+    monkeypatch.setattr(fusing, "DECODED_STATES", 1)
+    np.testing.assert_allclose(fuser.vectors(QUERIES, GIVEN, texts), expected(model), atol=1e-5)
+    assert len(texts.asked) == (5 if cached else 20)
+    assert cache is None or (cache.hits, cache.misses) == (5, 5)
+
+
+def test_the_cache_is_bounded_and_forgets_what_was_not_used(model):
+    cache, states = StateCache(1), torch.zeros(1024, 64)  # a quarter of a MiB
+    for key in "abcd":
+        cache.put(key, states)
+    assert cache.get("a") is not None
+    cache.put("e", states)
+    assert [key for key, _ in cache.items()] == ["c", "d", "a", "e"]
+    assert cache.get("b") is None and cache.held == 2**20
+    small = Fuser(model, StateCache(0))
+    np.testing.assert_allclose(small.vectors(QUERIES, GIVEN, Texts()), expected(model), atol=1e-5)
+
+
+def test_states_on_disk_spare_the_encoder(model, folder, tmp_path):
+    cache = StateCache(64)
+    Fuser(model, cache).vectors(QUERIES, GIVEN, Texts())
+    write_states(tmp_path / "states", dict(cache.items()), fingerprint(folder))
+    store, texts = StateStore(tmp_path / "states", fingerprint(folder)), Texts()
+    assert len(store) == 5 and store.get("m:4") is None
+    made = Fuser(model, StateCache(0, store)).vectors(QUERIES, GIVEN, texts)
+    np.testing.assert_allclose(made, expected(model), atol=1e-5)
+    assert not texts.asked
+    with pytest.raises(ModelError, match="holds encoder states of a model with fingerprint"):
+        StateStore(tmp_path / "states", "0" * 64)
+    assert (tmp_path / "states" / INDEX).exists()

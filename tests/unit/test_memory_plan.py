@@ -1,0 +1,169 @@
+"""What follows from a stage with memories: mixtures, edges of an episode, what variants share, what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from zerodr.config.load import load_bench
+from zerodr.errors import ConfigError
+from zerodr.plan import Plan
+from zerodr.plan.lines import Link
+from zerodr.plan.memories import LEARNING, SEARCH
+
+ROOT = Path(__file__).parents[2]
+EPISODE = {
+    "kind": "moma",
+    "memory": {"memories": ["source", "memory-mesh"], "documents": 4},
+    "augmenter": {"selected": 2},
+    "objective": {"name": "info_nce"},
+    "training": {"schedule": "constant"},
+}
+HERE = "results/memory/moma-t5ance/shared"
+
+
+@pytest.fixture
+def root(tmp_path):
+    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
+    return tmp_path
+
+
+def add(root: Path, name: str = "mine", chain: dict | None = None, **settings: dict) -> None:
+    made = {"encoder": {"init": "t5-ance/ep0"}, "chain": chain or {"moma1": EPISODE}} | settings
+    value = {"kind": "trained", "label": name, "description": "test", "settings": made}
+    (root / f"config/methods/{name}.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+
+
+def plan(root: Path = ROOT, **config: object) -> Plan:
+    return Plan(load_bench(root, {"scale": "lab"} | config))
+
+
+def wc(stage: str = "moma2", model: str = "moma-t5ance", **wildcards: str) -> SimpleNamespace:
+    return SimpleNamespace(model=model, stage=stage, scope="shared", **wildcards)
+
+
+def test_an_episode_follows_from_the_one_before():
+    made = plan()
+    main = made.main_inputs(wc())
+    assert main["model"] == "results/models/moma-t5ance/shared/moma1/manifest.json"
+    assert main["rankings"] == f"{HERE}/moma2/learning/squad-v1.1/train.parquet"
+    found = made.mixture_inputs(wc(use=LEARNING, collection="squad-v1.1", split="train"))
+    assert all(hit.startswith(f"{HERE}/moma1/hits/squad-v1.1/train.top200/") for hit in found["hits"])
+    first = made.mixture_inputs(wc("moma1", use=LEARNING, collection="squad-v1.1", split="train"))
+    assert all("/memory/t5-ance/shared/ep0/hits/" in hit for hit in first["hits"])
+    asked = wc("ep0", "t5-ance", collection="squad-v1.1", split="train", memory="memory-mesh", shard="00000-of-00001")
+    searched = made.memory_search_inputs(asked)
+    assert searched["corpus"] == "results/embeddings/t5-ance@ep0/shared/memory-mesh/standard/corpus-00000-of-00001.npy"
+    asked.model, asked.stage = "moma-t5ance", "moma1"
+    assert made.memory_search_inputs(asked)["corpus"].startswith(f"{HERE}/moma1/embeddings/memory-mesh/")
+    assert made.augmenter_inputs(wc())["model"] == main["model"], "the augmenter goes on from the episode before"
+    assert made.attention_inputs(wc(use=LEARNING, collection="squad-v1.1", split="train"))["model"] == (
+        f"{HERE}/moma2/main/manifest.json"
+    )
+
+
+def test_the_target_is_plugged_in_and_the_source_out():
+    made = plan()
+    link = Link("moma-t5ance", "moma3")
+    assert made.mixture(link, SEARCH, "scifact", "test") == ["scifact", "memory-wikipedia-vital", "memory-mesh"]
+    training = ["squad-v1.1", "memory-wikipedia-vital", "memory-mesh"]
+    assert made.mixture(link, SEARCH, "squad-v1.1", "train") == training
+    assert made.mixture(link, SEARCH, "squad-v1.1", "dev") == training, "the source as target, once"
+    without = Link("moma-t5ance+no-target", "moma3")
+    assert made.mixture(without, SEARCH, "scifact", "test") == training
+    assert made.mixture(Link("moma-t5ance+target-only", "moma3"), SEARCH, "scifact", "test") == ["scifact"]
+    depth = json.loads(made.settings("merge_memories")(wc("moma3", use=SEARCH, collection="scifact", split="test")))
+    assert depth["settings"]["depth"] == depth["settings"]["needed"] == 10
+
+
+def test_variants_of_inference_share_the_model_and_not_the_queries():
+    made = plan()
+    assert made.chains.link("moma-t5ance+no-target") == Link("moma-t5ance", "moma3")
+    paths = {name: made.query_embeddings(SimpleNamespace(model=name, collection="scifact", protocol="standard"))
+             for name in ("moma-t5ance", "moma-t5ance+no-target", "moma-t5ance+adist", "moma-t5ance+no-memory",
+                          "moma-t5ance@moma3", "moma-t5ance@moma1", "moma-t5ance@init")}  # fmt: skip
+    assert paths["moma-t5ance"] == f"{HERE}/moma3/queries/scifact/standard/test.npy" == paths["moma-t5ance@moma3"]
+    assert paths["moma-t5ance+no-target"] == (
+        "results/memory/moma-t5ance+no-target/shared/moma3/queries/scifact/standard/test.npy"
+    )
+    assert paths["moma-t5ance@moma1"] == f"{HERE}/moma1/queries/scifact/standard/test.npy"
+    assert paths["moma-t5ance+no-memory"].startswith("results/embeddings/moma-t5ance+no-memory@ep3/")
+    assert paths["moma-t5ance@init"].startswith("results/embeddings/t5-ance@ep0/")
+    assert len(set(paths.values())) == len(paths) - 1
+
+
+def test_negatives_are_mined_with_augmented_queries_from_the_second_episode_on():
+    made = plan()
+    second = SimpleNamespace(model="moma-t5ance@moma1", scope="shared", collection="squad-v1.1")
+    assert made.mining_embeddings(second, "queries.train") == f"{HERE}/moma1/queries/squad-v1.1/standard/train.npy"
+    assert "embeddings/moma-t5ance@moma1" in made.mining_embeddings(second, "corpus-00000-of-00001")
+    second.model = "t5-ance@ep0"
+    assert made.mining_embeddings(second, "queries.train").startswith("results/embeddings/t5-ance@ep0/")
+
+
+def test_who_augments():
+    made = plan()
+    own, frozen = Link("moma-t5ance+no-learning", "moma2"), Link("moma-t5ance+no-distilling", "moma2")
+    assert not made.has_augmenter(own) and made.has_augmenter(frozen)
+    asked = wc("moma1", own.method, collection="scifact", split="test", memory="memory-mesh", shard="00000-of-00001")
+    assert made.memory_search_inputs(asked)["queries"] == (
+        "results/embeddings/moma-t5ance+no-learning@moma1/shared/scifact/standard/queries.test.npy"
+    ), "plain queries: the main model retrieves without augmentation"
+    assert set(made.joining_inputs(wc(model=own.method))) == {"main"}
+    assert set(made.joining_inputs(wc(model=frozen.method))) == {"main", "parent"}
+    assert set(made.joining_inputs(wc())) == {"main", "augmenter"}
+
+
+def test_the_remark_names_memories():
+    assert plan().remark_of("moma-t5ance") == (
+        "queries are augmented with 10 documents of: target, memory-wikipedia-vital, memory-mesh"
+    )
+    assert "augmented" not in plan().remark_of("t5-ance")
+
+
+def test_a_distilling_augmenter_reads_all_documents():
+    settings = json.loads(plan().settings("train_augmenter")(wc("moma1", "moma-t5ance+adist")))["settings"]
+    assert settings["objective"]["negatives_per_query"] == 10 and settings["objective"]["name"] == "adist"
+    assert settings["training"]["steps"] == 300 and not settings["parent_learned"]
+
+
+def test_a_memory_that_is_the_target_under_another_name_is_refused(root):
+    add(root, inference={"memories": ["target", "memory-msmarco"]})
+    with pytest.raises(ConfigError, match="memories of msmarco/dev: msmarco and memory-msmarco are the same corpus"):
+        plan(root).mixture(Link("mine", "moma1"), SEARCH, "msmarco", "dev")
+
+
+@pytest.mark.parametrize(
+    ("change", "telling"),
+    [
+        ({"memory": {"memories": ["memory-mush"]}}, "did you mean memory-mesh"),
+        ({"memory": {"memories": ["target"]}}, "target is no memory of training"),
+        ({"memory": {"documents": 1}}, "augmenter.selected 2 is more than the 1 documents"),
+        ({"augmenter": {"mode": "own", "selected": 2}}, "selected is for mode: learned"),
+        ({"objective": {"name": "adist"}}, "adist is for the augmenter"),
+        ({"training": {"keep_optimizer": True}}, "not for moma stages"),
+        ({"teacher": "cross-encoder", "objective": {"name": "kl"}}, "teacher does not go with a moma stage"),
+    ],
+)
+def test_what_can_not_be_meant(root, change, telling):
+    add(root, chain={"moma1": EPISODE | change})
+    with pytest.raises(ConfigError, match=telling):
+        plan(root)
+
+
+def test_memories_come_last_and_inference_belongs_to_them(root):
+    plain = {"objective": {"name": "info_nce"}}
+    add(root, chain={"moma1": EPISODE, "ep1": plain})
+    with pytest.raises(ConfigError, match="goes on after stage moma1 with a stage without memories"):
+        plan(root)
+    add(root, chain={"ep1": plain}, inference={"documents": 3})
+    with pytest.raises(ConfigError, match="inference: is for chains that end with a stage of kind moma"):
+        plan(root)
+    add(root, inference={"memories": ["targett"]})
+    with pytest.raises(ConfigError, match="did you mean target"):
+        plan(root)

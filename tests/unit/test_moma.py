@@ -1,0 +1,132 @@
+"""From memories to vectors of queries: the stages that search with a model, and the same from Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from moma_helpers import DOCUMENTS, JOINS, QUERIES, K, collection, run, t5
+
+from zerodr.artifacts.rankings import read_rankings
+from zerodr.encoders.components import AUGMENTER
+from zerodr.encoders.encoder import load_encoder
+from zerodr.encoders.fusion import FUSION
+from zerodr.errors import ArtifactError, ConfigError, ModelError
+from zerodr.retrieval.moma import MoMA
+
+NAMES = ("source", "other")
+EMBEDDING = {"query_tokens": None, "document_tokens": None, "title_join": " ", "precision": "fp32", "batch_tokens": 256}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Model, embeddings by its augmenter, rankings of the mixture, fused queries, exported memories."""
+    folder = tmp_path_factory.mktemp("moma")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        collection("source", DOCUMENTS, QUERIES)
+        collection("other", DOCUMENTS, seed=1)
+        t5("main")
+        t5("augmenter", seed=8)
+        Path("main/fusion.json").write_text(json.dumps({"documents": K, "document_tokens": 16}))
+        run("training.moma:join_components", {"main": "main/manifest.json", "augmenter": "augmenter/manifest.json"},
+            {"model": "model/manifest.json"}, {"parent_learned": False})  # fmt: skip
+        for name in NAMES:
+            run("retrieval.fused:embed_memory", {"collection": f"{name}/manifest.json", "model": "model/manifest.json"},
+                {"embeddings": f"{name}.npy"}, EMBEDDING | {"collection": name, "shard": 0, "shards": 1})  # fmt: skip
+            run("retrieval.moma:export_memory", {"collection": f"{name}/manifest.json", "embeddings": f"{name}.npy",
+                "model": "model/manifest.json"}, {"memory": f"exported-{name}/manifest.json"},
+                {"memory": name, "title_join": " "})  # fmt: skip
+        run("retrieval.fused:embed_memory_queries",
+            {"collection": "source/manifest.json", "model": "model/manifest.json"}, {"embeddings": "queries.npy"},
+            EMBEDDING | {"collection": "source", "split": "train"})  # fmt: skip
+        for name in NAMES:
+            run("retrieval.mixture:search_memory",
+                {"queries": "queries.npy", "corpus": f"{name}.npy", "collection": "source/manifest.json",
+                 "memory": f"{name}/manifest.json"}, {"hits": f"{name}.parquet"},
+                {"collection": "source", "split": "train", "memory": name, "depth": K, "title_join": " ",
+                 "exclude_self": False, "shard": 0, "shards": 1})  # fmt: skip
+        run("retrieval.mixture:merge_memories",
+            {"hits": [f"{name}.parquet" for name in NAMES], "collection": "source/manifest.json",
+             "memories": [f"{name}/manifest.json" for name in NAMES]}, {"rankings": "rankings.parquet"},
+            {"collection": "source", "split": "train", "memories": NAMES, "depth": K, "needed": K})  # fmt: skip
+        fused("fused.npy")
+    return folder
+
+
+def fused(place: str, **more: object) -> np.ndarray:
+    run("retrieval.fused:embed_fused_queries",
+        {"collection": "source/manifest.json", "model": "model/manifest.json", "rankings": "rankings.parquet",
+         "memories": [f"{name}/manifest.json" for name in NAMES]}, {"embeddings": place},
+        EMBEDDING | {"collection": "source", "split": "train", "joins": JOINS, "documents": K, "document_limit": 16}
+        | more)  # fmt: skip
+    return np.load(place)
+
+
+@pytest.fixture
+def here(made, monkeypatch):
+    monkeypatch.chdir(made)
+    return made
+
+
+def asked() -> list[str]:
+    return pq.read_table("source/queries.parquet")["text"].to_pylist()
+
+
+def test_python_search_gives_what_the_stages_give(here):
+    model = MoMA.load(here / "model").plug(here / "exported-source").plug(here / "exported-other")
+    rankings = read_rankings(here / "rankings.parquet")
+    assert sum(model.augment(asked()), []) == rankings.documents.to_pylist()
+    np.testing.assert_allclose(model.encode_queries(asked()), np.load("fused.npy"), atol=1e-5)
+    texts = pq.read_table("source/corpus.parquet")["text"].to_pylist()
+    assert model.encode_documents(texts).shape == (DOCUMENTS, 32)
+
+
+def test_plugging_out_is_never_having_plugged_in(here, caplog):
+    model = MoMA.load(here / "model").plug(here / "exported-source").plug(here / "exported-other")
+    before = sorted((path, path.stat().st_mtime_ns) for path in here.rglob("exported-*/*"))
+    only = MoMA.load(here / "model").plug(here / "exported-other")
+    np.testing.assert_array_equal(model.unplug("source").encode_queries(asked()[:4]), only.encode_queries(asked()[:4]))
+    bare = only.unplug("other").encode_queries(asked()[:4])
+    assert "no memory is plugged in" in caplog.text
+    plain = MoMA._plain(load_encoder(here / "model", device="cpu"), asked()[:4], "query")
+    np.testing.assert_allclose(bare, plain, atol=1e-5)
+    assert before == sorted((path, path.stat().st_mtime_ns) for path in here.rglob("exported-*/*"))
+
+
+def test_a_query_is_not_its_own_augmentation(here):
+    model = MoMA.load(here / "model").plug(here / "exported-source")
+    text = pq.read_table("source/corpus.parquet")["text"][4].as_py()
+    (found,) = model.augment([text.upper()], DOCUMENTS)
+    assert len(found) == DOCUMENTS - 1 and "source:d4" not in found
+
+
+def test_memories_of_another_augmenter_are_refused(here):
+    other = MoMA.load(here / "main")
+    with pytest.raises(ModelError, match="has vectors of a model with fingerprint"):
+        other.plug(here / "exported-other")
+    model = MoMA.load(here / "model").plug(here / "exported-other")
+    with pytest.raises(ConfigError, match="memory other: is plugged in already"):
+        model.plug(here / "exported-other")
+    with pytest.raises(ConfigError, match="memory source: is not plugged in"):
+        model.unplug("source")
+
+
+def test_fewer_documents_make_other_vectors_and_no_cache_the_same(here):
+    assert np.abs(fused("one.npy", documents=1) - np.load("fused.npy")).max() > 1e-4
+    np.testing.assert_allclose(fused("uncached.npy", cache_mib=0), np.load("fused.npy"), atol=1e-5)
+    with pytest.raises(ArtifactError, match="is ranked to depth 3, expected at least 4"):
+        fused("more.npy", documents=4)
+
+
+def test_exported_with_its_augmenter(here):
+    from zerodr.encoders.export import copy_additions, copy_whole
+
+    copy_whole(here / "model", here / "plain")
+    assert (here / "plain" / FUSION).exists() and not (here / "plain" / AUGMENTER).exists()
+    copy_additions(here / "model", here / "plain")
+    exported = MoMA.load(here / "plain").plug(here / "exported-other")
+    assert exported.main.fusion.documents == K

@@ -1,0 +1,95 @@
+"""Settings of models whose queries are augmented with documents of memories (MoMA)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from zerodr.config.base import Settings
+from zerodr.config.training import ObjectiveSettings, TrainingSettings
+
+SOURCE, TARGET = "source", "target"
+
+
+class MemorySettings(Settings):
+    """Where augmentation documents come from, and how the main model reads them."""
+
+    memories: tuple[str, ...] = Field((SOURCE,), min_length=1)
+    """The mixture in training: `source`, or collections."""
+    documents: int = Field(10, ge=1)
+    """K: documents that a query is augmented with."""
+    document_tokens: int = Field(128, ge=2)
+    """Longest augmentation document."""
+    exclude_self: bool = True
+    """A query is not augmented with itself: a document of its id, where memory and queries are one collection, or a
+    document that holds the same text up to case and blanks."""
+    exclude_positives: bool = False
+    """Training queries are not augmented with documents that are judged relevant to them. Published: they are."""
+    stop_gradient: bool = False
+    """Training does not change how augmentation documents are encoded through their queries."""
+    aggregation: Literal["prob_sum", "prob_mean", "logit_mean", "prob_valuenorm_sum"] = "prob_sum"
+    """How attention to a document is counted (specs/moma 4)."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> MemorySettings:
+        if TARGET in self.memories:
+            raise ValueError("target is no memory of training, which knows no target; it is plugged in at inference")
+        return self
+
+
+class AugmenterSettings(Settings):
+    """The component that retrieves augmentation documents."""
+
+    mode: Literal["learned", "frozen", "own"] = "learned"
+    """`learned` from the main model's attention; `frozen`: the one of the stage before; `own`: the main model itself
+    retrieves, without augmentation."""
+    selected: int = Field(5, ge=1)
+    """N: documents with the most attention that count as positives."""
+    depth: int = Field(200, ge=1)
+    """Ranks of its own ranking of the mixture where negatives are looked for."""
+    count: int = Field(30, ge=1)
+    """Negatives kept for each query."""
+    exclude_unselected: bool = False
+    """Retrieved documents that were not selected are no negatives."""
+    objective: ObjectiveSettings | None = None
+    """The loss; `adist` learns the attention over the retrieved documents instead. None: the stage's."""
+    training: TrainingSettings | None = None
+    """How it is optimised. None: as the main model."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> AugmenterSettings:
+        if self.mode != "learned":
+            given = self.model_fields_set - {"mode"}
+            strange = sorted(key for key in given if getattr(self, key) != type(self).model_fields[key].default)
+            if strange:
+                raise ValueError(f"{strange[0]} is for mode: learned, the mode is {self.mode}")
+        return self
+
+    @property
+    def distils(self) -> bool:
+        """Whether it learns the attention itself, not what attention selects."""
+        return self.objective is not None and self.objective.name == "adist"
+
+
+class InferenceSettings(Settings):
+    """What is plugged in when targets are ranked."""
+
+    memories: tuple[str, ...] | None = Field(None, min_length=1)
+    """`target`, `source`, or collections. None: those of training, with the target in place of the source."""
+    documents: int | None = Field(None, ge=1)
+    """K. None: as in training."""
+
+
+def refuse_options(stage: dict[str, object]) -> None:
+    """A stage with memories takes no other addition.
+
+    Args:
+        stage: additions by name.
+
+    Raises:
+        ValueError: one is there.
+    """
+    given = [name for name, value in stage.items() if value is not None]
+    if given:
+        raise ValueError(f"{given[0]} does not go with a moma stage, whose queries are fused: leave it out")

@@ -1,0 +1,95 @@
+"""FidAtt: how much a decoder's first position attends to each segment of a fused input (MoMA eq. 9; specs/moma 4).
+
+A fused input of one query is a row of T token states: the query's, then those of its documents. `segments` (B, T) says
+where a token belongs: 0 the query, k the k-th document. `mask` (B, T) is 1 for real tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from zerodr.errors import ModelError
+
+Aggregation = Literal["prob_sum", "prob_mean", "logit_mean", "prob_valuenorm_sum"]
+VALUE_SCALE = 256.0  # Atlas divides its value norms by it
+NEAR = 1e-3
+
+
+class CrossAttention(NamedTuple):
+    """What the decoder's first position looks at, in all L layers and H heads.
+
+    Attributes:
+        probabilities: (L, B, H, T) after the softmax over all T tokens; 0 on padding.
+        logits: (L, B, H, T) before it, unmasked; None where nobody asked.
+        value_norms: (L, B, H, T) Euclidean length of each token's value vector; None where nobody asked.
+    """
+
+    probabilities: Tensor
+    logits: Tensor | None = None
+    value_norms: Tensor | None = None
+
+
+def fid_attention(attention: CrossAttention, segments: Tensor, mask: Tensor, count: int,
+                  aggregation: Aggregation = "prob_sum", target_tokens: int = 1) -> Tensor:  # fmt: skip
+    """Score of the query and of each of its `count` documents, (B, 1 + count) float32.
+
+    Args:
+        aggregation: `prob_sum` probabilities summed (MoMA eq. 9); `prob_mean` the same by token, layer and head;
+            `logit_mean` logits by token, layer and head (the code of FiD); `prob_valuenorm_sum` probabilities times
+            lengths of value vectors, mean over heads, over 256 L target_tokens (Atlas).
+        target_tokens: decoded tokens; a query embedding has one.
+
+    Raises:
+        ModelError: the aggregation needs logits or value norms that were not taken.
+    """
+    probabilities = attention.probabilities.float()
+    layers, _, heads, _ = probabilities.shape
+    tokens = _by_segment(mask.float(), segments, mask, count)
+    if aggregation == "prob_sum":
+        return _by_segment(probabilities.sum((0, 2)), segments, mask, count)
+    if aggregation == "prob_valuenorm_sum":
+        weighted = probabilities * _there(attention.value_norms, aggregation)
+        made = _by_segment(weighted.mean(2).sum(0), segments, mask, count)
+        return made / (VALUE_SCALE * layers * target_tokens)
+    values = probabilities if aggregation == "prob_mean" else _there(attention.logits, aggregation)
+    summed = _by_segment(values.sum((0, 2)), segments, mask, count)
+    return summed / (tokens.clamp(min=1.0) * layers * heads)
+
+
+def _by_segment(values: Tensor, segments: Tensor, mask: Tensor, count: int) -> Tensor:
+    """Sums of (B, T) values over the real tokens of each segment, (B, 1 + count)."""
+    made = values.new_zeros(len(values), 1 + count)
+    return made.scatter_add_(1, segments, values.masked_fill(mask == 0, 0.0))
+
+
+def _there(values: Tensor | None, aggregation: str) -> Tensor:
+    if values is None:
+        raise ModelError("attention", f"aggregation {aggregation} needs more than probabilities, found none",
+                         "ask for logits and value norms when attention is taken")  # fmt: skip
+    return values.float()
+
+
+def check_mass(attention: CrossAttention, mask: Tensor, where: object) -> None:
+    """Every head of every layer gives all its attention to real tokens.
+
+    Raises:
+        ModelError: it does not: dropout was on, or the mask was not heeded.
+    """
+    real = (attention.probabilities.float() * mask[None, :, None]).sum(-1)
+    worst = float((real - 1.0).abs().max())
+    if not worst < NEAR:
+        raise ModelError(where, f"attention of a head sums to 1 {worst:+.4f} off over real tokens, expected 1",
+                         "put the model in evaluation mode")  # fmt: skip
+
+
+def rank_documents(scores: Tensor, there: Tensor) -> Tensor:
+    """Places of documents, best first, (B, K) int64: by score; of equal ones the earlier retrieved; missing ones last.
+
+    Args:
+        scores: (B, K) of the documents in the order of retrieval.
+        there: (B, K) bool; False for places without a document.
+    """
+    return torch.sort(scores.masked_fill(~there, -torch.inf), dim=1, descending=True, stable=True).indices

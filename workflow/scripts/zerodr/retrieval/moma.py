@@ -1,0 +1,239 @@
+"""Search with augmented queries from Python, and stage `export_memory`, which makes the memories for it.
+
+    from zerodr.retrieval.moma import MoMA
+    model = MoMA.load(Path("results/exported/moma-t5ance/shared"))
+    model.plug(Path("results/exported-memories/moma-t5ance/shared/memory-mesh"))
+    queries, documents = model.encode_queries(["..."]), model.encode_documents(["..."])
+    scores = queries @ documents.T
+
+A memory is a folder of documents with the augmenter's vectors. Plugging one in or out changes no file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import order_rows
+from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.collections.memories import folded, joined_texts, namespaced
+from zerodr.config.base import Settings, validate
+from zerodr.encoders.components import AUGMENTER
+from zerodr.encoders.contract import CONTRACT, Side, read_json, write_model_json
+from zerodr.encoders.encoder import Encoder, load_encoder
+from zerodr.encoders.fusing import Fuser
+from zerodr.encoders.fusion import FusionEncoder
+from zerodr.encoders.state_cache import StateCache, fingerprint
+from zerodr.errors import ArtifactError, ConfigError, ModelError
+from zerodr.retrieval.batching import plan_batches
+from zerodr.retrieval.candidates import id_ranks
+from zerodr.retrieval.exact import search_exact
+from zerodr.retrieval.vectors import Vectors
+
+log = logging.getLogger("zerodr")
+MEMORY, DOCUMENTS, VECTORS = "memory.json", "documents.parquet", "vectors.npy"
+SCHEMA = pa.schema([("id", pa.string()), ("text", pa.large_string())])
+CACHE_MIB, BATCH_TOKENS = 1024, 4096
+
+
+class MemoryFacts(Settings):
+    """What a memory folder says of itself, as its `memory.json`."""
+
+    name: str
+    """Stands before the ids of its documents."""
+    documents: int = Field(ge=1)
+    """Number of documents."""
+    dimension: int = Field(ge=1)
+    """Components of a vector."""
+    model: str
+    """Fingerprint of the augmenter that made the vectors."""
+
+
+class ExportMemorySettings(Settings):
+    """Params of rule export_memory."""
+
+    memory: str
+    """Name of the collection."""
+    title_join: str | None
+    """What stands between title and text. None: text alone."""
+
+
+def export_memory(stage: Stage) -> None:
+    """Inputs `collection`, `embeddings` (of all shards, by the augmenter), `model`; output `memory`, a folder.
+
+    Raises:
+        ArtifactError: embeddings and collection have other numbers of documents.
+    """
+    settings, folder = validate(ExportMemorySettings, stage.params, stage.spec.name()), stage.output("memory")
+    collection, parts = stage.path("collection"), [Vectors.open(path) for path in stage.paths("embeddings")]
+    ids, rows = corpus_ids(collection), sum(part.rows for part in parts)
+    if rows != len(ids):
+        raise ArtifactError(stage.spec.name(), f"{len(ids)} documents and {rows} vectors", "embed the memory again")
+    with pq.ParquetWriter(folder / DOCUMENTS, SCHEMA, compression="zstd") as writer:
+        for block in read_corpus(collection):
+            texts = joined_texts(block, settings.title_join)
+            writer.write_table(pa.table([block.column("id"), texts], schema=SCHEMA))
+    np.save(folder / VECTORS, np.concatenate([part.array for part in parts]))
+    facts = MemoryFacts(name=settings.memory, documents=rows, dimension=parts[0].dimension,
+                        model=fingerprint(augmenter_folder(stage.path("model"))))  # fmt: skip
+    write_model_json(folder / MEMORY, facts.model_dump(mode="json"))
+    stage.note(**facts.model_dump(mode="json"))
+
+
+def augmenter_folder(folder: Path) -> Path:
+    """The augmenter of a model folder: its own, or the model itself."""
+    own = folder / AUGMENTER
+    return own if (own / CONTRACT).exists() else folder
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory that is plugged in.
+
+    Attributes:
+        facts: of its folder.
+        ids: namespaced ids of its documents.
+        texts: their texts.
+        vectors: theirs by the augmenter.
+        ranks: of the ids, by which ties are broken.
+        copies: documents that hold the most frequent text, up to case and blanks.
+    """
+
+    facts: MemoryFacts
+    ids: pa.Array
+    texts: pa.Array
+    vectors: Vectors
+    ranks: np.ndarray
+    copies: int
+
+
+class MoMA:
+    """A main model, its augmenter, and the memories that are plugged in.
+
+    Args:
+        main: encodes fused queries and plain documents.
+        augmenter: finds documents for queries.
+        made_by: fingerprint of the augmenter.
+    """
+
+    def __init__(self, main: FusionEncoder, augmenter: Encoder, made_by: str) -> None:
+        self.main, self.augmenter, self.made_by = main, augmenter, made_by
+        self.memories: dict[str, Memory] = {}
+        self.fuser = Fuser(main, StateCache(CACHE_MIB), BATCH_TOKENS)
+
+    @classmethod
+    def load(cls, folder: Path, device: str = "cpu") -> MoMA:
+        """The model of a folder: a stage's, or an exported one.
+
+        Raises:
+            ModelError: it is no T5 with fusion-in-decoder.
+        """
+        main, own = FusionEncoder.load(folder), augmenter_folder(folder)
+        main.to(device)
+        return cls(main, load_encoder(own, device=device), fingerprint(own))
+
+    def plug(self, folder: Path) -> MoMA:
+        """Plug in the memory of a folder.
+
+        Raises:
+            ModelError: its vectors are of another augmenter.
+            ConfigError: a memory of its name is plugged in.
+        """
+        facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
+        if facts.model != self.made_by:
+            raise ModelError(folder, f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has "
+                             f"{self.made_by[:12]}", "export the memory with this model")  # fmt: skip
+        if facts.name in self.memories:
+            raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
+        table = pq.read_table(folder / DOCUMENTS).combine_chunks()
+        ids = namespaced(facts.name, table["id"].combine_chunks())
+        texts = table["text"].combine_chunks()
+        copies = max(Counter(map(folded, texts.to_pylist())).values())
+        self.memories[facts.name] = Memory(facts, ids, texts, Vectors.open(folder / VECTORS), id_ranks(ids), copies)
+        return self
+
+    def unplug(self, name: str) -> MoMA:
+        """Take a memory out.
+
+        Raises:
+            ConfigError: it is not plugged in.
+        """
+        if self.memories.pop(name, None) is None:
+            raise ConfigError(f"memory {name}", f"is not plugged in, there are {sorted(self.memories)}", "name another")
+        return self
+
+    def augment(self, queries: Sequence[str], documents: int | None = None) -> list[list[str]]:
+        """Ids of the documents that augment each query, best first; never a document that is the query itself.
+
+        Args:
+            documents: K. None: the model's.
+        """
+        count = self.main.fusion.documents if documents is None else documents
+        vectors = Vectors(self._plain(self.augmenter, queries, "query"))
+        found: list[list[tuple[str, float]]] = [[] for _ in queries]
+        for memory in self.memories.values():
+            row = 0
+            for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + memory.copies):
+                for own in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
+                    keys = memory.ids.take(pa.array(ranking.rows[own])).to_pylist()
+                    told = memory.texts.take(pa.array(ranking.rows[own])).to_pylist()
+                    asked = folded(queries[row])
+                    found[row] += [(key, score) for key, score, text in
+                                   zip(keys, ranking.scores[own].tolist(), told, strict=True)
+                                   if folded(text) != asked]  # fmt: skip
+                    row += 1
+        return [_first(own, count) for own in found]
+
+    def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
+        """Vectors of queries, (Q, D) float32, fused with documents of the plugged memories; plain without."""
+        if not self.memories:
+            log.warning("no memory is plugged in: queries are not augmented")
+            return self.fuser.vectors(list(queries), [[]] * len(queries), self._texts)
+        return self.fuser.vectors(list(queries), self.augment(queries), self._texts)
+
+    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of documents, (N, D) float32, by the main model without augmentation."""
+        tokens = self.main.tokenize(list(texts), "document")
+        made = np.empty((len(tokens), self.main.contract.dimension), np.float32)
+        for rows in plan_batches(np.array([len(ids) for ids in tokens]), BATCH_TOKENS):
+            features = self.main.pad([tokens[row] for row in rows])
+            with torch.inference_mode():
+                on = {key: value.to(self.fuser.device) for key, value in features.items()}
+                made[rows] = self.main.encode(on, "document").float().cpu().numpy()
+        return made
+
+    def _texts(self, keys: list[str]) -> list[str]:
+        wanted, made = pa.array(keys, pa.string()), [""] * len(keys)
+        for memory in self.memories.values():
+            places = pc.index_in(wanted, value_set=memory.ids)
+            for number, place in enumerate(places.to_pylist()):
+                if place is not None:
+                    made[number] = memory.texts[place].as_py()
+        return made
+
+    @staticmethod
+    def _plain(encoder: Encoder, texts: Sequence[str], side: Side) -> np.ndarray:
+        contract = encoder.contract
+        tokens = encoder.tokenize(list(texts), contract.prefix(side), contract.tokens(side))
+        made = np.empty((len(texts), contract.dimension), np.float32)
+        for rows in plan_batches(tokens.lengths, BATCH_TOKENS):
+            made[rows] = encoder.encode_batch([tokens[row] for row in rows])
+        return made
+
+
+def _first(found: list[tuple[str, float]], count: int) -> list[str]:
+    """The first `count` ids in total order."""
+    ids, scores = pa.array([key for key, _ in found], pa.string()), np.array([score for _, score in found], np.float32)
+    order = order_rows(np.zeros(len(found), np.int64), scores, ids)[:count]
+    return ids.take(pa.array(order)).to_pylist()
