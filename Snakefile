@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(workflow.basedir, "workflow", "scripts")))
 from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
-from zerodr.artifacts.guard import ask_for_single_run, repeat_errors
+from zerodr.artifacts.guard import ask_for_single_run, refuse_run, repeat_errors
+from zerodr.cluster import ask_of, refusal
 
 try:
     PLAN = Plan(load_bench(Path(workflow.basedir), config))
@@ -61,6 +62,12 @@ localrules:
 
 onstart:
     ask_for_single_run()
+    if workflow.executor_plugin.name == "slurm":
+        jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+        asks = [
+            ask_of(job.rule.name, dict(job.resources), job.threads) for job in jobs
+        ]
+        refuse_run(refusal(asks, Path.cwd()))
 
 
 onerror:

@@ -38,7 +38,6 @@ rule embed_corpus:
         "results/benchmarks/embed_corpus/{model}/{scope}/{collection}/{protocol}/{shard}.tsv"
     wildcard_constraints:
         model=PLAN.pattern("encoder", "trained"),
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("embed_corpus")

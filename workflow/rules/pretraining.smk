@@ -38,7 +38,6 @@ rule pretrain:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         stage=PLAN.pattern_of_stages("pretrain"),
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("pretrain")

@@ -47,7 +47,6 @@ rule train_teacher:
     wildcard_constraints:
         model=PLAN.pattern("teacher"),
         scope="shared",
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("train_teacher")
@@ -73,7 +72,6 @@ rule score_pairs:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         stage=PLAN.pattern_of_stages("finetune"),
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("score_pairs")

@@ -35,7 +35,6 @@ rule finetune:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         stage=PLAN.pattern_of_stages("finetune"),
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("finetune")

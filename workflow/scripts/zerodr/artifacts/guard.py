@@ -29,6 +29,12 @@ def ask_for_single_run() -> None:
     _HELD.append(stream)
 
 
+def refuse_run(message: str) -> None:
+    """End the run with a message, before its first job; an empty one lets it go on."""
+    if message:
+        _refuse(message)
+
+
 def _refuse(message: str) -> None:
     sys.stderr.write(f"\n{message}\n")
     sys.stderr.flush()

@@ -91,11 +91,14 @@ def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
     return documents / 1e6
 
 
+MOST_TIMES = 3  # an attempt after several asks for no more than this many times the first one
+
+
 def scaled(rule: str, base: str, slope: str, size: Callable[[Any], float]) -> Callable[..., int]:
-    """A resource function for Snakemake: base + slope * millions, times the attempt."""
+    """A resource function for Snakemake: base + slope * millions, times the attempt, up to MOST_TIMES."""
     wants = need(rule)
 
     def amount(wildcards: Any, attempt: int = 1) -> int:
-        return int((getattr(wants, base) + getattr(wants, slope) * size(wildcards)) * attempt)
+        return int((getattr(wants, base) + getattr(wants, slope) * size(wildcards)) * min(attempt, MOST_TIMES))
 
     return amount

@@ -1,0 +1,261 @@
+"""What a Slurm cluster offers, and whether jobs fit it: asked before anything is submitted, so that nothing waits in vain.
+
+Partitions, accounts and walltimes come from the profile (config/profiles/slurm); no cluster's names stand here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zerodr.errors import MachineError, ZerodrError, nearest
+
+COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
+PATIENCE_S = 30
+PROBE_S = 10
+MINUTES = re.compile(r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)?(?P<b>\d+)(?::(?P<c>\d+))?$")
+GPUS = re.compile(r"(?:^|,)gpu(?::[\w.-]+)?:(\d+)")
+SHARED_TYPES = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "gluster", "smb", "cifs", "orangefs", "panfs", "wekafs")
+PROFILE = "config/profiles/slurm/config.yaml"
+
+
+@dataclass(frozen=True)
+class Node:
+    """Size of one node: cores, MiB of memory, GPUs."""
+
+    cores: int
+    memory_mib: int
+    gpus: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A queue.
+
+    Attributes:
+        name: as `sbatch -p` takes it.
+        default: jobs without a partition go here.
+        minutes: the longest walltime; None when there is no limit.
+        nodes: sizes of its nodes.
+    """
+
+    name: str
+    default: bool
+    minutes: int | None
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, order=True)
+class Ask:
+    """What jobs of one rule ask of Slurm; `gpus` and `cores` are of all `nodes` and of one node's task."""
+
+    rule: str
+    gpus: int = 0
+    nodes: int = 1
+    cores: int = 1
+    memory_mib: int = 0
+    minutes: int = 0
+    partition: str = ""
+    account: str = ""
+
+
+def ask_of(rule: str, resources: dict[str, Any], cores: int) -> Ask:
+    """The ask of a Snakemake job, from its resources; what is no number yet counts as nothing."""
+
+    def number(name: str) -> int:
+        value = resources.get(name)
+        return int(value) if isinstance(value, int | float) else 0
+
+    return Ask(rule, number("gpu"), number("nodes") or 1, cores, number("mem_mb"), number("runtime"),
+               str(resources.get("slurm_partition") or ""), str(resources.get("slurm_account") or ""))  # fmt: skip
+
+
+def check_cluster(asks: Iterable[Ask], folder: Path) -> None:
+    """Everything that can be known before a job is submitted.
+
+    Args:
+        asks: of all jobs that go to Slurm.
+        folder: the checkout, which compute nodes must see.
+
+    Raises:
+        MachineError: no Slurm, no such partition, a job that no node can hold, an account that may not submit, or a
+            folder that the nodes don't see.
+    """
+    distinct = sorted(set(asks))
+    if not distinct:
+        return
+    partitions = read_partitions()
+    for ask in distinct:
+        check_fit(ask, partitions)
+    for ask in {(ask.partition, ask.account): ask for ask in distinct}.values():
+        check_permission(ask)
+    check_shared(folder, distinct[0])
+
+
+def read_partitions() -> dict[str, Partition]:
+    """The cluster's partitions.
+
+    Raises:
+        MachineError: there is no Slurm here, or its controller does not answer.
+    """
+    absent = [name for name in COMMANDS if shutil.which(name) is None]
+    if absent:
+        raise MachineError("Slurm", f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster",
+                           "run it there, or use --profile config/profiles/local")  # fmt: skip
+    done = _ask_slurm(["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"])
+    if done.returncode:
+        raise MachineError("Slurm", f"its controller does not answer ({_last_words(done.stderr)})",
+                           "ask the cluster's administrators, or wait")  # fmt: skip
+    return parse_partitions(done.stdout)
+
+
+def parse_partitions(text: str) -> dict[str, Partition]:
+    """Lines `partition|walltime|cores|memory|gres`, one a node, as `sinfo` prints them; `*` marks the default."""
+    found: dict[str, Partition] = {}
+    for line in text.splitlines():
+        name, time, cores, memory, gres = line.strip().split("|")
+        key = name.rstrip("*")
+        node = Node(_leading(cores), _leading(memory), sum(map(int, GPUS.findall(gres))))
+        before = found[key].nodes if key in found else ()
+        found[key] = Partition(key, name.endswith("*"), minutes_of(time), (*before, node))
+    return found
+
+
+def _leading(text: str) -> int:
+    """`8`, `8+` -> 8."""
+    return int("0" + "".join(re.findall(r"^\d+", text)))
+
+
+def minutes_of(text: str) -> int | None:
+    """Slurm's `[days-]hours:minutes:seconds` or `minutes:seconds` in minutes; None for `infinite`."""
+    found = MINUTES.match(text.strip())
+    if not found:
+        return None
+    days, a, b, c = (int(found[name] or 0) for name in ("days", "a", "b", "c"))
+    if found["c"] is not None:
+        return days * 1440 + a * 60 + b
+    return days * 1440 + a if found["a"] is not None else days * 1440 + b
+
+
+def check_fit(ask: Ask, partitions: dict[str, Partition]) -> None:
+    """Some node of the ask's partition can hold the job, and the partition lets it run that long."""
+    name = ask.partition or next((p.name for p in partitions.values() if p.default), "")
+    if not name:
+        raise MachineError(ask.rule, "names no partition and this cluster has no default one",
+                           f"set slurm_partition in {PROFILE}: {nearest('', partitions)}")  # fmt: skip
+    if name not in partitions:
+        raise MachineError(f"partition {name}", f"is not known to this cluster, rule {ask.rule} asks for it",
+                           f"change {PROFILE}: {nearest(name, partitions)}")  # fmt: skip
+    partition = partitions[name]
+    gpus = -(-ask.gpus // ask.nodes)
+    most = max(node.gpus for node in partition.nodes)
+    if gpus > most:
+        raise MachineError(ask.rule, f"asks for {gpus} GPUs on a node, the largest node of partition {name} has {most}",
+                           f"lower gpus (--config gpus={most * ask.nodes}), raise nodes, or choose another partition"
+                           )  # fmt: skip
+    if ask.nodes > len(partition.nodes):
+        raise MachineError(ask.rule, f"asks for {ask.nodes} nodes, partition {name} has {len(partition.nodes)}",
+                           "lower nodes, or choose another partition")  # fmt: skip
+    fitting = [node for node in partition.nodes if node.gpus >= gpus]
+    sizes = {
+        "cores": (ask.cores, max(node.cores for node in fitting)),
+        "MiB of memory": (ask.memory_mib, max(node.memory_mib for node in fitting)),
+    }
+    for what, (wanted, there) in sizes.items():
+        if wanted > there:
+            option = "--max-threads" if what == "cores" else f"--set-resources {ask.rule}:mem_mb={there}"
+            raise MachineError(ask.rule, f"asks for {wanted} {what}, the largest node of partition {name} "
+                               f"{'with a GPU ' if gpus else ''}has {there}", f"lower it with {option}")  # fmt: skip
+    if partition.minutes is not None and ask.minutes > partition.minutes:
+        raise MachineError(ask.rule, f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
+                           f"--set-resources {ask.rule}:runtime={partition.minutes}; a training that takes longer goes "
+                           "on in its next attempt (--retries)")  # fmt: skip
+
+
+def check_permission(ask: Ask) -> None:
+    """Slurm would take a small job with the ask's partition and account (`sbatch --test-only` submits nothing)."""
+    words = ["sbatch", "--test-only", "--time=1", "--mem=1", *_where(ask), "--wrap=true"]
+    done, own = _ask_slurm(words), accounts()
+    unknown = bool(own) and ask.account.lower() not in ("", *own)
+    if done.returncode or unknown:
+        given = f"account {ask.account}" if ask.account else "the default account"
+        reason = "none of this user's accounts" if unknown else _last_words(done.stderr)
+        raise MachineError(given, f"may not submit to partition {ask.partition or '(default)'} ({reason})",
+                           f"set slurm_account in {PROFILE}; yours: {', '.join(own) or 'none'}")  # fmt: skip
+
+
+def accounts() -> list[str]:
+    """Accounts that this user has, as far as Slurm tells."""
+    if shutil.which("sacctmgr") is None:
+        return []
+    import getpass
+
+    done = _ask_slurm(["sacctmgr", "-n", "-P", "show", "assoc", f"user={getpass.getuser()}", "format=account"])
+    return sorted(set(done.stdout.split())) if done.returncode == 0 else []
+
+
+def check_shared(folder: Path, ask: Ask) -> None:
+    """The compute nodes see the checkout: told by its file system, else by a look from one node if one is free now.
+
+    Raises:
+        MachineError: a node does not see it.
+    """
+    if file_system(folder).startswith(SHARED_TYPES):
+        return
+    token = folder / "results" / ".state" / f"seen-{uuid.uuid4().hex[:12]}"
+    token.parent.mkdir(parents=True, exist_ok=True)
+    token.touch()
+    try:
+        words = ["srun", f"--immediate={PROBE_S}", "--quiet", "-N1", "-n1", "--time=1", "--mem=16", "--chdir=/",
+                 *_where(ask), "sh", "-c", 'test -f "$1" && echo seen || echo unseen', "sh", str(token)]  # fmt: skip
+        done = _ask_slurm(words)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            token.unlink()
+    if "unseen" in done.stdout.split():
+        raise MachineError(folder, "is not shared: a compute node does not see the results folder",
+                           "move the checkout to a file system that all nodes mount")  # fmt: skip
+
+
+def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
+    """Type of the file system that holds a folder, such as `ext4` or `nfs4`; empty when it can't be told."""
+    if not mounts.exists():
+        return ""
+    fields = [line.split() for line in mounts.read_text().splitlines()]
+    place = folder.resolve()
+    over = [(entry[1], entry[2]) for entry in fields if place.is_relative_to(entry[1])]
+    return max(over, key=lambda entry: len(entry[0]), default=("", ""))[1]
+
+
+def refusal(asks: Iterable[Ask], folder: Path) -> str:
+    """What speaks against submitting, as one message; empty when nothing does."""
+    try:
+        check_cluster(asks, folder)
+    except ZerodrError as error:
+        return str(error)
+    return ""
+
+
+def _where(ask: Ask) -> list[str]:
+    partition = [f"--partition={ask.partition}"] if ask.partition else []
+    return partition + ([f"--account={ask.account}"] if ask.account else [])
+
+
+def _ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands; one that hangs counts as failed."""
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 1, "", f"{words[0]}: no answer within {PATIENCE_S} s")
+
+
+def _last_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "no message"
