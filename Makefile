@@ -4,17 +4,21 @@ BIN := .venv/bin
 READY := .venv/.ready
 SNAKEMAKE := $(BIN)/snakemake
 
-.PHONY: mini test check-slow doctor plan report mlflow format lint clean
+.PHONY: mini test check-slow check-cluster doctor plan report mlflow format lint clean
 
 mini: $(READY) ## set up what is missing, run the main job on real data, show the table
 	$(SNAKEMAKE) --profile config/profiles/mini all
 	@$(BIN)/python -m zerodr show
 
 test: $(READY) ## the tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not cluster"
 
 check-slow: $(READY) ## tests that take minutes each: kills at random moments, browser, tracking server
 	$(BIN)/python -m pytest -m slow
+
+check-cluster: $(READY) ## a real Slurm with two nodes: same digests, faults, refusals (as root on Debian; installs Slurm)
+	bash tests/cluster/cluster.sh install
+	$(BIN)/python -m pytest -m cluster
 
 doctor: $(READY) ## what this machine lacks, and how to mend it
 	$(BIN)/python -m zerodr doctor

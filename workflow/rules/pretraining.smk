@@ -42,6 +42,7 @@ rule pretrain:
         ENVIRONMENT
     threads: PLAN.threads("pretrain")
     resources:
+        **PLAN.placement("pretrain"),
         mem_mb=PLAN.memory_mib("pretrain"),
         runtime=PLAN.minutes("pretrain"),
         gpu=PLAN.gpus("pretrain"),

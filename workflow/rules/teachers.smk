@@ -51,6 +51,7 @@ rule train_teacher:
         ENVIRONMENT
     threads: PLAN.threads("train_teacher")
     resources:
+        **PLAN.placement("train_teacher"),
         mem_mb=PLAN.memory_mib("train_teacher"),
         runtime=PLAN.minutes("train_teacher"),
         gpu=PLAN.gpus("train_teacher"),

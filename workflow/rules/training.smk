@@ -39,6 +39,7 @@ rule finetune:
         ENVIRONMENT
     threads: PLAN.threads("finetune")
     resources:
+        **PLAN.placement("finetune"),
         mem_mb=PLAN.memory_mib("finetune"),
         runtime=PLAN.minutes("finetune"),
         gpu=PLAN.gpus("finetune"),

@@ -1,4 +1,4 @@
-"""What a Slurm cluster offers, and whether jobs fit it: asked before anything is submitted, so that nothing waits in vain.
+"""What a Slurm cluster offers, and whether jobs fit it: asked before the first job, so that nothing waits in vain.
 
 Partitions, accounts and walltimes come from the profile (config/profiles/slurm); no cluster's names stand here.
 """

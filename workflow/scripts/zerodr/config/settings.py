@@ -92,6 +92,8 @@ class Config(Settings):
     """Documents of one embedding shard. None: the scale's."""
     gpus: int | None = Field(None, ge=0)
     """GPUs of one embedding or training job; 0: train on the CPU. None: the scale's."""
+    nodes: int = Field(1, ge=1)
+    """Machines of one training job, which share its GPUs equally; more than one need --profile slurm."""
     bootstrap_samples: int = Field(1000, ge=1)
     """Resamples of the bootstrap intervals."""
     randomization_samples: int = Field(10000, ge=1)

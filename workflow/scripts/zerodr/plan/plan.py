@@ -17,7 +17,7 @@ from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains
 from zerodr.plan.episodes import EpisodeStages
 from zerodr.plan.papers import PaperItems
-from zerodr.plan.resources import millions, need, scaled
+from zerodr.plan.resources import Machines
 from zerodr.plan.stages import STAGES
 from zerodr.plan.training import SCRATCH
 from zerodr.plan.units import UnitStages
@@ -26,7 +26,7 @@ INDEX_FIELDS = set(IndexSettings.model_fields)
 NOTHING = r"(?!)"
 
 
-class Plan(EpisodeStages, UnitStages, PaperItems):
+class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
     """Paths, targets and stage settings of a checked configuration."""
 
     def __init__(self, bench: Bench) -> None:
@@ -124,29 +124,6 @@ class Plan(EpisodeStages, UnitStages, PaperItems):
         count = self.shard_count(name)
         return [paths.shard(kind, number, count) for number in range(count)]
 
-    # ---- resources ---------------------------------------------------------------------------------------------
-    def _millions(self, rule: str) -> Any:
-        size = self.config.shard_documents or self.bench.scale.shard_documents
-        rows = self.bench.collections
-        return lambda wc: millions(rows.get(getattr(wc, "collection", "")), size, rule)
-
-    def memory_mib(self, rule: str) -> Any:
-        """`resources: mem_mb=` of a rule."""
-        return scaled(rule, "base_mib", "mib_per_million", self._millions(rule))
-
-    def minutes(self, rule: str) -> Any:
-        """`resources: runtime=` of a rule."""
-        return scaled(rule, "base_minutes", "minutes_per_million", self._millions(rule))
-
-    def gpus(self, rule: str) -> int:
-        """`resources: gpu=` of a rule: the GPUs of the configuration for rules that use them."""
-        own = self.config.gpus
-        return (self.bench.scale.gpus if own is None else own) if need(rule).gpu else 0
-
-    def threads(self, rule: str) -> int:
-        """`threads:` of a rule; Snakemake lowers it to the cores there are."""
-        return need(rule).threads
-
     # ---- who makes what ----------------------------------------------------------------------------------------
     def index_of(self, method: str) -> str:
         """The inverted index that a lexical method searches."""
@@ -204,7 +181,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems):
                 "function": f"zerodr.{kind.function}",
                 "version": kind.version,
                 "seed": self.config.seed if self._seeded(rule, wildcards) else 0,
-                "settings": make(wildcards),
+                "settings": make(wildcards) | ({"nodes": self.nodes(rule)} if self.nodes(rule) > 1 else {}),
             })  # fmt: skip
 
         return render

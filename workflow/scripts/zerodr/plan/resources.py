@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from zerodr.config.bench import Bench
 from zerodr.config.registry import Collection
 
 
@@ -18,6 +19,7 @@ class Need(NamedTuple):
         minutes_per_million: time for each million documents.
         threads: cores it can use.
         gpu: whether it runs on the scale's GPUs.
+        nodes: whether it runs on several machines where `nodes` asks for them.
     """
 
     base_mib: int = 1000
@@ -26,6 +28,7 @@ class Need(NamedTuple):
     minutes_per_million: int = 0
     threads: int = 1
     gpu: bool = False
+    nodes: bool = False
 
 
 NEEDS = {
@@ -45,10 +48,10 @@ NEEDS = {
     "merge_candidates": Need(6000, 100, 30, 10),
     "mine_negatives": Need(8000, 0, 60),
     "cut_spans": Need(4000, 500, 30, 30, threads=8),
-    "pretrain": Need(16000, 0, 2880, threads=8, gpu=True),
+    "pretrain": Need(16000, 0, 2880, threads=8, gpu=True, nodes=True),
     "cluster_queries": Need(6000, 0, 60, threads=8),
     "init_model": Need(6000, 0, 60),
-    "finetune": Need(12000, 0, 1440, threads=8, gpu=True),
+    "finetune": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True),
     "embed_memory": Need(6000, 3500, 30, 120, threads=8, gpu=True),
     "embed_memory_queries": Need(4000, 0, 30, threads=8, gpu=True),
     "search_memory": Need(4000, 6500, 30, 120, threads=8),
@@ -61,7 +64,7 @@ NEEDS = {
     "embed_fused_queries": Need(12000, 0, 240, threads=8, gpu=True),
     "assemble": Need(8000, 0, 30),
     "init_teacher": Need(6000, 0, 60),
-    "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True),
+    "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True),
     "score_pairs": Need(8000, 0, 1440, threads=8, gpu=True),
     "segment_units": Need(4000, 0, 60),
     "label_units": Need(8000, 0, 60),
@@ -102,3 +105,48 @@ def scaled(rule: str, base: str, slope: str, size: Callable[[Any], float]) -> Ca
         return int((getattr(wants, base) + getattr(wants, slope) * size(wildcards)) * min(attempt, MOST_TIMES))
 
     return amount
+
+
+class Machines:
+    """What rules write under `resources:` and `threads:`."""
+
+    bench: Bench
+
+    def _millions(self, rule: str) -> Any:
+        size = self.bench.config.shard_documents or self.bench.scale.shard_documents
+        rows = self.bench.collections
+        return lambda wc: millions(rows.get(getattr(wc, "collection", "")), size, rule)
+
+    def memory_mib(self, rule: str) -> Any:
+        """`resources: mem_mb=` of a rule."""
+        return scaled(rule, "base_mib", "mib_per_million", self._millions(rule))
+
+    def minutes(self, rule: str) -> Any:
+        """`resources: runtime=` of a rule."""
+        return scaled(rule, "base_minutes", "minutes_per_million", self._millions(rule))
+
+    def gpus(self, rule: str) -> int:
+        """`resources: gpu=` of a rule: the GPUs of the configuration, or one node's share, for rules that use them."""
+        own = self.bench.config.gpus
+        gpus = (self.bench.scale.gpus if own is None else own) if need(rule).gpu else 0
+        return gpus if need(rule).nodes else -(-gpus // self.bench.config.nodes)
+
+    def nodes(self, rule: str) -> int:
+        """Machines of one job of a rule."""
+        return self.bench.config.nodes if need(rule).nodes else 1
+
+    def placement(self, rule: str) -> dict[str, Any]:
+        """`resources:` that put a job on several nodes; nothing for others.
+
+        The Slurm plugin runs a job with `mpi` on the first of its nodes, without a step of its own around it.
+        """
+        nodes, gpus = self.nodes(rule), self.gpus(rule)
+        if nodes == 1:
+            return {}
+        whole = {"nodes": nodes, "mpi": "srun", "tasks": nodes}
+        each = {"tasks_per_gpu": 0, "slurm_extra": f"--gpus-per-node={gpus // nodes}"} if gpus else {}
+        return whole | each
+
+    def threads(self, rule: str) -> int:
+        """`threads:` of a rule; Snakemake lowers it to the cores there are."""
+        return need(rule).threads

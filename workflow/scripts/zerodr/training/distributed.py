@@ -17,6 +17,7 @@ from torch import Tensor
 import zerodr
 from zerodr import errors
 from zerodr.errors import MachineError, ZerodrError
+from zerodr.training.nodes import across_nodes
 from zerodr.training.termination import Preempted, Termination
 
 log = logging.getLogger("zerodr")
@@ -92,14 +93,16 @@ def check_gpus(wanted: int, name: str) -> None:
                            "(CUDA_VISIBLE_DEVICES?)")  # fmt: skip
 
 
-def launch(job: Path, processes: int, threads: int, name: str) -> dict:
+def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, gpus: int = 0) -> dict:
     """Run a worker job (training/worker.py) in `processes` processes under torch.distributed.run, and wait.
 
     Args:
         job: the job's JSON file; the workers leave `outcome.json` beside it.
-        processes: processes to start on this machine.
-        threads: cores that all of them share.
+        processes: processes to start on each node.
+        threads: cores of a node, that all of its processes share.
         name: the stage, for messages.
+        nodes: machines; more than one are those of the Slurm job that this runs in.
+        gpus: GPUs of each.
 
     Returns:
         what the first worker left in `outcome.json`.
@@ -113,15 +116,18 @@ def launch(job: Path, processes: int, threads: int, name: str) -> dict:
     outcome.unlink(missing_ok=True)
     environment = dict(os.environ)
     environment["OMP_NUM_THREADS"] = str(max(1, threads // processes))
-    environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     library = str(Path(zerodr.__file__).resolve().parents[1])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [library, environment.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", "zerodr.training.worker", "agent", str(job), str(processes)]
-    log.info("%s: starting %d processes", name, processes)
+    if nodes == 1:
+        environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    else:
+        environment, command = across_nodes(environment, command, nodes, threads, gpus, name)
+    log.info("%s: starting %d processes on %d nodes", name, processes * nodes, nodes)
     with Termination() as asked, subprocess.Popen(command, env=environment) as agent:
         asked.forward(agent)
         status = agent.wait()
-    return _judge(outcome, status, asked.requested, processes, name)
+    return _judge(outcome, status, asked.requested, processes * nodes, name)
 
 
 def _judge(outcome: Path, status: int, asked: bool, processes: int, name: str) -> dict:

@@ -16,7 +16,7 @@ from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.adversary import AdversarySettings, TargetTexts
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
 from zerodr.config.groups import GroupSettings, check_groups
 from zerodr.config.modules import RemSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
@@ -35,7 +35,7 @@ from zerodr.training.examples import Examples, load_examples
 from zerodr.training.fused import FusedData, ground, prepare_model
 from zerodr.training.gradcache import Forward
 from zerodr.training.groups import weigh_groups
-from zerodr.training.jobs import device_of, keeper, publish_kept, run_job
+from zerodr.training.jobs import Workers, device_of, keeper, publish_kept, run_job
 from zerodr.training.kinds import KINDS
 from zerodr.training.objectives import Objective, Stack, make_objective
 from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
@@ -47,7 +47,7 @@ log = logging.getLogger("zerodr")
 MOMENTS = Path("optimizer") / "moments.safetensors"
 
 
-class FinetuneSettings(Settings):
+class FinetuneSettings(Workers):
     """Params of rule finetune."""
 
     objective: ObjectiveSettings
@@ -80,15 +80,6 @@ class FinetuneSettings(Settings):
     """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
     save_optimizer: bool = False
     """Keep the optimiser's moments in the model folder, for a next stage with `keep_optimizer`."""
-    gpus: int = Field(0, ge=0)
-    """GPUs to train on. 0: one if there is one, else the CPU."""
-    processes: int = Field(1, ge=1)
-    """Processes on the CPU, where `gpus` is 0."""
-
-    @property
-    def workers(self) -> int:
-        """Processes that train."""
-        return self.gpus or self.processes
 
     @model_validator(mode="after")
     def _possible(self) -> FinetuneSettings:
@@ -133,7 +124,7 @@ def finetune(stage: Stage) -> None:
     `adversary/classifier.safetensors`.
     """
     settings = validate(FinetuneSettings, stage.params, stage.spec.name())
-    check_gpus(settings.gpus, stage.spec.name())
+    check_gpus(settings.gpus_of_a_node, stage.spec.name())
     scored, clusters = (str(stage.path(name)) if name in stage.spec.inputs else None for name in ("scored", "clusters"))
     if (clusters is None) != (settings.groups is None):
         raise ConfigError(stage.spec.name(), "params.groups and the input `clusters` go together, found one of them",
@@ -147,7 +138,7 @@ def finetune(stage: Stage) -> None:
               str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads,
               clusters=clusters, rem=str(stage.path("rem")) if goes_on else None, targets=_targets(stage, settings),
               units=units, labels=labels)  # fmt: skip
-    run_job(stage, job, settings.workers, train)
+    run_job(stage, job, settings, train)
     publish_kept(stage, settings.training.save_steps)
 
 
@@ -184,7 +175,7 @@ def train(job: Job) -> dict[str, Any]:
         `curves`: points (name, value, step); `notes`: facts for lineage.
     """
     settings, group = validate(FinetuneSettings, job.params, job.name), Group()
-    torch.set_num_threads(max(1, job.threads // group.world))
+    torch.set_num_threads(max(1, job.threads // settings.workers_of_a_node))
     device = device_of(settings.gpus, group)
     kind = KINDS[job.kind]
     model, inserted = with_rem(kind.load(Path(job.model), settings.training.precision), job, settings)

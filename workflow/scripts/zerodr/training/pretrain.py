@@ -18,7 +18,7 @@ from torch import nn
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.config.training import TrainingSettings
 from zerodr.encoders.additions import take_additions
@@ -30,7 +30,7 @@ from zerodr.errors import ConfigError, ModelError
 from zerodr.training.distributed import Group, check_gpus
 from zerodr.training.engine import Curve, Engine, Run
 from zerodr.training.gradcache import WASTE
-from zerodr.training.jobs import device_of, keeper, publish_kept, run_job
+from zerodr.training.jobs import Workers, device_of, keeper, publish_kept, run_job
 from zerodr.training.optimizers import make_optimizer
 from zerodr.training.passages import (
     Passages,
@@ -55,7 +55,7 @@ KINDS: dict[str, Kind] = {"coco": "condenser", "condenser": "condenser", "tsdae"
 NOT_READ = ("bucket_batches", "keep_optimizer", "dev_negatives")
 
 
-class PretrainParams(Settings):
+class PretrainParams(Workers):
     """Params of rule pretrain. In `training`, a batch and dev "queries" are documents (dev: of each corpus)."""
 
     objective: PretrainSettings
@@ -76,10 +76,6 @@ class PretrainParams(Settings):
     """Gated collections that were asked for and can't be had."""
     max_epochs: float | None = Field(None, gt=0)
     """Fewer steps where they would go through the documents more often than this. None: never."""
-    gpus: int = Field(0, ge=0)
-    """GPUs to train on. 0: one if there is one, else the CPU."""
-    processes: int = Field(1, ge=1)
-    """Processes on the CPU, where `gpus` is 0."""
 
     @model_validator(mode="after")
     def _read(self) -> PretrainParams:
@@ -89,11 +85,6 @@ class PretrainParams(Settings):
         if self.objective.name == "simcse" and self.training.dropout == 0.0:
             raise ValueError("simcse compares a text with itself under other dropout: training.dropout must not be 0")
         return self
-
-    @property
-    def workers(self) -> int:
-        """Processes that train."""
-        return self.gpus or self.processes
 
 
 @dataclass(frozen=True)
@@ -123,7 +114,7 @@ def pretrain(stage: Stage) -> None:
         ModelError: a model that this objective can't pretrain.
     """
     settings = validate(PretrainParams, stage.params, stage.spec.name())
-    check_gpus(settings.gpus, stage.spec.name())
+    check_gpus(settings.gpus_of_a_node, stage.spec.name())
     if settings.left_out:
         log.warning("%s: %s gated and left out: download them as the registry says, put them into a mirror folder and "
                     "name them in `gated`", stage.spec.name(), ", ".join(settings.left_out))  # fmt: skip
@@ -139,7 +130,7 @@ def pretrain(stage: Stage) -> None:
     capped(settings, Passages(file), stage.seed)
     job = PretrainJob(stage.spec.name(), str(stage.path("model")), str(file), paired, str(stage.output("model")),
                       str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
-    run_job(stage, job, settings.workers, train)
+    run_job(stage, job, settings, train)
     publish_kept(stage, settings.training.save_steps)
 
 
@@ -186,7 +177,7 @@ def train(job: PretrainJob) -> dict[str, Any]:
     """
     passages, group = Passages(Path(job.passages)), Group()
     settings = capped(validate(PretrainParams, job.params, job.name), passages, job.seed)
-    torch.set_num_threads(max(1, job.threads // group.world))
+    torch.set_num_threads(max(1, job.threads // settings.workers_of_a_node))
     device, training = device_of(settings.gpus, group), settings.training
     model, taken = load_headed(Path(job.model), settings, [job.seed, settings.stage_index])
     model.to(device)

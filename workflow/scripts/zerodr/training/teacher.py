@@ -23,13 +23,13 @@ from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.training.distributed import check_gpus
 from zerodr.training.examples import MINED, SCORED, load_examples
 from zerodr.training.finetune import FinetuneSettings, Job, train
-from zerodr.training.jobs import run_job
+from zerodr.training.jobs import Workers, run_job
 from zerodr.training.scoring import ScoreStore, pairs_of, score_all, score_statistics
 
 STAGE = "teacher"
 
 
-class TrainTeacherSettings(Settings):
+class TrainTeacherSettings(Workers):
     """Params of rule train_teacher."""
 
     training: TrainingSettings
@@ -40,10 +40,6 @@ class TrainTeacherSettings(Settings):
     """The source's split with training queries."""
     title_join: str | None = " "
     """What stands between a document's title and text. None: text alone."""
-    gpus: int = Field(0, ge=0)
-    """GPUs to train on. 0: one if there is one, else the CPU."""
-    processes: int = Field(1, ge=1)
-    """Processes on the CPU, where `gpus` is 0."""
 
     def as_finetuning(self) -> FinetuneSettings:
         """The same for the training loop: cross entropy of the positive among a query's own documents."""
@@ -79,7 +75,7 @@ def init_teacher(stage: Stage) -> None:
 def train_teacher(stage: Stage) -> None:
     """Stage: inputs `teacher` (of init_teacher), `mined`, `source`; output `teacher`."""
     settings = validate(TrainTeacherSettings, stage.params, stage.spec.name())
-    check_gpus(settings.gpus, stage.spec.name())
+    check_gpus(settings.gpus_of_a_node, stage.spec.name())
     if settings.training.save_steps or settings.training.keep_optimizer:
         raise ConfigError(stage.spec.name(), "training.save_steps and keep_optimizer are not for a teacher, which is "
                           "trained in one stage", "leave them out")  # fmt: skip
@@ -87,7 +83,7 @@ def train_teacher(stage: Stage) -> None:
     job = Job(stage.spec.name(), str(stage.path("teacher")), str(stage.path("mined")), str(stage.path("source")), None,
               str(stage.output("teacher")), str(stage.state), whole.model_dump(mode="json"), stage.seed, stage.threads,
               "cross_encoder")  # fmt: skip
-    run_job(stage, job, whole.workers, train)
+    run_job(stage, job, whole, train)
 
 
 def score_pairs(stage: Stage) -> None:

@@ -1,7 +1,7 @@
 """The processes of a distributed stage.
 
-`python -m zerodr.training.worker agent JOB PROCESSES` starts `python -m zerodr.training.worker rank JOB` in each
-process under torch.distributed.run. Rank 0 leaves what came of it in `outcome.json` beside the job.
+`python -m zerodr.training.worker agent JOB PROCESSES [NODES PORT]` starts `python -m zerodr.training.worker rank JOB`
+in each process under torch.distributed.run. Rank 0 leaves what came of it in `outcome.json` beside the job.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from zerodr.artifacts.processes import die_with_parent
 from zerodr.errors import ZerodrError
 from zerodr.training import finetune, pretrain, reader
 from zerodr.training.distributed import OUTCOME
+from zerodr.training.nodes import meeting_place
 from zerodr.training.termination import RETRY, Preempted
 
 log = logging.getLogger("zerodr")
@@ -32,11 +33,12 @@ TASKS: dict[str, tuple[Any, Callable[[Any], dict[str, Any]]]] = {
 }
 
 
-def agent(job: str, processes: str) -> None:
-    """Start and watch the ranks; when one dies, the others are stopped."""
+def agent(job: str, processes: str, nodes: str = "1", port: str = "") -> None:
+    """Start and watch this node's ranks; when one dies, the others are stopped."""
     from torch.distributed.run import main
 
-    main(["--standalone", f"--nproc-per-node={processes}", "-m", "zerodr.training.worker", "rank", job])
+    where = meeting_place(nodes, port) if port else ["--standalone"]
+    main([*where, f"--nproc-per-node={processes}", "-m", "zerodr.training.worker", "rank", job])
 
 
 def rank(path: str) -> int:
