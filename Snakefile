@@ -67,7 +67,7 @@ onstart:
         asks = [
             ask_of(job.rule.name, dict(job.resources), job.threads) for job in jobs
         ]
-        refuse_run(refusal(asks, Path.cwd()))
+        refuse_run(refusal(asks, Path.cwd(), workflow.executor_settings.status_command))
 
 
 onerror:

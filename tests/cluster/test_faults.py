@@ -1,6 +1,6 @@
-"""Faults in the middle of a training on the real Slurm: it ends with the digest of a calm run, from its checkpoint.
+"""Faults in the middle of trainings on the real Slurm: they end with the digest of a calm run, from their checkpoints.
 
-ZERODR_FAULTS says how often each fault is tried (default 5).
+ZERODR_FAULTS says how many trainings, each with a Snakemake of its own, are hit at once (default 5).
 """
 
 from __future__ import annotations
@@ -12,28 +12,60 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.cluster.conftest import MODEL, Cluster
+from tests.cluster.conftest import LONG, MODEL, Cluster
 
 pytestmark = pytest.mark.cluster
 TIMES = int(os.environ.get("ZERODR_FAULTS", "5"))
-LONG = MODEL.replace("tiny", "tiny+long")
 FIRST_STEP = 40
-PATIENCE_S = 600
+PATIENCE_S = 900
+STEP = re.compile(r"step (\d+), loss")
 
 
-@pytest.fixture
-def bench(prepared: Path) -> Path:
-    """The prepared clone without the models, whose records are kept aside."""
-    for target in (MODEL, LONG):
-        shutil.rmtree((prepared / target).parent, ignore_errors=True)
-    for work in prepared.glob("results/.state/*/work"):
-        shutil.rmtree(work)
-    shutil.rmtree(prepared / "results/logs/slurm", ignore_errors=True)
-    return prepared
+@dataclass
+class Bench:
+    """One clone and the Snakemake that runs in it."""
+
+    folder: Path
+    target: str = MODEL
+    process: subprocess.Popen | None = None
+
+    def said(self) -> str:
+        """The end of what Snakemake said."""
+        return (self.folder / "snakemake.out").read_text()[-4000:]
+
+    def checkpointed(self, least: int = FIRST_STEP) -> int:
+        """Finished steps of the newest checkpoint, once there are that many."""
+        deadline = time.time() + PATIENCE_S
+        while time.time() < deadline:
+            steps = [int(path.name[-8:]) for path in self.folder.glob("results/.state/*/work/checkpoint-*")]
+            if steps and max(steps) >= least:
+                return max(steps)
+            time.sleep(0.1)
+        raise AssertionError(self.said())
+
+    def finish(self) -> None:
+        """Wait for Snakemake, which must succeed."""
+        assert self.process is not None
+        assert self.process.wait(timeout=PATIENCE_S) == 0, self.said()
+
+    def attempts(self) -> list[list[int]]:
+        """Steps that each job logged, in the order of jobs."""
+        logs = sorted((self.folder / "results/logs/slurm/rule_finetune").rglob("*.log"), key=lambda log: int(log.stem))
+        return [[int(step) for step in STEP.findall(log.read_text())] for log in logs]
+
+    def weights(self) -> str:
+        """Digest of the weights in the target's manifest."""
+        return weights(self.folder, self.target)
+
+
+def weights(folder: Path, target: str) -> str:
+    files = json.loads((folder / target).read_text())["files"]
+    return next(entry["sha256"] for entry in files if entry["path"].endswith("model.safetensors"))
 
 
 @pytest.fixture(scope="module")
@@ -42,134 +74,142 @@ def calm(prepared: Path) -> dict[str, str]:
     return {target: weights(prepared, target) for target in (MODEL, LONG)}
 
 
-def weights(folder: Path, target: str) -> str:
-    """Digest of the weights in a model folder's manifest."""
-    files = json.loads((folder / target).read_text())["files"]
-    return next(entry["sha256"] for entry in files if entry["path"].endswith("model.safetensors"))
+@pytest.fixture
+def benches(prepared: Path, tmp_path: Path) -> Iterator[list[Bench]]:
+    """Copies of the prepared clone without the trained models."""
+    made = [Bench(tmp_path / f"bench{number}") for number in range(TIMES)]
+    for bench in made:
+        shutil.copytree(prepared, bench.folder, symlinks=True, ignore=shutil.ignore_patterns(".snakemake"))
+        for target in (MODEL, LONG):
+            shutil.rmtree((bench.folder / target).parent)
+        shutil.rmtree(bench.folder / "results/logs/slurm", ignore_errors=True)
+    yield made
+    for bench in made:
+        if bench.process and bench.process.poll() is None:
+            os.killpg(bench.process.pid, signal.SIGKILL)
+            bench.process.wait()
 
 
-def checkpointed(folder: Path, least: int) -> int:
-    """Finished steps of the newest checkpoint, once there are that many."""
-    deadline = time.time() + PATIENCE_S
-    while time.time() < deadline:
-        steps = [int(path.name[-8:]) for path in folder.glob("results/.state/*/work/checkpoint-*")]
-        if steps and max(steps) >= least:
-            return max(steps)
-        time.sleep(0.2)
-    raise AssertionError((folder / "snakemake.out").read_text()[-3000:])
+def jobs_of(cluster: Cluster, benches: list[Bench]) -> list[str]:
+    """The running job of each bench, by working folder."""
+    lines = cluster.ask("squeue", "--noheader", "--states=RUNNING", "--format=%i|%Z").splitlines()
+    by_folder = {line.split("|")[1]: line.split("|")[0] for line in lines}
+    return [by_folder[str(bench.folder)] for bench in benches]
 
 
-def attempts(folder: Path) -> list[list[int]]:
-    """Steps that each attempt logged, in the order of attempts (a requeued one goes on in the same file)."""
-    logs = sorted((folder / "results/logs/slurm/rule_finetune").rglob("*.log"), key=lambda log: int(log.stem))
-    return [[int(step) for step in re.findall(r"step (\d+), loss", log.read_text())] for log in logs]
+def hit(cluster: Cluster, benches: list[Bench], calm: dict[str, str], fault: Callable[[list[str]], None]) -> None:
+    """Run trainings and do something to their jobs once all have a checkpoint. Nothing finished is done twice."""
+    for bench in benches:
+        bench.process = cluster.start(bench.folder, MODEL, "--retries", "3")
+    for bench in benches:
+        bench.checkpointed()
+    fault(jobs_of(cluster, benches))
+    for bench in benches:
+        bench.finish()
+        assert bench.weights() == calm[MODEL]
+        flat = [step for steps in bench.attempts() for step in steps]
+        again = [(before, now) for before, now in zip(flat, flat[1:], strict=False) if now <= before]
+        assert all(now > FIRST_STEP and before - now < 20 for before, now in again), again
+        assert again or fault.__name__ == "restart", "nothing was interrupted"
 
 
-def finish(process: subprocess.Popen, folder: Path) -> None:
-    status = process.wait(timeout=PATIENCE_S)
-    assert status == 0, (folder / "snakemake.out").read_text()[-4000:]
-
-
-def check(folder: Path, target: str, calm: dict[str, str], kept: int) -> None:
-    """The same weights, and no finished step up to the checkpoint was done again."""
-    assert weights(folder, target) == calm[target]
-    flat = [step for steps in attempts(folder) for step in steps]
-    starts = [flat[0], *(now for before, now in zip(flat, flat[1:], strict=False) if now <= before)]
-    assert all(start > kept for start in starts[1:]), (kept, starts)
-
-
-def hit(cluster: Cluster, bench: Path, calm: dict[str, str], fault: Callable[[str], None]) -> None:
-    """Run the training and do something to its job once it has a checkpoint."""
-    process = cluster.start(bench, MODEL, "--retries", "3")
-    kept = checkpointed(bench, FIRST_STEP)
-    fault(cluster.jobs()[0])
-    finish(process, bench)
-    check(bench, MODEL, calm, kept)
-
-
-@pytest.mark.parametrize("number", range(TIMES))
 @pytest.mark.parametrize("name", ["KILL", "TERM"])
-def test_job_killed(cluster, calm, bench, name, number):
-    hit(cluster, bench, calm, lambda job: cluster.ask("scancel", f"--signal={name}", job))
+def test_jobs_killed(cluster, calm, benches, name):
+    """Every process of the job's step gets the signal."""
+    hit(cluster, benches, calm, lambda jobs: cluster.ask("scancel", f"--signal={name}", *jobs))
 
 
-@pytest.mark.parametrize("number", range(TIMES))
-def test_job_preempted(cluster, calm, bench, number):
+def test_jobs_preempted(cluster, calm, benches):
     """As preemption does: SIGTERM, after a while SIGKILL, and back into the queue."""
-    hit(cluster, bench, calm, lambda job: cluster.ask("scontrol", "requeue", job))
+    hit(cluster, benches, calm, lambda jobs: cluster.ask("scontrol", "requeue", ",".join(jobs)))
 
 
-@pytest.mark.parametrize("number", range(TIMES))
-def test_node_killed(cluster, calm, bench, number):
-    cluster.wait_for_nodes()
-
-    def cut(job: str) -> None:
-        node = cluster.node_of(job)
-        cluster.recipe("kill-node", node)
-        dead.append(node)
-
+def test_node_killed(cluster, calm, benches):
+    """All processes of a node go at once, its daemon included; jobs go on on the other one."""
     dead: list[str] = []
+
+    def cut(jobs: list[str]) -> None:
+        nodes = [cluster.node_of(job) for job in jobs]
+        dead.append(max(nodes, key=nodes.count))
+        cluster.recipe("kill-node", dead[0])
+
+    cluster.wait_for_nodes()
     try:
-        hit(cluster, bench, calm, cut)
+        hit(cluster, benches, calm, cut)
     finally:
-        for node in dead:
-            cluster.recipe("start-node", node)
+        cluster.recipe("start-node", dead[0])
         cluster.wait_for_nodes()
 
 
-@pytest.mark.parametrize("number", range(TIMES))
-def test_controller_restarted(cluster, calm, bench, number):
-    def restart(job: str) -> None:
+def test_controller_restarted(cluster, calm, benches):
+    def restart(jobs: list[str]) -> None:
         pid = int((Path(cluster.environment["SLURMTEST_DIR"]) / "run/slurmctld.pid").read_text())
         os.kill(pid, signal.SIGKILL)
-        time.sleep(3)
+        time.sleep(5)
         assert cluster.recipe("start").returncode == 0
 
-    hit(cluster, bench, calm, restart)
+    hit(cluster, benches, calm, restart)
 
 
-@pytest.mark.parametrize("number", range(TIMES))
-def test_snakemake_killed(cluster, calm, bench, number):
-    """The job lives on; the next run waits for it and does nothing twice."""
-    process = cluster.start(bench, MODEL)
-    checkpointed(bench, FIRST_STEP)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    assert len(cluster.jobs()) == 1
-    finish(cluster.start(bench, MODEL), bench)
-    assert weights(bench, MODEL) == calm[MODEL]
-    flat = [step for steps in attempts(bench) for step in steps]
-    assert flat == sorted(set(flat)), "steps were done twice"
+def test_snakemake_killed(cluster, calm, benches):
+    """The jobs live on; the next runs wait for them and do nothing twice."""
+    for bench in benches:
+        bench.process = cluster.start(bench.folder, MODEL)
+    for bench in benches:
+        bench.checkpointed()
+        assert bench.process is not None
+        os.killpg(bench.process.pid, signal.SIGKILL)
+        bench.process.wait()
+    assert len(jobs_of(cluster, benches)) == TIMES
+    for bench in benches:
+        bench.process = cluster.start(bench.folder, MODEL)
+    for bench in benches:
+        bench.finish()
+        assert bench.weights() == calm[MODEL]
+        flat = [step for steps in bench.attempts() for step in steps]
+        assert flat == sorted(set(flat)) and len(flat) == 200, "steps were done twice"
 
 
-@pytest.mark.parametrize("number", range(TIMES))
-def test_walltime_hit(cluster, calm, bench, number):
+def test_walltime_hit(cluster, calm, benches):
     """A walltime of a minute, which is shorter than the training: attempts make a chain."""
-    finish(cluster.start(bench, LONG, "--retries", "8", "--set-resources", "finetune:runtime=1"), bench)
-    assert weights(bench, LONG) == calm[LONG]
-    chain = attempts(bench)
-    assert len(chain) > 1
-    assert all(after[0] > before[-1] - 20 for before, after in zip(chain, chain[1:], strict=False))
+    for bench in benches:
+        bench.target = LONG
+        words = ("--retries", "20", "--set-resources", "finetune:runtime=1")
+        bench.process = cluster.start(bench.folder, LONG, *words)
+    for bench in benches:
+        bench.finish()
+        assert bench.weights() == calm[LONG]
+        chain = [steps for steps in bench.attempts() if steps]
+        assert len(chain) > 1
+        for before, after in zip(chain, chain[1:], strict=False):
+            assert after[0] > before[-1] - 20
 
 
-@pytest.mark.parametrize("number", range(TIMES))
-def test_out_of_memory(cluster, calm, bench, number):
-    """The first attempt has too little; the next one asks for more."""
-    before = len(cluster.batch_jobs())
-    finish(cluster.start(bench, MODEL, "--retries", "3", "--set-resources", "finetune:mem_mb=300*attempt**2"), bench)
-    assert weights(bench, MODEL) == calm[MODEL]
-    asked = cluster.ask("sacct", "-X", "-n", "-P", "--format=State,ReqMem,Comment").splitlines()[before:]
-    ours = [line.split("|") for line in asked if "|rule_finetune" in line]
-    assert len(ours) > 1 and ours[-1][0] == "COMPLETED"
-    assert {line[0] for line in ours[:-1]} <= {"OUT_OF_MEMORY", "CANCELLED", "FAILED", "CANCELLED by 0"}
+def test_out_of_memory(cluster, calm, benches):
+    """The first attempt has too little; later ones ask for more."""
+    for bench in benches:
+        words = ("--retries", "5", "--set-resources", "finetune:mem_mb=300*attempt**2")
+        bench.process = cluster.start(bench.folder, MODEL, *words)
+    for bench in benches:
+        bench.finish()
+        assert bench.weights() == calm[MODEL]
+        numbers = sorted(log.stem for log in (bench.folder / "results/logs/slurm/rule_finetune").rglob("*.log"))
+        told = cluster.ask("sacct", "-X", "-n", "-P", "--format=State,ReqMem", f"--jobs={','.join(numbers)}")
+        states = [line.split("|")[0] for line in told.splitlines()]
+        assert len(states) > 1 and states.count("COMPLETED") == 1, told
 
 
-def test_interrupted_by_hand(cluster, prepared, bench):
+def test_interrupted_by_hand(cluster, benches):
     """Ctrl-C cancels what was submitted."""
-    process = cluster.start(bench, MODEL)
-    checkpointed(bench, FIRST_STEP)
-    os.killpg(process.pid, signal.SIGINT)
-    process.wait(timeout=120)
+    for bench in benches:
+        bench.process = cluster.start(bench.folder, MODEL)
+    for bench in benches:
+        bench.checkpointed()
+        assert bench.process is not None
+        os.kill(bench.process.pid, signal.SIGINT)
+    for bench in benches:
+        assert bench.process is not None
+        assert bench.process.wait(timeout=120) != 0
     deadline = time.time() + 60
     while cluster.jobs() and time.time() < deadline:
         time.sleep(0.5)

@@ -20,6 +20,7 @@ from zerodr.errors import MachineError, ZerodrError, nearest
 COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
 PATIENCE_S = 30
 PROBE_S = 10
+LONGEST_POLL_S = 180
 MINUTES = re.compile(r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)?(?P<b>\d+)(?::(?P<c>\d+))?$")
 GPUS = re.compile(r"(?:^|,)gpu(?::[\w.-]+)?:(\d+)")
 SHARED_TYPES = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "gluster", "smb", "cifs", "orangefs", "panfs", "wekafs")
@@ -144,6 +145,21 @@ def minutes_of(text: str) -> int | None:
     return days * 1440 + a if found["a"] is not None else days * 1440 + b
 
 
+def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
+    """The controller remembers a finished job for longer than Snakemake looks away (`squeue` as status command).
+
+    Raises:
+        MachineError: it forgets earlier, so that Snakemake would wait for a finished job for ever.
+    """
+    found = re.search(r"^MinJobAge\s*=\s*(\d+)", _ask_slurm(["scontrol", "show", "config"]).stdout, re.M)
+    if found and int(found[1]) <= least_s:
+        raise MachineError(
+            "Slurm",
+            f"forgets finished jobs after {found[1]} s (MinJobAge), Snakemake asks every {least_s} s at worst",
+            "use --slurm-status-command sacct; then cancel no job by hand",
+        )
+
+
 def check_fit(ask: Ask, partitions: dict[str, Partition]) -> None:
     """Some node of the ask's partition can hold the job, and the partition lets it run that long."""
     name = ask.partition or next((p.name for p in partitions.values() if p.default), "")
@@ -234,10 +250,12 @@ def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
     return max(over, key=lambda entry: len(entry[0]), default=("", ""))[1]
 
 
-def refusal(asks: Iterable[Ask], folder: Path) -> str:
+def refusal(asks: Iterable[Ask], folder: Path, status_command: str) -> str:
     """What speaks against submitting, as one message; empty when nothing does."""
     try:
         check_cluster(asks, folder)
+        if status_command == "squeue":
+            check_memory_of_jobs()
     except ZerodrError as error:
         return str(error)
     return ""

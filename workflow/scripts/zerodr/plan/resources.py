@@ -144,7 +144,9 @@ class Machines:
         if nodes == 1:
             return {}
         whole = {"nodes": nodes, "mpi": "srun", "tasks": nodes}
-        each = {"tasks_per_gpu": 0, "slurm_extra": f"--gpus-per-node={gpus // nodes}"} if gpus else {}
+        each = (
+            {"tasks_per_gpu": 0, "slurm_extra": f"--open-mode=append --gpus-per-node={gpus // nodes}"} if gpus else {}
+        )
         return whole | each
 
     def threads(self, rule: str) -> int:
