@@ -109,7 +109,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def prepared(root: Path, mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone in which `tiny`, `tiny+long` and the row of BM25 were made on this machine, without Slurm.
+    """A clone in which `tiny` and the row of BM25 were made on this machine, without Slurm.
 
     ZERODR_CALM_BENCH names a folder that keeps it for the next time; it holds the code as it was then.
     """
@@ -119,6 +119,11 @@ def prepared(root: Path, mirror: Path, tmp_path_factory: pytest.TempPathFactory)
     clone(root, folder)
     shutil.copy(HERE / "tiny.yaml", folder / "config/methods/tiny.yaml")
     configure(folder, mirror, collections=["nfcorpus"], source="nfcorpus")
-    done = snakemake_in(folder)(MODEL, LONG, "results/beir/bm25-flat.tsv")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    make_here(folder, MODEL, "results/beir/bm25-flat.tsv")
     return folder
+
+
+def make_here(folder: Path, *targets: str) -> None:
+    """Make targets in a clone without Slurm."""
+    done = snakemake_in(folder)(*targets)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.cluster.conftest import LONG, MODEL, Cluster
+from tests.cluster.conftest import LONG, MODEL, Cluster, make_here
 
 pytestmark = pytest.mark.cluster
 TIMES = int(os.environ.get("ZERODR_FAULTS", "5"))
-FIRST_STEP = 40
+FIRST_STEP = 10
 PATIENCE_S = 900
 STEP = re.compile(r"step (\d+), loss")
 
@@ -69,9 +69,16 @@ def weights(folder: Path, target: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def calm(prepared: Path) -> dict[str, str]:
-    """Digests of the weights that calm local trainings made."""
-    return {target: weights(prepared, target) for target in (MODEL, LONG)}
+def calm(prepared: Path) -> str:
+    """Digest of the weights that a calm local training made."""
+    return weights(prepared, MODEL)
+
+
+@pytest.fixture(scope="module")
+def calm_long(prepared: Path) -> str:
+    """The same of the training that takes longer than a minute."""
+    make_here(prepared, LONG)
+    return weights(prepared, LONG)
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ def benches(prepared: Path, tmp_path: Path) -> Iterator[list[Bench]]:
     for bench in made:
         shutil.copytree(prepared, bench.folder, symlinks=True, ignore=shutil.ignore_patterns(".snakemake"))
         for target in (MODEL, LONG):
-            shutil.rmtree((bench.folder / target).parent)
+            shutil.rmtree((bench.folder / target).parent, ignore_errors=True)
         shutil.rmtree(bench.folder / "results/logs/slurm", ignore_errors=True)
     yield made
     for bench in made:
@@ -97,7 +104,7 @@ def jobs_of(cluster: Cluster, benches: list[Bench]) -> list[str]:
     return [by_folder[str(bench.folder)] for bench in benches]
 
 
-def hit(cluster: Cluster, benches: list[Bench], calm: dict[str, str], fault: Callable[[list[str]], None]) -> None:
+def hit(cluster: Cluster, benches: list[Bench], calm: str, fault: Callable[[list[str]], None]) -> None:
     """Run trainings and do something to their jobs once all have a checkpoint. Nothing finished is done twice."""
     for bench in benches:
         bench.process = cluster.start(bench.folder, MODEL, "--retries", "3")
@@ -106,7 +113,7 @@ def hit(cluster: Cluster, benches: list[Bench], calm: dict[str, str], fault: Cal
     fault(jobs_of(cluster, benches))
     for bench in benches:
         bench.finish()
-        assert bench.weights() == calm[MODEL]
+        assert bench.weights() == calm
         flat = [step for steps in bench.attempts() for step in steps]
         again = [(before, now) for before, now in zip(flat, flat[1:], strict=False) if now <= before]
         assert all(now > FIRST_STEP and before - now < 20 for before, now in again), again
@@ -165,12 +172,12 @@ def test_snakemake_killed(cluster, calm, benches):
         bench.process = cluster.start(bench.folder, MODEL)
     for bench in benches:
         bench.finish()
-        assert bench.weights() == calm[MODEL]
+        assert bench.weights() == calm
         flat = [step for steps in bench.attempts() for step in steps]
-        assert flat == sorted(set(flat)) and len(flat) == 200, "steps were done twice"
+        assert flat == sorted(set(flat)) and len(flat) == 100, "steps were done twice"
 
 
-def test_walltime_hit(cluster, calm, benches):
+def test_walltime_hit(cluster, calm_long, benches):
     """A walltime of a minute, which is shorter than the training: attempts make a chain."""
     for bench in benches:
         bench.target = LONG
@@ -178,11 +185,11 @@ def test_walltime_hit(cluster, calm, benches):
         bench.process = cluster.start(bench.folder, LONG, *words)
     for bench in benches:
         bench.finish()
-        assert bench.weights() == calm[LONG]
+        assert bench.weights() == calm_long
         chain = [steps for steps in bench.attempts() if steps]
         assert len(chain) > 1
         for before, after in zip(chain, chain[1:], strict=False):
-            assert after[0] > before[-1] - 20
+            assert after[0] > before[-1] - 120
 
 
 def test_out_of_memory(cluster, calm, benches):
@@ -192,7 +199,7 @@ def test_out_of_memory(cluster, calm, benches):
         bench.process = cluster.start(bench.folder, MODEL, *words)
     for bench in benches:
         bench.finish()
-        assert bench.weights() == calm[MODEL]
+        assert bench.weights() == calm
         numbers = sorted(log.stem for log in (bench.folder / "results/logs/slurm/rule_finetune").rglob("*.log"))
         told = cluster.ask("sacct", "-X", "-n", "-P", "--format=State,ReqMem", f"--jobs={','.join(numbers)}")
         states = [line.split("|")[0] for line in told.splitlines()]

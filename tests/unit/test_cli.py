@@ -191,7 +191,7 @@ localrule all:
 def test_jobs_of_a_dry_run_are_read():
     jobs = parse_jobs(DRY_RUN)
     assert [job.rule for job in jobs] == ["fetch_archive", "embed_corpus", "all"]
-    assert jobs[0] == Job("fetch_archive", {"archive": "other.zip"})
+    assert jobs[0] == Job("fetch_archive", {"archive": "other.zip"}, (), ("resources/archives/other.zip",))
     assert jobs[1].wildcards["shard"] == "00001-of-00003"
 
 

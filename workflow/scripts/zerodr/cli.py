@@ -107,12 +107,18 @@ def plan(
     scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
     config: Words = None,
 ) -> None:
-    """Say what a target still needs: jobs by rule, shards, downloads and disk. Nothing is run."""
+    """Say what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Nothing is run."""
+    from zerodr import costs
+    from zerodr.cluster import check_planned
     from zerodr.forecast import dry_run, forecast, render
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
-    typer.echo(render(target, forecast(dry_run(target, words, bench), bench)))
+    check_planned(bench)
+    jobs = dry_run(target, words, bench)
+    typer.echo(render(target, forecast(jobs, bench)))
+    if jobs:
+        typer.echo(costs.render(jobs, costs.costs(jobs, bench)))
 
 
 @app.command()

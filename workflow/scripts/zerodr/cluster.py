@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.errors import MachineError, ZerodrError, nearest
+from zerodr.plan import Plan
+from zerodr.plan.resources import NEEDS
 
 COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
 PATIENCE_S = 30
@@ -193,6 +195,25 @@ def check_fit(ask: Ask, partitions: dict[str, Partition]) -> None:
         raise MachineError(ask.rule, f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
                            f"--set-resources {ask.rule}:runtime={partition.minutes}; a training that takes longer goes "
                            "on in its next attempt (--retries)")  # fmt: skip
+
+
+def check_planned(plan: Plan) -> None:
+    """No rule asks for more GPUs on a node than the largest node of this cluster has; without Slurm nothing is asked.
+
+    Raises:
+        MachineError: one does.
+    """
+    if any(shutil.which(name) is None for name in COMMANDS):
+        return
+    done = _ask_slurm(["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"])
+    if done.returncode or not done.stdout.strip():
+        return
+    most = max(node.gpus for partition in parse_partitions(done.stdout).values() for node in partition.nodes)
+    for rule in NEEDS:
+        wanted = -(-plan.gpus(rule) // plan.nodes(rule))
+        if wanted > most:
+            raise MachineError(rule, f"asks for {wanted} GPUs on a node, the largest node of this cluster has {most}",
+                               f"lower gpus (--config gpus={most}) or raise nodes")  # fmt: skip
 
 
 def check_permission(ask: Ask) -> None:

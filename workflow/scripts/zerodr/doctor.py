@@ -18,7 +18,7 @@ from typing import Literal
 
 from zerodr.artifacts.provenance import LOCK
 from zerodr.errors import MachineError
-from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, USUAL_DIMENSION, in_mirror
+from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, in_mirror
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.plan import Plan, paths
 from zerodr.plan.resources import NEEDS
@@ -26,7 +26,6 @@ from zerodr.plan.resources import NEEDS
 PYTHON = (3, 11)
 HUB = "https://huggingface.co"
 PATIENCE_S = 4
-UNPACKED = 4  # a normalised collection with its indexes takes about this many times its archive
 SPARE_BYTES = GIBI // 2
 LEAST_MEMORY_MIB = 4000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")

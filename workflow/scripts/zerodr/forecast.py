@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,17 +20,22 @@ from zerodr.plan.training import SCRATCH
 
 RULE = re.compile(r"^(?:local)?rule (\w+):$")
 WILDCARDS = re.compile(r"^    wildcards: (.+)$")
+FILES = re.compile(r"^    (input|output): (.+)$")
 MEBI, GIBI = 2**20, 2**30
 USUAL_DIMENSION = 768
 FLOAT_BYTES = 4
+MOST_SHARDS = 8
+UNPACKED = 4  # a normalised collection with its indexes takes about this many times its archive
 
 
 @dataclass(frozen=True)
 class Job:
-    """One planned job."""
+    """One planned job: its rule, wildcards, and the files that it reads and makes."""
 
     rule: str
     wildcards: dict[str, str]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,10 @@ def parse_jobs(output: str) -> list[Job]:
     for line in output.splitlines():
         if rule := RULE.match(line):
             jobs.append(Job(rule.group(1), {}))
+        elif (files := FILES.match(line)) and jobs:
+            paths = tuple(files.group(2).split(", "))
+            made = files.group(1) == "output"
+            jobs[-1] = replace(jobs[-1], outputs=paths) if made else replace(jobs[-1], inputs=paths)
         elif (wildcards := WILDCARDS.match(line)) and jobs:
             pairs = (pair.partition("=") for pair in wildcards.group(1).split(", "))
             jobs[-1].wildcards.update({name: value for name, _, value in pairs})
@@ -154,7 +163,7 @@ def render(target: str, needs: Forecast) -> str:
     width = max(len(rule) for rule in needs.jobs)
     lines = [f"{target} needs {sum(needs.jobs.values())} jobs:"]
     lines += [f"  {rule:<{width}}  {count:>7}" for rule, count in needs.jobs.items()]
-    sharded = {name: count for name, count in needs.shards.items() if count > 1}
+    sharded = dict(Counter({name: count for name, count in needs.shards.items() if count > 1}).most_common(MOST_SHARDS))
     lines.append(f"shards      {sum(needs.shards.values())} for {len(needs.shards)} pairs of model and collection"
                  + "".join(f"\n            {name}: {count}" for name, count in sharded.items()))  # fmt: skip
     lines += [_downloads(needs), _disk(needs)]
@@ -174,4 +183,10 @@ def _downloads(needs: Forecast) -> str:
 def _disk(needs: Forecast) -> str:
     total = sum(needs.embedding_bytes.values()) / GIBI
     guess = f" ({', '.join(needs.assumed)}: taken as {USUAL_DIMENSION} wide until imported)" if needs.assumed else ""
-    return f"embeddings  {total:.3f} GiB{guess}"
+    packed = sum(size or 0 for size in needs.download_bytes.values())
+    kept = (
+        packed * UNPACKED + sum(size or 0 for n, size in needs.download_bytes.items() if n not in needs.local)
+    ) / GIBI
+    return (
+        f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + kept:.2f} GiB with archives, collections and indexes"
+    )

@@ -116,8 +116,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
     # ---- shards ------------------------------------------------------------------------------------------------
     def shard_count(self, name: str) -> int:
         """Embedding shards of a collection: static, from the registry or the estimate. Unknown sizes make one shard."""
-        size = self.config.shard_documents or self.bench.scale.shard_documents
-        return max(1, -(-self.collection(name).planned_documents // size))
+        return max(1, -(-self.collection(name).planned_documents // self.shard_size))
 
     def shard_names(self, kind: str, name: str) -> list[str]:
         """Names of all parts of a collection's corpus."""

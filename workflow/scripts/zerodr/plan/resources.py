@@ -20,6 +20,7 @@ class Need(NamedTuple):
         threads: cores it can use.
         gpu: whether it runs on the scale's GPUs.
         nodes: whether it runs on several machines where `nodes` asks for them.
+        sharded: whether it reads one shard of a collection.
     """
 
     base_mib: int = 1000
@@ -29,6 +30,7 @@ class Need(NamedTuple):
     threads: int = 1
     gpu: bool = False
     nodes: bool = False
+    sharded: bool = False
 
 
 NEEDS = {
@@ -38,13 +40,13 @@ NEEDS = {
     "index_bm25": Need(6000, 2500, 15, 30),
     "search_bm25": Need(6000, 200, 30, 30, threads=8),
     "import_model": Need(4000, 0, 60),
-    "embed_corpus": Need(6000, 3500, 30, 120, threads=8, gpu=True),
+    "embed_corpus": Need(6000, 3500, 30, 120, threads=8, gpu=True, sharded=True),
     "embed_queries": Need(4000, 0, 30, threads=8, gpu=True),
-    "search_shard": Need(4000, 6500, 20, 60, threads=8),
+    "search_shard": Need(4000, 6500, 20, 60, threads=8, sharded=True),
     "merge_run": Need(4000, 100, 15, 5),
     "fuse_runs": Need(4000, 0, 15),
     "rank_bm25": Need(4000, 4000, 30, 30, threads=8),
-    "search_candidates": Need(4000, 6500, 30, 120, threads=8),
+    "search_candidates": Need(4000, 6500, 30, 120, threads=8, sharded=True),
     "merge_candidates": Need(6000, 100, 30, 10),
     "mine_negatives": Need(8000, 0, 60),
     "cut_spans": Need(4000, 500, 30, 30, threads=8),
@@ -52,9 +54,9 @@ NEEDS = {
     "cluster_queries": Need(6000, 0, 60, threads=8),
     "init_model": Need(6000, 0, 60),
     "finetune": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True),
-    "embed_memory": Need(6000, 3500, 30, 120, threads=8, gpu=True),
+    "embed_memory": Need(6000, 3500, 30, 120, threads=8, gpu=True, sharded=True),
     "embed_memory_queries": Need(4000, 0, 30, threads=8, gpu=True),
-    "search_memory": Need(4000, 6500, 30, 120, threads=8),
+    "search_memory": Need(4000, 6500, 30, 120, threads=8, sharded=True),
     "merge_memories": Need(6000, 100, 30, 10),
     "train_main": Need(24000, 0, 1440, threads=8, gpu=True),
     "measure_attention": Need(12000, 500, 240, threads=8, gpu=True),
@@ -89,7 +91,7 @@ def need(rule: str) -> Need:
 def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
     """Millions of documents that one job of `rule` reads: a shard for sharded rules, else the collection."""
     documents = row.planned_documents if row else 0
-    if rule in ("embed_corpus", "search_shard", "search_candidates", "embed_memory", "search_memory"):
+    if need(rule).sharded:
         documents = min(documents or shard_documents, shard_documents)
     return documents / 1e6
 
@@ -112,10 +114,14 @@ class Machines:
 
     bench: Bench
 
+    @property
+    def shard_size(self) -> int:
+        """Documents of one embedding shard."""
+        return self.bench.config.shard_documents or self.bench.scale.shard_documents
+
     def _millions(self, rule: str) -> Any:
-        size = self.bench.config.shard_documents or self.bench.scale.shard_documents
         rows = self.bench.collections
-        return lambda wc: millions(rows.get(getattr(wc, "collection", "")), size, rule)
+        return lambda wc: millions(rows.get(getattr(wc, "collection", "")), self.shard_size, rule)
 
     def memory_mib(self, rule: str) -> Any:
         """`resources: mem_mb=` of a rule."""

@@ -1,0 +1,75 @@
+"""Times of planned jobs: what the past says, how it is scaled, and what is added up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_bench import make_bench
+
+from zerodr import costs
+from zerodr.costs import START_S, Past
+from zerodr.forecast import Job, parse_jobs
+
+WHERE = {"model": "dense", "scope": "shared", "collection": "other", "protocol": "standard"}
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_bench(tmp_path)
+
+
+def put(folder: Path, name: str, rule: str, seconds: float, wildcards: dict, params: dict, device: str = "cpu") -> None:
+    record = {"rule": rule, "wildcards": wildcards, "spec": {"params": params}, "spec_digest": name,
+              "seconds": seconds, "notes": {"device": device}}  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.lineage.json").write_text(json.dumps(record))
+
+
+def test_larger_jobs_take_longer_in_proportion_and_smaller_ones_no_less():
+    past = [Past("dense", 1.0, 100.0)]
+    assert costs.estimate(past, "dense", 3.0) == pytest.approx(300.0)
+    assert costs.estimate(past, "dense", 0.1) == 100.0
+    assert costs.estimate([Past("dense", 0.0, 5.0)], "dense", 0.0) == 5.0
+    assert costs.estimate([], "dense", 3.0) is None
+
+
+def test_the_same_model_comes_before_the_same_size():
+    past = [Past("other", 3.0, 900.0), Past("dense", 1.0, 100.0), Past("dense", 2.0, 150.0)]
+    assert costs.estimate(past, "dense", 3.0) == pytest.approx(225.0)
+
+
+def test_times_add_up_along_the_longest_chain(plan, tmp_path):
+    shard = WHERE | {"shard": "00000-of-00001"}
+    put(tmp_path / "past", "a", "embed_corpus", 60.0, shard, {"shards": 1})
+    put(tmp_path / "past", "b", "embed_corpus", 1.0, shard, {"shards": 1}, device="cuda:0")
+    jobs = [Job("embed_corpus", shard, ("c",), ("e",)), Job("merge_run", WHERE, ("e",), ("r",)), Job("all", {}, ("r",))]
+    told = costs.costs(jobs, plan, tmp_path / "past")
+    assert told.seconds[0] == pytest.approx(60 + START_S), "only the record of the planned device counts"
+    limit = 60 * plan.minutes("merge_run")(type("W", (), {"collection": "other"}))
+    assert told.seconds[1] == pytest.approx(limit + START_S)
+    assert told.path == [0, 1, 2] and told.guessed == 2 and told.gpu_hours == 0 and told.spans == {}
+    text = costs.render(jobs, told)
+    assert "1 jobs by their like" in text and "2 by their time limits" in text and "embed_corpus dense" in text
+
+
+def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_bench(tmp_path)
+    from zerodr.cli import plan_of
+
+    lab = plan_of(["scale=lab", "gpus=2"])
+    put(tmp_path / "past", "a", "embed_corpus", 3600.0, WHERE, {"shards": 1}, device="cuda:0")
+    size = lab.bench.collections["other"].planned_documents
+    jobs = [Job("embed_corpus", WHERE | {"shard": f"{n:05d}-of-00003"}, (), (f"e{n}",)) for n in range(8)]
+    told = costs.costs(jobs, lab, tmp_path / "past")
+    each = 3600 * max(1.0, min(size, lab.shard_size) / size) + START_S
+    assert told.gpu_hours == pytest.approx(8 * 2 * each / 3600)
+    assert told.spans == {8: pytest.approx(2 * each), 64: pytest.approx(each)}
+
+
+def test_files_of_jobs_are_read_from_a_dry_run():
+    text = "rule merge_run:\n    input: a.npy, b.npy\n    output: r.gz\n    wildcards: model=m, collection=c\n"
+    assert parse_jobs(text) == [Job("merge_run", {"model": "m", "collection": "c"}, ("a.npy", "b.npy"), ("r.gz",))]

@@ -1,0 +1,88 @@
+"""When everything is done: longest chain of jobs, and a schedule on a number of GPUs. Jobs are positions in lists."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+from zerodr.errors import MachineError
+
+
+def order(before: list[list[int]]) -> list[int]:
+    """Positions such that each comes after those `before` it."""
+    waits = [len(jobs) for jobs in before]
+    after = followers(before)
+    ready = deque(number for number, count in enumerate(waits) if count == 0)
+    done: list[int] = []
+    while ready:
+        number = ready.popleft()
+        done.append(number)
+        for later in after[number]:
+            waits[later] -= 1
+            if waits[later] == 0:
+                ready.append(later)
+    return done
+
+
+def followers(before: list[list[int]]) -> list[list[int]]:
+    """For each job, those that wait for it."""
+    after: list[list[int]] = [[] for _ in before]
+    for number, jobs in enumerate(before):
+        for job in jobs:
+            after[job].append(number)
+    return after
+
+
+def tails(seconds: list[float], before: list[list[int]]) -> list[float]:
+    """For each job, its time and that of the longest chain behind it."""
+    after, tail = followers(before), list(seconds)
+    for number in reversed(order(before)):
+        tail[number] = seconds[number] + max((tail[later] for later in after[number]), default=0.0)
+    return tail
+
+
+def longest_path(seconds: list[float], before: list[list[int]]) -> list[int]:
+    """The critical path, first to last."""
+    tail, after, path = tails(seconds, before), followers(before), []
+    there = range(len(seconds))
+    while there:
+        path.append(max(there, key=tail.__getitem__))
+        there = after[path[-1]]  # type: ignore[assignment]
+    return path
+
+
+def makespan(seconds: list[float], gpus: list[int], before: list[list[int]], farm: int) -> float:
+    """Seconds until all jobs are done with `farm` GPUs and as many CPU nodes as it takes.
+
+    A list schedule: of the GPU jobs that could start, the one with the longest chain behind it goes first.
+
+    Raises:
+        MachineError: a job asks for more GPUs than there are.
+    """
+    if max(gpus, default=0) > farm:
+        raise MachineError("plan", f"a job asks for {max(gpus)} GPUs, the schedule has {farm}", "lower gpus")
+    tail, after = tails(seconds, before), followers(before)
+    waits, free, now = [len(jobs) for jobs in before], farm, 0.0
+    running: list[tuple[float, int]] = []
+    queue: list[tuple[float, int]] = []
+
+    def release(number: int) -> None:
+        if gpus[number]:
+            heapq.heappush(queue, (-tail[number], number))
+        else:
+            heapq.heappush(running, (now + seconds[number], number))
+
+    for number in [number for number, count in enumerate(waits) if count == 0]:
+        release(number)
+    while running or queue:
+        while queue and gpus[queue[0][1]] <= free:
+            _, number = heapq.heappop(queue)
+            free -= gpus[number]
+            heapq.heappush(running, (now + seconds[number], number))
+        now, number = heapq.heappop(running)
+        free += gpus[number]
+        for later in after[number]:
+            waits[later] -= 1
+            if waits[later] == 0:
+                release(later)
+    return now
