@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 SNAKEMAKE := $(BIN)/snakemake
 
-.PHONY: mini test check-slow check-cluster doctor plan report mlflow format lint clean
+.PHONY: mini test check-slow check-cluster doctor plan report mlflow mlflow-server format lint clean
 
 mini: $(READY) ## set up what is missing, run the main job on real data, show the table
 	$(SNAKEMAKE) --profile config/profiles/mini all
@@ -28,6 +28,9 @@ report: $(READY) ## results/report.html: tables, figures, captions, for any brow
 
 mlflow: $(READY) ## lineage in MLflow's own pages
 	$(BIN)/mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///results/lineage/mlflow.db
+
+mlflow-server: $(READY) ## lineage of a cluster: MLflow's server on PostgreSQL, on loopback, with a password
+	bash envs/mlflow_server.sh start
 
 format: $(READY)
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/snakefmt Snakefile workflow/rules

@@ -82,11 +82,11 @@ rule train_reader:
     wildcard_constraints:
         model=PLAN.pattern("reader"),
         scope="shared",
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("train_reader")
     resources:
+        **PLAN.placement("train_reader"),
         mem_mb=PLAN.memory_mib("train_reader"),
         runtime=PLAN.minutes("train_reader"),
         gpu=PLAN.gpus("train_reader"),
@@ -108,7 +108,6 @@ rule read_units:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         stage=PLAN.pattern_of_stages("finetune"),
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("read_units")

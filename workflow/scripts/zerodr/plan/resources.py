@@ -72,7 +72,7 @@ NEEDS = {
     "label_units": Need(8000, 0, 60),
     "measure_units": Need(8000, 0, 120, threads=8, gpu=True),
     "init_reader": Need(6000, 0, 60),
-    "train_reader": Need(12000, 0, 1440, threads=8, gpu=True),
+    "train_reader": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True),
     "read_units": Need(8000, 0, 720, threads=8, gpu=True),
     "export_model": Need(6000, 0, 30),
     "measure_space": Need(6000, 500, 60, threads=8, gpu=True),

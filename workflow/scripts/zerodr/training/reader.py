@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import Stage
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
 from zerodr.config.training import TrainingSettings
 from zerodr.config.units import check_reader_training
 from zerodr.encoders.importing import resolve
@@ -20,7 +20,7 @@ from zerodr.encoders.reader import InitReaderSettings, Reader, reader_from_check
 from zerodr.encoders.trainable import parameter_count
 from zerodr.training.distributed import Group, check_gpus
 from zerodr.training.engine import Engine, Run
-from zerodr.training.jobs import device_of, run_job
+from zerodr.training.jobs import Workers, device_of, run_job
 from zerodr.training.objectives import Objective
 from zerodr.training.optimizers import make_optimizer
 from zerodr.training.reading import QuestionStream, ReadForward, evaluate_reader, load_questions
@@ -30,7 +30,7 @@ from zerodr.training.speed import set_dropout, speed_up
 HELD_OUT = 3  # first word of a seed: which dev questions are asked
 
 
-class TrainReaderSettings(Settings):
+class TrainReaderSettings(Workers):
     """Params of rule train_reader."""
 
     training: TrainingSettings
@@ -41,20 +41,11 @@ class TrainReaderSettings(Settings):
     """The split with questions for exact match and F1."""
     title_join: str | None = " "
     """What stands between a document's title and text. None: text alone."""
-    gpus: int = Field(0, ge=0)
-    """GPUs to train on. 0: one if there is one, else the CPU."""
-    processes: int = Field(1, ge=1)
-    """Processes on the CPU, where `gpus` is 0."""
 
     @model_validator(mode="after")
     def _read(self) -> TrainReaderSettings:
         check_reader_training(self.training)
         return self
-
-    @property
-    def workers(self) -> int:
-        """Processes that train."""
-        return self.gpus or self.processes
 
 
 @dataclass(frozen=True)
@@ -95,10 +86,10 @@ def train_reader(stage: Stage) -> None:
         ConfigError: fewer questions than a batch.
     """
     settings = validate(TrainReaderSettings, stage.params, stage.spec.name())
-    check_gpus(settings.gpus, stage.spec.name())
+    check_gpus(settings.gpus_of_a_node, stage.spec.name())
     job = ReaderJob(stage.spec.name(), str(stage.path("reader")), str(stage.path("source")),
                     str(stage.output("reader")), str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
-    run_job(stage, job, settings.workers, train)
+    run_job(stage, job, settings, train)
 
 
 def train(job: ReaderJob) -> dict[str, Any]:
@@ -109,7 +100,7 @@ def train(job: ReaderJob) -> dict[str, Any]:
     """
     settings, group = validate(TrainReaderSettings, job.params, job.name), Group()
     training = settings.training
-    torch.set_num_threads(max(1, job.threads // group.world))
+    torch.set_num_threads(max(1, job.threads // settings.workers_of_a_node))
     device = device_of(settings.gpus, group)
     model = Reader.load(Path(job.model), training.precision)
     model.contract = model.contract.model_copy(update={"trained": True})

@@ -1,0 +1,95 @@
+"""What is asked of Slurm before the first job, with a cluster that is written down instead of running."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zerodr import cluster
+from zerodr.cluster import Ask, Node, ask_of, check_fit, file_system, minutes_of, parse_partitions
+from zerodr.errors import MachineError
+
+SINFO = """cpu*|1-00:00:00|64|250000|(null)
+cpu*|1-00:00:00|128+|500000|(null)
+gpu|04:00:00|32|500000|gpu:a100:4(S:0-1)
+gpu|04:00:00|32|500000|gpu:h200:2,gpu:l4:6,shard:8
+long|infinite|16|64000|gpu:1
+"""
+PARTITIONS = parse_partitions(SINFO)
+
+
+def test_partitions_are_read():
+    assert PARTITIONS["cpu"].default and not PARTITIONS["gpu"].default
+    assert PARTITIONS["cpu"].nodes == (Node(64, 250000, 0), Node(128, 500000, 0))
+    assert [node.gpus for node in PARTITIONS["gpu"].nodes] == [4, 8]
+    assert [PARTITIONS[name].minutes for name in ("cpu", "gpu", "long")] == [1440, 240, None]
+
+
+@pytest.mark.parametrize("text, minutes", [("30:00", 30), ("2:30:00", 150), ("7-12:00:00", 10800), ("45", 45),
+                                           ("infinite", None), ("n/a", None)])  # fmt: skip
+def test_walltimes(text, minutes):
+    assert minutes_of(text) == minutes
+
+
+@pytest.mark.parametrize("ask, told", [
+    (Ask("finetune", gpus=16, partition="gpu"), "asks for 16 GPUs on a node, the largest node of partition gpu has 8"),
+    (Ask("finetune", gpus=1), "asks for 1 GPUs on a node, the largest node of partition cpu has 0"),
+    (Ask("finetune", gpus=16, nodes=3, partition="gpu"), "asks for 3 nodes, partition gpu has 2"),
+    (Ask("embed_corpus", cores=256), "asks for 256 cores, the largest node of partition cpu has 128"),
+    (Ask("index_bm25", memory_mib=600000), "asks for 600000 MiB of memory, the largest node of partition cpu has"),
+    (Ask("finetune", gpus=8, cores=32, minutes=1440, partition="gpu"), "asks for 1440 minutes, partition gpu allows 240"),
+    (Ask("finetune", partition="gpus"), "did you mean gpu?"),
+])  # fmt: skip
+def test_what_can_not_run_is_refused(ask, told):
+    with pytest.raises(MachineError) as error:
+        check_fit(ask, PARTITIONS)
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize("ask", [Ask("a"), Ask("a", gpus=16, nodes=2, cores=32, partition="gpu"),
+                                 Ask("a", minutes=10**6, partition="long"), Ask("a", memory_mib=500000)])  # fmt: skip
+def test_what_fits_is_let_through(ask):
+    check_fit(ask, PARTITIONS)
+
+
+def test_a_cluster_without_a_default_partition_wants_one():
+    with pytest.raises(MachineError, match="set slurm_partition"):
+        check_fit(Ask("a"), parse_partitions("x|infinite|1|1|(null)"))
+
+
+def test_resources_of_a_job_become_an_ask():
+    resources = {"mem_mb": 2000, "runtime": 30, "gpu": 4, "nodes": 2, "slurm_partition": "gpu", "tmpdir": "<TBD>"}
+    assert ask_of("finetune", resources, 8) == Ask("finetune", 4, 2, 8, 2000, 30, "gpu", "")
+    assert ask_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == Ask("evaluate_run")
+
+
+def test_a_host_without_slurm(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cluster.refusal([], tmp_path, "sacct") == ""
+    told = cluster.refusal([Ask("finetune")], tmp_path, "sacct")
+    assert told.startswith(
+        "MachineError: Slurm: sbatch, sinfo, squeue, scancel not on PATH: this host is no login node"
+    )
+
+
+def test_a_controller_that_forgets_too_early(monkeypatch):
+    def told(words):
+        text = f"MinJobAge               = {age} sec\n"
+        return cluster.subprocess.CompletedProcess(words, 0, text, "")
+
+    monkeypatch.setattr(cluster, "_ask_slurm", told)
+    age = 300
+    cluster.check_memory_of_jobs()
+    age = 60
+    with pytest.raises(MachineError, match=r"forgets finished jobs after 60 s .* --slurm-status-command sacct"):
+        cluster.check_memory_of_jobs()
+
+
+def test_the_innermost_mount_tells_the_file_system(tmp_path):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("/dev/a / ext4 rw 0 0\nserver:/x /home nfs4 rw 0 0\ntmpfs /home/me/scratch tmpfs rw 0 0\n")
+    assert file_system(Path("/home/me/bench"), mounts) == "nfs4"
+    assert file_system(Path("/home/me/scratch/bench"), mounts) == "tmpfs"
+    assert file_system(Path("/work"), mounts) == "ext4"
+    assert file_system(Path("/work"), tmp_path / "absent") == ""

@@ -1,0 +1,69 @@
+"""Several nodes: how agents are started, where they meet, and what rules ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from zerodr.config.base import validate
+from zerodr.errors import ConfigError, MachineError
+from zerodr.plan.resources import Machines
+from zerodr.training.jobs import Workers
+from zerodr.training.nodes import across_nodes, meeting_place
+
+JOB = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_NTASKS": "1",
+    "SLURM_CPU_BIND": "quiet",
+    "SBATCH_X": "1",
+    "PATH": "/bin",
+    "HOME": "/h",
+}
+
+
+def test_an_agent_on_each_node():
+    environment, command = across_nodes(JOB, ["python", "-m", "agent"], 2, 4, 8, "finetune")
+    assert environment == {"SLURM_JOB_ID": "7", "PATH": "/bin", "HOME": "/h"}, "srun would take the rest for options"
+    at = command.index("python")
+    assert {"srun", "--overlap", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=4",
+            "--gpus-per-node=8", "--kill-on-bad-exit=1"} <= set(command[:at])  # fmt: skip
+    assert command[at : at + 4] == ["python", "-m", "agent", "2"] and 1024 < int(command[-1]) < 65536
+    assert not [word for word in across_nodes(JOB, [], 2, 4, 0, "x")[1] if "gpu" in word]
+
+
+def test_nodes_are_only_to_be_had_from_slurm():
+    with pytest.raises(MachineError, match="asks for 2 nodes, and this is no Slurm job.*--config nodes=1"):
+        across_nodes({"PATH": "/bin"}, [], 2, 1, 0, "finetune")
+
+
+def test_agents_meet_where_srun_was_called():
+    told = meeting_place("2", "4711", {"SLURM_NODEID": "1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.5"})
+    assert told == ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.5", "--master-port=4711"]
+
+
+@pytest.mark.parametrize("given, each, all_of_them", [({}, 1, 1), ({"gpus": 8, "nodes": 2}, 4, 8), ({"nodes": 3}, 1, 3),
+                                                      ({"processes": 2, "nodes": 2}, 2, 4)])  # fmt: skip
+def test_processes_of_a_node_and_of_all(given, each, all_of_them):
+    workers = Workers(**given)
+    assert (workers.workers_of_a_node, workers.workers) == (each, all_of_them)
+
+
+def test_gpus_are_shared_equally():
+    with pytest.raises(ConfigError, match="3 gpus can't be shared equally by 2 nodes"):
+        validate(Workers, {"gpus": 3, "nodes": 2}, "finetune")
+
+
+class Written(Machines):
+    """The machines of a configuration that is written down."""
+
+    def __init__(self, gpus: int, nodes: int) -> None:
+        config = type("C", (), {"gpus": gpus, "nodes": nodes})
+        self.bench = type("B", (), {"config": config, "scale": None})  # type: ignore[assignment]
+
+
+def test_rules_ask_for_nodes_only_where_they_train_on_them():
+    one, two, cpu = Written(8, 1), Written(8, 2), Written(0, 2)
+    assert one.placement("finetune") == {} and two.placement("embed_corpus") == {}
+    assert two.placement("finetune") == {"nodes": 2, "mpi": "srun", "tasks": 2, "tasks_per_gpu": 0,
+                                         "slurm_extra": "--open-mode=append --gpus-per-node=4"}  # fmt: skip
+    assert cpu.placement("pretrain") == {"nodes": 2, "mpi": "srun", "tasks": 2}
+    assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 4, 0)
