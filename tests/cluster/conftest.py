@@ -19,7 +19,7 @@ from tests.e2e.conftest import configure, snakemake_in
 HERE = Path(__file__).parent
 EXTRA = r"AccountingStorageEnforce=associations,limits\nAccountingStoreFlags=job_comment"
 MODEL = "results/models/tiny/shared/ep0/manifest.json"
-LONG = MODEL.replace("tiny", "tiny+long")
+LONG, PLAIN = MODEL.replace("tiny", "tiny+long"), MODEL.replace("tiny", "tiny+plain")
 KEPT = os.environ.get("ZERODR_CALM_BENCH")
 PROFILE = ("--profile", "slurm", "--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10",
            "--max-threads", "2")  # fmt: skip
@@ -115,6 +115,7 @@ def prepared(root: Path, mirror: Path, tmp_path_factory: pytest.TempPathFactory)
     """
     folder = Path(KEPT) if KEPT else tmp_path_factory.mktemp("local") / "bench"
     if folder.exists():
+        shutil.copy(HERE / "tiny.yaml", folder / "config/methods/tiny.yaml")
         return folder
     clone(root, folder)
     shutil.copy(HERE / "tiny.yaml", folder / "config/methods/tiny.yaml")

@@ -38,7 +38,7 @@ def test_walltimes(text, minutes):
     (Ask("finetune", gpus=16, nodes=3, partition="gpu"), "asks for 3 nodes, partition gpu has 2"),
     (Ask("embed_corpus", cores=256), "asks for 256 cores, the largest node of partition cpu has 128"),
     (Ask("index_bm25", memory_mib=600000), "asks for 600000 MiB of memory, the largest node of partition cpu has"),
-    (Ask("finetune", gpus=8, cores=32, minutes=1440, partition="gpu"), "asks for 1440 minutes, partition gpu allows 240"),
+    (Ask("finetune", gpus=8, minutes=1440, partition="gpu"), "asks for 1440 minutes, partition gpu allows 240"),
     (Ask("finetune", partition="gpus"), "did you mean gpu?"),
 ])  # fmt: skip
 def test_what_can_not_run_is_refused(ask, told):

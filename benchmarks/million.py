@@ -1,0 +1,103 @@
+"""A million synthetic documents through embedding and search in shards: memory stays flat, time grows in proportion.
+
+Run from the project's root: python benchmarks/million.py [--documents 100000 1000000] [--shard 100000] [--slurm]
+It writes a folder of one's own documents for each size (in --folder) and asks Snakemake, with the profile `local` or
+`slurm`, for a ranking of it by all-MiniLM-L6-v2. Peak memory and time of each rule come from Snakemake's benchmarks.
+Words are drawn by Zipf's law, documents have 20 to 60 of them; the same seed gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+MODEL, SEED, WORDS, QUERIES, CHUNK = "all-minilm-l6-v2", 13, 50_000, 200, 10_000
+RULES = ("normalize_collection", "embed_corpus", "search_shard", "merge_run")
+
+
+def texts(documents: int) -> Iterator[str]:
+    """Synthetic texts; those of a smaller collection are the first ones of a larger."""
+    for start in range(0, documents, CHUNK):
+        draw = np.random.default_rng([SEED, start])
+        for length in draw.integers(20, 61, min(CHUNK, documents - start)):
+            ranks = np.minimum(draw.zipf(1.2, length), WORDS)
+            yield " ".join(f"w{rank}" for rank in ranks)
+
+
+def write_folder(folder: Path, documents: int) -> None:
+    """A folder as `--config byo=` takes it; every query is judged with the document that its words come from."""
+    if (folder / "qrels/test.tsv").exists():
+        return
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    step = documents // QUERIES
+    with open(folder / "corpus.jsonl", "w") as corpus, open(folder / "queries.jsonl", "w") as queries, \
+            open(folder / "qrels/test.tsv", "w") as qrels:  # fmt: skip
+        qrels.write("query-id\tcorpus-id\tscore\n")
+        for number, text in enumerate(texts(documents)):
+            corpus.write(json.dumps({"_id": f"d{number}", "title": "", "text": text}) + "\n")
+            if number % step == 0 and number // step < QUERIES:
+                queries.write(json.dumps({"_id": f"q{number}", "text": " ".join(text.split()[:8])}) + "\n")
+                qrels.write(f"q{number}\td{number}\t1\n")
+
+
+def run(folder: Path, shard: int, slurm: bool) -> float:
+    """Rank one collection; seconds of the whole command."""
+    target = f"results/runs/{MODEL}/{folder.name}/standard.trec.gz"
+    profile = "slurm" if slurm else "config/profiles/local"
+    command = [sys.executable, "-m", "snakemake", "--profile", profile, target, "--config", f"byo={folder}",
+               f"shard_documents={shard}"]  # fmt: skip
+    started = time.monotonic()
+    subprocess.run(command, cwd=ROOT, check=True)
+    return time.monotonic() - started
+
+
+def measured(name: str) -> dict[str, list[tuple[float, float]]]:
+    """(peak MiB, seconds) of every job on a collection, by rule."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for rule in RULES:
+        files = [path for path in (ROOT / "results/benchmarks" / rule).rglob("*.tsv") if name in str(path)]
+        rows = [row for path in files for row in csv.DictReader(path.open(), delimiter="\t")]
+        found[rule] = [(float(row["max_rss"]), float(row["s"])) for row in rows]
+    return found
+
+
+def main() -> None:
+    """Print a table: jobs, peak memory of the largest, seconds of all, and ratios to the smallest collection."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--documents", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--shard", type=int, default=100_000)
+    parser.add_argument("--folder", type=Path, default=ROOT / "resources/synthetic")
+    parser.add_argument("--slurm", action="store_true")
+    parser.add_argument("--again", action="store_true", help="drop what earlier runs made of these collections")
+    given = parser.parse_args()
+    first: dict[str, tuple[float, float]] = {}
+    write = sys.stdout.write
+    write("documents  rule                  jobs  peak MiB  median s  all s  peak ratio  time ratio\n")
+    for documents in sorted(given.documents):
+        folder = given.folder / f"synthetic-{documents}"
+        write_folder(folder, documents)
+        if given.again:
+            for place in (ROOT / "results").glob(f"*/**/{folder.name}"):
+                shutil.rmtree(place, ignore_errors=True)
+        run(folder, given.shard, given.slurm)
+        for rule, jobs in measured(folder.name).items():
+            peak, total = max(p for p, _ in jobs), sum(s for _, s in jobs)
+            middle = statistics.median(s for _, s in jobs)
+            base = first.setdefault(rule, (peak, total))
+            write(f"{documents:>9}  {rule:<20}  {len(jobs):>4}  {peak:>8.0f}  {middle:>8.1f}"
+                  f"  {total:>5.0f}  {peak / base[0]:>10.2f}  {total / base[1]:>10.2f}\n")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
