@@ -58,6 +58,12 @@ class Bench:
         logs = sorted((self.folder / "results/logs/slurm/rule_finetune").rglob("*.log"), key=lambda log: int(log.stem))
         return [[int(step) for step in STEP.findall(log.read_text())] for log in logs]
 
+    def starts(self, cluster: Cluster) -> int:
+        """How often Slurm started the training, jobs that were queued again included."""
+        numbers = [log.stem for log in (self.folder / "results/logs/slurm/rule_finetune").rglob("*.log")]
+        told = cluster.ask("sacct", "-D", "-X", "-n", "-P", f"--jobs={','.join(numbers)}", "--format=Start,State")
+        return len(told.splitlines())
+
     def weights(self) -> str:
         """Digest of the weights in the target's manifest."""
         return weights(self.folder, self.target)
@@ -117,7 +123,7 @@ def hit(cluster: Cluster, benches: list[Bench], calm: str, fault: Callable[[list
         flat = [step for steps in bench.attempts() for step in steps]
         again = [(before, now) for before, now in zip(flat, flat[1:], strict=False) if now <= before]
         assert all(now > FIRST_STEP and before - now < 20 for before, now in again), again
-        assert again or fault.__name__ == "restart", "nothing was interrupted"
+        assert bench.starts(cluster) == 1 if fault.__name__ == "restart" else bench.starts(cluster) > 1
 
 
 @pytest.mark.parametrize("name", ["KILL", "TERM"])

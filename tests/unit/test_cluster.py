@@ -39,7 +39,7 @@ def test_walltimes(text, minutes):
     (Ask("embed_corpus", cores=256), "asks for 256 cores, the largest node of partition cpu has 128"),
     (Ask("index_bm25", memory_mib=600000), "asks for 600000 MiB of memory, the largest node of partition cpu has"),
     (Ask("finetune", gpus=8, minutes=1440, partition="gpu"), "asks for 1440 minutes, partition gpu allows 240"),
-    (Ask("finetune", partition="gpus"), "did you mean gpu?"),
+    (Ask("finetune", partition="gpus"), "did you mean gpu or cpu?"),
 ])  # fmt: skip
 def test_what_can_not_run_is_refused(ask, told):
     with pytest.raises(MachineError) as error:
