@@ -88,8 +88,8 @@ def test_a_controller_that_forgets_too_early(monkeypatch):
 
 def test_the_innermost_mount_tells_the_file_system(tmp_path):
     mounts = tmp_path / "mounts"
-    mounts.write_text("/dev/a / ext4 rw 0 0\nserver:/x /home nfs4 rw 0 0\ntmpfs /home/me/scratch tmpfs rw 0 0\n")
-    assert file_system(Path("/home/me/bench"), mounts) == "nfs4"
-    assert file_system(Path("/home/me/scratch/bench"), mounts) == "tmpfs"
-    assert file_system(Path("/work"), mounts) == "ext4"
-    assert file_system(Path("/work"), tmp_path / "absent") == ""
+    mounts.write_text("/dev/a / ext4 rw 0 0\nserver:/x /data nfs4 rw 0 0\ntmpfs /data/me/scratch tmpfs rw 0 0\n")
+    assert file_system(Path("/data/me/bench"), mounts) == "nfs4"
+    assert file_system(Path("/data/me/scratch/bench"), mounts) == "tmpfs"
+    assert file_system(Path("/srv"), mounts) == "ext4"
+    assert file_system(Path("/srv"), tmp_path / "absent") == ""
