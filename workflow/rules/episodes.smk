@@ -13,11 +13,11 @@ rule train_main:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         stage=PLAN.pattern_of_stages("moma"),
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("train_main")
     resources:
+        **PLAN.placement("train_main"),
         mem_mb=PLAN.memory_mib("train_main"),
         runtime=PLAN.minutes("train_main"),
         gpu=PLAN.gpus("train_main"),
@@ -90,11 +90,11 @@ rule train_augmenter:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         stage=PLAN.pattern_of_stages("moma"),
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("train_augmenter")
     resources:
+        **PLAN.placement("train_augmenter"),
         mem_mb=PLAN.memory_mib("train_augmenter"),
         runtime=PLAN.minutes("train_augmenter"),
         gpu=PLAN.gpus("train_augmenter"),

@@ -16,7 +16,6 @@ rule embed_memory:
     wildcard_constraints:
         model=PLAN.pattern_of_chains(),
         stage=PLAN.pattern_of_stages("moma"),
-    retries: 1
     conda:
         ENVIRONMENT
     threads: PLAN.threads("embed_memory")

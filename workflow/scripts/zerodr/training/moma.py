@@ -51,7 +51,7 @@ def train_main(stage: Stage) -> None:
         ModelError: the parent can't fuse.
     """
     settings = validate(MainSettings, stage.params, stage.spec.name())
-    check_gpus(settings.gpus, stage.spec.name())
+    check_gpus(settings.gpus_of_a_node, stage.spec.name())
     folders = {path.parent.name: str(path.parent) for path in stage.paths("memories")}
     if set(folders) != set(settings.joins):
         raise ConfigError(stage.spec.name(), f"input `memories` has {sorted(folders)}, params.joins names "
@@ -60,16 +60,16 @@ def train_main(stage: Stage) -> None:
                      source=stage.path("source").name, memory=settings.memory)  # fmt: skip
     job = _job(stage, settings, stage.path("model"), stage.path("mined"), stage.path("source"), kind="fused",
                fused=data.model_dump(mode="json"))  # fmt: skip
-    run_job(stage, job, settings.workers, train)
+    run_job(stage, job, settings, train)
 
 
 def train_augmenter(stage: Stage) -> None:
     """Inputs `model` (the parent of the episode), `learned`; output `model`: the augmenter of the episode."""
     settings = validate(AugmenterTraining, stage.params, stage.spec.name())
-    check_gpus(settings.gpus, stage.spec.name())
+    check_gpus(settings.gpus_of_a_node, stage.spec.name())
     learned, parent = stage.path("learned"), augmenter_of(stage.path("model"), settings.parent_learned)
     scored = str(learned / SCORED) if settings.objective.name == "adist" else None
-    run_job(stage, _job(stage, settings, parent, learned, learned, scored=scored), settings.workers, train)
+    run_job(stage, _job(stage, settings, parent, learned, learned, scored=scored), settings, train)
 
 
 def _job(stage: Stage, settings: FinetuneSettings, model: Path, mined: Path, source: Path, scored: str | None = None,
