@@ -30,7 +30,7 @@ class Target(NamedTuple):
 _WHERE = ("{method}", "{collection}", "{protocol}")
 _JUDGED = ("{method}", "{judged}", "{protocol}")
 TARGETS = (
-    Target("all", "all that the configuration asks for, with lineage"),
+    Target("all", "all that is configured, with lineage"),
     Target(paths.beir("all.tsv"), "the main table"),
     Target(paths.beir("all.md"), "the same as Markdown"),
     Target(paths.beir("all.html"), "as a page"),
@@ -56,10 +56,10 @@ TARGETS = (
     Target(paths.domains("{learned}", "{target}", "tsne.parquet"), "both in the plane, by t-SNE"),
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
-    Target(paths.unit_measures("{annotated}", "{trained}"), "a model's measures over a method's units (BERM)"),
+    Target(paths.unit_measures("{annotated}", "{trained}"), "a model measured over a method's units (BERM)"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
     Target(paths.exported_memory("{augmented}", SCOPE, "{collection}"), "a memory for its search from Python"),
-    Target(paths.exported("{adapted}", "{target}"), "the same of a model that is made for each target"),
+    Target(paths.exported("{adapted}", "{target}"), "the same of a model made for one target"),
 )
 
 
