@@ -36,7 +36,7 @@ def lab(root):
 
 # ---- what is planned -----------------------------------------------------------------------------------------------
 def test_every_item_plans_what_it_reads(lab):
-    for paper in ("modir", "berm", "ddr"):
+    for paper in ("modir", "berm", "ddr", "moma"):
         for name in lab.items_of(paper):
             wanted = SimpleNamespace(paper=paper, item=name)
             assert lab.item_inputs(wanted) and lab._build_item(wanted)["methods"]

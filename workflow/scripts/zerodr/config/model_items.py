@@ -1,4 +1,4 @@
-"""Items of papers that look into models: domains, units, modules, adaptation (MoDIR, BERM, DDR)."""
+"""Items of papers that look into models: domains, units, modules, adaptation, memories (MoDIR, BERM, DDR, MoMA)."""
 
 from __future__ import annotations
 
@@ -87,3 +87,21 @@ class ParametersItem(Item):
     def is_drawn(self) -> bool:
         """Counts are no figure."""
         return False
+
+
+class SharesItem(TargetItem):
+    """Each memory's share of documents and of attention after each episode: training queries, and the targets'."""
+
+    kind: Literal["shares"]
+    """Which kind of item it is."""
+    method: str
+    """A method with memories."""
+
+
+class ComponentsItem(TargetItem):
+    """MRR@10 of the main model and of the augmenter on held-out source queries, by episode."""
+
+    kind: Literal["components"]
+    """Which kind of item it is."""
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Methods with memories."""

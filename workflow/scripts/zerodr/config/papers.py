@@ -12,10 +12,12 @@ from zerodr.config.files import known, read_yaml
 from zerodr.config.item import Item
 from zerodr.config.model_items import (
     AdaptationItem,
+    ComponentsItem,
     DomainsItem,
     NearestQueriesItem,
     ParametersItem,
     ProjectionsItem,
+    SharesItem,
     UnitsItem,
 )
 from zerodr.errors import ConfigError
@@ -167,6 +169,8 @@ KINDS: dict[str, type[Item]] = {
     "units": UnitsItem,
     "adaptation": AdaptationItem,
     "parameters": ParametersItem,
+    "shares": SharesItem,
+    "components": ComponentsItem,
 }
 
 

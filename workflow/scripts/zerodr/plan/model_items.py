@@ -1,4 +1,4 @@
-"""What items of papers read that look into models: domains, units, modules, adaptation. Part of `Plan`."""
+"""What items of papers read that look into models: domains, units, modules, adaptation, memories. Part of `Plan`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from zerodr.config.item import Item
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.model_items import (
     AdaptationItem,
+    ComponentsItem,
     DomainsItem,
     NearestQueriesItem,
     ParametersItem,
     ProjectionsItem,
+    SharesItem,
     UnitsItem,
 )
 from zerodr.config.registry import Collection
-from zerodr.config.trained import AssembleStage, FinetuneStage, PretrainStage
+from zerodr.config.trained import AssembleStage, FinetuneStage, MemoryStage, PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
+from zerodr.plan.memories import LEARNING, SEARCH
 
 Files = list[str]
 Points = dict[str, dict[str, int]]
@@ -54,8 +57,12 @@ class ModelItems:
         return {}
 
     def stages(self, item: Item) -> dict[str, list[str]]:
-        """Method -> the adversarial stages whose training is told of."""
-        return {name: self._adversarial_stages(name) for name in item.methods} if isinstance(item, DomainsItem) else {}
+        """Method -> the stages whose training is told of: adversarial ones, or episodes with memories."""
+        if isinstance(item, DomainsItem):
+            return {name: self._adversarial_stages(name) for name in item.methods}
+        if isinstance(item, SharesItem):
+            return {item.method: self._episodes(item.method)}
+        return {name: self._episodes(name) for name in item.methods} if isinstance(item, ComponentsItem) else {}
 
     def looked_into(self, item: Item, targets: list[str]) -> dict[str, Files]:
         """What these items read besides rankings: measures, projections, models."""
@@ -75,9 +82,44 @@ class ModelItems:
             return {"projections": _each(names, targets, "tsne.parquet")}
         if isinstance(item, UnitsItem):
             return {"measures": [paths.unit_measures(item.units_of, name) for name in item.methods]}
+        if isinstance(item, SharesItem):
+            return {"learning": self._shares(item.method, LEARNING, [self.source]),
+                    "search": self._shares(item.method, SEARCH, targets)}  # fmt: skip
+        if isinstance(item, ComponentsItem):
+            every = [Link(name, stage) for name, stages in self.stages(item).items() for stage in stages]
+            return {"main": [paths.component(link.method, link.scope, link.stage, "main") for link in every],
+                    "augmenter": [paths.component(link.method, link.scope, link.stage, "augmenter") for link in every
+                                  if self.learns_to_augment(link)]}  # fmt: skip
         if isinstance(item, ParametersItem):
             return {"models": [self.chains.model(self.chains.ranker(name, targets[0])) for name in item.methods]}
         return {}
+
+    # ---- memories ----------------------------------------------------------------------------------------------
+    def learns_to_augment(self, link: Link) -> bool:
+        """Whether an episode trains an augmenter."""
+        stage = self.chains.memory_stage(link)
+        return stage is not None and stage.augmenter.mode == "learned"
+
+    def _episodes(self, method: str) -> list[str]:
+        """Stages of a method's line with memories.
+
+        Raises:
+            ConfigError: the method has none.
+        """
+        chain = self.chains.trained(method).chain
+        stages = [name for name in self.chains.line(method, self._last(method)) if isinstance(chain[name], MemoryStage)]
+        if not stages:
+            raise ConfigError(f"method {method}", "has no stage of kind moma, so no memories to look at",
+                              "name a method with one, such as moma-t5ance")  # fmt: skip
+        return stages
+
+    def _shares(self, method: str, use: str, collections: list[str]) -> Files:
+        """Shares of memories, by episode and collection."""
+        train = self.chains.trained(method).source_split
+        splits = {name: train if use == LEARNING else self.bench.collections[name].evaluation_split or ""
+                  for name in collections}  # fmt: skip
+        return [paths.shares(method, SCOPE, stage, use, name, split, "shares.tsv")
+                for stage in self._episodes(method) for name, split in splits.items()]  # fmt: skip
 
     # ---- steps -------------------------------------------------------------------------------------------------
     def _adversarial_stages(self, method: str) -> list[str]:

@@ -9,10 +9,12 @@ from zerodr.config.files import known
 from zerodr.config.item import Item
 from zerodr.config.model_items import (
     AdaptationItem,
+    ComponentsItem,
     DomainsItem,
     NearestQueriesItem,
     ParametersItem,
     ProjectionsItem,
+    SharesItem,
     TargetItem,
     UnitsItem,
 )
@@ -73,7 +75,7 @@ class PaperItems(ModelItems):
             known(f"{wc.paper}: {wc.item}: method", name, self.bench.methods)
         if isinstance(item, SpacesItem):
             return {"spaces": [self._space(model, name) for model in item.models.values() for name in rows]}
-        if isinstance(item, UnitsItem | ParametersItem | ProjectionsItem):
+        if isinstance(item, UnitsItem | ParametersItem | ProjectionsItem | SharesItem | ComponentsItem):
             return self.looked_into(item, rows)
         inputs = {"per_query": [paths.per_query(method, name, self.config.protocol)
                                 for method in self.ranked(item) for name in rows]}  # fmt: skip
@@ -102,8 +104,10 @@ class PaperItems(ModelItems):
 
     def named(self, item: Item) -> list[str]:
         """Methods that an item names: ranked ones, and those whose models it looks into."""
-        if isinstance(item, UnitsItem | ParametersItem):
+        if isinstance(item, UnitsItem | ParametersItem | ComponentsItem):
             return list(item.methods)
+        if isinstance(item, SharesItem):
+            return [item.method]
         if isinstance(item, ProjectionsItem):
             return list(dict.fromkeys(name for line in self.points(item).values() for name in line))
         return self.ranked(item)

@@ -12,7 +12,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.errors import ConfigError
 from zerodr.evaluation.metrics import LABELS
-from zerodr.reporting import item_model_figures
+from zerodr.reporting import item_memories, item_model_figures
 from zerodr.reporting.figure import COLORS, STYLE
 from zerodr.reporting.item_inputs import METRIC, ItemParams
 from zerodr.reporting.panels import legend, panels, style
@@ -149,5 +149,7 @@ FIGURES: dict[str, Callable[[pd.DataFrame, ItemParams], Figure]] = {
     "projections": item_model_figures.projections,
     "units": item_model_figures.units,
     "adaptation": item_model_figures.adaptation,
+    "shares": item_memories.draw_shares,
+    "components": item_memories.draw_components,
     "nearest_clusters": _against("source_gain", "gain in nDCG@10 on the nearest source cluster"),
 }

@@ -13,7 +13,7 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.item import Item
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError
-from zerodr.reporting import item_domains, item_models, item_queries, item_tables, render
+from zerodr.reporting import item_domains, item_memories, item_models, item_queries, item_tables, render
 from zerodr.reporting.item_inputs import ItemParams, Made
 
 MAKERS: dict[str, Callable[[Stage, ItemParams, Item], Made]] = {
@@ -30,6 +30,8 @@ MAKERS: dict[str, Callable[[Stage, ItemParams, Item], Made]] = {
     "units": item_models.units,
     "adaptation": item_models.adaptation,
     "parameters": item_models.parameters,
+    "shares": item_memories.shares,
+    "components": item_memories.components,
 }
 
 

@@ -1,0 +1,134 @@
+"""Items about memories: whose documents augment queries, and how both components learn (MoMA figures 2 to 4)."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from zerodr.artifacts.record import read_record
+from zerodr.artifacts.stage import Stage
+from zerodr.config.item import Item
+from zerodr.config.model_items import ComponentsItem, SharesItem
+from zerodr.errors import ArtifactError
+from zerodr.reporting.item_inputs import ItemParams, Made
+from zerodr.reporting.panels import legend, panels, style
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+MRR, RELEVANT = "dev.recip_rank_cut_10", "queries_with_relevant_document"
+MAIN, AUGMENTER = "main model", "augmenter"
+
+
+def shares(stage: Stage, settings: ItemParams, item: Item) -> Made:
+    """Shares of documents and attention by episode, queries and memory.
+
+    Inputs `learning` (of training queries) and `search` (of each target's), `shares.tsv` in the order of episodes.
+    """
+    assert isinstance(item, SharesItem)
+    episodes, rows = settings.stages[item.method], []
+    files = [(settings.source, stage.paths("learning"), [settings.source]),
+             ("", stage.paths("search"), list(settings.collections))]  # fmt: skip
+    for training, paths, names in files:
+        for (number, name), path in zip(product(range(1, len(episodes) + 1), names), paths, strict=True):
+            found = pd.read_csv(path, sep="\t")
+            own = {"queries": name, "training": bool(training), "episode": number, "relevant": _metric(path, RELEVANT)}
+            rows += [own | row for row in found.to_dict("records")]
+    frame = pd.DataFrame(rows)
+    shown = [[_label(row, settings), str(row["episode"]), row["memory"], f"{row['document_share']:.1%}",
+              f"{row['attention_share']:.1%}", f"{row['lift']:.2f}", f"{row['mean_tokens']:.0f}",
+              f"{row['relevant']:.1%}"] for row in rows]  # fmt: skip
+    header = ["queries of", "episode", "memory", "documents", "attention", "lift", "tokens", "with a relevant one"]
+    notes = [
+        "documents: share of all augmentation documents; attention: share of the main model's attention to them, "
+        "attention to the query itself left out; lift: attention over documents; tokens: mean length, because longer "
+        "documents draw more attention; with a relevant one: queries with a judged document among their augmentation",
+        f"{settings.source}: training queries with the documents that the augmenter before the episode finds; targets: "
+        "evaluated queries with those that the episode's own augmenter finds",
+    ]
+    return Made(frame, notes, (header, shown))
+
+
+def components(stage: Stage, settings: ItemParams, item: Item) -> Made:
+    """MRR@10 on held-out source queries after each episode. Inputs `main`, `augmenter`: manifests with their records.
+
+    Raises:
+        ArtifactError: a record has no such measure.
+    """
+    assert isinstance(item, ComponentsItem)
+    augmenters = {_place(path): path for path in stage.paths("augmenter")}
+    rows: list[dict[str, Any]] = []
+    mains = iter(stage.paths("main"))
+    for method in item.methods:
+        for number, _ in enumerate(settings.stages[method], 1):
+            main = next(mains)
+            both = {MAIN: main, AUGMENTER: augmenters.get(_place(main))}
+            rows += [{"method": method, "episode": number, "component": name, "mrr": _metric(path, MRR)}
+                     for name, path in both.items() if path is not None]  # fmt: skip
+    shown = [[settings.methods[row["method"]], str(row["episode"]), row["component"], f"{row['mrr']:.4f}"]
+             for row in rows]  # fmt: skip
+    notes = [f"MRR@10 of held-out training queries of {settings.source} against the documents that were mined for them "
+             "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented, and "
+             "its positives are its own"]  # fmt: skip
+    return Made(pd.DataFrame(rows), notes, (["", "episode", "component", "MRR@10"], shown))
+
+
+def draw_shares(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """A panel for each set of queries: attention (solid) and documents (dashed) of each memory over episodes."""
+    sets = list(dict.fromkeys(zip(frame["queries"], frame["training"], strict=True)))
+    figure, every = panels(len(sets))
+    places = {name: number for number, name in enumerate(dict.fromkeys(frame["memory"]))}
+    for axes, (name, training) in zip(every, sets, strict=True):
+        own = frame[(frame["queries"] == name) & (frame["training"] == training)]
+        for memory, part in own.groupby("memory", sort=False):
+            look = style(places[str(memory)])
+            axes.plot(part["episode"], part["attention_share"], markersize=4, linewidth=1.2, **look)
+            axes.plot(part["episode"], part["document_share"], linestyle="--", linewidth=1.0, color=look["color"])
+        axes.set_xticks(sorted(own["episode"].unique()))
+        axes.set_ylim(-0.03, 1.03)
+        axes.set_title(_label({"queries": name, "training": training}, settings), fontsize=9)
+        axes.set_xlabel("episode")
+    for memory, number in places.items():
+        every[0].plot([], [], label=memory, markersize=4, **style(number))
+    every[0].set_ylabel("share (solid: attention, dashed: documents)")
+    legend(figure, every[0])
+    return figure
+
+
+def draw_components(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """A line for each method and component."""
+    figure, (axes,) = panels(1, width=5, height=3.8)
+    for number, method in enumerate(dict.fromkeys(frame["method"])):
+        for component, line in ((MAIN, "-"), (AUGMENTER, "--")):
+            own = frame[(frame["method"] == method) & (frame["component"] == component)]
+            if len(own):
+                axes.plot(own["episode"], own["mrr"], linestyle=line, markersize=5, linewidth=1.2,
+                          label=f"{settings.methods[method]}: {component}", **style(number))  # fmt: skip
+    axes.set_xticks(sorted(frame["episode"].unique()))
+    axes.set_xlabel("episode")
+    axes.set_ylabel("MRR@10 on held-out source queries")
+    legend(figure, axes)
+    return figure
+
+
+def _label(row: dict, settings: ItemParams) -> str:
+    name = row["queries"]
+    return f"{name}, training" if row["training"] else settings.collections[name]
+
+
+def _place(manifest: Path) -> tuple[str, ...]:
+    """Method, scope and stage of a component's manifest: `.../<method>/<scope>/<stage>/<which>/manifest.json`."""
+    return manifest.parts[-5:-2]
+
+
+def _metric(path: Path, name: str) -> float:
+    """The last value of a metric in the record of what a stage made."""
+    record = read_record(path)
+    values = [point["value"] for point in (record or {"metrics": []})["metrics"] if point["name"] == name]
+    if not values:
+        raise ArtifactError(path, f"has no {name} in its lineage record", "make it again")
+    return float(values[-1])
