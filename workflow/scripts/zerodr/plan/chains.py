@@ -42,6 +42,7 @@ class Chains(Lines):
         super().__init__(bench)
         self.targets, self.missing = tuple(targets), tuple(missing)
         self._families: dict[str, list[str]] = {}
+        self._makings: dict[Link, list[Any]] = {}
 
     # ---- looking things up -------------------------------------------------------------------------------------
     def corpora(self, link: Link) -> list[str]:
@@ -263,6 +264,11 @@ class Chains(Lines):
         return settings
 
     def _made_by(self, link: Link) -> list[Any]:
+        if link not in self._makings:  # long chains are compared for every job
+            self._makings[link] = self._making(link)
+        return self._makings[link]
+
+    def _making(self, link: Link) -> list[Any]:
         stage = self.any_stage(link)
         if isinstance(stage, AssembleStage):
             return [link.stage, stage, *(self.history(link._replace(stage=name)) for name in (stage.dam, stage.rem)
