@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ FILES = re.compile(r"^    (input|output): (.+)$")
 MEBI, GIBI = 2**20, 2**30
 USUAL_DIMENSION = 768
 FLOAT_BYTES = 4
+MOST_NAMES = 5
 MOST_SHARDS = 8
 UNPACKED = 4  # a normalised collection with its indexes takes about this many times its archive
 
@@ -180,9 +182,15 @@ def _downloads(needs: Forecast) -> str:
     return text + (f"; {len(needs.local)} more are in a mirror folder" if needs.local else "")
 
 
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
 def _disk(needs: Forecast) -> str:
     total = sum(needs.embedding_bytes.values()) / GIBI
-    guess = f" ({', '.join(needs.assumed)}: taken as {USUAL_DIMENSION} wide until imported)" if needs.assumed else ""
+    guess = f" ({_some(needs.assumed)}: taken as {USUAL_DIMENSION} wide until imported)" if needs.assumed else ""
     packed = sum(size or 0 for size in needs.download_bytes.values())
     kept = (
         packed * UNPACKED + sum(size or 0 for n, size in needs.download_bytes.items() if n not in needs.local)
