@@ -49,7 +49,7 @@ def test_one_name_for_one_model(root):
 
 
 def test_a_variant_shares_the_stages_that_it_does_not_change(root):
-    change(root, "ance", late={"settings": {"chain": {"ep1": {"repeat": 3}}}})
+    change(root, "ance", late={"settings": {"chain": {"ep2": {"repeat": 2}}}})
     chains = plan(root).chains
     assert chains.link("ance+late@ep1") == Link("ance", "ep1") and chains.link("ance+late@ep2") == Link("ance", "ep2")
     assert chains.link("ance+late") == Link("ance+late", "ep3")
@@ -62,7 +62,7 @@ def test_adding_an_episode_leaves_the_earlier_jobs_as_they_are(root):
     jobs = [("finetune", {"model": "ance", "stage": "ep2"}), ("mine_negatives", {"model": "ance", "stage": "ep2"})]
     old = [settings(before, rule, **wildcards) for rule, wildcards in jobs]
     path = root / "config/methods/ance.yaml"
-    path.write_text(path.read_text().replace("repeat: 2", "repeat: 3"))
+    path.write_text(path.read_text().replace("repeat: 1}", "repeat: 2}"))
     after = plan(root)
     assert [settings(after, rule, **wildcards) for rule, wildcards in jobs] == old
     assert after.chains.link("ance") == Link("ance", "ep3")
@@ -79,14 +79,11 @@ def test_a_linear_schedule_ends_with_the_chain(root):
 
 
 def test_moments_are_kept_for_a_stage_that_continues_with_them(root):
-    change(root, "ance", kept={"settings": {"chain": {"ep2": {"like": "ep1", "training": {"keep_optimizer": True}}}}})
-    path = root / "config/methods/ance.yaml"
-    path.write_text(path.read_text().replace("repeat: 2", "repeat: 1"))
-    (root / "config/methods/modir-ance.yaml").unlink()  # starts from the second repetition
+    change(root, "ance", anew={"settings": {"chain": {"ep2": {"training": {"keep_optimizer": False}}}}})
     made = plan(root)
-    saved = [settings(made, "finetune", model="ance+kept", stage=s)["settings"]["save_optimizer"]
-             for s in ("ep1", "ep2")]  # fmt: skip
-    assert saved == [True, False]
+    for name, expected in (("ance", [True, True]), ("ance+anew", [False, False])):
+        saved = [settings(made, "finetune", model=name, stage=s)["settings"]["save_optimizer"] for s in ("ep1", "ep2")]
+        assert saved == expected
 
 
 def test_negatives_come_from_the_parent_or_from_a_named_method(root):

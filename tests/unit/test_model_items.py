@@ -16,8 +16,9 @@ from safetensors.torch import save_file
 from tests.unit.paper_helpers import scores, told
 
 from zerodr.config.load import load_bench
-from zerodr.config.model_items import AdaptationItem, DomainsItem
+from zerodr.config.model_items import AdaptationItem, DomainsItem, UnitsItem
 from zerodr.config.papers import Measure, item_of
+from zerodr.config.trained import FinetuneStage, MemoryStage
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.evaluation.metrics import METRICS
 from zerodr.plan import Plan, paths
@@ -35,11 +36,32 @@ def lab(root):
 
 
 # ---- what is planned -----------------------------------------------------------------------------------------------
-def test_every_item_plans_what_it_reads(lab):
+@pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
+def test_every_item_plans_what_it_reads(root, scale):
+    """With the tokens that its models read: units of other lengths are refused."""
+    made = Plan(load_bench(root, {"scale": scale, "collections": ("scifact", "cqadupstack")}))
     for paper in ("modir", "berm", "ddr", "moma"):
-        for name in lab.items_of(paper):
+        for name in made.items_of(paper):
             wanted = SimpleNamespace(paper=paper, item=name)
-            assert lab.item_inputs(wanted) and lab._build_item(wanted)["methods"]
+            assert made.item_inputs(wanted) and made._build_item(wanted)["methods"]
+            item = made.item(paper, name)
+            for method in item.methods if isinstance(item, UnitsItem) else ():
+                assert made.measuring_inputs(SimpleNamespace(units_of=item.units_of, model=method))
+
+
+@pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
+def test_every_variant_plans_its_trainings(root, scale):
+    made = Plan(load_bench(root, {"scale": scale, "collections": ("scifact", "nfcorpus")}))
+    for name in made.chains.names():
+        link = made.chains.ranker(name, "scifact")
+        for stage in made.chains.line(link.method, link.stage):
+            own = link._replace(stage=stage)
+            kind = made.chains.any_stage(own)
+            wanted = SimpleNamespace(
+                model=own.method, scope="scifact" if made.chains.per_target(*own[:2]) else "shared", stage=stage
+            )
+            if isinstance(kind, FinetuneStage) and not isinstance(kind, MemoryStage):
+                assert made.finetune_inputs(wanted) and made.settings("finetune")(wanted)
 
 
 def test_kept_steps_are_points_and_the_start_is_shared(lab):

@@ -68,6 +68,13 @@ def test_any_model_is_measured_over_the_units_of_another(root):
     assert inputs["labels"] == "results/units/berm-ance/shared/ep2/labels/manifest.json"
 
 
+def test_units_of_documents_of_another_length_are_refused_in_the_plan(root):
+    with pytest.raises(
+        ConfigError, match="units of berm-dpr: are cut for documents of 128 tokens, berm-ance reads 256"
+    ):
+        plan(root, scale="paper").measuring_inputs(SimpleNamespace(units_of="berm-dpr", model="berm-ance"))
+
+
 @pytest.mark.parametrize("stage, said", [
     ({"units": None}, "give units and berm, or none"),
     ({"units": {"reader": "cross-encoder"}}, "is of kind teacher, expected reader"),
@@ -89,7 +96,7 @@ def test_a_reader_is_no_row_of_the_table(root):
 @pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
 def test_every_recipe_can_be_planned(root, scale):
     made = plan(root, scale=scale)
-    names = [name for name in made.chains.names() if "berm" in name]
+    names = [name for name in made.chains.names() if name.startswith(("berm", "coco-berm"))]
     assert len(names) > 20
     for name in names:
         link = made.chains.link(name)

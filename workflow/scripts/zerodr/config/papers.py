@@ -24,8 +24,8 @@ from zerodr.errors import ConfigError
 
 WHOLE = "all"  # results/<paper>/all.html
 Measure = Literal["ndcg_cut_10", "ndcg_cut_100", "ndcg_cut_1000", "recall_100", "recall_1000", "recip_rank_cut_10",
-                  "map", "success_5", "P_10", "ndcg_cut_10_judged", "hole_pair_10", "hole_pair_100", "hole_corpus_10",
-                  "hole_corpus_100"]  # fmt: skip
+                  "map", "success_5", "success_20", "P_10", "ndcg_cut_10_judged", "hole_pair_10", "hole_pair_100",
+                  "hole_corpus_10", "hole_corpus_100"]  # fmt: skip
 TAKEN = {
     "beir",
     "bm25",

@@ -24,7 +24,7 @@ TREC = {
     "ndcg_cut." + ",".join(map(str, NDCG_CUTS)): [f"ndcg_cut_{k}" for k in NDCG_CUTS],
     "recall.100,1000": ["recall_100", "recall_1000"],
     "map": ["map"],
-    "success.5": ["success_5"],
+    "success.5,20": ["success_5", "success_20"],
     "P.10": ["P_10"],
 }
 HOLE_CUTS = (10, 100)
@@ -32,7 +32,7 @@ OWN = ["recip_rank_cut_10", "ndcg_cut_10_judged",
        *(f"hole_{kind}_{k}" for kind in ("pair", "corpus") for k in HOLE_CUTS)]  # fmt: skip
 METRICS = [name for names in TREC.values() for name in names] + OWN
 LABELS = {"ndcg_cut_10": "nDCG@10", "recall_100": "R@100", "recall_1000": "R@1000", "recip_rank_cut_10": "MRR@10",
-          "map": "MAP", "success_5": "Success@5", "P_10": "P@10",
+          "map": "MAP", "success_5": "Success@5", "success_20": "Success@20", "P_10": "P@10",
           "ndcg_cut_10_judged": "nDCG@10 (judged only)", "hole_pair_10": "Hole@10 (pairs)",
           "hole_corpus_10": "Hole@10 (corpus)"}  # fmt: skip
 BLOCK = 512

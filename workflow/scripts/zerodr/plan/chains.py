@@ -325,11 +325,14 @@ class Chains(Lines):
         return isinstance(stage, FinetuneStage) and stage.adversary is not None
 
     def keeps_moments(self, link: Link) -> bool:
-        """Whether the stage after continues with a stage's optimiser moments."""
+        """Whether a stage's optimiser moments are kept: the stage after continues with them, or could.
+
+        A stage that continues with moments itself keeps them, so that one more episode leaves it as it is.
+        """
         chain = self.trained(link.method).chain
         keeping = [name for name, stage in chain.items() if not isinstance(stage, AssembleStage)
                    and stage.training.keep_optimizer]  # fmt: skip
-        return any(self.before(link._replace(stage=name)) == link.stage for name in keeping)
+        return link.stage in keeping or any(self.before(link._replace(stage=name)) == link.stage for name in keeping)
 
     # ---- paths -------------------------------------------------------------------------------------------------
     def model(self, link: Link) -> str:

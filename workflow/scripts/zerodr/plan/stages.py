@@ -64,7 +64,7 @@ STAGES = {
     "export_model": StageKind("encoders.export:export_model", 1),
     "measure_domains": StageKind("analysis.measure:measure_domains", 1, seeded=True),
     "project_domains": StageKind("analysis.projection:project_domains", 1, seeded=True),
-    "evaluate_run": StageKind("evaluation.evaluate:evaluate_run", 1, seeded=True),
+    "evaluate_run": StageKind("evaluation.evaluate:evaluate_run", 2, seeded=True),
     "compare_runs": StageKind("evaluation.compare:compare_runs", 1, seeded=True),
     "build_table": StageKind("reporting.table:build_table", 1),
     "build_row": StageKind("reporting.table:build_table", 1),

@@ -11,6 +11,7 @@ from zerodr.config.load import files_of_model
 from zerodr.config.recipes import INIT
 from zerodr.config.trained import FinetuneStage
 from zerodr.config.units import ReaderSettings, UnitSettings
+from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
 from zerodr.plan.unit_links import UnitLinks
@@ -60,8 +61,16 @@ class UnitStages:
         return {} if mined is None else {"mined": paths.mined(mined.method, mined.scope, mined.stage)}
 
     def measuring_inputs(self, wc: Any) -> dict[str, Any]:
-        """Inputs of `measure_units`: any trained model, and the units and labels of the last stage of `units_of`."""
+        """Inputs of `measure_units`: any trained model, and the units and labels of the last stage of `units_of`.
+
+        Raises:
+            ConfigError: the model reads documents of another length, so the units are not of its tokens.
+        """
         link, model, links = self.chains.link(wc.units_of), self.chains.link(wc.model), UnitLinks(self.chains)
+        cut, read = (self.chains.encoder(own.method).document_tokens for own in (link, model))
+        if cut != read:
+            raise ConfigError(f"units of {wc.units_of}", f"are cut for documents of {cut} tokens, {wc.model} reads "
+                              f"{read}", "measure it over the units of a method of its own length")  # fmt: skip
         return {"model": self.chains.model(model), "source": paths.collection(self.chains.source_of(wc.units_of)),
                 "units": links.cut(link).path, "labels": links.labels(link).path}  # fmt: skip
 
