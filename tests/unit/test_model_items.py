@@ -41,7 +41,7 @@ def test_every_item_plans_what_it_reads(root, scale):
     """With the tokens that its models read: units of other lengths are refused."""
     made = Plan(load_bench(root, {"scale": scale, "collections": ("scifact", "cqadupstack")}))
     for paper in ("modir", "berm", "ddr", "moma"):
-        for name in made.items_of(paper):
+        for name in made.bench.papers[paper].items:
             wanted = SimpleNamespace(paper=paper, item=name)
             assert made.item_inputs(wanted) and made._build_item(wanted)["methods"]
             item = made.item(paper, name)

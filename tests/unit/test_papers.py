@@ -186,6 +186,13 @@ def test_every_kind_is_made_and_all_but_texts_are_drawn():
     assert set(item_figures.FIGURES) == set(KINDS) - {"neighbours", "nearest_queries", "parameters"}
 
 
+def test_items_apart_are_not_on_the_page(root):
+    plan = Plan(load_bench(root, {}))
+    assert "table2" in plan.bench.papers["berm"].items and "table2" not in plan.items_of("berm")
+    assert not any("table2" in path for path in plan.figures_of("berm"))
+    assert "table2" not in plan._build_paper(SimpleNamespace(paper="berm"))["items"]
+
+
 def test_items_of_the_papers_plan_what_they_read(root):
     plan = Plan(load_bench(root, {"collections": ("scifact",), "source": "nfcorpus"}))
     for name in plan.items_of("coco-dr"):

@@ -13,6 +13,9 @@ class Item(Settings):
     collections: tuple[str, ...] | None = None
     """Names, columns or groups of the registry. None: the columns of the main table."""
 
+    apart: bool = False
+    """Made only when asked for by name: not on the page with all items, because it needs collections of its own."""
+
     @property
     def is_drawn(self) -> bool:
         """Whether there is a figure, not only a table."""

@@ -60,13 +60,13 @@ class PaperItems(ModelItems):
         return known(f"{paper}: item", name, known("paper", paper, self.bench.papers).items)
 
     def items_of(self, paper: str) -> list[str]:
-        """Names of a paper's items."""
-        return list(known("paper", paper, self.bench.papers).items)
+        """Names of the items on a paper's page."""
+        return [name for name, item in known("paper", paper, self.bench.papers).items.items() if not item.apart]
 
     def figures_of(self, paper: str) -> Files:
         """The figures of a paper's items."""
         items = self.bench.papers[paper].items
-        return [paths.item(paper, name, "svg") for name, item in items.items() if item.is_drawn]
+        return [paths.item(paper, name, "svg") for name in self.items_of(paper) if items[name].is_drawn]
 
     def item_inputs(self, wc: Any) -> dict[str, Files]:
         """Inputs of `build_item`."""
@@ -222,4 +222,4 @@ class PaperItems(ModelItems):
 
     def _build_paper(self, wc: Any) -> dict:
         paper = self.bench.papers[wc.paper]
-        return {"label": paper.label, "items": {name: item.is_drawn for name, item in paper.items.items()}}
+        return {"label": paper.label, "items": {name: paper.items[name].is_drawn for name in self.items_of(wc.paper)}}
