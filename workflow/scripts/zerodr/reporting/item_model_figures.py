@@ -60,13 +60,13 @@ def projections(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     for place, (target, model, label) in zip(places, every, strict=True):
         own = frame[(frame["collection"] == target) & (frame["model"] == model) & (frame["picture"] == label)]
         _picture(grid[place], own, f"{settings.collections[target]}: {label}")
-    legend(figure, grid[0, 0])
+    legend(figure, grid[0, 0], markers=2.5)
     return figure
 
 
 def _picture(axes: Axes, points: pd.DataFrame, title: str) -> None:
     for (domain, kind), own in points.groupby(["domain", "kind"], sort=False):
-        axes.scatter(own["x"], own["y"], s=5, alpha=0.6, linewidths=0, color=DOMAINS[str(domain)],
+        axes.scatter(own["x"], own["y"], s=7, alpha=0.6, linewidths=0, color=DOMAINS[str(domain)],
                      marker=MARK[str(kind)], label=f"{domain}, {kind}")  # fmt: skip
     axes.set_title(title, fontsize=7)
 

@@ -42,7 +42,9 @@ def style(number: int) -> dict[str, Any]:
     return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
 
 
-def legend(figure: Figure, axes: Axes) -> None:
-    """A legend below the figure of what a panel shows."""
+def legend(figure: Figure, axes: Axes, markers: float = 1.0) -> None:
+    """A legend below the figure of what a panel shows; its markers are so many times as large."""
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 3), frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(len(labels), 3), frameon=False, markerscale=markers
+    )
