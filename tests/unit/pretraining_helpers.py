@@ -19,6 +19,7 @@ from zerodr.artifacts.stage import StageSpec
 from zerodr.encoders.condenser import HeadedEncoder
 from zerodr.encoders.initial import from_scratch
 from zerodr.mining.spans import SCHEMA
+from zerodr.training.balance import Balance
 from zerodr.training.passages import Passages, spans_of, write_passages
 from zerodr.training.pretrain import PretrainParams, load_headed
 from zerodr.training.span_forward import SpanForward
@@ -69,7 +70,7 @@ def params(name: str = "coco", objective: dict | None = None, **changes: Any) ->
     training = {"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5, "dev_queries": 3,
                 "warmup_steps": 2} | changes  # fmt: skip
     own = {key: training.pop(key) for key in ("processes", "gpus", "title_join", "stage_index", "first_step",
-                                              "max_epochs")
+                                              "max_epochs", "balance")
            if key in training}  # fmt: skip
     made = {"stage": "coco", "stage_index": 0, "total_steps": training["steps"]}
     return made | {"objective": {"name": name, "max_tokens": 16} | (objective or {}), "training": training} | own
@@ -97,13 +98,15 @@ def passages(root: Path) -> Passages:
 
 
 def forward(root: Path, name: str, chunk: int | None = None, waste: int = 16, dropout: float | None = 0.0,
-            **objective: Any) -> SpanForward:  # fmt: skip
+            balance: dict | None = None, **objective: Any) -> SpanForward:  # fmt: skip
     """A forward pass over the tiny world, weights spread so that texts differ."""
-    settings = PretrainParams.model_validate(params(name, objective) | ({"training": {"dropout": dropout}}))
+    written = params(name, objective, balance=balance) | {"training": {"dropout": dropout}}
+    settings = PretrainParams.model_validate(written)
     model, _ = load_headed(root / "results/init", settings, [13, 0])
     spread(model)
     held = passages(root)
-    maker = ViewMaker(model.encoder, settings.objective, held, True, [13, 0], waste, chunk)
+    units = Balance(settings.balancing, model.encoder) if settings.balancing is not None else None
+    maker = ViewMaker(model.encoder, settings.objective, held, True, [13, 0], waste, chunk, units)
     return SpanForward(model.train(), held, "cpu", chunk, maker=maker)
 
 

@@ -19,14 +19,16 @@ from zerodr.training.span_dev import evaluate_spans
 from zerodr.training.span_forward import make_span_objective
 
 NAMES = ("coco", "condenser", "mlm", "ict", "tsdae")
+BALANCE = {"cut": {"segmenter": "fixed_tokens", "tokens_per_unit": 3}}
+CASES: dict[str, tuple[str, dict | None]] = {name: (name, None) for name in NAMES} | {"r1": ("coco", BALANCE)}
 
 
 def gradients(folder: Path) -> dict[str, torch.Tensor]:
     """Gradients and loss terms of one batch by every objective, with and without caching, and dev measures."""
     group, made = Group(), {}
-    for name in NAMES:
+    for name, (objective_name, balance) in CASES.items():
         for chunk in (None, 3):
-            used = forward(folder, name, chunk)
+            used = forward(folder, objective_name, chunk, balance=balance)
             batch = PassageStream(np.arange(90), 8, [13, 0]).batch(4)
             objective = make_span_objective(used.maker.settings)
             terms = add_gradients(used, objective, prepare(used, batch, group), group, [3])

@@ -130,7 +130,7 @@ def both(world, root):
     return span_probe.gradients(world), [load_file(world / f"two-{rank}.safetensors") for rank in (0, 1)]
 
 
-@pytest.mark.parametrize("name", span_probe.NAMES)
+@pytest.mark.parametrize("name", span_probe.CASES)
 def test_two_processes_give_the_gradient_of_one(both, name):
     one, (two, other) = both[0], both[1]
     for part in ("None", "3", "dev"):

@@ -13,6 +13,7 @@ from zerodr.plan.lines import Link
 from zerodr.plan.unit_links import UnitLinks
 
 __all__ = ["root"]
+UNSET = {"head_layers": 2, "similarity": None, "inverse_temperature": None}  # what `lab` changes
 
 
 def of(model: str, stage: str = "ep0", **more: str) -> SimpleNamespace:
@@ -27,6 +28,26 @@ def test_finetuning_reads_units_and_labels(root):
     assert settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["berm"]["preset"] == "paper"
     assert "units" not in made.finetune_inputs(of("berm-dpr+plain"))
     assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]
+
+
+def test_pretraining_is_told_of_r1_only_where_it_has_it(root):
+    made = plan(root)
+    told = settings(made, "pretrain", model="coco-dr+r1", stage="coco")["settings"]["balance"]
+    assert (told["w_r1"], told["similarity"], told["cut"]["segmenter"]) == (1.0, "cosine", "rule")
+    for model in ("coco-dr", "coco-dr+long-spans"):
+        assert "balance" not in settings(made, "pretrain", model=model, stage="coco")["settings"]
+    chains = made.chains
+    assert chains.parent(Link("coco-berm+balanced-coco", "ep0")) == Link("coco-dr+r1", "coco")
+    assert chains.parent(Link("coco-berm", "ep0")) == Link("coco-dr", "coco")
+    assert chains.cut(Link("coco-dr+r1", "coco")) == Link("coco-dr+long-spans", "coco")
+
+
+@pytest.mark.parametrize("objective", ["condenser", "simcse", "tsdae", "ict"])
+def test_r1_is_refused_beside_other_objectives(root, objective):
+    stage = {"objective": {"name": objective, **UNSET}, "balance": {}}
+    change(root, "coco-dr", odd={"settings": {"chain": {"coco": stage}}})
+    with pytest.raises(ConfigError, match=f"balance joins the objectives coco and mlm, found {objective}"):
+        plan(root)
 
 
 def test_variants_share_what_they_do_not_change(root):

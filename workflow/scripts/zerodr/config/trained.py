@@ -13,7 +13,7 @@ from zerodr.config.memory import AugmenterSettings, InferenceSettings, MemorySet
 from zerodr.config.modules import RemSettings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
-from zerodr.config.units import BermSettings, UnitSettings
+from zerodr.config.units import BalanceSettings, BermSettings, UnitSettings, check_balance
 
 DISTILLATION = ("margin_mse", "kl")
 Scope = Literal["shared", "target"]
@@ -116,6 +116,8 @@ class PretrainStage(Settings):
     """Learn from spans of documents; None: from whole documents, except coco and ict, which take spans as published."""
     objective: PretrainSettings
     """What is learned."""
+    balance: BalanceSettings | None = None
+    """BERM's R1 over the units of a text, added to the objective (coco, mlm)."""
     training: TrainingSettings = TrainingSettings()
     """How it is optimised; a batch is counted in documents."""
     max_epochs: float | None = Field(None, gt=0)
@@ -125,6 +127,7 @@ class PretrainStage(Settings):
     def _possible(self) -> PretrainStage:
         if "target" in self.corpora and self.scope == "shared":
             raise ValueError("corpora names the target, which a shared stage does not have: set scope: target")
+        check_balance(self.balance, self.objective.name)
         return self
 
     @property

@@ -13,8 +13,8 @@ Segmenter = Literal["rule", "period_token", "fixed_tokens"]
 Aggregation = Literal["sum", "max", "mean"]
 
 
-class CutSettings(Settings):
-    """How a passage is cut into units."""
+class TextCut(Settings):
+    """How a text is cut into units."""
 
     segmenter: Segmenter = "rule"
     """`rule`: sentences of the text. `period_token`: up to each full stop token, as the released code does: what
@@ -25,14 +25,19 @@ class CutSettings(Settings):
     """A unit with fewer tokens after truncation is left out."""
     max_units: int = Field(32, ge=2)
     """What lies behind the last allowed unit joins it."""
-    title: Literal["none", "join"] = "none"
-    """`none`: a title's tokens belong to no unit. `join`: to the first one."""
 
     @model_validator(mode="after")
-    def _possible(self) -> CutSettings:
+    def _possible(self) -> TextCut:
         if (self.segmenter == "fixed_tokens") != (self.tokens_per_unit is not None):
             raise ValueError("segmenter fixed_tokens needs tokens_per_unit, and only it uses it")
         return self
+
+
+class CutSettings(TextCut):
+    """How a passage is cut into units."""
+
+    title: Literal["none", "join"] = "none"
+    """`none`: a title's tokens belong to no unit. `join`: to the first one."""
 
 
 class LabelSettings(Settings):
@@ -90,6 +95,9 @@ PRESETS = {  # specs/berm 5
 }
 
 
+UnitSpace = Literal["raw", "head"]
+
+
 class BermSettings(Settings):
     """The two losses that BERM adds to any loss of fine-tuning, for positives alone."""
 
@@ -101,7 +109,7 @@ class BermSettings(Settings):
     """Weight of R2, extractability of the essential unit. None: the preset's."""
     warmup_steps: int = Field(0, ge=0)
     """Steps of the chain over which w_r1 grows from 0: of large vectors R1 is spiky at the start."""
-    unit_space: Literal["raw", "head"] = "raw"
+    unit_space: UnitSpace = "raw"
     """`head`: the encoder's layers after pooling are applied to units, too; without such layers nothing changes."""
     similarity: Literal["dot", "cosine"] = "dot"
     """How vectors and units are compared in the losses."""
@@ -129,6 +137,34 @@ class BermSettings(Settings):
         r1 = self.how.w_r1 if self.w_r1 is None else self.w_r1
         r1 *= min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
         return r1, next(weight for end, weight in self.schedule_r2 if end is None or step < end)
+
+
+BALANCED = ("coco", "mlm")
+
+
+class BalanceSettings(Settings):
+    """R1, which needs no query, beside an objective of pretraining (specs/berm 9)."""
+
+    w_r1: float = Field(1.0, ge=0)
+    """Weight of R1, semantic unit balance. 0: the objective alone."""
+    unit_space: UnitSpace = "raw"
+    """As in berm: `head` applies the encoder's layers after pooling to units, too."""
+    similarity: Literal["dot", "cosine"] = "dot"
+    """How vectors and units are compared."""
+    temperature: float = Field(1.0, gt=0)
+    """Divides these similarities."""
+    cut: TextCut = TextCut()
+    """How what the encoder sees of a text is cut. A text of one unit adds nothing, so coco wants longer `spans`."""
+
+
+def check_balance(balance: BalanceSettings | None, objective: str) -> None:
+    """R1 joins only objectives that it is defined for.
+
+    Raises:
+        ValueError: names the objective.
+    """
+    if balance is not None and objective not in BALANCED:
+        raise ValueError(f"balance joins the objectives {' and '.join(BALANCED)}, found {objective}: leave it out")
 
 
 class ReaderSettings(Settings):

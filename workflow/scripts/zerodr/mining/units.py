@@ -24,7 +24,7 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids, read_corpus
 from zerodr.config.base import Settings, validate
-from zerodr.config.units import CutSettings
+from zerodr.config.units import CutSettings, TextCut
 from zerodr.encoders.contract import SIDES, EncoderContract, read_contract
 from zerodr.encoders.encoder import load_tokenizer
 from zerodr.errors import CollectionError, ModelError
@@ -156,13 +156,7 @@ class Cutter:
         """
         contract = read_contract(model)
         tokenizer = load_tokenizer(model if contract.towers == "tied" else model / SIDES[1])
-        if not getattr(tokenizer, "is_fast", False):
-            raise ModelError(model, "its tokenizer can't tell the characters of a token", "add a tokenizer.json")
-        if settings.segmenter == "period_token":
-            known = tokenizer.get_vocab()
-            if FULL_STOP not in known:
-                raise ModelError(model, "its tokenizer has no token for a full stop, which period_token looks for",
-                                 "take segmenter: rule")  # fmt: skip
+        check_tokenizer(model, tokenizer, settings)
         return cls(tokenizer, contract, settings, title_join)
 
     @property
@@ -216,7 +210,7 @@ class Cutter:
             tally.one_sentence += there == 1
         else:
             own = [token for token in tokens if token.start >= begin]
-            units = self._by_tokens(own)
+            units = by_tokens(own, settings, self.tokenizer)
             tally.one_sentence += len(units) < 2
         long = [unit for unit in units if unit.stop - unit.first >= settings.min_tokens]
         kept = merged(long, settings.max_units)
@@ -225,11 +219,33 @@ class Cutter:
         tally.tokens += sum(unit.stop - unit.first for unit in kept)
         return kept
 
-    def _by_tokens(self, tokens: list[Token]) -> list[Unit]:
-        if self.settings.segmenter == "period_token":
-            return by_full_stop(tokens, self.tokenizer.convert_tokens_to_ids(FULL_STOP))
-        assert self.settings.tokens_per_unit is not None, "checked by CutSettings"
-        return by_count(tokens, self.settings.tokens_per_unit)
+
+def check_tokenizer(where: object, tokenizer: Any, settings: TextCut) -> None:
+    """Units can be told by a tokenizer's tokens.
+
+    Raises:
+        ModelError: it can't tell characters, or knows no full stop that period_token could look for.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(where, "its tokenizer can't tell the characters of a token", "add a tokenizer.json")
+    if settings.segmenter == "period_token" and FULL_STOP not in tokenizer.get_vocab():
+        raise ModelError(where, "its tokenizer has no token for a full stop, which period_token looks for",
+                         "take segmenter: rule")  # fmt: skip
+
+
+def text_units(text: str, tokens: list[Token], settings: TextCut, tokenizer: Any) -> list[Unit]:
+    """Units of a text whose tokens are `tokens`."""
+    rule = settings.segmenter == "rule"
+    units = by_spans(tokens, rule_spans(text), text) if rule else by_tokens(tokens, settings, tokenizer)
+    return merged([unit for unit in units if unit.stop - unit.first >= settings.min_tokens], settings.max_units)
+
+
+def by_tokens(tokens: list[Token], settings: TextCut, tokenizer: Any) -> list[Unit]:
+    """Units by the segmenters that look at tokens alone."""
+    if settings.segmenter == "period_token":
+        return by_full_stop(tokens, tokenizer.convert_tokens_to_ids(FULL_STOP))
+    assert settings.tokens_per_unit is not None, "checked by TextCut"
+    return by_count(tokens, settings.tokens_per_unit)
 
 
 def lowered_places(text: str) -> list[int]:

@@ -189,6 +189,7 @@ class TrainingStages:
     def _pretrain(self, wc: Any) -> dict:
         link = Link(wc.model, wc.stage)
         stage, protocol = self.chains.pretraining(link), self.chains.trained(wc.model).protocol
+        balance = {} if stage.balance is None else {"balance": stage.balance.model_dump(mode="json")}
         return self.chains.schedule(link) | {
             "objective": stage.objective.model_dump(mode="json"),
             "training": stage.training.model_dump(mode="json"),
@@ -196,6 +197,7 @@ class TrainingStages:
             "title_join": self._title_join(self.chains.source_of(wc.model), protocol),
             "left_out": self.chains.left_out(link),
             "gpus": self.gpus_of_training,
+            **balance,
         }
 
     def _cluster_queries(self, wc: Any) -> dict:

@@ -19,10 +19,15 @@ AS_MASK, AS_RANDOM = 0.8, 0.9  # BERT: 80 % [MASK], 10 % another token, 10 % as 
 
 @dataclass(frozen=True)
 class Words:
-    """Tokens of a text without special tokens, and the number of the word that each belongs to, both (L,) int64."""
+    """Tokens of a text without special tokens, and the number of the word that each belongs to, both (L,) int64.
+
+    Attributes:
+        characters: (L, 2) those of each token in the text, [start, end), where somebody asked for them.
+    """
 
     ids: np.ndarray
     words: np.ndarray
+    characters: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -44,12 +49,14 @@ def uniforms(purpose: int, seed: Sequence[int], rows: np.ndarray, width: int) ->
 
 
 def crop(texts: Sequence[Words], limit: int, seed: Sequence[int], rows: np.ndarray) -> list[Words]:
-    """A random stretch of at most `limit` tokens of each text; ids and words stay together."""
+    """A random stretch of at most `limit` tokens of each text; ids, words and characters stay together."""
     starts = uniforms(CROP, seed, rows, 1)[:, 0]
     made = []
     for text, share in zip(texts, starts, strict=True):
         first = int(share * (max(len(text) - limit, 0) + 1))
-        made.append(Words(text.ids[first : first + limit], text.words[first : first + limit]))
+        left = slice(first, first + limit)
+        characters = None if text.characters is None else text.characters[left]
+        made.append(Words(text.ids[left], text.words[left], characters))
     return made
 
 

@@ -21,12 +21,14 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.config.training import TrainingSettings
+from zerodr.config.units import BalanceSettings, check_balance
 from zerodr.encoders.additions import take_additions
 from zerodr.encoders.condenser import HeadedEncoder, Kind
 from zerodr.encoders.contract import read_contract
 from zerodr.encoders.encoder import load_tokenizer
 from zerodr.encoders.trainable import BiEncoder, parameter_count
 from zerodr.errors import ConfigError, ModelError
+from zerodr.training.balance import Balance
 from zerodr.training.distributed import Group, check_gpus
 from zerodr.training.engine import Curve, Engine, Run
 from zerodr.training.gradcache import WASTE
@@ -60,6 +62,8 @@ class PretrainParams(Workers):
 
     objective: PretrainSettings
     """What is learned."""
+    balance: BalanceSettings | None = None
+    """R1 beside it."""
     training: TrainingSettings
     """How it is optimised."""
     title_join: str | None = " "
@@ -84,7 +88,13 @@ class PretrainParams(Workers):
                 raise ValueError(f"training.{name} is not for pretraining: leave it out")
         if self.objective.name == "simcse" and self.training.dropout == 0.0:
             raise ValueError("simcse compares a text with itself under other dropout: training.dropout must not be 0")
+        check_balance(self.balance, self.objective.name)
         return self
+
+    @property
+    def balancing(self) -> BalanceSettings | None:
+        """The balance that changes anything: none of weight 0."""
+        return self.balance if self.balance is not None and self.balance.w_r1 else None
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ def pretrain(stage: Stage) -> None:
     Raises:
         ConfigError: both kinds of texts or none, an objective that needs spans, fewer documents than a batch.
         CollectionError: a corpus without a text.
-        ModelError: a model that this objective can't pretrain.
+        ModelError: a model that this objective, or R1, can't pretrain.
     """
     settings = validate(PretrainParams, stage.params, stage.spec.name())
     check_gpus(settings.gpus_of_a_node, stage.spec.name())
@@ -184,8 +194,9 @@ def train(job: PretrainJob) -> dict[str, Any]:
     kernels = speed_up(model, device, training.precision)
     words = [job.seed, settings.stage_index]
     rows, dev = split_documents(passages, training.dev_queries, job.seed)
+    balance = Balance(settings.balancing, model.encoder) if settings.balancing is not None else None
     maker = ViewMaker(model.encoder, settings.objective, passages, job.paired, words,
-                      WASTE[torch.device(device).type], training.cache_chunk)  # fmt: skip
+                      WASTE[torch.device(device).type], training.cache_chunk, balance)  # fmt: skip
     forward = SpanForward(model, passages, device, training.cache_chunk, maker=maker)
     stream = PassageStream(rows, training.batch_queries, words)
     evaluate = (lambda: evaluate_spans(forward, dev, job.seed, group)) if dev else None
@@ -238,7 +249,7 @@ def load_headed(folder: Path, settings: PretrainParams, seed: list[int]) -> tupl
     if objective.name == "t5_coco" and pooling != "decoder_first":
         raise ModelError(source, f"has pooling {pooling}; t5_coco is for a T5 encoder-decoder",
                          "start from a T5 with pooling: decoder_first, or use coco")  # fmt: skip
-    if not objective.contrasts and kind != "decoder":
+    if not objective.contrasts and kind != "decoder" and settings.balancing is None:
         model.tower.projections.requires_grad_(False)  # nothing reads vectors
     if training.dropout is not None:
         set_dropout(model, training.dropout)

@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from zerodr.losses.coco import alignment, span_contrastive, uniformity
+from zerodr.training.balance import R1
 from zerodr.training.distributed import Group
 from zerodr.training.passages import PassageBatch
 from zerodr.training.span_forward import SpanForward, compared
 from zerodr.training.views import ViewMaker, Views
 
+SHARE = "balance.share"
 NO_STEP = 2**31  # views of the evaluation are drawn as if for this step: always the same, and of no training step
 
 
@@ -23,7 +25,8 @@ def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: in
     `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are (specs/coco-dr 1.4, 9),
     compared as the objective does, by inner products where it has none. `masked_contrastive` is the same of masked
     spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
-    no second span, so only `uniformity` and losses of tokens.
+    no second span, so only `uniformity` and losses of tokens. With R1 beside the objective `balance.r1` without its
+    weight, a mean over texts of two units or more, and their share, `balance.share`.
 
     Spans, crops and masks follow from the seed and the corpus, so stages of one seed can be compared.
 
@@ -55,7 +58,10 @@ def _measure(forward: SpanForward, maker: ViewMaker, batch: PassageBatch, group:
     views = maker.make(batch)
     if views.targets:
         masked, sums = _through(forward, views, group)
-        made |= {name: value / max(views.asked, 1) for name, value in sums.items()}
+        counts = forward.counts(views)
+        made |= {name: value / max(counts[name], 1) for name, value in sums.items()}
+        if R1 in counts:
+            made[SHARE] = torch.tensor(counts[R1] / len(views.tokens))
         if maker.paired and maker.settings.masks:
             made["masked_contrastive"] = _contrastive(masked, maker)
     return {name: float(value) for name, value in made.items()}
@@ -70,7 +76,7 @@ def _through(forward: SpanForward, views: Views, group: Group) -> tuple[Tensor, 
     """Vectors (T, D) and sums of losses of all views; processes share out the groups of texts."""
     size, device = forward.model.encoder.contract.dimension, forward.device
     vectors = torch.zeros(len(views.tokens), size, device=device)
-    sums = {name: torch.zeros((), device=device) for name in forward.losses_of(views)}
+    sums = {name: torch.zeros((), device=device) for name in forward.counts(views)}
     with torch.no_grad():
         for _, places in views.groups[group.rank :: group.world]:
             made, losses = forward.measure(views, places)

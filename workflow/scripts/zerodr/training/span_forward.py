@@ -14,6 +14,7 @@ from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.condenser import HeadedEncoder
 from zerodr.losses.coco import span_contrastive
 from zerodr.losses.contrastive import info_nce
+from zerodr.training.balance import NO_UNIT, R1, counted
 from zerodr.training.distributed import Group
 from zerodr.training.gradcache import Forward, Share, set_random
 from zerodr.training.masking import NOT_MASKED
@@ -38,7 +39,7 @@ class SpanForward(Forward):
     """How a HeadedEncoder is pretrained.
 
     Losses of tokens are means over all predicted tokens of the micro-batch of all processes: a process divides its sum
-    by the total of all. (COCO-DR's code takes means of the processes' means.)
+    by the total of all. (COCO-DR's code takes means of the processes' means.) So is R1 over texts of two units or more.
     """
 
     model: HeadedEncoder
@@ -57,15 +58,19 @@ class SpanForward(Forward):
         return Share(batch, self.maker.make(batch.part(group.rank, group.world)), names, [], [])
 
     def totals(self, texts: Views, group: Group) -> dict[str, float]:
-        """Predicted tokens of all processes, by loss."""
-        names = self.losses_of(texts)
-        if not names:
+        """What each loss is a mean over, of all processes."""
+        counts = self.counts(texts)
+        if not counts:
             return {}
-        count = float(group.total(torch.tensor(float(texts.asked), device=self.device, dtype=torch.float64)))
-        return dict.fromkeys(names, max(count, 1.0))
+        sums = group.total(torch.tensor(list(counts.values()), device=self.device, dtype=torch.float64))
+        return {name: max(count, 1.0) for name, count in zip(counts, sums.tolist(), strict=True)}
 
-    def losses_of(self, texts: Views) -> tuple[str, ...]:
-        """Names of the losses of tokens that these views have."""
+    def counts(self, texts: Views) -> dict[str, float]:
+        """The losses of their own that these views have: predicted tokens, or texts that R1 counts, by name."""
+        made = dict.fromkeys(self._of_tokens(texts), float(texts.asked))
+        return made | ({R1: float(counted(texts.units))} if texts.units else {})
+
+    def _of_tokens(self, texts: Views) -> tuple[str, ...]:
         if not texts.targets:
             return ()
         if self.maker.settings.masks:
@@ -81,20 +86,27 @@ class SpanForward(Forward):
 
     def run(self, texts: Views, number: int, seed: Sequence[int],
             totals: dict[str, float]) -> tuple[Tensor | None, Losses]:  # fmt: skip
-        """Vectors of one group where the objective compares them, and its share of the losses of tokens."""
+        """Vectors of one group where the objective compares them, and its share of its own losses, R1 weighted."""
         set_random(seed, number)
         vectors, sums = self.measure(texts, texts.groups[number][1])
-        return vectors if self.has_vectors else None, {name: value / totals[name] for name, value in sums.items()}
+        losses = {name: value / totals[name] for name, value in sums.items()}
+        if R1 in losses and self.maker.balance is not None:
+            losses[R1] = self.maker.balance.settings.w_r1 * losses[R1]
+        return vectors if self.has_vectors else None, losses
 
     def measure(self, texts: Views, places: Sequence[int]) -> tuple[Tensor, Losses]:
-        """Vectors of some texts, and sums of the cross entropies of their predicted tokens."""
+        """Vectors of some texts, and sums of the cross entropies of their predicted tokens, and of R1."""
         features = self._features(texts.tokens, places)
         if not texts.targets:
             return self.model.encode(features), {}
         if self.maker.settings.masks:
             labels = self._pad([texts.targets[place] for place in places], NOT_MASKED)
             vectors, last, early = self.model.states(features)
-            return vectors, self.model.masked_losses(last, early, features["attention_mask"], labels)
+            sums = self.model.masked_losses(last, early, features["attention_mask"], labels)
+            if texts.units and self.maker.balance is not None:
+                units = self._pad([texts.units[place] for place in places], NO_UNIT)
+                sums[R1] = self.maker.balance.total(vectors, last, units)
+            return vectors, sums
         if self.maker.settings.name == "t5_coco":
             vectors, loss = self.model.told(features, self._features(texts.targets, places))
             return vectors, {TOLD: loss}

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from zerodr.artifacts.parquet import open_parquet
-from zerodr.config.units import BermSettings
+from zerodr.config.units import BalanceSettings, BermSettings
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.losses.berm import balanced, labelled, matching_vector, pool_units, r1, r2, unit_scores
 from zerodr.mining.unit_labels import LABELS
@@ -215,8 +215,8 @@ class UnitForward(Forward):
         return replace(super().view(share, leaf, group), units=units)
 
 
-def check_space(model: Any, settings: BermSettings) -> None:
-    """Units and passages have vectors that can be compared.
+def check_space(model: Any, settings: BermSettings | BalanceSettings, key: str = "berm") -> None:
+    """Units and passages have vectors that can be compared; `key` is where the settings stand.
 
     Raises:
         ModelError: vectors of another size than token states, and units in raw space.
@@ -224,7 +224,7 @@ def check_space(model: Any, settings: BermSettings) -> None:
     size, states = model.contract.dimension, model.tower("document").transformer.config.hidden_size
     if size != states and settings.unit_space == "raw":
         raise ModelError(model.contract.source, f"makes vectors of {size} components, its tokens have {states}: units "
-                         "in raw space can't be compared with them", "set berm.unit_space: head")  # fmt: skip
+                         "in raw space can't be compared with them", f"set {key}.unit_space: head")  # fmt: skip
 
 
 class BermTerms(Objective):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from zerodr.config.pretraining import PAIRED, PretrainSettings
 from zerodr.encoders.trainable import BiEncoder
 from zerodr.encoders.words import check_masking, ordinary_ids, token_words
 from zerodr.errors import ConfigError, ModelError
+from zerodr.training.balance import NO_UNIT, Balance
 from zerodr.training.corruption import corrupt, sentinels_of
 from zerodr.training.grouping import length_groups
 from zerodr.training.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
@@ -32,12 +33,14 @@ class Views:
             ids where some were deleted, what was cut out behind sentinels for T5; empty where nothing is.
         groups: (side, places of texts) that are encoded together.
         asked: tokens that are to be predicted.
+        units: unit of each token of each text, -1 for none; empty where R1 is not asked for.
     """
 
     tokens: list[np.ndarray]
     targets: list[np.ndarray]
     groups: list[tuple[str, list[int]]]
     asked: int = 0
+    units: list[np.ndarray] = field(default_factory=list)
 
 
 class ViewMaker:
@@ -51,6 +54,7 @@ class ViewMaker:
         seed: words that random numbers come from.
         waste: padded tokens that a group may hold.
         chunk: texts that a group may hold, or None.
+        balance: tells units, where R1 joins the objective.
 
     Raises:
         ModelError: the tokenizer can't mask, or max_tokens is more than the model takes.
@@ -58,10 +62,11 @@ class ViewMaker:
     """
 
     def __init__(self, encoder: BiEncoder, settings: PretrainSettings, passages: Passages, paired: bool,
-                 seed: Sequence[int], waste: int, chunk: int | None = None) -> None:  # fmt: skip
+                 seed: Sequence[int], waste: int, chunk: int | None = None,
+                 balance: Balance | None = None) -> None:  # fmt: skip
         self.tokenizer, self.lowercase = encoder.tokenizer, encoder.contract.lowercase
         self.settings, self.passages, self.paired, self.seed = settings, passages, paired, list(seed)
-        self.waste, self.chunk = waste, chunk
+        self.waste, self.chunk, self.balance = waste, chunk, balance
         source, most = encoder.contract.source, encoder.contract.max_tokens
         if settings.max_tokens > most:
             raise ModelError(source, f"takes {most} tokens, max_tokens asks for {settings.max_tokens}", "lower it")
@@ -88,13 +93,15 @@ class ViewMaker:
     def make(self, batch: PassageBatch) -> Views:
         """Views as the objective trains on them."""
         seed, rows = [*self.seed, batch.step], self._rows(batch)
-        texts, rows = self._cropped(self._texts(batch), seed, rows)
+        taken = self._texts(batch)
+        texts, rows = self._cropped(taken, seed, rows)
         if self.settings.masks:
             made = mask_words(texts, self.settings.mask_rate, self.vocabulary, seed, rows, self.limit,
                               self.settings.mask_unit)  # fmt: skip
             asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in made)
             labels = [self._around(labels, NOT_MASKED) for _, labels in made]
-            return self._views([ids for ids, _ in made], labels, asked)
+            views = self._views([ids for ids, _ in made], labels, asked)
+            return views if self.balance is None else replace(views, units=self._units(self.balance, taken, texts))
         if self.settings.name == "t5_coco":
             pairs = corrupt(
                 texts, self.settings.corruption_rate, self.settings.corruption_span, self.sentinels, seed, rows
@@ -125,14 +132,19 @@ class ViewMaker:
                 made.append(two_spans(spans, draws))
         return made
 
+    def _units(self, balance: Balance, taken: list[list[str]], left: list[Words]) -> list[np.ndarray]:
+        """Units of what is left of each text, as long as its tokens."""
+        flat = [text for own in taken for text in own]
+        return [self._around(balance.units(text, own), NO_UNIT) for text, own in zip(flat, left, strict=True)]
+
     def _rows(self, batch: PassageBatch) -> np.ndarray:
         return WIDTH * (batch.first + np.arange(len(batch)))
 
     def _cropped(self, texts: list[list[str]], seed: list[int], rows: np.ndarray) -> tuple[list[Words], np.ndarray]:
         """Tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
         numbers = np.concatenate([row + np.arange(len(own)) for row, own in zip(rows, texts, strict=True)])
-        flat = token_words(self.tokenizer, [text for own in texts for text in own], self.lowercase)
-        found = [Words(ids, words) for ids, words in flat]
+        flat = [text for own in texts for text in own]
+        found = [Words(*own) for own in token_words(self.tokenizer, flat, self.lowercase, self.balance is not None)]
         cuts = numbers - numbers % WIDTH if self.settings.name == "simcse" else numbers  # both views are one text
         return crop(found, self.limit, seed, cuts), numbers
 
