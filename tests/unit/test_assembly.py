@@ -102,6 +102,21 @@ def test_a_rem_leaves_the_dam_as_it_is(project):
     assert np.allclose(own, made_by(project / "results/plain"), atol=1e-4)
 
 
+def test_o11_a_dam_holds_no_module_of_its_parent(project):
+    """After a step of DAM training on a model that a REM was trained into: a plain backbone of the DAM's shape."""
+    rem("rem", "init")
+    rem("modular", "init", settings={"fold": False})
+    assert (project / "results/rem/rem/rem.json").exists()
+    for start in ("init", "rem"):
+        dam(f"after-{start}", start, steps=1)
+        made = project / f"results/after-{start}"
+        names, before = (set(load_file(folder / "model.safetensors")) for folder in (made, project / "results" / start))
+        assert names == before and not any(".lora_" in name or ".parallel." in name for name in names)
+        assert not [path for name in ("rem", "adapter_*", "pa.*") for path in made.rglob(name)]
+    with pytest.raises(ModelError, match="is a modular form, a backbone with inserted modules"):
+        dam("after-modular", "modular", steps=1)
+
+
 @pytest.mark.parametrize("shape", ["lora", "pa", "both", "full"])
 @pytest.mark.parametrize("objective", ["info_nce", "margin_mse"])
 def test_every_shape_learns_by_either_loss(project, shape, objective):

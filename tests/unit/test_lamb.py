@@ -9,9 +9,9 @@ from zerodr.training.lamb import Lamb
 from zerodr.training.schedules import schedule
 
 
-def step(weight: list[float], grad: list[float], **settings: float) -> torch.Tensor:
-    parameter = torch.nn.Parameter(torch.tensor(weight))
-    parameter.grad = torch.tensor(grad)
+def step(weight: list[float], grad: list[float], dtype: torch.dtype = torch.float32, **settings: float) -> torch.Tensor:
+    parameter = torch.nn.Parameter(torch.tensor(weight, dtype=dtype))
+    parameter.grad = torch.tensor(grad, dtype=dtype)
     Lamb([parameter], **settings).step()
     return parameter.data
 
@@ -20,6 +20,15 @@ def test_first_step_oracle():
     moved = step([3.0, 4.0], [0.1, -0.2], lr=0.01)
     assert moved.tolist() == pytest.approx([2.96464469, 4.03535537], abs=1e-6)
     assert (moved - torch.tensor([3.0, 4.0])).norm().item() / 5 == pytest.approx(0.01, rel=1e-5)
+
+
+def test_first_update_and_trust_oracle():
+    """Weights of zero move by -lr u, so u can be seen; what (3, 4) moves by is -lr trust u."""
+    grad, start = [0.1, -0.2], torch.tensor([3.0, 4.0], dtype=torch.float64)
+    update = -step([0.0, 0.0], grad, torch.float64, lr=0.01) / 0.01
+    assert update.tolist() == pytest.approx([3.16226766, -3.16227266], abs=1e-8)
+    trust = (start - step([3.0, 4.0], grad, torch.float64, lr=0.01)) / (0.01 * update)
+    assert trust.tolist() == pytest.approx([1.11803664] * 2, abs=1e-8)
 
 
 def test_the_step_is_lr_times_the_cut_norm_whatever_the_gradient():

@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 
+from zerodr.encoders.pooling import unit_length
 from zerodr.losses.contrastive import info_nce, known_positive_mask, pairwise_nll
-from zerodr.losses.distillation import kl_distillation, margin_mse
+from zerodr.losses.distillation import kl_distillation
+from zerodr.training.objectives import Encoded, MarginMSE
 
 QUERIES = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 CANDIDATES = torch.tensor([[2.0, 0], [0, 1], [1, 1], [0, 2], [1, 0], [0.5, 0.5]])
@@ -35,6 +37,8 @@ def test_masked_contrastive_loss_ddr_o6():
     assert mask.nonzero().tolist() == [[0, 4], [1, 3]]
     scores = QUERIES @ CANDIDATES.T
     assert info_nce(scores, OWN, mask).item() == pytest.approx(0.914068, abs=1e-6)
+    rows = info_nce(scores, OWN, mask, reduction="none")
+    assert rows.tolist() == pytest.approx([0.621479, 1.206656], abs=1e-6)
     assert info_nce(scores, OWN).item() == pytest.approx(1.301804, abs=1e-6)
     assert info_nce(scores[:, :2], OWN).item() == pytest.approx(0.220095, abs=1e-6)
     cosine = torch.nn.functional.normalize(QUERIES, dim=-1) @ torch.nn.functional.normalize(CANDIDATES, dim=-1).T
@@ -52,8 +56,14 @@ def test_contrastive_loss_moma_o5():
 
 def test_margin_mse_ddr_o5():
     teacher = torch.tensor([[10.0, 2, 4, -1]])
-    student = torch.tensor([[1.0, 2]]) @ torch.tensor([[3.0, 1], [1, 0], [0, 1], [-1, 1]]).T
-    assert margin_mse(student, teacher).item() == pytest.approx(24.666667, abs=1e-5)
+    query, documents = torch.tensor([[1.0, 2]]), torch.tensor([[[3.0, 1], [1, 0], [0, 1], [-1, 1]]])
+
+    def loss(query: torch.Tensor, documents: torch.Tensor) -> float:
+        batch = Encoded(0, query, documents, ["q"], ["a", "b", "c", "d"], [{"a"}], teacher)
+        return MarginMSE()(batch)["margin_mse"].item()
+
+    assert loss(query, documents) == pytest.approx(24.666667, abs=1e-5)
+    assert loss(unit_length(query), unit_length(documents)) == pytest.approx(70.248543, abs=1e-5)  # cosines
 
 
 def test_kl_distillation_moma_o4():

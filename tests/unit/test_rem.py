@@ -171,10 +171,27 @@ def test_o8_merged_is_pefts_own_merge_and_the_formula(tmp_path):
     ours = vectors(model.plain(), "document")
     assert np.abs(ours - unmerged.numpy()).max() < 2e-6 and np.abs(ours - merged.numpy()).max() < 2e-6
     assert np.abs(vectors(model, "document") - ours).max() < 2e-6
+    assert exact_difference(model, tmp_path / "m") < 5e-7
     layer = model.transformer.encoder.layer[1].attention.self.value
     by_hand = layer.base_layer.weight + 2.0 * layer.lora_B["default"].weight @ layer.lora_A["default"].weight
     found = model.plain().tower("document").transformer.encoder.layer[1].attention.self.value.weight
     assert float((by_hand - found).abs().max()) < 5e-7
+
+
+def exact_difference(model: ModularEncoder, folder: Path) -> float:
+    """Largest difference in float64 between four forms' [CLS] states: ours and peft's, unmerged and merged."""
+    from peft import PeftModel
+    from transformers import AutoModel
+
+    theirs = PeftModel.from_pretrained(AutoModel.from_pretrained(folder), folder / REM).double().eval()
+    own = ModularEncoder.load(folder).double()
+    features = own.pad(own.tokenize(TEXTS, "document"))
+    with torch.no_grad():
+        made = [own.transformer(**features), own.plain().tower("document").transformer(**features),
+                theirs(**features), theirs.merge_and_unload().eval()(**features)]  # fmt: skip
+    found = [states.last_hidden_state[:, 0] for states in made]
+    assert all(state.dtype == torch.float64 for state in found)
+    return max(float((state - found[0]).abs().max()) for state in found)
 
 
 @pytest.mark.parametrize(

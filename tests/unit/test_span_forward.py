@@ -7,19 +7,25 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.torch import load_file
 from tests.unit import span_probe
 from tests.unit.pretraining_helpers import forward, lay_out, passages
-from tests.unit.training_helpers import alone
+from tests.unit.training_helpers import alone, tiny_model
 
+from zerodr.config.pretraining import PretrainSettings
+from zerodr.encoders.trainable import BiEncoder
 from zerodr.losses.coco import span_contrastive
+from zerodr.mining.spans import SCHEMA
 from zerodr.training.distributed import Group
 from zerodr.training.gradcache import add_gradients, prepare
-from zerodr.training.passages import PassageBatch, PassageStream
+from zerodr.training.masking import NOT_MASKED
+from zerodr.training.passages import PassageBatch, Passages, PassageStream, write_passages
 from zerodr.training.span_forward import SpanForward, make_span_objective
 from zerodr.training.speed import set_dropout
+from zerodr.training.views import ViewMaker
 
 CLOSE = 1e-5
 ALL = (*span_probe.NAMES, "simcse")
@@ -95,6 +101,52 @@ def test_dropout_matters_and_can_be_the_heads_alone(world):
     assert with_dropout[1]["contrastive"] == pytest.approx(without["contrastive"], rel=1e-5)
     assert with_dropout[1]["head_mlm"] != pytest.approx(without["head_mlm"], rel=1e-5)
     assert with_dropout[1]["late_mlm"] == pytest.approx(without["late_mlm"], rel=1e-5)
+
+
+@pytest.mark.parametrize("unit", ["word", "token"])
+@pytest.mark.parametrize("name", ["mlm", "condenser", "coco"])
+def test_special_tokens_and_padding_are_never_predicted(world, monkeypatch, name, unit):
+    """DDR's oracle O10, on the views of whole batches and on the labels that the loss gets."""
+    used, seen = forward(world, name, waste=10**6, mask_unit=unit, mask_rate=0.999), []
+    losses = used.model.masked_losses
+    monkeypatch.setattr(used.model, "masked_losses", lambda *given: (seen.append(given[2:]), losses(*given))[1])
+    gradient(used, batch_of())
+    padded = 0
+    for mask, labels in seen:
+        ends = mask.sum(1) - 1
+        assert (labels[:, 0] == NOT_MASKED).all() and (labels[torch.arange(len(ends)), ends] == NOT_MASKED).all()
+        assert (labels[mask == 0] == NOT_MASKED).all()
+        padded += int((mask == 0).sum())
+        inner = int(mask.sum()) - 2 * len(mask)
+        assert int((labels != NOT_MASKED).sum()) > 0.95 * inner, "nearly all else is predicted at this rate"
+    assert padded > 0
+    special = set(used.model.encoder.tokenizer.all_special_ids)
+    for views in (used.maker.make(batch_of(step)) for step in range(4)):
+        for ids, labels in zip(views.tokens, views.targets, strict=True):
+            assert {int(ids[0]), int(ids[-1])} <= special and labels[0] == labels[-1] == NOT_MASKED
+            assert not special & set(labels.tolist())
+
+
+@pytest.mark.parametrize("unit", ["word", "token"])
+def test_special_tokens_within_a_text_are_never_predicted(tmp_path, unit):
+    """What a tokenizer takes for a special token, and letters that it does not know, are no words to learn."""
+    encoder = BiEncoder.load(tiny_model(tmp_path / "model"))
+    texts = ["ab [SEP] cd [MASK] \u6771 ef [CLS] gh", "\u6771 [UNK] [PAD]", "ab cd ef"]
+    spans = pa.table({"id": ["a", "b", "c"], "spans": [[text] for text in texts]}, schema=SCHEMA)
+    write_passages(tmp_path / "passages", {"own": spans.to_batches()})
+    held = Passages(tmp_path / "passages")
+    settings = PretrainSettings(name="mlm", max_tokens=32, mask_unit=unit, mask_rate=0.9)
+    maker, special = ViewMaker(encoder, settings, held, False, [1], 16), encoder.tokenizer.all_special_ids
+    asked = 0
+    for step in range(30):
+        batch = PassageBatch(step, np.arange(3), np.zeros((3, 3)))
+        views = maker.make(batch)
+        for ids, labels, whole in zip(views.tokens, views.targets, maker.plain(batch).tokens, strict=True):
+            assert (labels[np.isin(whole, special)] == NOT_MASKED).all()
+            assert (ids[np.isin(whole, special)] == whole[np.isin(whole, special)]).all()
+        assert (views.targets[1] == NOT_MASKED).all() and views.asked == sum((t >= 0).sum() for t in views.targets)
+        asked += views.asked
+    assert asked > 30 * 8
 
 
 def test_simcse_needs_dropout_to_have_two_views(world):

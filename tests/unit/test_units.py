@@ -93,16 +93,33 @@ def scorer(mean: float, holders: dict[str, int] | None = None) -> UnitScorer:
     return UnitScorer(1000, lambda term: known.get(term, 0), mean)
 
 
+def as_released(query: list[str], units: list[list[str]]) -> list[float]:
+    """The released code's formula: times the length factor instead of over it, no term frequency, another idf."""
+    known = scorer(100.0)
+    idf = {term: math.log(known.documents / (known.holders(term) + 1)) for term in query}
+    long = [1 - known.b + known.b * len(unit) / 100 for unit in units]
+    return [sum(idf[term] for term in query if term in unit) * (known.k1 + 1) / known.k1 * factor
+            for unit, factor in zip(units, long, strict=True)]  # fmt: skip
+
+
 def test_oracle_6_bm25():
-    units = ["france is a country in europe", "the capital of france is paris", "it has many museums"]
-    scores = scorer(16 / 3).scores("what is the capital of france".split(), [unit.split() for unit in units])
+    sentences = ["france is a country in europe", "the capital of france is paris", "it has many museums"]
+    query, units = "what is the capital of france".split(), [sentence.split() for sentence in sentences]
+    scores = scorer(16 / 3).scores(query, units)
     assert scores.tolist() == pytest.approx([3.892874, 8.407893, 0.0], abs=1e-6)
     assert essential_unit(scores) == 1
+    wrong = as_released(query, units)
+    assert wrong == pytest.approx([2.008521, 4.328381, 0.0], abs=1e-6)
+    assert all(abs(own - other) > 1 for own, other in zip(scores[:2], wrong[:2], strict=True))
 
 
 def test_oracle_6_longer_units_score_lower():
+    """With the released formula it is the other way round."""
     units = [["france", "a", "b"], ["france", *["a"] * 200]]
-    assert scorer(100.0).scores(["france"], units).tolist() == pytest.approx([6.900, 2.673], abs=1e-3)
+    scores = scorer(100.0).scores(["france"], units)
+    assert scores.tolist() == pytest.approx([6.900, 2.673], abs=1e-3)
+    assert as_released(["france"], units) == pytest.approx([1.755, 11.316], abs=1e-3)
+    assert essential_unit(scores) == 0 and essential_unit(np.array(as_released(["france"], units))) == 1
 
 
 def test_oracle_7_and_8_labels():

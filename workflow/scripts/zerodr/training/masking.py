@@ -35,10 +35,20 @@ class Words:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking needs to know of a tokenizer: the mask's id, and the ids that may replace a token."""
+    """What masking needs to know of a tokenizer.
+
+    Attributes:
+        mask: the mask's id.
+        ordinary: ids of all tokens but special ones, ascending: they alone are predicted, and may replace a token.
+    """
 
     mask: int
-    replacements: np.ndarray
+    ordinary: np.ndarray
+
+    def may_be_masked(self, ids: np.ndarray) -> np.ndarray:
+        """Which tokens are no special ones, as those within a text may be (`[SEP]`, unknown letters); (L,) bool."""
+        places = np.searchsorted(self.ordinary, ids)
+        return np.take(self.ordinary, places, mode="clip") == ids
 
 
 def uniforms(purpose: int, seed: Sequence[int], rows: np.ndarray, width: int) -> np.ndarray:
@@ -65,10 +75,10 @@ def mask_words(texts: Sequence[Words], rate: float, vocabulary: Vocabulary, seed
     """Mask whole words of each text: in random order those that still fit into round(rate * L) tokens, at least one.
 
     So long words are masked somewhat more rarely than short ones, as in BERT's own whole-word masking. A word larger
-    than the budget is taken only when nothing else fits.
+    than the budget is taken only when nothing else fits. Special tokens are never masked  # specs/ddr O10
 
     Args:
-        texts: of at most `width` tokens each; an empty one stays empty.
+        texts: of at most `width` tokens each; an empty one, or one of special tokens alone, stays as it is.
         unit: `token` takes each token by itself with probability `rate` instead, in a short text perhaps none.
         rows: (R,) number of each text in the batch of all processes.
         width: tokens that random numbers are drawn for.
@@ -79,30 +89,34 @@ def mask_words(texts: Sequence[Words], rate: float, vocabulary: Vocabulary, seed
     keys, fates, drawn = (uniforms(purpose, seed, rows, width) for purpose in (ORDER, REPLACE, TOKEN))
     made = []
     for place, text in enumerate(texts):
-        length = len(text)
-        chosen = _chosen(text, rate, keys[place]) if unit == "word" else keys[place, :length] < rate
+        length, allowed = len(text), vocabulary.may_be_masked(text.ids)
+        if unit == "word":
+            chosen = _chosen(text, rate, keys[place], allowed)
+        else:
+            chosen = allowed & (keys[place, :length] < rate)
         fate = fates[place, :length]
-        others = vocabulary.replacements[(drawn[place, :length] * len(vocabulary.replacements)).astype(np.int64)]
+        others = vocabulary.ordinary[(drawn[place, :length] * len(vocabulary.ordinary)).astype(np.int64)]
         ids = np.where(fate < AS_MASK, vocabulary.mask, np.where(fate < AS_RANDOM, others, text.ids))
         made.append((np.where(chosen, ids, text.ids), np.where(chosen, text.ids, NOT_MASKED)))
     return made
 
 
-def _chosen(text: Words, rate: float, keys: np.ndarray) -> np.ndarray:
-    """Which tokens are to be predicted, (L,) bool."""
-    if not len(text):
-        return np.zeros(0, bool)
+def _chosen(text: Words, rate: float, keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """Which tokens are to be predicted, (L,) bool: of words all of whose tokens are `allowed`, (L,) bool."""
+    if not allowed.any():
+        return np.zeros(len(text), bool)
     starts = np.flatnonzero(np.r_[True, text.words[1:] != text.words[:-1]])
     sizes = np.diff(starts, append=len(text))
     left, taken = max(1, round(rate * len(text))), np.zeros(len(sizes), bool)
     order = np.argsort(keys[: len(sizes)], kind="stable")
+    order = order[np.logical_and.reduceat(allowed, starts)[order]]
     for word in order.tolist():
         if sizes[word] <= left:
             taken[word] = True
             left -= sizes[word]
             if not left:
                 break
-    if not taken.any():
+    if not taken.any() and len(order):
         taken[order[np.argmin(sizes[order])]] = True
     return np.repeat(taken, sizes)
 
