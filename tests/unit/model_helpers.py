@@ -52,6 +52,19 @@ def tiny_model(tmp_path: Path, family: str = "bert", seed: int = 7, **more: obje
     return from_scratch(tiny_settings(family, **more), tiny_collection(tmp_path / "tiny-collection"), seed)[0]
 
 
+def gated(tmp_path: Path, seed: int = 1) -> BiEncoder:
+    """T5 v1.1: feed-forward blocks with two branches."""
+    from transformers import T5Config, T5EncoderModel
+
+    model = tiny_model(tmp_path, "t5", pooling="mean")
+    torch.manual_seed(seed)
+    own = model.tower("document").transformer.config
+    config = T5Config(vocab_size=own.vocab_size, d_model=32, d_kv=8, d_ff=64, num_heads=4, num_layers=2,
+                      feed_forward_proj="gated-gelu")  # fmt: skip
+    model.towers["shared"].transformer = T5EncoderModel(config).eval()
+    return model
+
+
 def relative_files(folder: Path) -> dict[str, bytes]:
     """All files below a folder by relative path."""
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

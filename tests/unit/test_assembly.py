@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -14,13 +15,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.unit.encoder_helpers import make_collection
-from tests.unit.model_helpers import vectors
+from tests.unit.model_helpers import gated, vectors
 from tests.unit.pretraining_helpers import params as pretraining
 from tests.unit.training_helpers import finetune_spec, lay_out, make_mined, seal, tiny_model
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.card import read_chain
+from zerodr.encoders.encoder import load_encoder
+from zerodr.encoders.export import copy_whole
 from zerodr.encoders.modular import ModularEncoder
 from zerodr.encoders.trainable import BiEncoder
 from zerodr.errors import ConfigError, ModelError
@@ -188,6 +191,39 @@ def test_kept_steps_hold_their_rem(project):
     assert record["notes"]["sequential"] is True
     assert (made_by(project / "results/out") == made_by(project / "results/rem5")).all()
     assert not np.allclose(made_by(project / "results/out"), made_by(project / "results/rem"), atol=1e-4)
+
+
+def test_gated_blocks_are_assembled_as_the_modular_form(project):
+    """T5 v1.1: with fold: false of the module and of the assembly; a stage that would fold names both keys."""
+    for place, seed in (("gated", 1), ("other", 2)):
+        gated(project, seed).save(project / "results" / place)
+        seal(project / "results" / place)
+    told = (
+        "gated, a plain model can't hold a parallel adapter.*set rem.fold: false, and fold: false on the stage of kind"
+    )
+    with pytest.raises(ModelError, match=told):
+        rem("folded", "gated")
+    rem("rem", "gated", settings={"fold": False})
+    with pytest.raises(ModelError, match=f"{told} assemble; or rem.shape: lora"):
+        assemble(domain="other")
+    record = assemble(domain="other", fold=False)
+    out = project / "results/out"
+    assert record["notes"]["sequential"] is False and not (out / "modular").exists()
+    assert json.loads((out / "zerodr.json").read_text())["modules"] == "rem"
+    own = ModularEncoder.load(out)
+    by_hand = ModularEncoder.of(BiEncoder.load(project / "results/other"), own.rem)
+    by_hand.take(project / "results/rem/rem")
+    found = vectors(own, "document", TEXTS)
+    assert (found == vectors(by_hand.eval(), "document", TEXTS)).all()
+    for place in ("other", "gated"):
+        assert not np.allclose(found, made_by(project / "results" / place), atol=1e-3)
+    encoder = load_encoder(out, device="cpu")
+    tokens = encoder.tokenize(TEXTS, max_tokens=40)
+    assert np.abs(encoder.encode_batch([tokens[row] for row in range(len(TEXTS))]) - found).max() < 1e-5
+    with pytest.raises(
+        ModelError, match="make the plain form: .*gated feed-forward blocks have one with rem.shape: lora"
+    ):
+        copy_whole(out, project / "results/copied")
 
 
 def test_a_modular_form_is_not_exported(project):

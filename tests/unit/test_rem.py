@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
-from tests.unit.model_helpers import TEXTS, tiny_model, vectors
+from tests.unit.model_helpers import TEXTS, gated, tiny_model, vectors
 from torch import nn
 from torch.nn import functional
 
@@ -22,7 +22,7 @@ from zerodr.encoders.modular import ModularEncoder, difference
 from zerodr.encoders.pooling import POOLINGS
 from zerodr.encoders.rem_files import REM, read_rem, shape_of
 from zerodr.encoders.trainable import BiEncoder, trained_parameters
-from zerodr.errors import ModelError
+from zerodr.errors import ConfigError, ModelError
 
 SMALL = {"rank": 3, "bottleneck": 5}
 FAMILIES = ("bert", "roberta", "distilbert", "t5")
@@ -224,7 +224,8 @@ def test_other_settings_fold_too(tmp_path, changes):
 
 def test_a_small_sharpness_is_refused_by_the_check(tmp_path):
     model = modular(tmp_path, sharpness=1.0)
-    with pytest.raises(ModelError, match="differ from the modular one's by .*raise rem.sharpness"):
+    told = "raise rem.sharpness, or sharpness of the stage of kind assemble; for the modular form set rem.fold: false"
+    with pytest.raises(ModelError, match=f"differ from the modular one's by .*{told}, and fold: false on"):
         model.save(tmp_path / "plain")
 
 
@@ -271,19 +272,6 @@ def test_the_modular_form_loads_and_says_what_it_is(tmp_path):
     assert json.loads((tmp_path / "m" / "zerodr.json").read_text())["modules"] == "rem"
 
 
-def gated(tmp_path: Path) -> BiEncoder:
-    """T5 v1.1: feed-forward blocks with two branches."""
-    from transformers import T5Config, T5EncoderModel
-
-    model = tiny_model(tmp_path, "t5", pooling="mean")
-    torch.manual_seed(1)
-    own = model.tower("document").transformer.config
-    config = T5Config(vocab_size=own.vocab_size, d_model=32, d_kv=8, d_ff=64, num_heads=4, num_layers=2,
-                      feed_forward_proj="gated-gelu")  # fmt: skip
-    model.towers["shared"].transformer = T5EncoderModel(config).eval()
-    return model
-
-
 def test_gated_blocks_have_no_plain_form_with_adapters(tmp_path):
     model = stirred(ModularEncoder.of(gated(tmp_path), settings(fold=False))).eval()
     fresh = vectors(gated(tmp_path), "document")
@@ -291,10 +279,28 @@ def test_gated_blocks_have_no_plain_form_with_adapters(tmp_path):
     own = vectors(model, "document")
     assert not np.allclose(own, fresh, atol=1e-3)
     assert (vectors(ModularEncoder.load(tmp_path / "m"), "document") == own).all()
-    with pytest.raises(ModelError, match="gated, a plain model can't hold a parallel adapter.*rem.shape: lora"):
+    told = "set rem.fold: false, and fold: false on the stage of kind assemble; or rem.shape: lora"
+    with pytest.raises(ModelError, match=f"gated, a plain model can't hold a parallel adapter.*{told}"):
         folded("t5", model.transformer, model.rem)
     merged = stirred(ModularEncoder.of(gated(tmp_path), settings("lora"))).eval()
     assert difference(merged, merged.plain()) < 1e-5
+
+
+@pytest.mark.parametrize("shape", ["lora", "pa", "both"])
+def test_families_with_other_blocks_are_named(tmp_path, shape):
+    """ModernBERT's projections and blocks are laid out otherwise: nothing is inserted, nothing is frozen."""
+    from transformers import ModernBertConfig, ModernBertModel
+
+    model = tiny_model(tmp_path)
+    config = ModernBertConfig(vocab_size=400, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                              num_attention_heads=4, pad_token_id=0)  # fmt: skip
+    model.towers["shared"].transformer = ModernBertModel(config).eval()
+    message = "rem: a model of family modernbert can't take a relevance module, which is known for bert, .*, t5"
+    with pytest.raises(ConfigError, match=message):
+        ModularEncoder.of(model, settings(shape))
+    with pytest.raises(ConfigError, match=message):
+        shape_of(model.towers["shared"].transformer)
+    assert all(weight.requires_grad for weight in model.parameters())
 
 
 def test_what_cant_take_modules_is_told(tmp_path):

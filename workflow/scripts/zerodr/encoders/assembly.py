@@ -39,6 +39,7 @@ def assemble(stage: Stage) -> None:
 
     Raises:
         ModelError: other shapes, no plain form to be had, or one that gives other vectors.
+        ConfigError: a domain module of a family that can't take a relevance module.
     """
     settings = validate(AssembleSettings, stage.params, stage.spec.name())
     dam, kept, target = stage.path("dam"), stage.path("rem") / REM, stage.output("model")

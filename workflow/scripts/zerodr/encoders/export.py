@@ -83,7 +83,8 @@ def copy_whole(source: Path, target: Path) -> EncoderContract:
     contract = read_contract(source)
     if contract.modules is not None:
         raise ModelError(source, "is a modular form, which sentence-transformers would load without its inserted "
-                         "modules", "make the plain form: rem.fold and fold: true")  # fmt: skip
+                         "modules", "make the plain form: rem.fold: true, and fold: true on the stage of kind assemble;"
+                         " gated feed-forward blocks have one with rem.shape: lora alone")  # fmt: skip
     check_layout(source, contract)
     copy_files(whole_model(source, contract), source, target)
     return contract

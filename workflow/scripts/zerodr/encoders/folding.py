@@ -18,6 +18,7 @@ from zerodr.encoders.inserting import ADAPTER, Block, ParallelAdapter, blocks, j
 from zerodr.errors import ModelError
 
 GATED = "its feed-forward blocks are gated, a plain model can't hold a parallel adapter beside them"
+UNFOLDED = "for the modular form set rem.fold: false, and fold: false on the stage of kind assemble"
 SMOOTH = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python", "silu", "swish")  # relu in the limit
 WIDTHS = ("intermediate_size", "hidden_dim", "d_ff")  # of configurations, by family
 ACTIVATIONS = ("hidden_act", "activation", "dense_act_fn")
@@ -32,7 +33,7 @@ def check_folding(where: object, transformer: Any, settings: RemSettings) -> Non
     if not settings.has_adapters:
         return
     if any(block.gated for block in blocks(transformer)):
-        raise ModelError(where, GATED, "set rem.fold: false for the modular form, or rem.shape: lora, which merges")
+        raise ModelError(where, GATED, f"{UNFOLDED}; or rem.shape: lora, which merges")
     sharpness_for(where, transformer, settings)
 
 
@@ -49,7 +50,7 @@ def sharpness_for(where: object, transformer: Any, settings: RemSettings) -> flo
     if settings.activation == "relu" and activation in SMOOTH:
         return settings.sharpness
     raise ModelError(where, f"its feed-forward blocks have activation {activation or 'unknown'}, which can't stand for "
-                     f"an adapter's {settings.activation}", "set rem.fold: false, or rem.activation: "
+                     f"an adapter's {settings.activation}", f"{UNFOLDED}; or rem.activation: "
                      f"{'gelu' if activation == 'gelu' else 'relu'}")  # fmt: skip
 
 

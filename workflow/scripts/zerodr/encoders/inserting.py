@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from zerodr.config.modules import RemSettings
-from zerodr.errors import ModelError
+from zerodr.errors import ConfigError, ModelError
 
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet")
 T5_LIKE = ("t5", "mt5", "umt5")
@@ -77,7 +77,7 @@ def blocks(transformer: Any) -> list[Block]:
     """The feed-forward blocks of a transformers module, in order.
 
     Raises:
-        ModelError: a family whose blocks are not known.
+        ConfigError: a family whose blocks are not known.
     """
     family = transformer.config.model_type
     if family in BERT_LIKE:
@@ -88,8 +88,8 @@ def blocks(transformer: Any) -> list[Block]:
     if family in T5_LIKE:
         return [_t5_block(module) for module in transformer.modules() if type(module).__name__.endswith("ActDense")]
     known = ", ".join((*BERT_LIKE, "distilbert", *T5_LIKE))
-    raise ModelError(f"a model of family {family}", f"can't take a relevance module, which is known for {known}",
-                     "start from one of these, or set rem.shape: full")  # fmt: skip
+    raise ConfigError("rem", f"a model of family {family} can't take a relevance module, which is known for {known}",
+                      "start from one of these, or set rem.shape: full")  # fmt: skip
 
 
 def _t5_block(module: Any) -> Block:
@@ -104,7 +104,7 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
         seed: of fresh weights; the caller's random state is left alone.
 
     Raises:
-        ModelError: the transformer's family can't take them.
+        ConfigError: the transformer's family can't take them.
     """
     found = blocks(transformer)
     transformer.requires_grad_(False)

@@ -16,7 +16,7 @@ from torch import Tensor
 from zerodr.config.modules import RemSettings
 from zerodr.encoders import inserting
 from zerodr.encoders.contract import EncoderContract, read_contract, write_contract
-from zerodr.encoders.folding import folded
+from zerodr.encoders.folding import UNFOLDED, folded
 from zerodr.encoders.rem_files import REM, Source, read_rem, read_weights, rem_facts, write_rem
 from zerodr.encoders.saving import ONE_FILE, save_tokenizer
 from zerodr.encoders.towers import Tower
@@ -45,7 +45,8 @@ class ModularEncoder(BiEncoder):
         """Put fresh modules into a bi-encoder, which is frozen and used up.
 
         Raises:
-            ModelError: separate towers, a head, or a family without known blocks.
+            ModelError: separate towers or a head.
+            ConfigError: a family without known blocks.
         """
         contract = encoder.contract
         if contract.towers != "tied" or contract.projections:
@@ -156,7 +157,8 @@ def difference(modular: BiEncoder, plain: BiEncoder) -> float:
     found = float(((own - other).abs().amax(1) / own.abs().amax(1)).max())
     if not found <= TOLERANCE:
         raise ModelError(source, f"the plain model's vectors differ from the modular one's by {found:.1e}, expected at "
-                         f"most {TOLERANCE:.0e}", "raise rem.sharpness, or set rem.fold: false")  # fmt: skip
+                         f"most {TOLERANCE:.0e}", "raise rem.sharpness, or sharpness of the stage of kind assemble; "
+                         f"{UNFOLDED}")  # fmt: skip
     return found
 
 

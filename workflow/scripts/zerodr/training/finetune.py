@@ -233,6 +233,7 @@ def with_rem(model: Any, job: Job, settings: FinetuneSettings) -> tuple[Any, dic
 
     Raises:
         ModelError: it can't take one, or not in the form that is asked for.
+        ConfigError: it is of a family that can't.
     """
     rem = settings.rem
     if rem is None or rem.shape == "full":
