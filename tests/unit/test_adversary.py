@@ -32,6 +32,7 @@ from zerodr.training.adapting import Adapting
 from zerodr.training.adversary import CLASSIFIER, Adversary
 from zerodr.training.batches import Stream
 from zerodr.training.distributed import Group
+from zerodr.training.engine import Engine
 from zerodr.training.gradcache import Forward, add_gradients
 from zerodr.training.objectives import make_objective
 
@@ -318,11 +319,57 @@ def test_a_classifier_that_diverges_is_named_and_the_run_can_go_on(project, chan
         run_spec(spec("lost", changes))
     told = str(caught.value)
     assert "domain classifier, step 0" in told or "domain classifier, step 1" in told
-    assert "lambda" in told and "lower adversary.learning_rate" in told
-    (kept,) = project.glob("results/.state/*/work/checkpoint-*")
-    state = load_file(kept / "objective.safetensors")
-    assert bool(state["adversary.weight"].isfinite().all())
+    assert "lambda" in told and "changed settings train from the start: lower adversary.learning_rate" in told
+    (kept,) = Path("results/.state").glob("*/work/checkpoint-*")
+    assert f"are kept in {kept}, after {int(kept.name[-8:])} steps of the stage" in told
+    for file, name in (("objective", "adversary.weight"), ("model", None)):
+        state = load_file(kept / f"{file}.safetensors")
+        assert all(bool(state[key].isfinite().all()) for key in ([name] if name else state))
     assert not (project / "results/lost").exists()
+
+
+@pytest.fixture
+def lost_at(monkeypatch) -> dict[str, Any]:
+    """The classifier is lost once, at step `step`; `begun` lists the steps that were begun."""
+    check, one, facts = Adversary._check, Engine._one, {"step": -1, "begun": []}
+
+    def lost(self: Adversary, step: int, losses: torch.Tensor) -> None:
+        if step == facts["step"]:
+            facts["step"] = -1
+            self.classifier.weight.fill_(torch.nan)
+        check(self, step, losses)
+
+    monkeypatch.setattr(Adversary, "_check", lost)
+    monkeypatch.setattr(Engine, "_one", lambda *given: (facts["begun"].append(given[1].step), one(*given))[1])
+    return facts
+
+
+SHORT = {"steps": 6, "total_steps": 6, "dev_queries": 0}
+
+
+@pytest.mark.parametrize("changes", [{}, {"mode": "official", "accumulation": 2}], ids=["plain", "micro-steps"])
+def test_after_a_failure_that_passes_the_run_ends_with_the_same_bits(project, lost_at, changes):
+    """At a step at which no checkpoint is due."""
+    own = {key: value for key, value in changes.items() if key == "mode"}
+    more = SHORT | {key: value for key, value in changes.items() if key != "mode"}
+    run_spec(spec("whole", own, **more))
+    lost_at["step"] = 4
+    with pytest.raises(ClassifierDiverged, match="weights hold NaN.*checkpoint-00000004, after 4 steps of the stage"):
+        run_spec(spec("broken", own, **more))
+    lost_at["begun"].clear()
+    run_spec(spec("broken", own, **more))
+    assert lost_at["begun"] == [4, 5]
+    for file in (Path("model.safetensors"), CLASSIFIER):
+        assert (project / "results/whole" / file).read_bytes() == (project / "results/broken" / file).read_bytes()
+    assert facts_of("whole")["metrics"] == facts_of("broken")["metrics"]
+
+
+def test_changed_settings_begin_at_step_0(project, lost_at):
+    lost_at["step"] = 3
+    with pytest.raises(ClassifierDiverged, match="changed settings train from the start"):
+        run_spec(spec(**SHORT))
+    run_spec(spec(adversary={"learning_rate": 0.01}, **SHORT))
+    assert lost_at["begun"] == [*range(4), *range(6)]
 
 
 @pytest.mark.parametrize(("change", "error", "message"), [

@@ -177,7 +177,7 @@ class Adversary(Objective):
             math.isnan(mean)) else "its weights hold NaN or infinity"  # fmt: skip
         raise ClassifierDiverged(
             f"{self.name}, domain classifier, step {at}",
-            f"diverged with lambda {weight:.4g}: {what}; the state before this step is kept",
+            f"diverged with lambda {weight:.4g}: {what}",
             "lower adversary.learning_rate or adversary.weight, or set adversary.logit_clamp: 5.0",
         )
 

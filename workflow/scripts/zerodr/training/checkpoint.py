@@ -71,6 +71,11 @@ def checkpoints(state: Path) -> list[Path]:
     return sorted(state.glob(f"{PREFIX}*"))
 
 
+def finished_steps(place: Path) -> int:
+    """Steps of the stage that a checkpoint was written after."""
+    return int(place.name.removeprefix(PREFIX))
+
+
 def load_checkpoint(state: Path, identity: str, model: nn.Module, optimizer: Optimizer,
                     objective: Objective) -> dict[str, Any] | None:  # fmt: skip
     """Restore the newest checkpoint in place and return its facts; None when there is none.

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 from zerodr.artifacts.progress import Progress
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
-from zerodr.training.checkpoint import finite, load_checkpoint, save_checkpoint
+from zerodr.training.checkpoint import checkpoints, finished_steps, finite, load_checkpoint, save_checkpoint
 from zerodr.training.distributed import Group
 from zerodr.training.gradcache import Forward, Share, add_gradients, prepare
 from zerodr.training.objectives import Objective
@@ -150,7 +150,7 @@ class Engine:
 
         Raises:
             NonFiniteLoss: a loss or gradient is NaN or infinite; the last good weights are in a checkpoint.
-            ClassifierDiverged: an objective's classifier is lost; the state before this step is in a checkpoint.
+            ClassifierDiverged: an objective's classifier is lost; names the checkpoint of the state before this step.
             Preempted: SIGTERM came; a checkpoint was written.
             ArtifactError: the state folder holds a checkpoint of another run.
         """
@@ -202,9 +202,8 @@ class Engine:
         shares = ahead.get(step)
         try:
             terms = self._gradients(step, shares, position)
-        except ClassifierDiverged:
-            self._checkpoint(position)
-            raise
+        except ClassifierDiverged as error:
+            raise self._diverged(error, position) from None
         terms["gradient_norm"] = self._update(step, shares, position)
         position.step += 1
         terms |= self.objective.on_step(position.step)
@@ -250,7 +249,18 @@ class Engine:
         named = f"{self.forward.unit} of the batch: {', '.join(ids[:NAMED_QUERIES])}{more}"
         raise NonFiniteLoss(f"{self.run.name}, step {position.step}", f"{what}; {named}; the last good weights are "
                             f"kept in {self.run.state}",
-                            "lower learning_rate, set max_grad_norm, or use precision fp32")  # fmt: skip
+                            "lower learning_rate, set max_grad_norm, or use precision fp32 (changed settings train "
+                            "from the start)")  # fmt: skip
+
+    def _diverged(self, error: ClassifierDiverged, position: Position) -> ClassifierDiverged:
+        """The error with what is kept, and for whom: the objective has put back its state before this step."""
+        if self.group.rank == 0 and finite(self.model):
+            self._checkpoint(position)
+        kept = checkpoints(self.run.state)
+        where = f"in {kept[-1]}, after {finished_steps(kept[-1])} steps of the stage" if kept else "nowhere"
+        return ClassifierDiverged(error.where, f"{error.what}; the encoder's last finite weights are kept {where}",
+                                  "the same command goes on from there, which helps where the cause has passed; "
+                                  f"changed settings train from the start: {error.next_step}")  # fmt: skip
 
     def _note(self, position: Position, terms: dict[str, float]) -> None:
         """Curves hold means over `point_every` steps."""
