@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.unit.training_helpers import make_mined, seal, tiny_settings, weights_in
 from tests.unit.unit_helpers import DOCUMENTS, QUERIES, label, lay_out, segment
 
@@ -64,7 +65,8 @@ def spec(place: str = "ep0", inputs: dict[str, str] | None = None, berm: dict | 
          **changes: Any) -> StageSpec:  # fmt: skip
     named = {"model": "results/init/manifest.json", "mined": "results/mined/manifest.json",
              "source": "results/source/manifest.json"} | UNITS | (inputs or {})  # fmt: skip
-    params = tiny_settings(**changes) | {"berm": berm or {}} | ({"groups": groups} if groups else {})
+    params = tiny_settings(**changes) | ({"groups": groups} if groups else {})
+    params |= {"berm": berm or {}} if named["units"] or named["labels"] else {}
     return StageSpec("finetune", "zerodr.training.finetune:finetune", 1, {"model": "tiny", "stage": place},
                      {key: value for key, value in named.items() if value},
                      {"model": f"results/{place}/manifest.json"}, params, 13, 1)  # fmt: skip
@@ -191,6 +193,21 @@ def test_groups_weigh_the_loss_and_not_the_units(project, engine):
                   groups=groups | {"engine": "loop"}, dropout=0.0, steps=6, total_steps=6))  # fmt: skip
     assert curve("main.omega_max", engine) == pytest.approx(curve("main.omega_max", "loop-again"), rel=1e-3)
     assert curve("berm.r1", engine) == pytest.approx(curve("berm.r1", "loop-again"), rel=1e-3)
+
+
+def test_in_a_relevance_module_the_units_teach_it_alone(project):
+    """DDR's REM with BERM's terms: both are logged, the backbone keeps its bits, every module learns from units."""
+    rem = {"rank": 3, "bottleneck": 5, "fold": False}
+    run_spec(spec(rem=rem, dropout=0.0))
+    run_spec(spec("without", inputs=dict.fromkeys(UNITS, ""), rem=rem, dropout=0.0))
+    for name in ("berm.r1", "berm.r2", "main.info_nce"):
+        assert len(curve(name)) == 12 and np.isfinite(curve(name)).all() and min(curve(name)) > 0, name
+    before, after = (load_file(project / f"results/{place}/model.safetensors") for place in ("init", "ep0"))
+    assert set(before) == set(after) and all(torch.equal(before[name], after[name]) for name in before)
+    for name, weights in (("adapter_model", 8), ("pa", 8)):
+        own, alone = (load_file(project / f"results/{place}/rem/{name}.safetensors") for place in ("ep0", "without"))
+        assert len(own) == weights and all(bool(value.any()) for value in own.values())
+        assert all(not torch.equal(own[key], alone[key]) for key in own)
 
 
 @pytest.mark.slow
