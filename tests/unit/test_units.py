@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.training_helpers import seal, tiny_model
-from tests.unit.unit_helpers import QUERIES, label, lay_out, segment, sentences
+from tests.unit.unit_helpers import CHINESE, QUERIES, label, lay_out, segment, sentences
 
 from zerodr.config.base import validate
 from zerodr.config.units import BermSettings, CutSettings, UnitSettings
@@ -166,13 +166,39 @@ def test_segmentation_names_characters_and_tokens(project):
     assert (facts["with_units"], facts["with_one_unit"], facts["without_boundary"]) == (QUERIES - 1, 1, 1)
 
 
-def test_truncation_loses_units_and_says_so(tmp_path, monkeypatch):
+def test_truncation_loses_units_and_says_so(tmp_path, monkeypatch, caplog):
     lay_out(tmp_path, tokens=16)
     monkeypatch.chdir(tmp_path)
     facts = json.loads((segment() / "statistics.json").read_text())
     assert facts["truncated"] > 0 and facts["units_lost_by_truncation"] > 0
+    (told,) = [record.message for record in caplog.records if "lost" in record.message]
+    assert told.startswith(f"source: {facts['units_lost_by_truncation']} units are lost, they lie behind the first 16 ")
+    assert told.endswith(f"({facts['truncated']} of 40 passages are truncated)")
     for row in rows_of(Path("results/units")).values():
         assert all(end <= 15 for end in row["token_end"])
+
+
+def test_chinese_passages_are_cut_and_labelled_by_punctuation(tmp_path, monkeypatch, caplog):
+    """Full stops, exclamation and question marks without spaces end units; bigrams find the one that is asked for."""
+    lay_out(tmp_path, language="zh")
+    monkeypatch.chdir(tmp_path)
+    tokenizer = load_encoder(tmp_path / "results/init", device="cpu").tokenizer
+    rows = rows_of(segment())
+    for key, (title, parts) in CHINESE.items():
+        text, row = " ".join(filter(None, (title, "".join(parts)))), rows[key]
+        cuts = [text[a:b] for a, b in zip(row["char_start"], row["char_end"], strict=True)]
+        assert cuts == parts
+        ids = tokenizer(text)["input_ids"]
+        own = [ids[a:b] for a, b in zip(row["token_start"], row["token_end"], strict=True)]
+        assert own == [tokenizer(part, add_special_tokens=False)["input_ids"] for part in parts]
+    assert not [record for record in caplog.records if "lost" in record.message]
+    facts = json.loads(Path("results/units/statistics.json").read_text())
+    assert facts["histogram_units"] | {"1": 1, "3": 1, "4": 1} == facts["histogram_units"] and facts["units"] == 8
+    labels = {row["query"]: row for row in pq.read_table(label() / "labels.parquet").to_pylist()}
+    assert {key: row["label"] for key, row in labels.items()} == {"q0": 0, "q1": 3, "q2": 1, "q3": -100, "q4": -100}
+    assert [score > 0 for score in labels["q0"]["bm25"]] == [True, False, False, False]
+    facts = json.loads(Path("results/labels/statistics.json").read_text())
+    assert facts["ignored"] == {"few_units": 1, "no_overlap": 1}
 
 
 @pytest.mark.parametrize("changes", [

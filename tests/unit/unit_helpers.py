@@ -47,16 +47,35 @@ def make_source(folder: Path) -> Path:
     return folder
 
 
-def lay_out(root: Path, tokens: int = 64) -> Path:
+CHINESE = {
+    "d0": ("", ["北京是中国的首都。", "它有许多博物馆！", "你去过吗？", "“那里的秋天最美。”他说"]),
+    "d1": ("上海", ["上海在长江口，人口约2.4千万。", "外滩很有名！", "夜景更好看"]),
+    "d2": ("", ["没有标点的一句话"]),
+}
+ASKED = {"q0": ("中国的首都是哪里", "d0"), "q1": ("哪里的秋天最美", "d0"), "q2": ("外滩有名吗", "d1"),
+         "q3": ("一句话", "d2"), "q4": ("天气", "d1")}  # fmt: skip
+
+
+def make_chinese(folder: Path) -> Path:
+    """Three Chinese passages of 4, 3 and 1 sentences, and five queries."""
+    documents = [(key, title, "".join(parts)) for key, (title, parts) in CHINESE.items()]
+    make_collection(folder, documents, [(key, text) for key, (text, _) in ASKED.items()])
+    rows = "".join(f"{key}\t{document}\t1\n" for key, (_, document) in ASKED.items())
+    (folder / "qrels.train.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+    seal(folder)
+    return folder
+
+
+def lay_out(root: Path, tokens: int = 64, language: str = "en") -> Path:
     """A project folder with a model, a source and its index."""
-    source = make_source(root / "results/source")
+    source = {"en": make_source, "zh": make_chinese}[language](root / "results/source")
     model, _ = from_scratch(tiny_settings(document_tokens=tokens, query_tokens=16), source, 3)
     model.save(root / "results/init")
     seal(root / "results/init")
     (root / "results/index").mkdir()
     (root / "scratch").mkdir()
     build_index(source, root / "results/index", root / "scratch",
-                IndexSettings(backend="bm25s", fields="flat", language="en"))  # fmt: skip
+                IndexSettings(backend="bm25s", fields="flat", language=language))  # fmt: skip
     seal(root / "results/index")
     return root
 

@@ -109,6 +109,10 @@ def segment_units(stage: Stage) -> None:
     if facts["without_unit"]:
         log.warning("%s: %d of %d passages have no unit (no sentence boundary that the segmenter sees)", source.name,
                     facts["without_unit"], facts["passages"])  # fmt: skip
+    if facts["units_lost_by_truncation"]:
+        log.warning("%s: %d units are lost, they lie behind the first %d tokens of a passage (%d of %d passages are "
+                    "truncated)", source.name, facts["units_lost_by_truncation"], cutter.made_for["tokens"],
+                    facts["truncated"], facts["passages"])  # fmt: skip
 
 
 def passages_of(source: Path, rows: np.ndarray) -> Iterator[tuple[list[str], list[str], list[str]]]:
