@@ -34,7 +34,7 @@ STAGES = {
     "merge_candidates": StageKind("retrieval.merge:merge_candidates", 1),
     "mine_negatives": StageKind("mining.mine:mine_negatives", 1, seeded=True),
     "cut_spans": StageKind("mining.spans:cut_spans", 1, seeded=True),
-    "pretrain": StageKind("training.pretrain:pretrain", 2, seeded=True),
+    "pretrain": StageKind("training.pretrain:pretrain", 3, seeded=True),
     "cluster_queries": StageKind("mining.clusters:cluster_queries", 1, seeded=True),
     "init_model": StageKind("encoders.initial:init_model", 2, seeded=True),
     "finetune": StageKind("training.finetune:finetune", 1, seeded=True),
