@@ -90,7 +90,11 @@ def test_longer_runs_go_on_with_schedule_and_classifier(paper):
     first, second = (params(paper, "modir-ance+30k", "scifact", stage) for stage in ("modir1", "modir2"))
     assert (first["first_step"], second["first_step"]) == (0, 10000)
     assert (first["continue_classifier"], second["continue_classifier"]) == (False, True)
-    assert paper.chains.parent(Link("modir-ance+30k", "modir2", "scifact")) == Link("modir-ance", "modir1", "scifact")
+    assert paper.chains.parent(Link("modir-ance+30k", "modir2", "scifact")) == Link(
+        "modir-ance+30k", "modir1", "scifact"
+    )
+    assert (first["save_optimizer"], params(paper, "modir-ance", "scifact")["save_optimizer"]) == (True, False)
+    assert paper.chains.link("modir-ance+50k@modir2", "scifact") == Link("modir-ance+30k", "modir2", "scifact")
 
 
 def test_rows_say_that_a_target_was_seen(lab):

@@ -106,7 +106,9 @@ def test_what_is_stale_above_is_told_below(plan, tmp_path):
 
 
 def test_a_stage_version_and_a_seed_matter(plan, tmp_path, monkeypatch):
-    monkeypatch.setitem(STAGES, "evaluate_run", STAGES["evaluate_run"]._replace(version=2))
+    monkeypatch.setitem(
+        STAGES, "evaluate_run", STAGES["evaluate_run"]._replace(version=STAGES["evaluate_run"].version + 1)
+    )
     (tmp_path / "config/config.yaml").write_text("{scale: mini, seed: 8}\n")
     summary = paths.summary("dense", "toy", "standard")
     assert telling(summary, plan_of(tmp_path)) == ["stage version", "seed"]
