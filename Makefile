@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 SNAKEMAKE := $(BIN)/snakemake
 
-.PHONY: mini test check-slow check-cluster doctor plan report mlflow mlflow-server format lint clean
+.PHONY: mini test check-slow check-cluster doctor report mlflow mlflow-server format lint clean
 
 mini: $(READY) ## set up what is missing, run the main job on real data, show the table
 	$(SNAKEMAKE) --profile config/profiles/mini all

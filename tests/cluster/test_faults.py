@@ -19,6 +19,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.conftest import LONG, MODEL, Cluster, make_here
 
+from zerodr.training.checkpoint import checkpoints, finished_steps
+
 pytestmark = pytest.mark.cluster
 TIMES = int(os.environ.get("ZERODR_FAULTS", "5"))
 FIRST_STEP = 10
@@ -42,7 +44,8 @@ class Bench:
         """Finished steps of the newest checkpoint, once there are that many."""
         deadline = time.time() + PATIENCE_S
         while time.time() < deadline:
-            steps = [int(path.name[-8:]) for path in self.folder.glob("results/.state/*/work/checkpoint-*")]
+            states = self.folder.glob("results/.state/*/work")
+            steps = [finished_steps(path) for state in states for path in checkpoints(state)]
             if steps and max(steps) >= least:
                 return max(steps)
             time.sleep(0.1)
@@ -110,12 +113,17 @@ def jobs_of(cluster: Cluster, benches: list[Bench]) -> list[str]:
     return [by_folder[str(bench.folder)] for bench in benches]
 
 
-def hit(cluster: Cluster, benches: list[Bench], calm: str, fault: Callable[[list[str]], None]) -> None:
-    """Run trainings and do something to their jobs once all have a checkpoint. Nothing finished is done twice."""
+def under_way(cluster: Cluster, benches: list[Bench], *words: str) -> None:
+    """Start a Snakemake in each bench and wait until its training has a checkpoint."""
     for bench in benches:
-        bench.process = cluster.start(bench.folder, MODEL, "--retries", "3")
+        bench.process = cluster.start(bench.folder, MODEL, *words)
     for bench in benches:
         bench.checkpointed()
+
+
+def hit(cluster: Cluster, benches: list[Bench], calm: str, fault: Callable[[list[str]], None]) -> None:
+    """Run trainings and do something to their jobs once all have a checkpoint. Nothing finished is done twice."""
+    under_way(cluster, benches, "--retries", "3")
     fault(jobs_of(cluster, benches))
     for bench in benches:
         bench.finish()
@@ -166,10 +174,8 @@ def test_controller_restarted(cluster, calm, benches):
 
 def test_snakemake_killed(cluster, calm, benches):
     """The jobs live on; the next runs wait for them and do nothing twice."""
+    under_way(cluster, benches)
     for bench in benches:
-        bench.process = cluster.start(bench.folder, MODEL)
-    for bench in benches:
-        bench.checkpointed()
         assert bench.process is not None
         os.killpg(bench.process.pid, signal.SIGKILL)
         bench.process.wait()
@@ -214,10 +220,8 @@ def test_out_of_memory(cluster, calm, benches):
 
 def test_interrupted_by_hand(cluster, benches):
     """Ctrl-C cancels what was submitted."""
+    under_way(cluster, benches)
     for bench in benches:
-        bench.process = cluster.start(bench.folder, MODEL)
-    for bench in benches:
-        bench.checkpointed()
         assert bench.process is not None
         os.kill(bench.process.pid, signal.SIGINT)
     for bench in benches:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zerodr.config.canonical import canonical_json
+from zerodr.reporting import item_figures, items
 from zerodr.reporting.item_inputs import METRIC, ItemParams
 
 
@@ -57,3 +58,15 @@ def told(item: dict, inputs: dict, folder: Path, **more: object) -> tuple[Told, 
     """A stage and its settings after their way through canonical JSON, which sorts the keys of mappings."""
     written = json.loads(canonical_json(params(item, **more)))
     return Told(inputs, folder, written), ItemParams.model_validate(written)
+
+
+def drawn(folder: Path, inputs: dict, item: dict, **more: object) -> None:
+    """The item's files, and its figure, twice the same."""
+    stage, _ = told(item, inputs, folder, **more)
+    items.build_item(stage)
+    stage.inputs["table"] = [folder / "table"]
+    pictures = []
+    for _ in range(2):
+        item_figures.plot_item(stage)
+        pictures.append((folder / "svg").read_bytes())
+    assert pictures[0] == pictures[1] and (folder / "png").stat().st_size > 5000

@@ -20,9 +20,11 @@ from zerodr.encoders.condenser import HeadedEncoder
 from zerodr.encoders.initial import from_scratch
 from zerodr.mining.spans import SCHEMA
 from zerodr.training.balance import Balance
-from zerodr.training.passages import Passages, spans_of, write_passages
+from zerodr.training.distributed import Group
+from zerodr.training.gradcache import add_gradients, prepare
+from zerodr.training.passages import PassageBatch, Passages, PassageStream, spans_of, write_passages
 from zerodr.training.pretrain import PretrainParams, load_headed
-from zerodr.training.span_forward import SpanForward
+from zerodr.training.span_forward import SpanForward, make_span_objective
 from zerodr.training.views import ViewMaker
 
 TOPICS = [word.split() for word in (
@@ -30,6 +32,7 @@ TOPICS = [word.split() for word in (
     "garden flower rose seed leaf soil", "market price trade coin shop sale", "winter snow ice frost cold wind",
     "harbour ship sail captain anchor port", "candle light lamp flame wax glow")]  # fmt: skip
 SIZES = {"sea": 60, "land": 30}
+Gradients = dict[str, torch.Tensor]
 
 
 def documents(name: str, seed: int) -> list[tuple[str, list[str]]]:
@@ -115,3 +118,16 @@ def spread(model: HeadedEncoder) -> None:
     with torch.no_grad():  # at their start all texts have nearly the same vector, and gradients cancel
         for weight in (p for p in model.parameters() if p.ndim > 1):
             weight.copy_(torch.randn(weight.shape, generator=generator) * 0.15)
+
+
+def batch_of(step: int = 0) -> PassageBatch:
+    return PassageStream(np.arange(sum(SIZES.values())), 8, [13, 0]).batch(step)
+
+
+def gradient(used: SpanForward, batch: PassageBatch) -> tuple[Gradients, dict[str, float]]:
+    """Gradients of a batch by parameter, and the values of its losses."""
+    used.model.zero_grad(set_to_none=True)
+    objective = make_span_objective(used.maker.settings)
+    terms = add_gradients(used, objective, prepare(used, batch, Group()), Group(), [3, 1])
+    made = {name: p.grad.clone() for name, p in used.model.named_parameters() if p.grad is not None}
+    return made, {name: float(value) for name, value in terms.items()}

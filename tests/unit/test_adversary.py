@@ -14,6 +14,7 @@ from tests.unit.encoder_helpers import make_collection
 from tests.unit.group_helpers import weighted, with_groups
 from tests.unit.training_helpers import (
     QUERIES,
+    begun,
     finetune_spec,
     lay_out,
     load_tiny,
@@ -31,8 +32,8 @@ from zerodr.errors import ClassifierDiverged, CollectionError, ConfigError
 from zerodr.training.adapting import Adapting
 from zerodr.training.adversary import CLASSIFIER, Adversary
 from zerodr.training.batches import Stream
+from zerodr.training.checkpoint import checkpoints, finished_steps
 from zerodr.training.distributed import Group
-from zerodr.training.engine import Engine
 from zerodr.training.gradcache import Forward, add_gradients
 from zerodr.training.objectives import make_objective
 
@@ -320,18 +321,17 @@ def test_a_classifier_that_diverges_is_named_and_the_run_can_go_on(project, chan
     told = str(caught.value)
     assert "domain classifier, step 0" in told or "domain classifier, step 1" in told
     assert "lambda" in told and "changed settings train from the start: lower adversary.learning_rate" in told
-    (kept,) = Path("results/.state").glob("*/work/checkpoint-*")
-    assert f"are kept in {kept}, after {int(kept.name[-8:])} steps of the stage" in told
-    for file, name in (("objective", "adversary.weight"), ("model", None)):
-        state = load_file(kept / f"{file}.safetensors")
-        assert all(bool(state[key].isfinite().all()) for key in ([name] if name else state))
+    (kept,) = checkpoints(next(Path("results/.state").glob("*/work")))
+    assert f"are kept in {kept}, after {finished_steps(kept)} steps of the stage" in told
+    weight = load_file(kept / "objective.safetensors")["adversary.weight"]
+    assert all(bool(tensor.isfinite().all()) for tensor in [weight, *load_file(kept / "model.safetensors").values()])
     assert not (project / "results/lost").exists()
 
 
 @pytest.fixture
 def lost_at(monkeypatch) -> dict[str, Any]:
     """The classifier is lost once, at step `step`; `begun` lists the steps that were begun."""
-    check, one, facts = Adversary._check, Engine._one, {"step": -1, "begun": []}
+    check, facts = Adversary._check, {"step": -1, "begun": begun(monkeypatch)}
 
     def lost(self: Adversary, step: int, losses: torch.Tensor) -> None:
         if step == facts["step"]:
@@ -340,18 +340,15 @@ def lost_at(monkeypatch) -> dict[str, Any]:
         check(self, step, losses)
 
     monkeypatch.setattr(Adversary, "_check", lost)
-    monkeypatch.setattr(Engine, "_one", lambda *given: (facts["begun"].append(given[1].step), one(*given))[1])
     return facts
 
 
 SHORT = {"steps": 6, "total_steps": 6, "dev_queries": 0}
 
 
-@pytest.mark.parametrize("changes", [{}, {"mode": "official", "accumulation": 2}], ids=["plain", "micro-steps"])
-def test_after_a_failure_that_passes_the_run_ends_with_the_same_bits(project, lost_at, changes):
+@pytest.mark.parametrize(("own", "more"), [({}, SHORT), ({"mode": "official"}, SHORT | {"accumulation": 2})])
+def test_after_a_failure_that_passes_the_run_ends_with_the_same_bits(project, lost_at, own, more):
     """At a step at which no checkpoint is due."""
-    own = {key: value for key, value in changes.items() if key == "mode"}
-    more = SHORT | {key: value for key, value in changes.items() if key != "mode"}
     run_spec(spec("whole", own, **more))
     lost_at["step"] = 4
     with pytest.raises(ClassifierDiverged, match="weights hold NaN.*checkpoint-00000004, after 4 steps of the stage"):

@@ -10,8 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.unit.pretraining_helpers import SIZES, TOPICS, curve, forward, lay_out, passages, pretrain_spec
-from tests.unit.training_helpers import seal
+from tests.unit.pretraining_helpers import (
+    SIZES,
+    TOPICS,
+    Gradients,
+    batch_of,
+    curve,
+    forward,
+    gradient,
+    lay_out,
+    passages,
+    pretrain_spec,
+)
+from tests.unit.training_helpers import begun, cut_off, seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
@@ -22,16 +33,10 @@ from zerodr.losses.berm import r1
 from zerodr.losses.coco import span_contrastive
 from zerodr.mining.spans import SCHEMA
 from zerodr.training.balance import R1, Balance, counted
-from zerodr.training.distributed import Group
-from zerodr.training.engine import Ahead, Engine
-from zerodr.training.gradcache import add_gradients, prepare
 from zerodr.training.masking import Words
-from zerodr.training.passages import PassageBatch, PassageStream
-from zerodr.training.span_forward import SpanForward, make_span_objective
 
 HALF = {"w_r1": 0.5}
 ROUGH = {"max_tokens": 30}
-Gradients = dict[str, torch.Tensor]
 
 
 def sentence(generator: np.random.Generator, topic: list[str]) -> str:
@@ -68,18 +73,6 @@ def project(tmp_path, monkeypatch) -> Path:
     root = lay_out(tmp_path)
     give_sentences(root)
     return root
-
-
-def batch_of(step: int = 0) -> PassageBatch:
-    return PassageStream(np.arange(90), 8, [13, 0]).batch(step)
-
-
-def gradient(used: SpanForward, batch: PassageBatch) -> tuple[Gradients, dict[str, float]]:
-    used.model.zero_grad(set_to_none=True)
-    objective = make_span_objective(used.maker.settings)
-    terms = add_gradients(used, objective, prepare(used, batch, Group()), Group(), [3, 1])
-    made = {name: p.grad.clone() for name, p in used.model.named_parameters() if p.grad is not None}
-    return made, {name: float(value) for name, value in terms.items()}
 
 
 def near(a: Gradients, b: Gradients, tolerance: float = 1e-5) -> bool:
@@ -270,18 +263,9 @@ def test_weight_0_leaves_the_bits_as_they_are(project):
 def test_a_run_that_was_cut_off_ends_with_the_same_bits(project, monkeypatch):
     changes = {"steps": 12, "checkpoint_steps": 4, "cache_chunk": 6, "accumulation": 2}
     run_spec(spec("whole", **changes))
-    step = Engine._one
-
-    def cut_off(engine: Engine, position: Any, ahead: Ahead) -> None:
-        if position.step == 6:
-            raise KeyboardInterrupt
-        step(engine, position, ahead)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Engine, "_one", cut_off)
+    with cut_off(monkeypatch, 6):
         run_spec(spec("cut", **changes))
-    started: list[int] = []
-    monkeypatch.setattr(Engine, "_one", lambda *a: (started.append(a[1].step), step(*a)))
+    started = begun(monkeypatch)
     run_spec(spec("cut", **changes))
     assert started[0] == 4
     one, two = ((project / f"results/{place}/model.safetensors").read_bytes() for place in ("whole", "cut"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from tests.unit.paper_helpers import told
+from tests.unit.paper_helpers import drawn, told
 
 from zerodr.analysis.shares import COLUMNS
 from zerodr.config.load import load_bench
@@ -15,7 +15,7 @@ from zerodr.config.model_items import ComponentsItem, SharesItem
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.plan import Plan, paths
-from zerodr.reporting import item_figures, item_memories, items
+from zerodr.reporting import item_memories
 
 SHARES = {"kind": "shares", "method": "ours"}
 COMPONENTS = {"kind": "components", "methods": ["ours", "own"]}
@@ -40,6 +40,14 @@ def test_what_trains_no_augmenter_has_none_to_look_at(mini):
     found = mini.looked_into(ComponentsItem(kind="components", title="x", methods=names), ["scifact"])
     assert len(found["main"]) == 6 and len(found["augmenter"]) == 2
     assert all("/moma-t5ance/" in path for path in found["augmenter"])
+
+
+def test_what_only_search_changes_is_trained_once(mini):
+    found = mini.looked_into(ComponentsItem(kind="components", title="x", methods=("moma-t5ance+no-target",)), [])
+    assert all("/moma-t5ance/" in path for path in [*found["main"], *found["augmenter"]])
+    shares = mini.looked_into(SharesItem(kind="shares", title="x", method="moma-t5ance+no-target"), ["scifact"])
+    assert all("/moma-t5ance/" in path for path in shares["learning"])
+    assert all("/moma-t5ance+no-target/" in path for path in shares["search"])
 
 
 def test_a_method_without_memories_is_refused(mini):
@@ -108,11 +116,4 @@ def test_a_component_without_the_measure_is_named(tmp_path):
     (SHARES, share_inputs, {"collections": ("a", "b")}), (COMPONENTS, component_inputs, {"methods": ("ours", "own")})
 ])  # fmt: skip
 def test_both_are_drawn_twice_the_same(tmp_path, item, inputs, more):
-    stage, _ = told(item, inputs(tmp_path), tmp_path, stages=STAGES, **more)
-    items.build_item(stage)
-    stage.inputs["table"] = [tmp_path / "table"]
-    pictures = []
-    for _ in range(2):
-        item_figures.plot_item(stage)
-        pictures.append((tmp_path / "svg").read_bytes())
-    assert pictures[0] == pictures[1] and (tmp_path / "png").stat().st_size > 5000
+    drawn(tmp_path, inputs(tmp_path), item, stages=STAGES, **more)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.unit.paper_helpers import scores, told
+from tests.unit.paper_helpers import drawn, scores, told
 
 from zerodr.config.load import load_bench
 from zerodr.config.model_items import AdaptationItem, DomainsItem, UnitsItem
@@ -22,7 +22,7 @@ from zerodr.config.trained import FinetuneStage, MemoryStage
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.evaluation.metrics import METRICS
 from zerodr.plan import Plan, paths
-from zerodr.reporting import item_domains, item_figures, item_models, item_tables, items
+from zerodr.reporting import item_domains, item_models, item_tables
 from zerodr.reporting.item_inputs import METRIC
 
 POINTS = {"ours": {"start": 0, "ours@s.2": 2, "ours": 4}, "single": {"start": 0, "single": 4}}
@@ -115,18 +115,6 @@ def test_measures_of_items_are_measured():
 def made(kind: str, maker, folder: Path, inputs: dict, item: dict, **more: object):
     stage, settings = told({"kind": kind} | item, inputs, folder, **more)
     return maker(stage, settings, item_of(settings.item, "x"))
-
-
-def drawn(folder: Path, inputs: dict, item: dict, **more: object) -> None:
-    """The item's files, and its figure, twice the same."""
-    stage, _ = told(item, inputs, folder, **more)
-    items.build_item(stage)
-    stage.inputs["table"] = [folder / "table"]
-    pictures = []
-    for _ in range(2):
-        item_figures.plot_item(stage)
-        pictures.append((folder / "svg").read_bytes())
-    assert pictures[0] == pictures[1] and (folder / "png").stat().st_size > 5000
 
 
 def measures(folder: Path, model: str) -> Path:

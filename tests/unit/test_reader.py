@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.unit.training_helpers import seal
+from tests.unit.training_helpers import cut_off, seal
 from tests.unit.unit_helpers import QUERIES, label, lay_out, segment
 
 from zerodr.artifacts.record import read_record
@@ -19,7 +19,6 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.reader import Reader, ReadTokens
 from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.training.distributed import Group
-from zerodr.training.engine import Engine
 from zerodr.training.reading import (
     IGNORED,
     best_spans,
@@ -153,15 +152,7 @@ def test_a_reader_learns_and_its_scores_find_answers(project):
 def test_a_run_that_was_cut_off_ends_with_the_same_bits(project, monkeypatch):
     init()
     train("whole")
-    step = Engine._one
-
-    def cut_off(engine: Engine, position: Any, ahead: Any) -> None:
-        if position.step == 6:
-            raise KeyboardInterrupt
-        step(engine, position, ahead)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Engine, "_one", cut_off)
+    with cut_off(monkeypatch, 6):
         train("cut")
     train("cut")
     assert Path("results/cut/model.safetensors").read_bytes() == Path("results/whole/model.safetensors").read_bytes()

@@ -12,24 +12,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.unit import span_probe
-from tests.unit.pretraining_helpers import forward, lay_out, passages
+from tests.unit.pretraining_helpers import Gradients, batch_of, forward, gradient, lay_out, passages
 from tests.unit.training_helpers import alone, tiny_model
 
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.trainable import BiEncoder
 from zerodr.losses.coco import span_contrastive
 from zerodr.mining.spans import SCHEMA
-from zerodr.training.distributed import Group
-from zerodr.training.gradcache import add_gradients, prepare
 from zerodr.training.masking import NOT_MASKED
-from zerodr.training.passages import PassageBatch, Passages, PassageStream, write_passages
-from zerodr.training.span_forward import SpanForward, make_span_objective
+from zerodr.training.passages import PassageBatch, Passages, write_passages
 from zerodr.training.speed import set_dropout
 from zerodr.training.views import ViewMaker
 
 CLOSE = 1e-5
 ALL = (*span_probe.NAMES, "simcse")
-Gradients = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +34,6 @@ def world(tmp_path_factory):
     root = lay_out(tmp_path_factory.mktemp("spans"))
     passages(root)
     return root
-
-
-def batch_of(step: int = 0) -> PassageBatch:
-    return PassageStream(np.arange(90), 8, [13, 0]).batch(step)
-
-
-def gradient(used: SpanForward, batch: PassageBatch) -> tuple[Gradients, dict[str, float]]:
-    used.model.zero_grad(set_to_none=True)
-    objective = make_span_objective(used.maker.settings)
-    terms = add_gradients(used, objective, prepare(used, batch, Group()), Group(), [3, 1])
-    made = {name: p.grad.clone() for name, p in used.model.named_parameters() if p.grad is not None}
-    return made, {name: float(value) for name, value in terms.items()}
 
 
 def difference(a: Gradients, b: Gradients) -> float:

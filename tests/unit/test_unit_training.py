@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.unit.training_helpers import make_mined, seal, tiny_settings, weights_in
+from tests.unit.training_helpers import begun, cut_off, make_mined, seal, tiny_settings, weights_in
 from tests.unit.unit_helpers import DOCUMENTS, QUERIES, label, lay_out, segment
 
 from zerodr.artifacts.record import read_record
@@ -25,7 +25,6 @@ from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.losses.berm import r1, r2
 from zerodr.training.batches import Stream
 from zerodr.training.distributed import Group
-from zerodr.training.engine import Engine
 from zerodr.training.examples import load_examples
 from zerodr.training.gradcache import add_gradients, prepare
 from zerodr.training.objectives import PairwiseNLL, Stack
@@ -221,18 +220,9 @@ def test_two_processes_train_as_one(project):
 def test_a_run_that_was_cut_off_ends_with_the_same_bits(project, monkeypatch):
     changes = {"steps": 12, "total_steps": 12, "checkpoint_steps": 4}
     run_spec(spec("whole", **changes))
-    step = Engine._one
-
-    def cut_off(engine: Engine, position: Any, ahead: Any) -> None:
-        if position.step == 6:
-            raise KeyboardInterrupt
-        step(engine, position, ahead)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Engine, "_one", cut_off)
+    with cut_off(monkeypatch, 6):
         run_spec(spec("cut", **changes))
-    started: list[int] = []
-    monkeypatch.setattr(Engine, "_one", lambda *a: (started.append(a[1].step), step(*a)))
+    started = begun(monkeypatch)
     run_spec(spec("cut", **changes))
     assert started[0] == 4
     assert weights_in(project / "results/cut") == weights_in(project / "results/whole")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from tests.unit.encoder_helpers import LETTERS, make_collection, save_tokenizer, tiny_bert
 
 from zerodr.artifacts.manifest import build_manifest
@@ -19,6 +22,7 @@ from zerodr.encoders.contract import EncoderContract
 from zerodr.encoders.heads import ance_head
 from zerodr.encoders.towers import Tower, load_transformer
 from zerodr.encoders.trainable import BiEncoder
+from zerodr.training.engine import Engine
 from zerodr.training.examples import Examples, Ragged, load_examples
 
 QUERIES, DOCUMENTS = 48, 60
@@ -163,3 +167,25 @@ def alone() -> dict[str, str]:
 
     root = Path(zerodr.__file__).resolve().parents[1]
     return os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+
+
+@contextmanager
+def cut_off(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[None]:
+    """The training inside is interrupted before step `at`."""
+    one = Engine._one
+
+    def until(engine: Engine, position: Any, ahead: Any) -> None:
+        if position.step == at:
+            raise KeyboardInterrupt
+        one(engine, position, ahead)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Engine, "_one", until)
+        yield
+
+
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that gets every step that is begun from now on."""
+    one, steps = Engine._one, list[int]()
+    monkeypatch.setattr(Engine, "_one", lambda *given: (steps.append(given[1].step), one(*given))[1])
+    return steps

@@ -20,6 +20,7 @@ from zerodr.plan import Plan
 from zerodr.plan.resources import NEEDS
 
 COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
+NODES = ["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"]
 PATIENCE_S = 30
 PROBE_S = 10
 LONGEST_POLL_S = 180
@@ -112,7 +113,7 @@ def read_partitions() -> dict[str, Partition]:
     if absent:
         raise MachineError("Slurm", f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster",
                            "run it there, or use --profile config/profiles/local")  # fmt: skip
-    done = _ask_slurm(["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"])
+    done = _ask_slurm(NODES)
     if done.returncode:
         raise MachineError("Slurm", f"its controller does not answer ({_last_words(done.stderr)})",
                            "ask the cluster's administrators, or wait")  # fmt: skip
@@ -205,7 +206,7 @@ def check_planned(plan: Plan) -> None:
     """
     if any(shutil.which(name) is None for name in COMMANDS):
         return
-    done = _ask_slurm(["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"])
+    done = _ask_slurm(NODES)
     if done.returncode or not done.stdout.strip():
         return
     most = max(node.gpus for partition in parse_partitions(done.stdout).values() for node in partition.nodes)

@@ -86,7 +86,8 @@ class ModelItems:
             return {"learning": self._shares(item.method, LEARNING, [self.source]),
                     "search": self._shares(item.method, SEARCH, targets)}  # fmt: skip
         if isinstance(item, ComponentsItem):
-            every = [Link(name, stage) for name, stages in self.stages(item).items() for stage in stages]
+            every = [self.chains.link(f"{name}@{stage}") for name, stages in self.stages(item).items()
+                     for stage in stages]  # fmt: skip
             return {"main": [paths.component(link.method, link.scope, link.stage, "main") for link in every],
                     "augmenter": [paths.component(link.method, link.scope, link.stage, "augmenter") for link in every
                                   if self.learns_to_augment(link)]}  # fmt: skip
@@ -114,12 +115,15 @@ class ModelItems:
         return stages
 
     def _shares(self, method: str, use: str, collections: list[str]) -> Files:
-        """Shares of memories, by episode and collection."""
+        """Shares of memories, by episode and collection; a variant that only searches otherwise shares the training."""
         train = self.chains.trained(method).source_split
         splits = {name: train if use == LEARNING else self.bench.collections[name].evaluation_split or ""
                   for name in collections}  # fmt: skip
-        return [paths.shares(method, SCOPE, stage, use, name, split, "shares.tsv")
-                for stage in self._episodes(method) for name, split in splits.items()]  # fmt: skip
+        links = [Link(method, stage) for stage in self._episodes(method)]
+        if use == LEARNING:
+            links = [self.chains.link(link.name) for link in links]
+        return [paths.shares(link.method, link.scope, link.stage, use, name, split, "shares.tsv")
+                for link in links for name, split in splits.items()]  # fmt: skip
 
     # ---- steps -------------------------------------------------------------------------------------------------
     def _adversarial_stages(self, method: str) -> list[str]:
