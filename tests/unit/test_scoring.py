@@ -20,7 +20,7 @@ from zerodr.losses.distillation import kl_distillation, margin_mse
 from zerodr.training import scoring
 from zerodr.training.batches import Stream, usable_rows
 from zerodr.training.examples import load_examples
-from zerodr.training.scoring import ScoreStore, pairs_of, score_statistics
+from zerodr.training.scoring import ScoreStore, pairs_of, score_statistics, warn_of_guessing
 
 
 @pytest.fixture
@@ -86,7 +86,17 @@ def test_statistics_of_scores(tmp_path):
     pairs = pairs_of(load_examples(tmp_path / "mined", tmp_path / "source", " "))
     slots = np.array([3, 1, 4, np.nan, 9, 2, 0], np.float32)
     found = score_statistics(slots, pairs)
-    assert found == pytest.approx({"mean_margin": 1.0, "margin_deviation": np.std([2, -1, 2]), "teacher_accuracy": 0.5})
+    assert found == pytest.approx({"mean_margin": 1.0, "margin_deviation": np.std([2, -1, 2]), "teacher_accuracy": 0.5,
+                                   "chance_accuracy": (1 / 3 + 1 / 2) / 2})  # fmt: skip
+
+
+@pytest.mark.parametrize(("accuracy", "told"), [(0.19, True), (0.34, False)])
+def test_a_teacher_that_guesses_is_told_of(caplog, accuracy, told):
+    facts = {"teacher_accuracy": accuracy, "chance_accuracy": 1 / 6, "margin_deviation": 0.0013}
+    warn_of_guessing("score_pairs kd", facts)
+    assert ("first for 19.0 % of queries, scores drawn at random for 16.7 %" in caplog.text) is told
+    warn_of_guessing("score_pairs nothing", {})
+    assert "nothing:" not in caplog.text
 
 
 def test_scoring_continues_where_it_was_stopped(project, monkeypatch):

@@ -26,6 +26,7 @@ from zerodr.training.examples import Examples
 from zerodr.training.grouping import length_groups
 
 log = logging.getLogger("zerodr")
+HARDLY = 2  # times what chance reaches; below, a teacher is told of
 BLOCK = 2048  # pairs between two records of progress
 WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
 
@@ -156,7 +157,8 @@ def score_statistics(slots: np.ndarray, pairs: Pairs) -> dict[str, float]:
 
     Returns:
         `mean_margin`, `margin_deviation`: of s(positive) - s(negative) over all negatives, in logits;
-        `teacher_accuracy`: share of queries whose positive scores above all its negatives.
+        `teacher_accuracy`: share of queries whose positive scores above all its negatives; `chance_accuracy`: what
+        scores drawn at random would reach, the mean of 1 / (1 + negatives).
     """
     first, last = pairs.offsets[:-1], pairs.offsets[1:]
     whole = pairs.known[first] & (last - first > 1)
@@ -168,4 +170,15 @@ def score_statistics(slots: np.ndarray, pairs: Pairs) -> dict[str, float]:
     margins = np.repeat(slots[first[whole]].astype(np.float64), sizes) - slots[inside]
     least = np.minimum.reduceat(margins, np.r_[0, np.cumsum(sizes)[:-1]])
     return {"mean_margin": float(margins.mean()), "margin_deviation": float(margins.std()),
-            "teacher_accuracy": float((least > 0).mean())}  # fmt: skip
+            "teacher_accuracy": float((least > 0).mean()),
+            "chance_accuracy": float((1 / (1 + sizes)).mean())}  # fmt: skip
+
+
+def warn_of_guessing(name: str, statistics: dict[str, float]) -> None:
+    """Say when a teacher is hardly better than chance: a student that follows it loses what it knew."""
+    accuracy, chance = statistics.get("teacher_accuracy", 1.0), statistics.get("chance_accuracy", 0.0)
+    if accuracy < HARDLY * chance:
+        log.warning("%s: the teacher puts the labelled document first for %.1f %% of queries, scores drawn at random "
+                    "for %.1f %% (its margins deviate by %.2g). A student of this teacher learns nothing of use: train "
+                    "the teacher longer, or take one that is trained", name, 100 * accuracy, 100 * chance,
+                    statistics["margin_deviation"])  # fmt: skip

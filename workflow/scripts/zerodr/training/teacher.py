@@ -24,7 +24,7 @@ from zerodr.training.distributed import check_gpus
 from zerodr.training.examples import MINED, SCORED, load_examples
 from zerodr.training.finetune import FinetuneSettings, Job, train
 from zerodr.training.jobs import Workers, run_job
-from zerodr.training.scoring import ScoreStore, pairs_of, score_all, score_statistics
+from zerodr.training.scoring import ScoreStore, pairs_of, score_all, score_statistics, warn_of_guessing
 
 STAGE = "teacher"
 
@@ -115,8 +115,10 @@ def score_pairs(stage: Stage) -> None:
     slots = pairs.spread(scores)
     pq.write_table(table.append_column("scores", pairs.column(slots)), stage.output("scored") / SCORED)
     stage.metric("pairs_per_second", (len(scores) - resumed) / max(time.monotonic() - started, 1e-9))
-    for name, value in score_statistics(slots, pairs).items():
+    statistics = score_statistics(slots, pairs)
+    for name, value in statistics.items():
         stage.metric(name, value)
+    warn_of_guessing(stage.spec.name(), statistics)
     stage.note(**facts, precision=settings.precision, queries=len(examples), pairs=int(pairs.known.sum()),
                distinct_pairs=len(scores), queries_without_positive=int((examples.positives.sizes == 0).sum()),
                queries_without_negative=int((examples.negatives.sizes == 0).sum()), resumed_at=resumed,
