@@ -1,9 +1,11 @@
 """A million synthetic documents through embedding and search in shards: memory stays flat, time grows in proportion.
 
-Run from the project's root: python benchmarks/million.py [--documents 100000 1000000] [--shard 100000] [--slurm]
+Run from the project's root: python benchmarks/million.py [--documents 100000 1000000] [--shards 10] [--slurm]
 It writes a folder of one's own documents for each size (in --folder) and asks Snakemake, with the profile `local` or
-`slurm`, for a ranking of it by all-MiniLM-L6-v2. Peak memory and time of each rule come from Snakemake's benchmarks.
-Words are drawn by Zipf's law, documents have 20 to 60 of them; the same seed gives the same bytes.
+`slurm`, for a ranking of it in --shards shards by --model: all-MiniLM-L6-v2, or a smaller one (`t5-ance@init --scale
+mini`, a random T5 of width 64) where no GPU is at hand, because memory and growth do not depend on what a model knows.
+Peak memory and time of each rule come from Snakemake's benchmarks. Words are drawn by Zipf's law, --words of them a
+document; the same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -22,20 +24,20 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-MODEL, SEED, WORDS, QUERIES, CHUNK = "all-minilm-l6-v2", 13, 50_000, 200, 10_000
+SEED, WORDS, QUERIES, CHUNK = 13, 50_000, 200, 10_000
 RULES = ("normalize_collection", "embed_corpus", "search_shard", "merge_run")
 
 
-def texts(documents: int) -> Iterator[str]:
+def texts(documents: int, least: int, most: int) -> Iterator[str]:
     """Synthetic texts; those of a smaller collection are the first ones of a larger."""
     for start in range(0, documents, CHUNK):
         draw = np.random.default_rng([SEED, start])
-        for length in draw.integers(20, 61, min(CHUNK, documents - start)):
+        for length in draw.integers(least, most + 1, min(CHUNK, documents - start)):
             ranks = np.minimum(draw.zipf(1.2, length), WORDS)
             yield " ".join(f"w{rank}" for rank in ranks)
 
 
-def write_folder(folder: Path, documents: int) -> None:
+def write_folder(folder: Path, documents: int, words: list[int]) -> None:
     """A folder as `--config byo=` takes it; every query is judged with the document that its words come from."""
     if (folder / "qrels/test.tsv").exists():
         return
@@ -44,19 +46,19 @@ def write_folder(folder: Path, documents: int) -> None:
     with open(folder / "corpus.jsonl", "w") as corpus, open(folder / "queries.jsonl", "w") as queries, \
             open(folder / "qrels/test.tsv", "w") as qrels:  # fmt: skip
         qrels.write("query-id\tcorpus-id\tscore\n")
-        for number, text in enumerate(texts(documents)):
+        for number, text in enumerate(texts(documents, *words)):
             corpus.write(json.dumps({"_id": f"d{number}", "title": "", "text": text}) + "\n")
             if number % step == 0 and number // step < QUERIES:
                 queries.write(json.dumps({"_id": f"q{number}", "text": " ".join(text.split()[:8])}) + "\n")
                 qrels.write(f"q{number}\td{number}\t1\n")
 
 
-def run(folder: Path, shard: int, slurm: bool) -> float:
+def run(folder: Path, documents: int, given: argparse.Namespace) -> float:
     """Rank one collection; seconds of the whole command."""
-    target = f"results/runs/{MODEL}/{folder.name}/standard.trec.gz"
-    profile = "slurm" if slurm else "config/profiles/local"
+    target = f"results/runs/{given.model}/{folder.name}/standard.trec.gz"
+    profile = "slurm" if given.slurm else "config/profiles/local"
     command = [sys.executable, "-m", "snakemake", "--profile", profile, target, "--config", f"byo={folder}",
-               f"shard_documents={shard}"]  # fmt: skip
+               f"scale={given.scale}", f"shard_documents={-(-documents // given.shards)}"]  # fmt: skip
     started = time.monotonic()
     subprocess.run(command, cwd=ROOT, check=True)
     return time.monotonic() - started
@@ -76,7 +78,10 @@ def main() -> None:
     """Print a table: jobs, peak memory of the largest, seconds of all, and ratios to the smallest collection."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--shard", type=int, default=100_000)
+    parser.add_argument("--shards", type=int, default=10)
+    parser.add_argument("--words", type=int, nargs=2, default=[20, 60], metavar=("LEAST", "MOST"))
+    parser.add_argument("--model", default="all-minilm-l6-v2")
+    parser.add_argument("--scale", default="mini")
     parser.add_argument("--folder", type=Path, default=ROOT / "resources/synthetic")
     parser.add_argument("--slurm", action="store_true")
     parser.add_argument("--again", action="store_true", help="drop what earlier runs made of these collections")
@@ -86,11 +91,11 @@ def main() -> None:
     write("documents  rule                  jobs  peak MiB  median s  all s  peak ratio  time ratio\n")
     for documents in sorted(given.documents):
         folder = given.folder / f"synthetic-{documents}"
-        write_folder(folder, documents)
+        write_folder(folder, documents, given.words)
         if given.again:
             for place in (ROOT / "results").glob(f"*/**/{folder.name}"):
                 shutil.rmtree(place, ignore_errors=True)
-        run(folder, given.shard, given.slurm)
+        run(folder, documents, given)
         for rule, jobs in measured(folder.name).items():
             peak, total = max(p for p, _ in jobs), sum(s for _, s in jobs)
             middle = statistics.median(s for _, s in jobs)
