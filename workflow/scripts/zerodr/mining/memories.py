@@ -43,7 +43,8 @@ class MineMemoriesSettings(Settings):
     split: str
     """Its split with training queries."""
     joins: dict[str, str | None]
-    """What stands between title and text, by memory. None: text alone."""
+    """What stands between title and text, by memory, and in the source, whose judged documents are learned from even
+    where it is no memory. None: text alone."""
     selected: int = Field(ge=1)
     """N: most attended documents that are positives."""
     depth: int = Field(ge=1)
@@ -85,8 +86,8 @@ def mine_memories(stage: Stage) -> None:
                               "check the split, and that attention was measured for it")  # fmt: skip
     _write_mined(folder, found, settings)
     named = sorted({key for row in found for key in (*row.positives, *row.negatives, *row.retrieved)})
-    texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
-    _write_corpus(folder, named, texts)
+    folders = {path.parent.name: path.parent for path in stage.paths("memories")}
+    _write_corpus(folder, named, MemoryTexts(folders | {settings.source: source}, settings.joins))
     shutil.copyfile(source / "queries.parquet", folder / "queries.parquet")
     shutil.copyfile(source / f"qrels.{settings.split}.tsv", folder / f"qrels.{settings.split}.tsv")
     facts = statistics(found, settings)

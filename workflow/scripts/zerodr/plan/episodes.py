@@ -92,10 +92,11 @@ class EpisodeStages(MemoryStages):
         stage, source = self._episode(link), self.chains.source_of(link.method)
         split = self.chains.trained(link.method).source_split
         kept = stage.augmenter.model_dump(mode="json", include={"selected", "depth", "count", "exclude_unselected"})
+        named = dict.fromkeys([*self.mixture(link, LEARNING, source, split), source])
         return kept | {
             "source": source,
             "split": split,
-            "joins": self._joins(link, self.mixture(link, LEARNING, source, split)),
+            "joins": self._joins(link, list(named)),
             "distils": stage.augmenter.distils,
             "stage_index": list(self.chains.trained(link.method).chain).index(link.stage),
         }
