@@ -50,13 +50,14 @@ def t5(place: str, seed: int = 7) -> str:
     return f"{place}/manifest.json"
 
 
-def rankings(place: str, depth: int = 12, seed: int = 1) -> str:
-    """A ranking of the mixture for every query; the own document is the third."""
+def rankings(place: str, depth: int = 12, seed: int = 1, source: bool = True) -> str:
+    """A ranking of the mixture for every query; the own document is the third, where the source is a memory."""
     random, names = np.random.default_rng(seed), []
     for row in range(QUERIES):
-        own = [f"source:d{n}" for n in random.permutation(DOCUMENTS)[: depth // 2] if n != row]
+        own = [f"source:d{n}" for n in random.permutation(DOCUMENTS)[: depth // 2] if n != row and source]
         own += [f"other:d{n}" for n in random.permutation(DOCUMENTS)[:depth]]
-        own.insert(2, f"source:d{row}")
+        if source:
+            own.insert(2, f"source:d{row}")
         names.append(own[:depth])
     with RankingsWriter(Path(place), depth) as writer:
         writer.write(Rankings(pa.array([f"q{row}" for row in range(QUERIES)]), np.full(QUERIES, depth),
@@ -110,21 +111,24 @@ def train_main(place: str = "main", model: str = "start/manifest.json", rankings
     return Path(place)
 
 
-def measure(place: str = "attention.parquet", model: str = "main/manifest.json", **more: Any) -> Path:
-    params = {"split": "train", "joins": JOINS, "documents": K, "document_tokens": 16, "aggregation": "prob_sum",
+def measure(place: str = "attention.parquet", model: str = "main/manifest.json", rankings: str = "rankings.parquet",
+            memories: tuple[str, ...] = ("source", "other"), **more: Any) -> Path:  # fmt: skip
+    joins = {name: JOINS[name] for name in memories}
+    params = {"split": "train", "joins": joins, "documents": K, "document_tokens": 16, "aggregation": "prob_sum",
               "exclude_positives": False, "source": "source"} | more  # fmt: skip
     run("mining.attention:measure_attention",
-        {"model": model, "rankings": "rankings.parquet", "collection": "source/manifest.json",
-         "mined": "mined/manifest.json", "memories": ["source/manifest.json", "other/manifest.json"]},
+        {"model": model, "rankings": rankings, "collection": "source/manifest.json", "mined": "mined/manifest.json",
+         "memories": [f"{name}/manifest.json" for name in memories]},
         {"attention": place}, params)  # fmt: skip
     return Path(place)
 
 
-def mine(place: str = "learned", attention: str = "attention.parquet", **more: Any) -> Path:
+def mine(place: str = "learned", attention: str = "attention.parquet", rankings: str = "rankings.parquet",
+         memories: tuple[str, ...] = ("source", "other"), **more: Any) -> Path:  # fmt: skip
     params = {"source": "source", "split": "train", "joins": JOINS, "selected": 2, "depth": 12, "count": 4,
               "exclude_unselected": False, "distils": False, "stage_index": 0} | more  # fmt: skip
     run("mining.memories:mine_memories",
-        {"attention": attention, "rankings": "rankings.parquet", "source": "source/manifest.json",
-         "memories": ["source/manifest.json", "other/manifest.json"]},
+        {"attention": attention, "rankings": rankings, "source": "source/manifest.json",
+         "memories": [f"{name}/manifest.json" for name in memories]},
         {"learned": f"{place}/manifest.json"}, params)  # fmt: skip
     return Path(place)

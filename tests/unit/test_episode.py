@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from moma_helpers import DOCUMENTS, QUERIES, K, lay_out, measure, mine, run, train_main, training
+from moma_helpers import DOCUMENTS, QUERIES, K, lay_out, measure, mine, rankings, run, train_main, training
 
 from zerodr.collections.access import corpus_ids
 from zerodr.encoders.components import AUGMENTER, augmenter_of
@@ -127,6 +127,20 @@ def test_labels_stand_with_their_texts(here):
     facts = json.loads(Path("learned/statistics.json").read_text())
     assert facts["queries"] == QUERIES - 1 and facts["queries_with_relevant_augmentation"] == 1.0
     assert sum(facts["selected_by_memory"].values()) == 2 * (QUERIES - 1)
+
+
+def test_judged_documents_are_learned_from_where_the_source_is_no_memory(here):
+    ranked = rankings("others.parquet", source=False)
+    attention = measure("of-others.parquet", rankings=ranked, memories=("other",))
+    place = mine("learned-of-others", str(attention), ranked, ("other",))
+    corpus = dict(zip(*pq.read_table(place / "corpus.parquet", columns=["id", "text"]).to_pydict().values(),
+                      strict=True))  # fmt: skip
+    source = pq.read_table("source/corpus.parquet", columns=["id", "text"]).to_pydict()
+    for row in pq.read_table(place / "mined.parquet").to_pylist():
+        own = f"d{row['query'][1:]}"
+        assert row["positives"][0] == f"source:{own}" and len(row["positives"]) == 3
+        assert all(key.startswith("other:") for key in [*row["positives"][1:], *row["negatives"]])
+        assert corpus[f"source:{own}"] == source["text"][source["id"].index(own)]
 
 
 def test_attention_of_other_queries_is_refused(here):
