@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -224,6 +225,9 @@ def test_the_pool_holds_all_positives_and_some_negatives():
     examples = Examples(*[pa.array(["a"])] * 4, ragged([[3, 1], [2], [9]]), ragged([[5, 6, 7], [1], [8]]))
     pool, positives = pool_of(examples, np.array([0, 1]), 2)
     assert pool.tolist() == [1, 2, 3, 5, 6] and positives == [[0, 2], [1]]
+    some = replace(examples, judged=ragged([[3], [4], [9]]))
+    pool, relevant = pool_of(some, np.array([0, 1]), 2)
+    assert pool.tolist() == [1, 2, 3, 4, 5, 6] and relevant == [[2], [3]], "others that are learned from join the pool"
 
 
 def test_dev_evaluation_leaves_the_mode_and_ignores_dropout(world):

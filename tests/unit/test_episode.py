@@ -17,6 +17,8 @@ from zerodr.encoders.encoder import load_encoder
 from zerodr.encoders.fusion import FusionEncoder
 from zerodr.errors import ArtifactError, ModelError
 from zerodr.mining.labels import most_attended, negative_ranks, positives_of
+from zerodr.training.dev import pool_of
+from zerodr.training.examples import load_examples
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +143,21 @@ def test_judged_documents_are_learned_from_where_the_source_is_no_memory(here):
         assert row["positives"][0] == f"source:{own}" and len(row["positives"]) == 3
         assert all(key.startswith("other:") for key in [*row["positives"][1:], *row["negatives"]])
         assert corpus[f"source:{own}"] == source["text"][source["id"].index(own)]
+
+
+def test_only_judged_documents_are_relevant_to_held_out_queries(here):
+    examples = load_examples(Path("learned"), Path("learned"), None)
+    rows = np.arange(len(examples))
+    pool, relevant = pool_of(examples, rows, 2)
+    names = examples.documents.to_pylist()
+    for row, columns in zip(rows, relevant, strict=True):
+        judged = f"source:d{examples.queries[int(row)].as_py()[1:]}"
+        assert [names[pool[column]] for column in columns] == [judged]
+        assert set(examples.positives[int(row)]) <= set(pool), "what attention selects is ranked with the others"
+    assert max(examples.positives.sizes) > 1, "D^{a+} is more than D^{s+}"
+    distilled = mine("judged-distilled", distils=True)
+    scored = load_examples(distilled, distilled, None, distilled / "scored.parquet")
+    assert [list(scored.judged[row]) for row in rows] == [list(scored.positives[row]) for row in rows]
 
 
 def test_attention_of_other_queries_is_refused(here):

@@ -11,6 +11,7 @@ from zerodr.artifacts.parquet import list_array
 from zerodr.mining.positives import Positives
 
 NAME = "mined.parquet"
+JUDGED = "judged"  # a further list column where not all positives are judged
 SCHEMA = pa.schema(
     [
         ("query", pa.string()),

@@ -1,8 +1,9 @@
 """Stage `mine_memories`: what an augmenter is trained on, as a small collection of its own.
 
-The output holds `mined.parquet` (queries, D^{a+}, negatives), with the texts of every document that it names, whatever
-memory they come from, as `corpus.parquet`; so it is read as a source of training. For a distilling augmenter it also
-holds `scored.parquet`: a judged positive, the K retrieved documents, and the attention to these.
+The output holds `mined.parquet` (queries, D^{a+}, negatives, and D^{s+} as `judged`), with the texts of every document
+that it names, whatever memory they come from, as `corpus.parquet`; so it is read as a source of training. For a
+distilling augmenter it also holds `scored.parquet`: a judged positive, the K retrieved documents, and the attention to
+these.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from zerodr.collections.memories import MemoryTexts, memory_of
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.mining.attention import read_attention
-from zerodr.mining.batch import NAME, SCHEMA
+from zerodr.mining.batch import JUDGED, NAME, SCHEMA
 from zerodr.mining.labels import banned_documents, most_attended, negative_ranks, positives_of
 from zerodr.mining.negatives import choose, words_of
 
@@ -143,7 +144,8 @@ def _write_mined(folder: Path, found: list[Learned], settings: MineMemoriesSetti
         ranks = [row.ranks for row in found]
     columns = {"query": [row.query for row in found], "positives": positives, "negatives": negatives,
                "negative_ranks": ranks}  # fmt: skip
-    table = pa.table(columns, schema=SCHEMA)
+    judged = pa.array([row.labelled for row in found], pa.list_(pa.string()))
+    table = pa.table(columns, schema=SCHEMA).append_column(JUDGED, judged)
     pq.write_table(table, folder / NAME, row_group_size=ROW_GROUP, compression="zstd")
     if settings.distils:
         scores = pa.array([[LABEL_SCORE, *row.attention] for row in found], pa.list_(pa.float32()))

@@ -72,8 +72,8 @@ def components(stage: Stage, settings: ItemParams, item: Item) -> Made:
     shown = [[settings.methods[row["method"]], str(row["episode"]), row["component"], f"{row['mrr']:.4f}"]
              for row in rows]  # fmt: skip
     notes = [f"MRR@10 of held-out training queries of {settings.source} against the documents that were mined for them "
-             "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented, and "
-             "its positives are its own"]  # fmt: skip
+             "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented; "
+             "relevant are judged documents only, for both, not what attention selects"]  # fmt: skip
     return Made(pd.DataFrame(rows), notes, (["", "episode", "component", "MRR@10"], shown))
 
 

@@ -41,22 +41,26 @@ def ranking_metrics(scores: Tensor, positives: Sequence[Sequence[int]]) -> dict[
 
 
 def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.ndarray, list[list[int]]]:
-    """Documents that dev queries are ranked against, and where each query's positives are among them.
+    """Documents that dev queries are ranked against, and where each query's judged ones are among them.
 
     Args:
         rows: the dev queries.
         negatives: mined negatives of each query that join the pool, beside all its positives.
 
     Returns:
-        document numbers (P,), ascending; for each query the columns of its positives.
+        document numbers (P,), ascending; for each query the columns of its judged documents, which all its positives
+        are where the examples don't tell.
     """
 
     def first(lists: Ragged, row: int, count: int | None) -> np.ndarray:
         return lists[row][:count]
 
-    parts = [first(examples.positives, int(row), None) for row in rows]
-    pool = np.unique(np.concatenate(parts + [first(examples.negatives, int(row), negatives) for row in rows]))
-    return pool, [np.searchsorted(pool, np.unique(part)).tolist() for part in parts]
+    judged = examples.positives if examples.judged is None else examples.judged
+    relevant = [first(judged, int(row), None) for row in rows]
+    positives = [first(examples.positives, int(row), None) for row in rows]
+    mined = [first(examples.negatives, int(row), negatives) for row in rows]
+    pool = np.unique(np.concatenate(relevant + positives + mined))
+    return pool, [np.searchsorted(pool, np.unique(part)).tolist() for part in relevant]
 
 
 def embed_texts(model: Any, texts: Sequence[str], side: str, device: str, group: Group) -> Tensor:

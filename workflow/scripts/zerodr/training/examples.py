@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from zerodr.collections.access import corpus_ids, read_corpus
 from zerodr.collections.memories import TEXT, joined_texts
 from zerodr.errors import ArtifactError
+from zerodr.mining.batch import JUDGED
 
 MINED, SCORED, CLUSTERS = "mined.parquet", "scored.parquet", "clusters.parquet"
 
@@ -41,6 +42,7 @@ class Examples:
         queries, query_texts: (N,) Arrow strings.
         documents, document_texts: (M,) Arrow strings, only documents that some query names.
         positives, negatives: document numbers (int32) of each query.
+        judged: those of its judged documents, where not all positives are judged (D^{a+} of MoMA); else None.
         scores: teacher's scores (float32) of [first positive, *negatives], or None. NaN stands only for the positive of
             a query that has none.
         groups: (N,) int32 cluster of each query, or None.
@@ -54,6 +56,7 @@ class Examples:
     negatives: Ragged
     scores: Ragged | None = None
     groups: np.ndarray | None = None
+    judged: Ragged | None = None
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -92,18 +95,20 @@ def load_examples(mined: Path, source: Path, title_join: str | None, scored: Pat
         raise ArtifactError(path, "holds no query, expected training data", "check the mining stage and the split")
     queries = table["query"].combine_chunks()
     positives, negatives = _lists(table, "positives"), _lists(table, "negatives")
-    documents, numbers = _numbered(positives[0], negatives[0])
-    cut = len(positives[0])
+    judged = _lists(table, JUDGED) if JUDGED in table.column_names else None
+    documents, numbers = _numbered(positives[0], negatives[0], *(judged[:1] if judged else ()))
+    first, second = len(positives[0]), len(positives[0]) + len(negatives[0])
     scores = _scores(path, table, negatives[1]) if scored else None
     return Examples(
         queries,
         _query_texts(path, queries, source),
         documents,
         _document_texts(path, documents, source, title_join),
-        Ragged(numbers[:cut], positives[1]),
-        Ragged(numbers[cut:], negatives[1]),
+        Ragged(numbers[:first], positives[1]),
+        Ragged(numbers[first:second], negatives[1]),
         scores,
         _groups(clusters / CLUSTERS, queries) if clusters else None,
+        Ragged(numbers[second:], judged[1]) if judged else None,
     )
 
 
