@@ -132,6 +132,20 @@ def test_a_distilling_augmenter_reads_all_documents():
     assert settings["training"]["steps"] == 80 and not settings["parent_learned"]
 
 
+@pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
+def test_augmenters_scale_scores_alike(scale):
+    made = plan(scale=scale)
+
+    def objective(method: str) -> dict:
+        return json.loads(made.settings("train_augmenter")(wc("moma1", method)))["settings"]["objective"]
+
+    factor = objective("moma-t5ance")["inverse_temperature"]
+    assert factor == (0.1 if scale == "lab" else 1.0)
+    assert 1 / objective("moma-t5ance+adist")["student_temperature"] == pytest.approx(factor)
+    both = objective("moma-t5ance+adist-labels")
+    assert both["inverse_temperature"] == factor and 1 / both["student_temperature"] == pytest.approx(factor)
+
+
 def test_a_memory_that_is_the_target_under_another_name_is_refused(root):
     add(root, inference={"memories": ["target", "memory-msmarco"]})
     with pytest.raises(ConfigError, match="memories of msmarco/dev: msmarco and memory-msmarco are the same corpus"):
