@@ -132,6 +132,24 @@ def test_a_distilling_augmenter_reads_all_documents():
     assert settings["training"]["steps"] == 80 and not settings["parent_learned"]
 
 
+@pytest.mark.parametrize("recipe", ["moma-t5ance", "moma-cocondenser"])
+@pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
+def test_without_memory_there_are_as_many_steps_of_the_same_schedule(recipe, scale):
+    made = plan(scale=scale).chains
+
+    def steps(method: str, stem: str) -> list[tuple]:
+        chain = made.trained(method).chain
+        schedules = [made.schedule(Link(method, name)) for name in chain if name.startswith(stem) and name != "ep0"]
+        stages = [chain[one["stage"]] for one in schedules]
+        return [(one["first_step"], one["total_steps"], own.objective, own.negatives,
+                 own.training.model_copy(update={"restart_schedule": False}))
+                for one, own in zip(schedules, stages, strict=True)]  # fmt: skip
+
+    episodes = steps(recipe, "moma")
+    assert len(episodes) == (3 if scale == "paper" else 2)
+    assert steps(f"{recipe}+no-memory", "ep") == episodes
+
+
 @pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
 def test_augmenters_scale_scores_alike(scale):
     made = plan(scale=scale)
