@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from moma_helpers import DOCUMENTS, QUERIES, K, lay_out, measure, mine, rankings, run, train_main, training
+from moma_helpers import DOCUMENTS, QUERIES, K, lay_out, measure, mine, rankings, run, t5, train_main, training
 
 from zerodr.collections.access import corpus_ids
 from zerodr.encoders.components import AUGMENTER, augmenter_of
@@ -196,6 +196,9 @@ def test_an_episode_and_the_next(here):
     assert weights(augmenter("augmenter2", model="episode", separate=True)) != weights(trained)
     frozen = join("frozen", True, main="main2", parent="episode")
     assert weights(frozen / AUGMENTER) == weights(trained)
+    t5("another", seed=8)
+    given = join("given", main="main2", parent="another")
+    assert weights(given) == weights(here / "main2") and weights(given / AUGMENTER) == weights(here / "another")
     own = join("own", main="main2")
     assert augmenter_of(own, False) == own and not (own / AUGMENTER).exists()
     with pytest.raises(ModelError, match="has no subfolder augmenter"):

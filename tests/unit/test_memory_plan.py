@@ -119,6 +119,42 @@ def test_who_augments():
     assert set(made.joining_inputs(wc())) == {"main", "augmenter"}
 
 
+@pytest.mark.parametrize(("scale", "last"), [("mini", "ep1"), ("lab", "ep2"), ("paper", "ep3")])
+def test_a_frozen_augmenter_is_the_trained_t5_ance(scale, last):
+    made, method = plan(scale=scale), "moma-t5ance+no-distilling"
+    given = f"results/models/t5-ance/shared/{last}/manifest.json"
+    source, split = made.chains.source_of(method), "train"
+    for stage in ("moma1", "moma2"):
+        assert made.joining_inputs(wc(stage, method))["parent"] == given
+        assert not json.loads(made.settings("join_components")(wc(stage, method)))["settings"]["parent_learned"]
+        for use in (LEARNING, SEARCH):
+            found = made.mixture_inputs(wc(stage, method, use=use, collection=source, split=split))
+            assert all(hit.startswith(f"results/memory/t5-ance/shared/{last}/hits/") for hit in found["hits"])
+    exported = made.exported_memory_inputs(wc(model=method, memory="memory-mesh"))
+    assert exported["embeddings"][0].startswith(f"results/embeddings/t5-ance@{last}/shared/memory-mesh/")
+
+
+def test_a_frozen_augmenter_without_init_is_the_one_before(root):
+    frozen = EPISODE | {"augmenter": {"mode": "frozen"}}
+    given = EPISODE | {"augmenter": {"mode": "frozen", "init": "t5-ance/ep2"}}
+    learned = EPISODE | {"augmenter": {"selected": 2}}
+    add(root, chain={"moma1": frozen})
+    add(root, "other", chain={"moma1": given, "moma2": learned})
+    made = plan(root)
+    assert made.joining_inputs(wc("moma1", "mine"))["parent"] == "results/models/t5-ance/shared/ep0/manifest.json"
+    found = made.mixture_inputs(wc("moma2", "other", use=LEARNING, collection="squad-v1.1", split="train"))
+    assert all("/memory/t5-ance/shared/ep2/hits/" in hit for hit in found["hits"])
+    settings = json.loads(made.settings("train_augmenter")(wc("moma2", "other")))["settings"]
+    assert settings["parent_learned"], "the augmenter goes on from the one that was given"
+
+
+def test_a_given_augmenter_that_does_not_exist_or_comes_from_itself_is_refused(root):
+    for init, telling in (("t5-ance/ep7", "did you mean t5-ance/ep"), ("mine/moma1", "comes from mine itself")):
+        add(root, chain={"moma1": EPISODE | {"augmenter": {"mode": "frozen", "init": init}}})
+        with pytest.raises(ConfigError, match=telling):
+            plan(root)
+
+
 def test_the_remark_names_memories():
     assert plan().remark_of("moma-t5ance") == (
         "queries are augmented with 10 documents of: target, memory-wikipedia-vital, memory-mesh"
@@ -177,6 +213,7 @@ def test_a_memory_that_is_the_target_under_another_name_is_refused(root):
         ({"memory": {"memories": ["target"]}}, "target is no memory of training"),
         ({"memory": {"documents": 1}}, "augmenter.selected 2 is more than the 1 documents"),
         ({"augmenter": {"mode": "own", "selected": 2}}, "selected is for mode: learned"),
+        ({"augmenter": {"mode": "own", "init": "t5-ance/ep1"}}, "init is for mode: frozen, the mode is own"),
         ({"objective": {"name": "adist"}}, "adist is for the augmenter"),
         ({"training": {"keep_optimizer": True}}, "not for moma stages"),
         ({"teacher": "cross-encoder", "objective": {"name": "kl"}}, "teacher does not go with a moma stage"),

@@ -25,6 +25,7 @@ def check_chains(bench: Bench) -> None:
             _check_stages(name, method, bench.methods)
             _check_corpora(bench, name, method.settings.chain)
             _check_memories(bench, name, method)
+            _check_augmenters(name, method, bench.methods)
         elif isinstance(method, TeacherMethod):
             _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
     _check_kinds(bench)
@@ -149,6 +150,29 @@ def _check_memories(bench: Bench, name: str, method: TrainedMethod) -> None:
             known(f"method {name}: stage {stage}: memories", memory, {SOURCE, *bench.collections})
     for memory in inference.memories or ():
         known(f"method {name}: inference.memories", memory, {SOURCE, TARGET, *bench.collections})
+
+
+def _check_augmenters(name: str, method: TrainedMethod, methods: dict[str, Method]) -> None:
+    """Frozen augmenters are models of recipes that do not come from this one."""
+    for stage, init in given_augmenters(method).items():
+        where = f"method {name}: stage {stage}: augmenter.init"
+        known(where, init, [other.replace("@", "/") for other in methods if "@" in other])
+        seen, waiting = {name}, [init]
+        while waiting:
+            recipe = waiting.pop().rpartition("/")[0]
+            if recipe == name:
+                raise ConfigError(where, f"{init} comes from {name} itself", "name a recipe that does not")
+            other = methods.get(recipe)
+            if recipe not in seen and isinstance(other, TrainedMethod):
+                seen.add(recipe)
+                waiting += [other.settings.encoder.init, *given_augmenters(other).values()]
+
+
+def given_augmenters(method: TrainedMethod) -> dict[str, str]:
+    """By stage the `<recipe>/<stage>` that its augmenter is."""
+    stages = method.settings.chain.items()
+    return {name: stage.augmenter.init for name, stage in stages
+            if isinstance(stage, MemoryStage) and stage.augmenter.init is not None}  # fmt: skip
 
 
 def _check_kinds(bench: Bench) -> None:

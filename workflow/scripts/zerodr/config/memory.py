@@ -42,8 +42,10 @@ class AugmenterSettings(Settings):
     """The component that retrieves augmentation documents."""
 
     mode: Literal["learned", "frozen", "own"] = "learned"
-    """`learned` from the main model's attention; `frozen`: the one of the stage before; `own`: the main model itself
-    retrieves, without augmentation."""
+    """`learned` from the main model's attention; `frozen`: that of `init`; `own`: the main model itself retrieves,
+    without augmentation."""
+    init: str | None = None
+    """frozen: `<recipe>/<stage>` whose model is the augmenter, in training too. None: the one of the stage before."""
     selected: int = Field(5, ge=1)
     """N: documents with the most attention that count as positives."""
     depth: int = Field(200, ge=1)
@@ -59,8 +61,10 @@ class AugmenterSettings(Settings):
 
     @model_validator(mode="after")
     def _possible(self) -> AugmenterSettings:
+        if self.init is not None and self.mode != "frozen":
+            raise ValueError(f"init is for mode: frozen, the mode is {self.mode}")
         if self.mode != "learned":
-            given = self.model_fields_set - {"mode"}
+            given = self.model_fields_set - {"mode", "init"}
             strange = sorted(key for key in given if getattr(self, key) != type(self).model_fields[key].default)
             if strange:
                 raise ValueError(f"{strange[0]} is for mode: learned, the mode is {self.mode}")

@@ -91,7 +91,7 @@ class MemoryStage(FinetuneStage):
     def _fused(self) -> MemoryStage:
         added = ("clusters", "groups", "rem", "berm", "adversary", "teacher")
         refuse_options({name: getattr(self, name) for name in added})
-        if self.augmenter.selected > self.memory.documents:
+        if self.augmenter.mode == "learned" and self.augmenter.selected > self.memory.documents:
             raise ValueError(f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
                              "documents of a query")  # fmt: skip
         for training in (self.training, self.augmenter.training or self.training):

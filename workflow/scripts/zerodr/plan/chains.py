@@ -19,6 +19,7 @@ from zerodr.config.recipes import INIT
 from zerodr.config.trained import (
     AssembleStage,
     FinetuneStage,
+    MemoryStage,
     PretrainStage,
     TrainingStage,
 )
@@ -84,6 +85,12 @@ class Chains(Lines):
         start = self.start(init)
         return None if start is None else self.link("@".join(start), scope)
 
+    def augmenter_given(self, link: Link) -> Link | None:
+        """The frozen model that augments for an episode and its training; None where the episode names none."""
+        stage = self.memory_stage(link)
+        init = None if stage is None else stage.augmenter.init
+        return None if init is None else self.parent_of(init, link.scope)
+
     # ---- for whom a model is made ------------------------------------------------------------------------------
     def members(self, scope: str) -> list[str]:
         """Collections of a target: one, or those that its column is the mean of."""
@@ -96,6 +103,7 @@ class Chains(Lines):
         if any(own.scope == "target" for own in line):
             return True
         starts = [self.trained(method).encoder.init, *(own.dam for own in line if isinstance(own, AssembleStage))]
+        starts += [own.augmenter.init or "" for own in line if isinstance(own, MemoryStage)]
         return any(self.per_target(*start) for start in map(self.start, starts) if start is not None)
 
     def sees_queries(self, name: str) -> set[str]:

@@ -54,7 +54,11 @@ class EpisodeStages(MemoryStages):
         mode, main = self._episode(link).augmenter.mode, paths.component(*link_words(link), "main")
         if mode == "learned":
             return {"main": main, "augmenter": paths.component(*link_words(link), "augmenter")}
-        return {"main": main} | ({"parent": self.chains.model(self.chains.parent(link))} if mode == "frozen" else {})
+        return {"main": main} | ({"parent": self.chains.model(self._frozen(link))} if mode == "frozen" else {})
+
+    def _frozen(self, link: Link) -> Link:
+        """The model whose augmenter an episode does not train."""
+        return self.chains.augmenter_given(link) or self.chains.parent(link)
 
     def shares_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `measure_shares`."""
@@ -139,4 +143,4 @@ class EpisodeStages(MemoryStages):
         return {"collection": wc.collection, "split": wc.split, "joins": self._joins(link_of(wc), names)}
 
     def _join_components(self, wc: Any) -> dict:
-        return {"parent_learned": self.has_augmenter(self.chains.parent(link_of(wc)))}
+        return {"parent_learned": self.has_augmenter(self._frozen(link_of(wc)))}

@@ -80,7 +80,8 @@ class MemoryStages(TrainingStages):
 
     def _augmenter(self, link: Link, use: str) -> Link:
         """The model whose augmenter finds documents for a stage's training, or for the model that it makes."""
-        return self.chains.parent(link) if use == LEARNING else self.chains.link(link.name, link.scope)
+        before = self.chains.parent(link) if use == LEARNING else self.chains.link(link.name, link.scope)
+        return self.chains.augmenter_given(link) or self.chains.augmenter_given(before) or before
 
     def _is_training(self, method: str, collection: str, split: str) -> bool:
         return (collection, split) == (self.chains.source_of(method), self.chains.trained(method).source_split)
@@ -125,6 +126,7 @@ class MemoryStages(TrainingStages):
 
     def _by_augmenter(self, link: Link, collection: str, part: str) -> str:
         """Embeddings by a model's augmenter."""
+        link = self.chains.augmenter_given(link) or link
         if self.has_augmenter(link):
             return paths.memory_embeddings(*link_words(link), collection, part)
         protocol = self.chains.trained(link.method).protocol

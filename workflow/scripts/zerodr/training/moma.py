@@ -40,7 +40,7 @@ class JoinSettings(Settings):
     """Params of rule join_components."""
 
     parent_learned: bool
-    """The parent has an augmenter of its own, which a frozen augmenter is taken from."""
+    """The parent has an augmenter of its own, which the frozen one is; else the parent itself is."""
 
 
 def train_main(stage: Stage) -> None:
@@ -80,7 +80,7 @@ def _job(stage: Stage, settings: FinetuneSettings, model: Path, mined: Path, sou
 
 
 def join_components(stage: Stage) -> None:
-    """Inputs `main`, and `augmenter` or `parent` (for a frozen one) or neither; output `model`.
+    """Inputs `main`, and `augmenter` or `parent` (whose one is frozen) or neither; output `model`.
 
     The output is the main model's folder, with the augmenter in its subfolder `augmenter`.
     """
