@@ -27,15 +27,20 @@ def sentence(random: np.random.Generator) -> str:
 
 def collection(name: str, documents: int, queries: int = 0, seed: int = 0) -> str:
     """A normalised collection whose i-th query has the i-th document. Returns its manifest."""
-    random, made = np.random.default_rng(seed), Path(f"{name}.making")
-    made.mkdir()
+    random = np.random.default_rng(seed)
     texts = [f"{sentence(random)} {row}" for row in range(documents)]
-    pq.write_table(pa.table([[f"d{row}" for row in range(documents)], [""] * documents, texts], schema=CORPUS_SCHEMA),
-                   made / "corpus.parquet")  # fmt: skip
     asked = [" ".join(text.split()[:3]) + " ?" for text in texts[:queries]]
-    pq.write_table(pa.table([[f"q{row}" for row in range(queries)], asked], schema=QUERY_SCHEMA),
-                   made / "queries.parquet")  # fmt: skip
-    lines = [f"q{row}\td{row}\t1\n" for row in range(queries)]
+    return written(name, [""] * documents, texts, {f"q{row}": text for row, text in enumerate(asked)})
+
+
+def written(name: str, titles: list[str], texts: list[str], asked: dict[str, str]) -> str:
+    """A normalised collection of given texts whose i-th query has the i-th document. Returns its manifest."""
+    made = Path(f"{name}.making")
+    made.mkdir()
+    pq.write_table(pa.table([[f"d{row}" for row in range(len(texts))], titles, texts], schema=CORPUS_SCHEMA),
+                   made / "corpus.parquet")  # fmt: skip
+    pq.write_table(pa.table([list(asked), list(asked.values())], schema=QUERY_SCHEMA), made / "queries.parquet")
+    lines = [f"{query}\td{row}\t1\n" for row, query in enumerate(asked)]
     (made / "qrels.train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
     publish_folder(made, Path(name) / "manifest.json")
     return f"{name}/manifest.json"

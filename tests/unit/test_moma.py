@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from moma_helpers import DOCUMENTS, JOINS, QUERIES, K, collection, run, t5
+from moma_helpers import DOCUMENTS, JOINS, QUERIES, K, collection, run, sentence, t5, written
 
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.encoders.components import AUGMENTER
@@ -17,7 +18,7 @@ from zerodr.encoders.fusion import FUSION
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.retrieval.moma import MoMA
 
-NAMES = ("source", "other")
+NAMES, JOIN = ("source", "other"), ". "
 EMBEDDING = {"query_tokens": None, "document_tokens": None, "title_join": " ", "precision": "fp32", "batch_tokens": 256}
 
 
@@ -35,11 +36,7 @@ def made(tmp_path_factory):
         run("training.moma:join_components", {"main": "main/manifest.json", "augmenter": "augmenter/manifest.json"},
             {"model": "model/manifest.json"}, {"parent_learned": False})  # fmt: skip
         for name in NAMES:
-            run("retrieval.fused:embed_memory", {"collection": f"{name}/manifest.json", "model": "model/manifest.json"},
-                {"embeddings": f"{name}.npy"}, EMBEDDING | {"collection": name, "shard": 0, "shards": 1})  # fmt: skip
-            run("retrieval.moma:export_memory", {"collection": f"{name}/manifest.json", "embeddings": f"{name}.npy",
-                "model": "model/manifest.json"}, {"memory": f"exported-{name}/manifest.json"},
-                {"memory": name, "title_join": " "})  # fmt: skip
+            embed(name)
         run("retrieval.fused:embed_memory_queries",
             {"collection": "source/manifest.json", "model": "model/manifest.json"}, {"embeddings": "queries.npy"},
             EMBEDDING | {"collection": "source", "split": "train"})  # fmt: skip
@@ -55,6 +52,16 @@ def made(tmp_path_factory):
             {"collection": "source", "split": "train", "memories": NAMES, "depth": K, "needed": K})  # fmt: skip
         fused("fused.npy")
     return folder
+
+
+def embed(name: str) -> None:
+    """Vectors of a memory by the augmenter, and the exported memory."""
+    run("retrieval.fused:embed_memory", {"collection": f"{name}/manifest.json", "model": "model/manifest.json"},
+        {"embeddings": f"{name}.npy"},
+        EMBEDDING | {"collection": name, "shard": 0, "shards": 1, "title_join": JOIN})  # fmt: skip
+    run("retrieval.moma:export_memory", {"collection": f"{name}/manifest.json", "embeddings": f"{name}.npy",
+        "model": "model/manifest.json"}, {"memory": f"exported-{name}/manifest.json"},
+        {"memory": name, "title_join": JOIN})  # fmt: skip
 
 
 def fused(place: str, **more: object) -> np.ndarray:
@@ -102,6 +109,44 @@ def test_a_query_is_not_its_own_augmentation(here):
     text = pq.read_table("source/corpus.parquet")["text"][4].as_py()
     (found,) = model.augment([text.upper()], DOCUMENTS)
     assert len(found) == DOCUMENTS - 1 and "source:d4" not in found
+
+
+def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages_do(here):
+    random = np.random.default_rng(5)
+    titles, texts = ["Soil", "", "Rock", "Soil"] * 2, [f"{sentence(random)} {row}" for row in range(7)]
+    texts.append(texts[0])
+    asked = {"q0": texts[0].upper(), "q1": f"rock.  {texts[2]}", "d3": "no text of a document", "q3": "Soil"}
+    written("titled", titles, texts, asked)
+    embed("titled")
+    run("retrieval.fused:embed_memory_queries", {"collection": "titled/manifest.json", "model": "model/manifest.json"},
+        {"embeddings": "titled-queries.npy"}, EMBEDDING | {"collection": "titled", "split": "train"})  # fmt: skip
+    run("retrieval.mixture:search_memory",
+        {"queries": "titled-queries.npy", "corpus": "titled.npy", "collection": "titled/manifest.json",
+         "memory": "titled/manifest.json"}, {"hits": "titled.parquet"},
+        {"collection": "titled", "split": "train", "memory": "titled", "depth": 8, "title_join": JOIN,
+         "exclude_self": True, "shard": 0, "shards": 1})  # fmt: skip
+    run("retrieval.mixture:merge_memories",
+        {"hits": ["titled.parquet"], "collection": "titled/manifest.json", "memories": ["titled/manifest.json"]},
+        {"rankings": "titled-rankings.parquet"},
+        {"collection": "titled", "split": "train", "memories": ["titled"], "depth": 8, "needed": 1})  # fmt: skip
+    rankings = read_rankings(here / "titled-rankings.parquet")
+    named = pq.read_table("titled/queries.parquet").to_pydict()
+    model = MoMA.load(here / "model").plug(here / "exported-titled")
+    found = model.augment(named["text"], 8, [f"titled:{key}" for key in named["id"]])
+    staged = np.split(rankings.documents.to_numpy(False), np.cumsum(rankings.sizes)[:-1])
+    assert [list(own) for own in staged] == found
+    left = [sorted({f"titled:d{row}" for row in range(8)} - {*own}) for own in found]
+    assert dict(zip(named["id"], left, strict=True)) == {
+        "q0": ["titled:d0", "titled:d7"], "q1": ["titled:d2"], "d3": ["titled:d3"], "q3": []
+    }  # fmt: skip
+    assert pq.read_table(here / "exported-titled/documents.parquet")["bare"].null_count == 2
+
+
+def test_a_memory_that_holds_the_same_corpus_is_refused(here):
+    shutil.copytree("other", "twin")
+    embed("twin")
+    with pytest.raises(ConfigError, match="memories other and twin: hold the same corpus"):
+        MoMA.load(here / "model").plug(here / "exported-other").plug(here / "exported-twin")
 
 
 def test_memories_of_another_augmenter_are_refused(here):

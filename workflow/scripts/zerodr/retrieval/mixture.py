@@ -193,9 +193,13 @@ def refuse_duplicates(manifests: Mapping[str, Path]) -> None:
     Raises:
         ConfigError: two have the same corpus, such as a memory that is the evaluated target under another name.
     """
+    refuse_equal({name: digest_of(path, "corpus.parquet") for name, path in manifests.items()})
+
+
+def refuse_equal(digests: Mapping[str, str]) -> None:
+    """The same, of digests of the corpora by memory."""
     seen: dict[str, str] = {}
-    for name, path in manifests.items():
-        digest = digest_of(path, "corpus.parquet")
+    for name, digest in digests.items():
         if digest in seen:
             raise ConfigError(f"memories {seen[digest]} and {name}", "hold the same corpus, so every document would be "
                               "retrieved twice", "leave one of them out")  # fmt: skip

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import torch
 from pydantic import Field
 
+from zerodr.artifacts.manifest import digest_of
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows
 from zerodr.collections.access import corpus_ids, read_corpus
@@ -39,11 +40,12 @@ from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.candidates import id_ranks
 from zerodr.retrieval.exact import search_exact
+from zerodr.retrieval.mixture import refuse_equal
 from zerodr.retrieval.vectors import Vectors
 
 log = logging.getLogger("zerodr")
 MEMORY, DOCUMENTS, VECTORS = "memory.json", "documents.parquet", "vectors.npy"
-SCHEMA = pa.schema([("id", pa.string()), ("text", pa.large_string())])
+SCHEMA = pa.schema([("id", pa.string()), ("text", pa.large_string()), ("bare", pa.large_string())])
 CACHE_MIB, BATCH_TOKENS = 1024, 4096
 
 
@@ -58,6 +60,8 @@ class MemoryFacts(Settings):
     """Components of a vector."""
     model: str
     """Fingerprint of the augmenter that made the vectors."""
+    corpus: str
+    """SHA-256 of the corpus that it was made from."""
 
 
 class ExportMemorySettings(Settings):
@@ -82,13 +86,19 @@ def export_memory(stage: Stage) -> None:
         raise ArtifactError(stage.spec.name(), f"{len(ids)} documents and {rows} vectors", "embed the memory again")
     with pq.ParquetWriter(folder / DOCUMENTS, SCHEMA, compression="zstd") as writer:
         for block in read_corpus(collection):
-            texts = joined_texts(block, settings.title_join)
-            writer.write_table(pa.table([block.column("id"), texts], schema=SCHEMA))
+            writer.write_table(_documents(block, settings.title_join))
     np.save(folder / VECTORS, np.concatenate([part.array for part in parts]))
     facts = MemoryFacts(name=settings.memory, documents=rows, dimension=parts[0].dimension,
-                        model=fingerprint(augmenter_folder(stage.path("model"))))  # fmt: skip
+                        model=fingerprint(augmenter_folder(stage.path("model"))),
+                        corpus=digest_of(stage.paths("collection")[0], "corpus.parquet"))  # fmt: skip
     write_model_json(folder / MEMORY, facts.model_dump(mode="json"))
     stage.note(**facts.model_dump(mode="json"))
+
+
+def _documents(block: pa.RecordBatch, title_join: str | None) -> pa.Table:
+    """Rows of `SCHEMA`; `bare` is the text without title, null where it has none or it is left out anyway."""
+    whole, bare = joined_texts(block, title_join), joined_texts(block, None)
+    return pa.table([block.column("id"), whole, pc.if_else(pc.equal(whole, bare), None, bare)], schema=SCHEMA)
 
 
 def augmenter_folder(folder: Path) -> Path:
@@ -105,14 +115,16 @@ class Memory:
         facts: of its folder.
         ids: namespaced ids of its documents.
         texts: their texts.
+        folded: of each document its text, with and without title, up to case and blanks.
         vectors: theirs by the augmenter.
         ranks: of the ids, by which ties are broken.
-        copies: documents that hold the most frequent text, up to case and blanks.
+        copies: documents that hold the most frequent of these.
     """
 
     facts: MemoryFacts
     ids: pa.Array
     texts: pa.Array
+    folded: list[set[str]]
     vectors: Vectors
     ranks: np.ndarray
     copies: int
@@ -148,7 +160,7 @@ class MoMA:
 
         Raises:
             ModelError: its vectors are of another augmenter.
-            ConfigError: a memory of its name is plugged in.
+            ConfigError: a memory of its name, or of its corpus, is plugged in.
         """
         facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
         if facts.model != self.made_by:
@@ -156,11 +168,16 @@ class MoMA:
                              f"{self.made_by[:12]}", "export the memory with this model")  # fmt: skip
         if facts.name in self.memories:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
+        refuse_equal({name: own.facts.corpus for name, own in self.memories.items()} | {facts.name: facts.corpus})
         table = pq.read_table(folder / DOCUMENTS).combine_chunks()
         ids = namespaced(facts.name, table["id"].combine_chunks())
         texts = table["text"].combine_chunks()
-        copies = max(Counter(map(folded, texts.to_pylist())).values())
-        self.memories[facts.name] = Memory(facts, ids, texts, Vectors.open(folder / VECTORS), id_ranks(ids), copies)
+        bare = table["bare"].combine_chunks().to_pylist()
+        told = [{folded(one), folded(one if other is None else other)}
+                for one, other in zip(texts.to_pylist(), bare, strict=True)]  # fmt: skip
+        copies = max(Counter(text for own in told for text in own).values())
+        self.memories[facts.name] = Memory(facts, ids, texts, told, Vectors.open(folder / VECTORS), id_ranks(ids),
+                                           copies)  # fmt: skip
         return self
 
     def unplug(self, name: str) -> MoMA:
@@ -173,34 +190,43 @@ class MoMA:
             raise ConfigError(f"memory {name}", f"is not plugged in, there are {sorted(self.memories)}", "name another")
         return self
 
-    def augment(self, queries: Sequence[str], documents: int | None = None) -> list[list[str]]:
+    def augment(self, queries: Sequence[str], documents: int | None = None,
+                own: Sequence[str] | None = None) -> list[list[str]]:  # fmt: skip
         """Ids of the documents that augment each query, best first; never a document that is the query itself.
+
+        A document is that if it holds the query's text, with or without its title, up to case and blanks.
 
         Args:
             documents: K. None: the model's.
+            own: for each query the id `<memory>:<document>` that it has itself, where queries are documents of a
+                memory; left out too, whatever its text.
         """
+        own = [""] * len(queries) if own is None else own
         count = self.main.fusion.documents if documents is None else documents
         vectors = Vectors(self._plain(self.augmenter, queries, "query"))
         found: list[list[tuple[str, float]]] = [[] for _ in queries]
         for memory in self.memories.values():
             row = 0
-            for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + memory.copies):
-                for own in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
-                    keys = memory.ids.take(pa.array(ranking.rows[own])).to_pylist()
-                    told = memory.texts.take(pa.array(ranking.rows[own])).to_pylist()
-                    asked = folded(queries[row])
-                    found[row] += [(key, score) for key, score, text in
-                                   zip(keys, ranking.scores[own].tolist(), told, strict=True)
-                                   if folded(text) != asked]  # fmt: skip
+            for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + memory.copies + 1):
+                for part in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
+                    places, asked = ranking.rows[part], folded(queries[row])
+                    keys = memory.ids.take(pa.array(places)).to_pylist()
+                    found[row] += [(key, score) for key, score, place in
+                                   zip(keys, ranking.scores[part].tolist(), places.tolist(), strict=True)
+                                   if asked not in memory.folded[place] and key != own[row]]  # fmt: skip
                     row += 1
-        return [_first(own, count) for own in found]
+        return [_first(part, count) for part in found]
 
-    def encode_queries(self, queries: Sequence[str]) -> np.ndarray:
-        """Vectors of queries, (Q, D) float32, fused with documents of the plugged memories; plain without."""
+    def encode_queries(self, queries: Sequence[str], own: Sequence[str] | None = None) -> np.ndarray:
+        """Vectors of queries, (Q, D) float32, fused with documents of the plugged memories; plain without.
+
+        Args:
+            own: ids of the documents that the queries are, as `augment` takes them.
+        """
         if not self.memories:
             log.warning("no memory is plugged in: queries are not augmented")
             return self.fuser.vectors(list(queries), [[]] * len(queries), self._texts)
-        return self.fuser.vectors(list(queries), self.augment(queries), self._texts)
+        return self.fuser.vectors(list(queries), self.augment(queries, own=own), self._texts)
 
     def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of documents, (N, D) float32, by the main model without augmentation."""
