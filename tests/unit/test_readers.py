@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,9 @@ import pytest
 from collection_helpers import CORPUS, QUERIES, beir_zip, json_lines, write_tar, write_zip
 
 from zerodr.collections.archives import FolderArchive, open_archive
+from zerodr.collections.memories import joined_texts
 from zerodr.collections.readers import READERS, open_reader
+from zerodr.config.registry import read_registry
 from zerodr.errors import CollectionError, ConfigError
 
 
@@ -198,6 +201,12 @@ def test_mesh(tmp_path):
     (tmp_path / "desc2026.xml").write_text(MESH)
     reader = open_reader("mesh-xml", open_archive(tmp_path / "desc2026.xml"))
     assert documents(reader) == [("mesh:M0000001", "Calcimycin", "An ionophorous, polyether antibiotic.")]
+    (one,) = reader.documents()
+    rows = read_registry(Path(__file__).parents[2] / "config/collections.tsv")
+    for name in ("memory-mesh-descriptors", "memory-mesh-qualifiers"):
+        block = pa.RecordBatch.from_pydict({"title": [one.title], "text": [one.text]})
+        told = joined_texts(block, rows[name].title_join).to_pylist()
+        assert told == ["Calcimycin. An ionophorous, polyether antibiotic."], "specs/moma, oracle O8"
     (tmp_path / "qual2026.xml").write_text(MESH.replace("Descriptor", "Qualifier")[:-30])
     with pytest.raises(CollectionError, match="no well-formed XML"):
         documents(open_reader("mesh-xml", open_archive(tmp_path / "qual2026.xml")))
