@@ -203,7 +203,7 @@ def test_mesh(tmp_path):
     assert documents(reader) == [("mesh:M0000001", "Calcimycin", "An ionophorous, polyether antibiotic.")]
     (one,) = reader.documents()
     rows = read_registry(Path(__file__).parents[2] / "config/collections.tsv")
-    for name in ("memory-mesh-descriptors", "memory-mesh-qualifiers"):
+    for name in ("memory-mesh-descriptors", "memory-mesh-qualifiers", "memory-mesh"):
         block = pa.RecordBatch.from_pydict({"title": [one.title], "text": [one.text]})
         told = joined_texts(block, rows[name].title_join).to_pylist()
         assert told == ["Calcimycin. An ionophorous, polyether antibiotic."], "specs/moma, oracle O8"
