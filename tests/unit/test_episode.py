@@ -102,11 +102,20 @@ def test_attention_of_the_mined_queries(here):
     assert [row["query"] for row in rows] == [f"q{n}" for n in range(QUERIES - 1)], "the last was not mined"
     for row in rows:
         assert len(row["documents"]) == len(row["attention"]) == len(row["tokens"]) == K
+        assert row["attention"] == row["fid_attention"]
         assert row["query_attention"] + sum(row["attention"]) == pytest.approx(2 * 4, abs=1e-4)  # layers x heads
         assert row["documents"][2] == f"source:d{row['query'][1:]}"
     without = pq.read_table(measure("unseen.parquet", exclude_positives=True)).to_pylist()
     assert not any(f"source:d{row['query'][1:]}" in row["documents"] for row in without)
     assert all(len(row["documents"]) == K for row in without)
+
+
+@pytest.mark.parametrize("aggregation", ["prob_mean", "logit_mean", "prob_valuenorm_sum"])
+def test_shares_are_of_attention_however_it_is_counted(here, aggregation):
+    rows = pq.read_table(measure(f"{aggregation}.parquet", aggregation=aggregation)).to_pylist()
+    for row, own in zip(rows, pq.read_table("attention.parquet").to_pylist(), strict=True):
+        assert row["fid_attention"] == own["fid_attention"] and row["query_attention"] == own["query_attention"]
+        assert row["attention"] != own["attention"]
 
 
 def test_labels_stand_with_their_texts(here):

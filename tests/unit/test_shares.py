@@ -31,9 +31,9 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
     collection("source", 6, 2)
     collection("other", 6, seed=1)
     rows = [{"query": "q0", "query_attention": 6.0, "documents": ["source:d0", "other:d1"], "attention": [0.5, 1.5],
-             "tokens": [4, 5]},
-            {"query": "q1", "query_attention": 4.0, "documents": ["other:d2", "source:d5"], "attention": [3.0, 1.0],
-             "tokens": [6, 7]}]  # fmt: skip
+             "fid_attention": [0.5, 1.5], "tokens": [4, 5]},
+            {"query": "q1", "query_attention": 4.0, "documents": ["other:d2", "source:d5"], "attention": [0.3, 0.1],
+             "fid_attention": [3.0, 1.0], "tokens": [6, 7]}]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), "attention.parquet")
     inputs = {"attention": "attention.parquet", "collection": "source/manifest.json",
               "memories": ["source/manifest.json", "other/manifest.json"]}  # fmt: skip

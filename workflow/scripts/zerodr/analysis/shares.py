@@ -38,7 +38,7 @@ class ShareSettings(Settings):
 
 
 class Row(NamedTuple):
-    """A query's augmentation documents, attention to them, their tokens, and which are relevant."""
+    """A query's augmentation documents, FidAtt of them, their tokens, and which are relevant."""
 
     documents: Sequence[str]
     attention: Sequence[float]
@@ -52,7 +52,7 @@ def measure_shares(stage: Stage) -> None:
     folder = stage.path("collection")
     relevant = banned_documents(folder, settings.split, settings.collection)
     found = read_attention(stage.path("attention")).to_pylist()
-    rows = [Row(row["documents"], row["attention"], row["tokens"],
+    rows = [Row(row["documents"], row["fid_attention"], row["tokens"],
                 [key in relevant.get(row["query"], ()) for key in row["documents"]]) for row in found]  # fmt: skip
     table, facts = shares_of(rows), totals(rows, found)
     table.to_csv(stage.output("shares"), sep="\t", index=False, float_format="%.6g")
@@ -69,7 +69,7 @@ def measure_shares(stage: Stage) -> None:
 
 
 def shares_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """By memory (of those with relevant documents: relevant and other ones) its share of documents and of attention.
+    """By memory (of those with relevant documents: relevant and other ones) its share of documents and of FidAtt.
 
     Attention to the query itself is left out; shares sum to 1. `lift` is the share of attention over that of documents.
     `mean_tokens` stands beside it because longer documents draw more attention.
@@ -92,7 +92,7 @@ def shares_of(rows: Sequence[Row]) -> pd.DataFrame:
 
 def totals(rows: Sequence[Row], found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Share of queries with a relevant document among their augmentation, and of attention that the query keeps."""
-    kept = [row["query_attention"] / (row["query_attention"] + sum(row["attention"])) for row in found]
+    kept = [row["query_attention"] / (row["query_attention"] + sum(row["fid_attention"])) for row in found]
     return {"queries": float(len(rows)), "query_attention_share": float(np.mean(kept)),
             "queries_with_relevant_document": float(np.mean([any(row.relevant) for row in rows]))}  # fmt: skip
 

@@ -1,4 +1,8 @@
-"""Stage `measure_attention`: how much a main model attends to each document that augments a query (MoMA eq. 9)."""
+"""Stage `measure_attention`: how much a main model attends to each document that augments a query (MoMA eq. 9).
+
+A row holds the attention that is learned from, counted as `memory.aggregation` says, and FidAtt itself, whose values
+over a query and its documents sum to layers times heads: shares of attention are told from it.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,7 @@ SCHEMA = pa.schema(
         ("query_attention", pa.float32()),
         ("documents", pa.list_(pa.string())),
         ("attention", pa.list_(pa.float32())),
+        ("fid_attention", pa.list_(pa.float32())),
         ("tokens", pa.list_(pa.int32())),
     ]
 )
@@ -50,7 +55,7 @@ class AttentionSettings(Settings):
     document_tokens: int = Field(ge=2)
     """Longest of them."""
     aggregation: Aggregation
-    """How attention is counted."""
+    """How the attention that is learned from is counted."""
     exclude_positives: bool
     """Training left documents out that are judged relevant."""
     source: str
@@ -101,14 +106,16 @@ def attended(model: FusionEncoder, queries: pa.Array, texts: list[str], groundin
         wants = {"logits": aggregation == "logit_mean", "value_norms": aggregation == "prob_valuenorm_sum"}
         _, attention, segments, mask = cross_attention(model, features, **wants)
         width = max(len(row.documents) for row in part)
-        scores = fid_attention(attention, segments, mask, width, aggregation).cpu().numpy()
+        counted = fid_attention(attention, segments, mask, width, aggregation)[:, 1:].cpu().numpy()
+        mass = fid_attention(attention, segments, mask, width).cpu().numpy()
         sizes = np.array([len(row.documents) for row in part])
         there = np.arange(width) < sizes[:, None]
         own = slice(grounding.offsets[start], grounding.offsets[stop])
         tokens = [len(ids) for row in part for ids in row.documents]
-        columns = [queries[start:stop], pa.array(scores[:, 0]),
+        columns = [queries[start:stop], pa.array(mass[:, 0]),
                    list_array(sizes, grounding.documents.take(pa.array(grounding.numbers[own]))),
-                   list_array(sizes, pa.array(scores[:, 1:][there])),
+                   list_array(sizes, pa.array(counted[there])),
+                   list_array(sizes, pa.array(mass[:, 1:][there])),
                    list_array(sizes, pa.array(tokens, pa.int32()))]  # fmt: skip
         yield pa.table(columns, schema=SCHEMA)
 
