@@ -81,6 +81,13 @@ def test_the_target_is_plugged_in_and_the_source_out():
     assert depth["settings"]["depth"] == depth["settings"]["needed"] == 10
 
 
+def test_shares_of_evaluated_queries_name_their_collection_target():
+    made = plan()
+    for use, collection, split in ((LEARNING, "squad-v1.1", "train"), (SEARCH, "scifact", "test")):
+        asked = wc(use=use, collection=collection, split=split)
+        assert json.loads(made.settings("measure_shares")(asked))["settings"]["evaluated"] == (use == SEARCH)
+
+
 def test_variants_of_inference_share_the_model_and_not_the_queries():
     made = plan()
     assert made.chains.link("moma-t5ance+no-target") == Link("moma-t5ance", "moma2")

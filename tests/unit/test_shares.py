@@ -24,6 +24,9 @@ def test_the_oracle():
     assert made.loc[order, "attention_share"].tolist() == [0.25, 0.375, 0.25, 0.125]
     assert made.loc[order, "lift"].tolist() == [2.0, 1.0, 1.0, 0.5]
     assert made.loc["mesh", "mean_tokens"] == 1.5
+    searched = shares_of(rows, "marco").set_index("memory")
+    assert set(searched.index) == {"target", "wiki", "mesh"}
+    assert searched.loc["target", "attention_share"] == 0.625
 
 
 def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
@@ -37,8 +40,9 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), "attention.parquet")
     inputs = {"attention": "attention.parquet", "collection": "source/manifest.json",
               "memories": ["source/manifest.json", "other/manifest.json"]}  # fmt: skip
+    params = {"collection": "source", "split": "train", "evaluated": False, "joins": JOINS, "cases": 2, "shown": 1}
     run("analysis.shares:measure_shares", inputs, {"shares": "shares.tsv", "cases": "cases.tsv"},
-        {"collection": "source", "split": "train", "joins": JOINS, "cases": 2, "shown": 1})  # fmt: skip
+        params)  # fmt: skip
     shares = pd.read_csv("shares.tsv", sep="\t").set_index("memory")
     assert set(shares.index) == {"other", "source:relevant", "source:other"}
     assert shares.loc["other", "attention_share"] == pytest.approx(0.75)
@@ -48,3 +52,7 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
     texts = dict(zip(*pq.read_table(Path("other/corpus.parquet"), columns=["id", "text"]).to_pydict().values(),
                      strict=True))  # fmt: skip
     assert cases["document_text"].tolist() == [texts["d1"], texts["d2"]]
+    run("analysis.shares:measure_shares", inputs, {"shares": "searched.tsv", "cases": "searched-cases.tsv"},
+        params | {"evaluated": True})  # fmt: skip
+    shares = pd.read_csv("searched.tsv", sep="\t").set_index("memory")
+    assert set(shares.index) == {"other", "target"} and shares.loc["target", "attention_share"] == pytest.approx(0.25)

@@ -15,6 +15,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import split_queries
 from zerodr.collections.memories import MemoryTexts, memory_of
 from zerodr.config.base import Settings, validate
+from zerodr.config.memory import TARGET
 from zerodr.mining.attention import read_attention
 from zerodr.mining.labels import banned_documents
 
@@ -29,6 +30,9 @@ class ShareSettings(Settings):
     """Whose queries are augmented."""
     split: str
     """Their split; its judgements tell relevant documents."""
+    evaluated: bool
+    """These are evaluated queries: their collection as a memory is called `target`. Else they are learned from, and its
+    relevant documents are told apart."""
     joins: dict[str, str | None]
     """What stands between title and text, by memory. None: text alone."""
     cases: int = Field(20, ge=0)
@@ -54,7 +58,7 @@ def measure_shares(stage: Stage) -> None:
     found = read_attention(stage.path("attention")).to_pylist()
     rows = [Row(row["documents"], row["fid_attention"], row["tokens"],
                 [key in relevant.get(row["query"], ()) for key in row["documents"]]) for row in found]  # fmt: skip
-    table, facts = shares_of(rows), totals(rows, found)
+    table, facts = shares_of(rows, settings.collection if settings.evaluated else None), totals(rows, found)
     table.to_csv(stage.output("shares"), sep="\t", index=False, float_format="%.6g")
     texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
     asked = dict(split_queries(folder, settings.split)[["id", "text"]].itertuples(index=False))
@@ -68,18 +72,24 @@ def measure_shares(stage: Stage) -> None:
             stage.metric(f"{name}.{row['memory']}", row[name])
 
 
-def shares_of(rows: Sequence[Row]) -> pd.DataFrame:
-    """By memory (of those with relevant documents: relevant and other ones) its share of documents and of FidAtt.
+def shares_of(rows: Sequence[Row], target: str | None = None) -> pd.DataFrame:
+    """By memory its share of documents and of FidAtt.
 
     Attention to the query itself is left out; shares sum to 1. `lift` is the share of attention over that of documents.
     `mean_tokens` stands beside it because longer documents draw more attention.
+
+    Args:
+        target: the memory that is the evaluated collection, called `target`. None: of memories with relevant documents
+            these and others stand apart.
     """
-    known = {memory_of(key) for row in rows for key, hit in zip(row.documents, row.relevant, strict=True) if hit}
+    hits = {memory_of(key) for row in rows for key, hit in zip(row.documents, row.relevant, strict=True) if hit}
+    known = hits if target is None else set()
     counts: dict[str, list[float]] = {}
     for row in rows:
         for key, weight, length, hit in zip(*row, strict=True):
             memory = memory_of(key)
             name = f"{memory}:{RELEVANT if hit else OTHER}" if memory in known else memory
+            name = TARGET if memory == target else name
             entry = counts.setdefault(name, [0.0, 0.0, 0.0])
             entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + weight, entry[2] + length
     documents, attention = (sum(entry[place] for entry in counts.values()) for place in (0, 1))

@@ -8,7 +8,7 @@ from zerodr.config.trained import MemoryStage
 from zerodr.config.training import TrainingSettings
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
-from zerodr.plan.memories import LEARNING, MemoryStages, link_of, link_words
+from zerodr.plan.memories import LEARNING, SEARCH, MemoryStages, link_of, link_words
 
 
 class EpisodeStages(MemoryStages):
@@ -140,7 +140,8 @@ class EpisodeStages(MemoryStages):
 
     def _measure_shares(self, wc: Any) -> dict:
         names = self.mixture(link_of(wc), wc.use, wc.collection, wc.split)
-        return {"collection": wc.collection, "split": wc.split, "joins": self._joins(link_of(wc), names)}
+        return {"collection": wc.collection, "split": wc.split, "evaluated": wc.use == SEARCH,
+                "joins": self._joins(link_of(wc), names)}  # fmt: skip
 
     def _join_components(self, wc: Any) -> dict:
         return {"parent_learned": self.has_augmenter(self._frozen(link_of(wc)))}

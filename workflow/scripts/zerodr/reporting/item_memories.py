@@ -48,7 +48,7 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> Made:
         "attention to the query itself left out; lift: attention over documents; tokens: mean length, because longer "
         "documents draw more attention; with a relevant one: queries with a judged document among their augmentation",
         f"{settings.source}: training queries with the documents that the augmenter before the episode finds; targets: "
-        "evaluated queries with those that the episode's own augmenter finds",
+        "evaluated queries with those that the episode's own augmenter finds, `target` being their own collection",
     ]
     return Made(frame, notes, (header, shown))
 
