@@ -41,8 +41,7 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
     inputs = {"attention": "attention.parquet", "collection": "source/manifest.json",
               "memories": ["source/manifest.json", "other/manifest.json"]}  # fmt: skip
     params = {"collection": "source", "split": "train", "evaluated": False, "joins": JOINS, "cases": 2, "shown": 1}
-    run("analysis.shares:measure_shares", inputs, {"shares": "shares.tsv", "cases": "cases.tsv"},
-        params)  # fmt: skip
+    run("analysis.shares:measure_shares", inputs, {"shares": "shares.tsv", "cases": "cases.tsv"}, params)
     shares = pd.read_csv("shares.tsv", sep="\t").set_index("memory")
     assert set(shares.index) == {"other", "source:relevant", "source:other"}
     assert shares.loc["other", "attention_share"] == pytest.approx(0.75)
