@@ -15,7 +15,7 @@ from zerodr.artifacts.rankings import read_rankings
 from zerodr.encoders.components import AUGMENTER
 from zerodr.encoders.encoder import load_encoder
 from zerodr.encoders.fusion import FUSION
-from zerodr.errors import ArtifactError, ConfigError, ModelError
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
 from zerodr.retrieval.moma import MoMA
 
 NAMES, JOIN = ("source", "other"), ". "
@@ -147,6 +147,17 @@ def test_a_memory_that_holds_the_same_corpus_is_refused(here):
     embed("twin")
     with pytest.raises(ConfigError, match="memories other and twin: hold the same corpus"):
         MoMA.load(here / "model").plug(here / "exported-other").plug(here / "exported-twin")
+
+
+def test_fewer_documents_than_a_query_is_augmented_with_are_refused(here):
+    model = MoMA.load(here / "model").plug(here / "exported-other")
+    with pytest.raises(
+        CollectionError, match=f"mixture of other: holds {DOCUMENTS} .* least {DOCUMENTS + 1}"
+    ):
+        model.encode_queries(["river"], documents=DOCUMENTS + 1)
+    assert model.encode_queries(["river"], documents=DOCUMENTS).shape == (1, 32)
+    with pytest.raises(CollectionError, match="holds 0 documents"):
+        model.unplug("other").augment(["river"])
 
 
 def test_memories_of_another_augmenter_are_refused(here):

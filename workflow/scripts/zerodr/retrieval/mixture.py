@@ -164,7 +164,7 @@ def merged_memories(hits: list[Path], queries: pa.Array, settings: MixtureMergeS
                                 f"{sorted(by_memory)}, expected {sorted(settings.memories)}", AGAIN)  # fmt: skip
         for readers in by_memory.values():
             check_shards(readers, len(queries), settings.depth)
-        _check_size({name: sum(r.searched.documents for r in part) for name, part in by_memory.items()}, settings)
+        check_size({name: sum(r.searched.documents for r in part) for name, part in by_memory.items()}, settings.needed)
         readers = [reader for part in by_memory.values() for reader in part]
         step = max(1, ROWS // (settings.depth * len(readers)))
         for start in range(0, len(queries), step):
@@ -174,14 +174,21 @@ def merged_memories(hits: list[Path], queries: pa.Array, settings: MixtureMergeS
             yield Rankings(queries[start:stop], sizes, rows["document"].combine_chunks(), rows["score"].to_numpy())
 
 
-def _check_size(documents: Mapping[str, int], settings: MixtureMergeSettings) -> None:
+def check_size(documents: Mapping[str, int], needed: int) -> None:
+    """A mixture holds as many documents as a query is augmented with.
+
+    Args:
+        documents: of each memory.
+
+    Raises:
+        CollectionError: it does not.
+    """
     held = sum(documents.values())
-    if held < settings.needed:
+    if held < needed:
         told = ", ".join(f"{name}: {count}" for name, count in documents.items())
-        where = f"mixture of {', '.join(settings.memories)}"
-        raise CollectionError(where, f"holds {held} documents ({told}), expected "
-                              f"at least {settings.needed} to augment a query with",
-                              "plug in another memory, or lower memory.documents")  # fmt: skip
+        raise CollectionError(f"mixture of {', '.join(documents)}", f"holds {held} documents ({told}), expected "
+                              f"at least {needed} to augment a query with",
+                              "plug in another memory, or augment with fewer documents (memory.documents)")  # fmt: skip
 
 
 def refuse_duplicates(manifests: Mapping[str, Path]) -> None:

@@ -40,7 +40,7 @@ from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.candidates import id_ranks
 from zerodr.retrieval.exact import search_exact
-from zerodr.retrieval.mixture import refuse_equal
+from zerodr.retrieval.mixture import check_size, refuse_equal
 from zerodr.retrieval.vectors import Vectors
 
 log = logging.getLogger("zerodr")
@@ -200,9 +200,13 @@ class MoMA:
             documents: K. None: the model's.
             own: for each query the id `<memory>:<document>` that it has itself, where queries are documents of a
                 memory; left out too, whatever its text.
+
+        Raises:
+            CollectionError: the memories hold fewer than K documents.
         """
         own = [""] * len(queries) if own is None else own
         count = self.main.fusion.documents if documents is None else documents
+        check_size({name: memory.facts.documents for name, memory in self.memories.items()}, count)
         vectors = Vectors(self._plain(self.augmenter, queries, "query"))
         found: list[list[tuple[str, float]]] = [[] for _ in queries]
         for memory in self.memories.values():
@@ -217,16 +221,21 @@ class MoMA:
                     row += 1
         return [_first(part, count) for part in found]
 
-    def encode_queries(self, queries: Sequence[str], own: Sequence[str] | None = None) -> np.ndarray:
+    def encode_queries(self, queries: Sequence[str], documents: int | None = None,
+                       own: Sequence[str] | None = None) -> np.ndarray:  # fmt: skip
         """Vectors of queries, (Q, D) float32, fused with documents of the plugged memories; plain without.
 
         Args:
+            documents: K. None: the model's.
             own: ids of the documents that the queries are, as `augment` takes them.
+
+        Raises:
+            CollectionError: the memories hold fewer than K documents.
         """
         if not self.memories:
             log.warning("no memory is plugged in: queries are not augmented")
             return self.fuser.vectors(list(queries), [[]] * len(queries), self._texts)
-        return self.fuser.vectors(list(queries), self.augment(queries, own=own), self._texts)
+        return self.fuser.vectors(list(queries), self.augment(queries, documents, own), self._texts)
 
     def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of documents, (N, D) float32, by the main model without augmentation."""
