@@ -49,7 +49,7 @@ def test_labels_of_the_augmenter():
     """specs/moma, oracle O2."""
     labelled, retrieved = ["m7", "m9"], ["m7", "w1", "w2", "m3", "x5", "w4"]
     attention = [0.9, 0.5, 0.5, 0.2, 0.1, 0.7]
-    assert most_attended(retrieved, attention, 3) == ["m7", "w4", "w1"]
+    assert most_attended(retrieved, attention, 3) == ["m7", "w4", "w1"], "ties go to the earlier retrieved"
     positives = positives_of(labelled, retrieved, attention, 3)
     assert set(positives) == {"m7", "m9", "w1", "w4"} and len(positives) == 4
     ranking = ["w1", "m7", "w2", "x8", "m3", "x5", "w4", "m9", "x10", "x11"]

@@ -10,7 +10,7 @@ import torch
 from model_helpers import TEXTS, shaken, tiny_collection, tiny_settings
 from torch import Tensor
 
-from zerodr.encoders.fid_attention import CrossAttention, check_mass, fid_attention, rank_documents
+from zerodr.encoders.fid_attention import CrossAttention, check_mass, fid_attention
 from zerodr.encoders.fusion import FUSION, FusionContract, FusionEncoder, Grounded, cross_attention
 from zerodr.encoders.initial import from_scratch
 from zerodr.encoders.once import decode_once
@@ -88,14 +88,6 @@ def test_all_attention_is_told():
         check_mass(attention._replace(probabilities=attention.probabilities * 1.1), mask, "toy")
     with pytest.raises(ModelError, match="aggregation logit_mean needs more than probabilities"):
         fid_attention(CrossAttention(attention.probabilities), segments, mask, 2, "logit_mean")
-
-
-def test_ties_go_to_the_earlier_retrieved():
-    """specs/moma, oracle O2: m7, w1, w2, m3, x5, w4."""
-    scores = torch.tensor([[0.9, 0.5, 0.5, 0.2, 0.1, 0.7]])
-    assert rank_documents(scores, torch.ones(1, 6, dtype=torch.bool))[0, :3].tolist() == [0, 5, 1]
-    there = torch.tensor([[False, True, True, True, True, True]])
-    assert rank_documents(scores, there)[0].tolist() == [5, 1, 2, 3, 4, 0]
 
 
 # ---- the model -------------------------------------------------------------------------------------------------------

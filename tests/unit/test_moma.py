@@ -151,9 +151,7 @@ def test_a_memory_that_holds_the_same_corpus_is_refused(here):
 
 def test_fewer_documents_than_a_query_is_augmented_with_are_refused(here):
     model = MoMA.load(here / "model").plug(here / "exported-other")
-    with pytest.raises(
-        CollectionError, match=f"mixture of other: holds {DOCUMENTS} .* least {DOCUMENTS + 1}"
-    ):
+    with pytest.raises(CollectionError, match=f"mixture of other: holds {DOCUMENTS} .* least {DOCUMENTS + 1}"):
         model.encode_queries(["river"], documents=DOCUMENTS + 1)
     assert model.encode_queries(["river"], documents=DOCUMENTS).shape == (1, 32)
     with pytest.raises(CollectionError, match="holds 0 documents"):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-import torch
 from torch import Tensor
 
 from zerodr.errors import ModelError
@@ -83,13 +82,3 @@ def check_mass(attention: CrossAttention, mask: Tensor, where: object) -> None:
     if not worst < NEAR:
         raise ModelError(where, f"attention of a head sums to 1 {worst:+.4f} off over real tokens, expected 1",
                          "put the model in evaluation mode")  # fmt: skip
-
-
-def rank_documents(scores: Tensor, there: Tensor) -> Tensor:
-    """Places of documents, best first, (B, K) int64: by score; of equal ones the earlier retrieved; missing ones last.
-
-    Args:
-        scores: (B, K) of the documents in the order of retrieval.
-        there: (B, K) bool; False for places without a document.
-    """
-    return torch.sort(scores.masked_fill(~there, -torch.inf), dim=1, descending=True, stable=True).indices
