@@ -76,6 +76,8 @@ def test_the_cache_is_bounded_and_forgets_what_was_not_used(model):
     cache.put("e", states)
     assert [key for key, _ in cache.items()] == ["c", "d", "a", "e"]
     assert cache.get("b") is None and cache.held == 2**20
+    cache.forget(["c", "z"])
+    assert [key for key, _ in cache.items()] == ["d", "a", "e"] and cache.held == 3 * 2**18
     small = Fuser(model, StateCache(0))
     np.testing.assert_allclose(small.vectors(QUERIES, GIVEN, Texts()), expected(model), atol=1e-5)
 
@@ -86,9 +88,9 @@ def test_states_on_disk_spare_the_encoder(model, folder, tmp_path):
     write_states(tmp_path / "states", dict(cache.items()), fingerprint(folder))
     store, texts = StateStore(tmp_path / "states", fingerprint(folder)), Texts()
     assert len(store) == 5 and store.get("m:4") is None
-    made = Fuser(model, StateCache(0, store)).vectors(QUERIES, GIVEN, texts)
+    made = Fuser(model, StateCache(0, [store])).vectors(QUERIES, GIVEN, texts)
     np.testing.assert_allclose(made, expected(model), atol=1e-5)
     assert not texts.asked
-    with pytest.raises(ModelError, match="holds encoder states of a model with fingerprint"):
+    with pytest.raises(ModelError, match="holds encoder states with fingerprint"):
         StateStore(tmp_path / "states", "0" * 64)
     assert (tmp_path / "states" / INDEX).exists()

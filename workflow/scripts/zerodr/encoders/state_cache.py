@@ -6,7 +6,7 @@ States belong to one model: a store says by whose weights it was made and is ref
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -32,14 +32,15 @@ def fingerprint(folder: Path) -> str:
 
 
 class StateCache:
-    """States by document, the least recently used ones dropped beyond `limit_mib`; a store, if given, is asked next.
+    """States by document, the least recently used ones dropped beyond `limit_mib`; stores are asked next.
 
     Attributes:
+        stores: states on disk.
         hits, misses: documents that were there, and that were not.
     """
 
-    def __init__(self, limit_mib: int, store: StateStore | None = None) -> None:
-        self.limit, self.store = limit_mib * MIB, store
+    def __init__(self, limit_mib: int, stores: Sequence[StateStore] = ()) -> None:
+        self.limit, self.stores = limit_mib * MIB, list(stores)
         self.hits = self.misses = self.held = 0
         self._states: OrderedDict[str, Tensor] = OrderedDict()
 
@@ -48,8 +49,8 @@ class StateCache:
         found = self._states.get(key)
         if found is not None:
             self._states.move_to_end(key)
-        elif self.store is not None:
-            found = self.store.get(key)
+        else:
+            found = next((own for store in self.stores if (own := store.get(key)) is not None), None)
         self.hits, self.misses = self.hits + (found is not None), self.misses + (found is None)
         return found
 
@@ -59,6 +60,12 @@ class StateCache:
         self._states[key] = states
         while self.held > self.limit and self._states:
             self.held -= self._states.popitem(last=False)[1].nbytes
+
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop states of documents, where they are held in memory."""
+        for key in keys:
+            states = self._states.pop(key, None)
+            self.held -= 0 if states is None else states.nbytes
 
     def items(self) -> Iterable[tuple[str, Tensor]]:
         """What is held in memory."""
@@ -70,7 +77,7 @@ class StateStore:
 
     Args:
         folder: that `write_states` made.
-        made_by: fingerprint of the model that asks.
+        made_by: fingerprint of the model that asks, and of what else its states depend on.
 
     Raises:
         ModelError: the states are another model's.
@@ -82,8 +89,8 @@ class StateStore:
         index = read_json(folder / INDEX)
         if index["model"] != made_by:
             theirs, ours = index["model"][:12], made_by[:12]
-            raise ModelError(folder, f"holds encoder states of a model with fingerprint {theirs}, this one has {ours}",
-                             "make the states again with this model")  # fmt: skip
+            raise ModelError(folder, f"holds encoder states with fingerprint {theirs}, expected {ours}: they are of "
+                             "another model, or of other texts", "make the states again")  # fmt: skip
         self._places = {key: (first, count) for key, first, count in index["documents"]}
         self._states = load_file(folder / STATES)["states"]
 
@@ -95,12 +102,16 @@ class StateStore:
         place = self._places.get(key)
         return None if place is None else self._states[place[0] : place[0] + place[1]]
 
+    def items(self) -> Iterator[tuple[str, Tensor]]:
+        """All of them."""
+        return ((key, self._states[first : first + count]) for key, (first, count) in self._places.items())
+
 
 def write_states(folder: Path, states: Mapping[str, Tensor], made_by: str) -> None:
     """Write states (tokens, d) of documents.
 
     Args:
-        made_by: fingerprint of their model.
+        made_by: fingerprint of their model, and of what else they depend on.
     """
     from safetensors.torch import save_file
 

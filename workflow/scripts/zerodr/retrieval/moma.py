@@ -6,15 +6,17 @@
     queries, documents = model.encode_queries(["..."]), model.encode_documents(["..."])
     scores = queries @ documents.T
 
-A memory is a folder of documents with the augmenter's vectors. Plugging one in or out changes no file.
+A memory is a folder of documents with the augmenter's vectors. Plugging one in or out changes no file. Encoder states
+of documents that were asked can be kept on disk, `model.save_states("memory-mesh", folder)`, and be plugged in with it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +30,14 @@ from zerodr.artifacts.manifest import digest_of
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows
 from zerodr.collections.access import corpus_ids, read_corpus
-from zerodr.collections.memories import folded, joined_texts, namespaced
+from zerodr.collections.memories import folded, joined_texts, memory_of, namespaced
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.components import AUGMENTER
 from zerodr.encoders.contract import CONTRACT, Side, read_json, write_model_json
 from zerodr.encoders.encoder import Encoder, load_encoder
 from zerodr.encoders.fusing import Fuser
 from zerodr.encoders.fusion import FusionEncoder
-from zerodr.encoders.state_cache import StateCache, fingerprint
+from zerodr.encoders.state_cache import StateCache, StateStore, fingerprint, write_states
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.candidates import id_ranks
@@ -112,19 +114,21 @@ class Memory:
     """A memory that is plugged in.
 
     Attributes:
+        folder: where it was read.
         facts: of its folder.
         ids: namespaced ids of its documents.
         texts: their texts.
-        folded: of each document its text, with and without title, up to case and blanks.
+        bare: these without title; null where that is the same.
         vectors: theirs by the augmenter.
         ranks: of the ids, by which ties are broken.
-        copies: documents that hold the most frequent of these.
+        copies: documents that hold the most frequent text, with or without title, up to case and blanks.
     """
 
+    folder: Path
     facts: MemoryFacts
     ids: pa.Array
     texts: pa.Array
-    folded: list[set[str]]
+    bare: pa.Array
     vectors: Vectors
     ranks: np.ndarray
     copies: int
@@ -134,15 +138,18 @@ class MoMA:
     """A main model, its augmenter, and the memories that are plugged in.
 
     Args:
+        folder: of the main model.
         main: encodes fused queries and plain documents.
         augmenter: finds documents for queries.
         made_by: fingerprint of the augmenter.
     """
 
-    def __init__(self, main: FusionEncoder, augmenter: Encoder, made_by: str) -> None:
-        self.main, self.augmenter, self.made_by = main, augmenter, made_by
+    def __init__(self, folder: Path, main: FusionEncoder, augmenter: Encoder, made_by: str) -> None:
+        self.folder, self.main, self.augmenter, self.made_by = folder, main, augmenter, made_by
         self.memories: dict[str, Memory] = {}
-        self.fuser = Fuser(main, StateCache(CACHE_MIB), BATCH_TOKENS)
+        self.stores: dict[str, StateStore] = {}
+        self.cache = StateCache(CACHE_MIB)
+        self.fuser = Fuser(main, self.cache, BATCH_TOKENS)
 
     @classmethod
     def load(cls, folder: Path, device: str = "cpu") -> MoMA:
@@ -153,13 +160,16 @@ class MoMA:
         """
         main, own = FusionEncoder.load(folder), augmenter_folder(folder)
         main.to(device)
-        return cls(main, load_encoder(own, device=device), fingerprint(own))
+        return cls(folder, main, load_encoder(own, device=device), fingerprint(own))
 
-    def plug(self, folder: Path) -> MoMA:
+    def plug(self, folder: Path, states: Path | None = None) -> MoMA:
         """Plug in the memory of a folder.
 
+        Args:
+            states: folder that `save_states` made: encoder states of some of its documents.
+
         Raises:
-            ModelError: its vectors are of another augmenter.
+            ModelError: its vectors are of another augmenter, or states of another main model or of other texts.
             ConfigError: a memory of its name, or of its corpus, is plugged in.
         """
         facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
@@ -169,15 +179,17 @@ class MoMA:
         if facts.name in self.memories:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
         refuse_equal({name: own.facts.corpus for name, own in self.memories.items()} | {facts.name: facts.corpus})
+        store = None if states is None else StateStore(states, self._states_of(folder))
         table = pq.read_table(folder / DOCUMENTS).combine_chunks()
         ids = namespaced(facts.name, table["id"].combine_chunks())
         texts = table["text"].combine_chunks()
-        bare = table["bare"].combine_chunks().to_pylist()
-        told = [{folded(one), folded(one if other is None else other)}
-                for one, other in zip(texts.to_pylist(), bare, strict=True)]  # fmt: skip
-        copies = max(Counter(text for own in told for text in own).values())
-        self.memories[facts.name] = Memory(facts, ids, texts, told, Vectors.open(folder / VECTORS), id_ranks(ids),
-                                           copies)  # fmt: skip
+        bare = table["bare"].combine_chunks()
+        copies = max(Counter(text for own in _told(texts, bare) for text in own).values())
+        self.memories[facts.name] = Memory(folder, facts, ids, texts, bare, Vectors.open(folder / VECTORS),
+                                           id_ranks(ids), copies)  # fmt: skip
+        if store is not None:
+            self.stores[facts.name] = store
+            self.cache.stores = list(self.stores.values())
         return self
 
     def unplug(self, name: str) -> MoMA:
@@ -186,9 +198,40 @@ class MoMA:
         Raises:
             ConfigError: it is not plugged in.
         """
-        if self.memories.pop(name, None) is None:
-            raise ConfigError(f"memory {name}", f"is not plugged in, there are {sorted(self.memories)}", "name another")
+        self._plugged(name)
+        del self.memories[name]
+        self.stores.pop(name, None)
+        self.cache.stores = list(self.stores.values())
+        self.cache.forget(self._held(name))
         return self
+
+    def save_states(self, name: str, folder: Path) -> None:
+        """Write the encoder states of a memory's documents that were plugged in with it or are cached since.
+
+        Raises:
+            ConfigError: the memory is not plugged in, or no state of it is held.
+        """
+        memory, held = self._plugged(name), dict(self.cache.items())
+        states = dict(self.stores[name].items()) if name in self.stores else {}
+        states |= {key: held[key] for key in self._held(name)}
+        if not states:
+            raise ConfigError(f"memory {name}", "has no encoder states in the cache", "encode queries first")
+        write_states(folder, states, self._states_of(memory.folder))
+
+    def _plugged(self, name: str) -> Memory:
+        if name not in self.memories:
+            raise ConfigError(f"memory {name}", f"is not plugged in, there are {sorted(self.memories)}", "name another")
+        return self.memories[name]
+
+    def _held(self, name: str) -> list[str]:
+        """Ids of a memory's documents whose states the cache holds."""
+        return [key for key, _ in self.cache.items() if memory_of(key) == name]
+
+    def _states_of(self, memory: Path) -> str:
+        """What encoder states of a memory's documents depend on, as one digest: weights, length, texts."""
+        texts = digest_of(memory / "manifest.json", DOCUMENTS)
+        told = f"{fingerprint(self.folder)} {self.main.fusion.document_tokens} {texts}"
+        return sha256(told.encode()).hexdigest()
 
     def augment(self, queries: Sequence[str], documents: int | None = None,
                 own: Sequence[str] | None = None) -> list[list[str]]:  # fmt: skip
@@ -213,11 +256,12 @@ class MoMA:
             row = 0
             for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + memory.copies + 1):
                 for part in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
-                    places, asked = ranking.rows[part], folded(queries[row])
-                    keys = memory.ids.take(pa.array(places)).to_pylist()
-                    found[row] += [(key, score) for key, score, place in
-                                   zip(keys, ranking.scores[part].tolist(), places.tolist(), strict=True)
-                                   if asked not in memory.folded[place] and key != own[row]]  # fmt: skip
+                    rows, asked = pa.array(ranking.rows[part]), folded(queries[row])
+                    told = _told(memory.texts.take(rows), memory.bare.take(rows))
+                    found[row] += [(key, score) for key, score, texts in
+                                   zip(memory.ids.take(rows).to_pylist(), ranking.scores[part].tolist(), told,
+                                       strict=True)
+                                   if asked not in texts and key != own[row]]  # fmt: skip
                     row += 1
         return [_first(part, count) for part in found]
 
@@ -265,6 +309,12 @@ class MoMA:
         for rows in plan_batches(tokens.lengths, BATCH_TOKENS):
             made[rows] = encoder.encode_batch([tokens[row] for row in rows])
         return made
+
+
+def _told(texts: pa.Array, bare: pa.Array) -> Iterator[set[str]]:
+    """Of each document its text with and without title, folded."""
+    for one, other in zip(texts.to_pylist(), bare.to_pylist(), strict=True):
+        yield {folded(one)} if other is None else {folded(one), folded(other)}
 
 
 def _first(found: list[tuple[str, float]], count: int) -> list[str]:
