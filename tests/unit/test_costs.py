@@ -61,12 +61,13 @@ def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
     from zerodr.cli import plan_of
 
     lab = plan_of(["scale=lab", "gpus=2"])
+    assert (lab.gpus("embed_corpus"), lab.gpus("finetune")) == (1, 2)
     put(tmp_path / "past", "a", "embed_corpus", 3600.0, WHERE, {"shards": 1}, device="cuda:0")
     size = lab.bench.collections["other"].planned_documents
-    jobs = [Job("embed_corpus", WHERE | {"shard": f"{n:05d}-of-00003"}, (), (f"e{n}",)) for n in range(8)]
+    jobs = [Job("embed_corpus", WHERE | {"shard": f"{n:05d}-of-00003"}, (), (f"e{n}",)) for n in range(16)]
     told = costs.costs(jobs, lab, tmp_path / "past")
     each = 3600 * max(1.0, min(size, lab.shard_size) / size) + START_S
-    assert told.gpu_hours == pytest.approx(8 * 2 * each / 3600)
+    assert told.gpu_hours == pytest.approx(16 * each / 3600)
     assert told.spans == {8: pytest.approx(2 * each), 64: pytest.approx(each)}
 
 

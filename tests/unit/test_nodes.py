@@ -66,4 +66,5 @@ def test_rules_ask_for_nodes_only_where_they_train_on_them():
     assert two.placement("finetune") == {"nodes": 2, "mpi": "srun", "tasks": 2, "tasks_per_gpu": 0,
                                          "slurm_extra": "--open-mode=append --gpus-per-node=4"}  # fmt: skip
     assert cpu.placement("pretrain") == {"nodes": 2, "mpi": "srun", "tasks": 2}
-    assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 4, 0)
+    assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 1, 0)
+    assert (one.gpus("train_teacher"), one.gpus("score_pairs"), cpu.gpus("embed_corpus")) == (8, 1, 0)

@@ -19,7 +19,7 @@ class Need(NamedTuple):
         minutes_per_million: time for each million documents.
         threads: cores it can use.
         gpu: whether it runs on the scale's GPUs.
-        nodes: whether it runs on several machines where `nodes` asks for them.
+        nodes: whether it is a training, which shares the work among all GPUs, and among `nodes` machines.
         sharded: whether it reads one shard of a collection.
     """
 
@@ -132,10 +132,10 @@ class Machines:
         return scaled(rule, "base_minutes", "minutes_per_million", self._millions(rule))
 
     def gpus(self, rule: str) -> int:
-        """`resources: gpu=` of a rule: the GPUs of the configuration, or one node's share, for rules that use them."""
+        """`resources: gpu=` of a rule: all GPUs of the configuration for trainings, one for others that use a GPU."""
         own = self.bench.config.gpus
         gpus = (self.bench.scale.gpus if own is None else own) if need(rule).gpu else 0
-        return gpus if need(rule).nodes else -(-gpus // self.bench.config.nodes)
+        return gpus if need(rule).nodes else min(gpus, 1)
 
     def nodes(self, rule: str) -> int:
         """Machines of one job of a rule."""
