@@ -142,13 +142,13 @@ class Machines:
         return self.bench.config.nodes if need(rule).nodes else 1
 
     def placement(self, rule: str) -> dict[str, Any]:
-        """`resources:` that put a job on several nodes; nothing for others.
+        """`resources:` that put a job on as many nodes as it can use: one, however many GPUs it takes, or several.
 
         The Slurm plugin runs a job with `mpi` on the first of its nodes, without a step of its own around it.
         """
         nodes, gpus = self.nodes(rule), self.gpus(rule)
         if nodes == 1:
-            return {}
+            return {"nodes": 1}
         whole = {"nodes": nodes, "mpi": "srun", "tasks": nodes}
         each = (
             {"tasks_per_gpu": 0, "slurm_extra": f"--open-mode=append --gpus-per-node={gpus // nodes}"} if gpus else {}
