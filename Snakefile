@@ -18,7 +18,7 @@ from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
 from zerodr.artifacts.guard import ask_for_single_run, refuse_run, repeat_errors
-from zerodr.cluster import ask_of, refusal
+from zerodr.cluster import ask_of, ceilings, refusal
 
 try:
     PLAN = Plan(load_bench(Path(workflow.basedir), config))
@@ -68,6 +68,7 @@ onstart:
             ask_of(job.rule.name, dict(job.resources), job.threads) for job in jobs
         ]
         refuse_run(refusal(asks, Path.cwd(), workflow.executor_settings.status_command))
+        PLAN.ceilings.update(ceilings(asks))
 
 
 onerror:

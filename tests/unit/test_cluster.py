@@ -9,6 +9,7 @@ import pytest
 from zerodr import cluster
 from zerodr.cluster import Ask, Node, ask_of, check_fit, file_system, minutes_of, parse_partitions
 from zerodr.errors import MachineError
+from zerodr.plan.resources import Ceiling
 
 SINFO = """cpu*|1-00:00:00|64|250000|(null)
 cpu*|1-00:00:00|128+|500000|(null)
@@ -62,6 +63,19 @@ def test_resources_of_a_job_become_an_ask():
     resources = {"mem_mb": 2000, "runtime": 30, "gpu": 4, "nodes": 2, "slurm_partition": "gpu", "tmpdir": "<TBD>"}
     assert ask_of("finetune", resources, 8) == Ask("finetune", 4, 2, 8, 2000, 30, "gpu", "")
     assert ask_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == Ask("evaluate_run")
+
+
+def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
+    monkeypatch.setattr(cluster, "read_partitions", lambda: PARTITIONS)
+    asks = [Ask("evaluate_run"), Ask("finetune", gpus=8, partition="gpu"), Ask("index_bm25", partition="cpu,long"),
+            Ask("embed_corpus", gpus=1, partition="long,gpu")]  # fmt: skip
+    assert cluster.ceilings(asks) == {
+        "evaluate_run": Ceiling(500000, 1440),
+        "finetune": Ceiling(500000, 240),
+        "index_bm25": Ceiling(500000, None),
+        "embed_corpus": Ceiling(500000, None),
+    }
+    assert cluster.ceilings([]) == {}
 
 
 def test_a_host_without_slurm(monkeypatch, tmp_path):

@@ -17,7 +17,7 @@ from typing import Any
 
 from zerodr.errors import MachineError, ZerodrError, nearest
 from zerodr.plan import Plan
-from zerodr.plan.resources import NEEDS
+from zerodr.plan.resources import NEEDS, Ceiling
 
 COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
 NODES = ["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"]
@@ -196,6 +196,27 @@ def check_fit(ask: Ask, partitions: dict[str, Partition]) -> None:
         raise MachineError(ask.rule, f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
                            f"--set-resources {ask.rule}:runtime={partition.minutes}; a training that takes longer goes "
                            "on in its next attempt (--retries)")  # fmt: skip
+
+
+def names_of(ask: Ask, partitions: dict[str, Partition]) -> list[str]:
+    """Partitions that an ask may go to: those that it names, separated by commas, else the cluster's default."""
+    named = [name for name in ask.partition.split(",") if name]
+    return named or [partition.name for partition in partitions.values() if partition.default][:1]
+
+
+def ceilings(asks: Iterable[Ask]) -> dict[str, Ceiling]:
+    """The most memory of a fitting node and the longest walltime, by rule: no later attempt needs to ask for more."""
+    distinct = sorted(set(asks))
+    partitions = read_partitions() if distinct else {}
+    found: dict[str, Ceiling] = {}
+    for ask in distinct:
+        queues = [partitions[name] for name in names_of(ask, partitions) if name in partitions]
+        gpus = -(-ask.gpus // ask.nodes)
+        memory = [node.memory_mib for queue in queues for node in queue.nodes if node.gpus >= gpus]
+        minutes = [queue.minutes for queue in queues]
+        longest = None if None in minutes else max((limit for limit in minutes if limit is not None), default=None)
+        found[ask.rule] = Ceiling(max(memory, default=None), longest)
+    return found
 
 
 def check_planned(plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from zerodr.config.bench import Bench
@@ -21,6 +22,7 @@ class Need(NamedTuple):
         gpu: whether it runs on the scale's GPUs.
         nodes: whether it is a training, which shares the work among all GPUs, and among `nodes` machines.
         sharded: whether it reads one shard of a collection.
+        resumes: whether another attempt goes on where one stopped, so that it needs no more time than the first.
     """
 
     base_mib: int = 1000
@@ -31,6 +33,14 @@ class Need(NamedTuple):
     gpu: bool = False
     nodes: bool = False
     sharded: bool = False
+    resumes: bool = False
+
+
+class Ceiling(NamedTuple):
+    """The most that a cluster gives a job of a rule: MiB of memory and minutes; None where there is no limit."""
+
+    memory_mib: int | None = None
+    minutes: int | None = None
 
 
 NEEDS = {
@@ -40,8 +50,8 @@ NEEDS = {
     "index_bm25": Need(6000, 2500, 15, 30),
     "search_bm25": Need(6000, 200, 30, 30, threads=8),
     "import_model": Need(4000, 0, 60),
-    "embed_corpus": Need(6000, 3500, 30, 120, threads=8, gpu=True, sharded=True),
-    "embed_queries": Need(4000, 0, 30, threads=8, gpu=True),
+    "embed_corpus": Need(6000, 3500, 30, 120, threads=8, gpu=True, sharded=True, resumes=True),
+    "embed_queries": Need(4000, 0, 30, threads=8, gpu=True, resumes=True),
     "search_shard": Need(4000, 6500, 20, 60, threads=8, sharded=True),
     "merge_run": Need(4000, 100, 15, 5),
     "fuse_runs": Need(4000, 0, 15),
@@ -50,30 +60,30 @@ NEEDS = {
     "merge_candidates": Need(6000, 100, 30, 10),
     "mine_negatives": Need(8000, 0, 60),
     "cut_spans": Need(4000, 500, 30, 30, threads=8),
-    "pretrain": Need(16000, 0, 2880, threads=8, gpu=True, nodes=True),
+    "pretrain": Need(16000, 0, 2880, threads=8, gpu=True, nodes=True, resumes=True),
     "cluster_queries": Need(6000, 0, 60, threads=8),
     "init_model": Need(6000, 0, 60),
-    "finetune": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True),
-    "embed_memory": Need(6000, 3500, 30, 120, threads=8, gpu=True, sharded=True),
-    "embed_memory_queries": Need(4000, 0, 30, threads=8, gpu=True),
+    "finetune": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
+    "embed_memory": Need(6000, 3500, 30, 120, threads=8, gpu=True, sharded=True, resumes=True),
+    "embed_memory_queries": Need(4000, 0, 30, threads=8, gpu=True, resumes=True),
     "search_memory": Need(4000, 6500, 30, 120, threads=8, sharded=True),
     "merge_memories": Need(6000, 100, 30, 10),
-    "train_main": Need(24000, 0, 1440, threads=8, gpu=True, nodes=True),
+    "train_main": Need(24000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
     "measure_attention": Need(12000, 500, 240, threads=8, gpu=True),
     "mine_memories": Need(16000, 0, 120),
-    "train_augmenter": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True),
+    "train_augmenter": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
     "join_components": Need(4000, 0, 30),
     "embed_fused_queries": Need(12000, 0, 240, threads=8, gpu=True),
     "assemble": Need(8000, 0, 30),
     "init_teacher": Need(6000, 0, 60),
-    "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True),
-    "score_pairs": Need(8000, 0, 1440, threads=8, gpu=True),
+    "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
+    "score_pairs": Need(8000, 0, 1440, threads=8, gpu=True, resumes=True),
     "segment_units": Need(4000, 0, 60),
     "label_units": Need(8000, 0, 60),
     "measure_units": Need(8000, 0, 120, threads=8, gpu=True),
     "init_reader": Need(6000, 0, 60),
-    "train_reader": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True),
-    "read_units": Need(8000, 0, 720, threads=8, gpu=True),
+    "train_reader": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
+    "read_units": Need(8000, 0, 720, threads=8, gpu=True, resumes=True),
     "export_model": Need(6000, 0, 30),
     "measure_space": Need(6000, 500, 60, threads=8, gpu=True),
     "measure_domains": Need(6000, 0, 60, threads=8, gpu=True),
@@ -99,12 +109,18 @@ def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
 MOST_TIMES = 3  # an attempt after several asks for no more than this many times the first one
 
 
-def scaled(rule: str, base: str, slope: str, size: Callable[[Any], float]) -> Callable[..., int]:
-    """A resource function for Snakemake: base + slope * millions, times the attempt, up to MOST_TIMES."""
-    wants = need(rule)
+def scaled(base: int, slope: int, size: Callable[[Any], float], grows: bool,
+           most: Callable[[], int | None]) -> Callable[..., int]:  # fmt: skip
+    """A resource function for Snakemake: base + slope * millions.
+
+    Where it `grows`, it is multiplied by the attempt, up to MOST_TIMES, and up to what `most` says by then; a first
+    attempt above that stays as it is.
+    """
 
     def amount(wildcards: Any, attempt: int = 1) -> int:
-        return int((getattr(wants, base) + getattr(wants, slope) * size(wildcards)) * min(attempt, MOST_TIMES))
+        first, limit = int(base + slope * size(wildcards)), most()
+        later = first * min(attempt, MOST_TIMES) if grows else first
+        return later if limit is None else max(first, min(later, limit))
 
     return amount
 
@@ -113,6 +129,11 @@ class Machines:
     """What rules write under `resources:` and `threads:`."""
 
     bench: Bench
+
+    @cached_property
+    def ceilings(self) -> dict[str, Ceiling]:
+        """What the cluster has for each rule, filled in before the first job is submitted."""
+        return {}
 
     @property
     def shard_size(self) -> int:
@@ -125,11 +146,17 @@ class Machines:
 
     def memory_mib(self, rule: str) -> Any:
         """`resources: mem_mb=` of a rule."""
-        return scaled(rule, "base_mib", "mib_per_million", self._millions(rule))
+        wants, size = need(rule), self._millions(rule)
+        return scaled(wants.base_mib, wants.mib_per_million, size, True, lambda: self._ceiling(rule).memory_mib)
 
     def minutes(self, rule: str) -> Any:
-        """`resources: runtime=` of a rule."""
-        return scaled(rule, "base_minutes", "minutes_per_million", self._millions(rule))
+        """`resources: runtime=` of a rule; a rule that resumes asks for the same time again."""
+        wants, size = need(rule), self._millions(rule)
+        return scaled(wants.base_minutes, wants.minutes_per_million, size, not wants.resumes,
+                      lambda: self._ceiling(rule).minutes)  # fmt: skip
+
+    def _ceiling(self, rule: str) -> Ceiling:
+        return self.ceilings.get(rule, Ceiling())
 
     def gpus(self, rule: str) -> int:
         """`resources: gpu=` of a rule: all GPUs of the configuration for trainings, one for others that use a GPU."""
