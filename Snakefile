@@ -18,7 +18,8 @@ from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
 from zerodr.artifacts.guard import ask_for_single_run, refuse_run, repeat_errors
-from zerodr.cluster import ask_of, ceilings, refusal
+from zerodr.cluster import ask_of, ceilings
+from zerodr.submission import refusal
 
 try:
     PLAN = Plan(load_bench(Path(workflow.basedir), config))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from zerodr import cluster
-from zerodr.cluster import Ask, Node, ask_of, check_fit, file_system, minutes_of, parse_partitions
+from zerodr.cluster import Ask, Node, ask_of, check_fit, minutes_of, parse_partitions
 from zerodr.errors import MachineError
 from zerodr.plan.resources import Ceiling
 
@@ -76,34 +74,3 @@ def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
         "embed_corpus": Ceiling(500000, None),
     }
     assert cluster.ceilings([]) == {}
-
-
-def test_a_host_without_slurm(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert cluster.refusal([], tmp_path, "sacct") == ""
-    told = cluster.refusal([Ask("finetune")], tmp_path, "sacct")
-    assert told.startswith(
-        "MachineError: Slurm: sbatch, sinfo, squeue, scancel not on PATH: this host is no login node"
-    )
-
-
-def test_a_controller_that_forgets_too_early(monkeypatch):
-    def told(words):
-        text = f"MinJobAge               = {age} sec\n"
-        return cluster.subprocess.CompletedProcess(words, 0, text, "")
-
-    monkeypatch.setattr(cluster, "_ask_slurm", told)
-    age = 300
-    cluster.check_memory_of_jobs()
-    age = 60
-    with pytest.raises(MachineError, match=r"forgets finished jobs after 60 s .* --slurm-status-command sacct"):
-        cluster.check_memory_of_jobs()
-
-
-def test_the_innermost_mount_tells_the_file_system(tmp_path):
-    mounts = tmp_path / "mounts"
-    mounts.write_text("/dev/a / ext4 rw 0 0\nserver:/x /data nfs4 rw 0 0\ntmpfs /data/me/scratch tmpfs rw 0 0\n")
-    assert file_system(Path("/data/me/bench"), mounts) == "nfs4"
-    assert file_system(Path("/data/me/scratch/bench"), mounts) == "tmpfs"
-    assert file_system(Path("/srv"), mounts) == "ext4"
-    assert file_system(Path("/srv"), tmp_path / "absent") == ""
