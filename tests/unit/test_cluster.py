@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from zerodr import cluster
 from zerodr.cluster import Ask, Node, ask_of, check_fit, minutes_of, parse_partitions
 from zerodr.errors import MachineError
-from zerodr.plan.resources import Ceiling
+from zerodr.plan.resources import NEEDS, Ceiling
 
 SINFO = """cpu*|1-00:00:00|64|250000|(null)
 cpu*|1-00:00:00|128+|500000|(null)
@@ -42,19 +44,44 @@ def test_walltimes(text, minutes):
 ])  # fmt: skip
 def test_what_can_not_run_is_refused(ask, told):
     with pytest.raises(MachineError) as error:
-        check_fit(ask, PARTITIONS)
+        check_fit([ask], PARTITIONS)
     assert told in str(error.value)
 
 
 @pytest.mark.parametrize("ask", [Ask("a"), Ask("a", gpus=16, nodes=2, cores=32, partition="gpu"),
                                  Ask("a", minutes=10**6, partition="long"), Ask("a", memory_mib=500000)])  # fmt: skip
 def test_what_fits_is_let_through(ask):
-    check_fit(ask, PARTITIONS)
+    check_fit([ask], PARTITIONS)
+
+
+def test_all_rules_that_do_not_fit_are_named_at_once():
+    asks = [Ask("embed_corpus", gpus=1, cores=8, memory_mib=9000), Ask("embed_corpus", gpus=1), Ask("finetune", gpus=1),
+            Ask("train_main", minutes=2000), Ask("pretrain", minutes=2000), Ask("merge_run"),
+            Ask("index_bm25", memory_mib=600000), Ask("index_bm25", memory_mib=550000)]  # fmt: skip
+    with pytest.raises(MachineError) as error:
+        check_fit(asks, PARTITIONS)
+    told = str(error.value)
+    assert "embed_corpus, finetune: each asks for 1 GPUs on a node, the largest node of partition cpu has 0" in told
+    assert "set slurm_partition of these rules to gpu or long in config/profiles/slurm/config.yaml" in told
+    assert "pretrain, train_main: each asks for 2000 minutes" in told and "merge_run" not in told
+    assert "--set-resources pretrain:runtime=1440 train_main:runtime=1440;" in told
+    assert (
+        "index_bm25: asks for 600000 MiB" in told
+        and told.count("index_bm25") == 2
+        and "--set-resources index_bm25:mem_mb=500000" in told
+    )
+
+
+def test_several_partitions_are_enough_when_one_of_them_fits():
+    check_fit([Ask("finetune", gpus=8, partition="cpu,gpu"), Ask("merge_run", minutes=9000, partition="cpu,long")],
+              PARTITIONS)  # fmt: skip
+    with pytest.raises(MachineError, match="asks for 8 GPUs on a node, the largest node of partition cpu has 0"):
+        check_fit([Ask("finetune", gpus=8, partition="cpu,long")], PARTITIONS)
 
 
 def test_a_cluster_without_a_default_partition_wants_one():
     with pytest.raises(MachineError, match="set slurm_partition"):
-        check_fit(Ask("a"), parse_partitions("x|infinite|1|1|(null)"))
+        check_fit([Ask("a")], parse_partitions("x|infinite|1|1|(null)"))
 
 
 def test_resources_of_a_job_become_an_ask():
@@ -74,3 +101,9 @@ def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
         "embed_corpus": Ceiling(500000, None),
     }
     assert cluster.ceilings([]) == {}
+
+
+def test_the_profile_names_every_rule_that_asks_for_a_gpu(root):
+    text = (root / "config/profiles/slurm/config.yaml").read_text()
+    named = re.findall(r"^#   (\w+): \{slurm_partition: gpu", text, re.M)
+    assert set(named) == {rule for rule, need in NEEDS.items() if need.gpu}

@@ -120,39 +120,86 @@ def minutes_of(text: str) -> int | None:
     return days * 1440 + a if found["a"] is not None else days * 1440 + b
 
 
-def check_fit(ask: Ask, partitions: dict[str, Partition]) -> None:
-    """Some node of the ask's partition can hold the job, and the partition lets it run that long."""
-    name = ask.partition or next((p.name for p in partitions.values() if p.default), "")
-    if not name:
-        raise MachineError(ask.rule, "names no partition and this cluster has no default one",
-                           f"set slurm_partition in {PROFILE}: {nearest('', partitions)}")  # fmt: skip
-    if name not in partitions:
-        raise MachineError(f"partition {name}", f"is not known to this cluster, rule {ask.rule} asks for it",
-                           f"change {PROFILE}: {nearest(name, partitions)}")  # fmt: skip
-    partition = partitions[name]
-    gpus = -(-ask.gpus // ask.nodes)
+@dataclass(frozen=True, order=True)
+class Unfit:
+    """Why jobs can't run in a partition: the reason, what helps, and what `--set-resources` would lower."""
+
+    reason: str
+    advice: str
+    setting: str = ""
+
+
+def check_fit(asks: Iterable[Ask], partitions: dict[str, Partition]) -> None:
+    """Some node of a partition of each ask can hold the job, and that partition lets it run that long.
+
+    Raises:
+        MachineError: names every rule that does not fit by its largest job, those with the same reason together.
+    """
+    rules: dict[Unfit, list[str]] = {}
+    seen: set[tuple[str, str, str]] = set()
+    for ask in sorted(set(asks), key=lambda ask: (-ask.memory_mib, -ask.minutes, ask.rule)):
+        found = unfit(ask, partitions)
+        if found and (ask.rule, found.advice, found.setting) not in seen:
+            seen.add((ask.rule, found.advice, found.setting))
+            rules.setdefault(found, []).append(ask.rule)
+    if rules:
+        (first, names), *others = rules.items()
+        told = "; ".join([_reason(first, names), *(f"{', '.join(them)}: {_reason(why, them)}" for why, them in others)])
+        advice = "; ".join(dict.fromkeys(_advice(why, them) for why, them in rules.items()))
+        raise MachineError(", ".join(names), told, advice)
+
+
+def _reason(why: Unfit, rules: list[str]) -> str:
+    return f"each {why.reason}" if len(rules) > 1 else why.reason
+
+
+def _advice(why: Unfit, rules: list[str]) -> str:
+    changes = " ".join(f"{rule}:{why.setting}" for rule in rules) if why.setting else ""
+    return why.advice.replace("{changes}", changes)
+
+
+def unfit(ask: Ask, partitions: dict[str, Partition]) -> Unfit | None:
+    """Why no partition of an ask can run its jobs: the reason of the first one; None where some can."""
+    names = names_of(ask, partitions)
+    if not names:
+        return Unfit("names no partition and this cluster has no default one",
+                     f"set slurm_partition in {PROFILE}: {nearest('', partitions)}")  # fmt: skip
+    found = [_unfit_for(ask, partitions[name], partitions) if name in partitions else _unknown(name, partitions)
+             for name in names]  # fmt: skip
+    return None if None in found else found[0]
+
+
+def _unknown(name: str, partitions: dict[str, Partition]) -> Unfit:
+    return Unfit(f"asks for partition {name}, which is not known to this cluster",
+                 f"change {PROFILE}: {nearest(name, partitions)}")  # fmt: skip
+
+
+def _unfit_for(ask: Ask, partition: Partition, partitions: dict[str, Partition]) -> Unfit | None:
+    name, gpus = partition.name, -(-ask.gpus // ask.nodes)
     most = max(node.gpus for node in partition.nodes)
     if gpus > most:
-        raise MachineError(ask.rule, f"asks for {gpus} GPUs on a node, the largest node of partition {name} has {most}",
-                           f"lower gpus (--config gpus={most * ask.nodes}), raise nodes, or choose another partition"
-                           )  # fmt: skip
+        larger = [other.name for other in partitions.values() if max(node.gpus for node in other.nodes) >= gpus]
+        ways = [f"lower gpus (--config gpus={most * ask.nodes})", "raise nodes"] if most else []
+        ways += [f"set slurm_partition of these rules to {' or '.join(larger)} in {PROFILE}"] if larger else []
+        return Unfit(f"asks for {gpus} GPUs on a node, the largest node of partition {name} has {most}",
+                     ", or ".join(ways) or "work on the CPU (--config gpus=0)")  # fmt: skip
     if ask.nodes > len(partition.nodes):
-        raise MachineError(ask.rule, f"asks for {ask.nodes} nodes, partition {name} has {len(partition.nodes)}",
-                           "lower nodes, or choose another partition")  # fmt: skip
+        return Unfit(f"asks for {ask.nodes} nodes, partition {name} has {len(partition.nodes)}",
+                     "lower nodes, or choose another partition")  # fmt: skip
     fitting = [node for node in partition.nodes if node.gpus >= gpus]
-    sizes = {
-        "cores": (ask.cores, max(node.cores for node in fitting)),
-        "MiB of memory": (ask.memory_mib, max(node.memory_mib for node in fitting)),
-    }
-    for what, (wanted, there) in sizes.items():
-        if wanted > there:
-            option = "--max-threads" if what == "cores" else f"--set-resources {ask.rule}:mem_mb={there}"
-            raise MachineError(ask.rule, f"asks for {wanted} {what}, the largest node of partition {name} "
-                               f"{'with a GPU ' if gpus else ''}has {there}", f"lower it with {option}")  # fmt: skip
+    kind = "with a GPU " if gpus else ""
+    cores, memory = max(node.cores for node in fitting), max(node.memory_mib for node in fitting)
+    if ask.cores > cores:
+        return Unfit(f"asks for {ask.cores} cores, the largest node of partition {name} {kind}has {cores}",
+                     f"lower it with --max-threads {cores}")  # fmt: skip
+    if ask.memory_mib > memory:
+        return Unfit(f"asks for {ask.memory_mib} MiB of memory, the largest node of partition {name} {kind}has "
+                     f"{memory}", "lower it with --set-resources {changes}", f"mem_mb={memory}")  # fmt: skip
     if partition.minutes is not None and ask.minutes > partition.minutes:
-        raise MachineError(ask.rule, f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
-                           f"--set-resources {ask.rule}:runtime={partition.minutes}; a training that takes longer goes "
-                           "on in its next attempt (--retries)")  # fmt: skip
+        return Unfit(f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
+                     "--set-resources {changes}; a training that takes longer goes on in its next attempt (--retries)",
+                     f"runtime={partition.minutes}")  # fmt: skip
+    return None
 
 
 def names_of(ask: Ask, partitions: dict[str, Partition]) -> list[str]:

@@ -43,8 +43,7 @@ def check_cluster(asks: Iterable[Ask], folder: Path) -> None:
     if not distinct:
         return
     partitions = read_partitions()
-    for ask in distinct:
-        check_fit(ask, partitions)
+    check_fit(distinct, partitions)
     for ask in {(ask.partition, ask.account): ask for ask in distinct}.values():
         check_permission(ask)
     check_shared(folder, distinct[0])
