@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from zerodr import cluster
-from zerodr.cluster import Ask, Node, ask_of, check_fit, minutes_of, parse_partitions
+from zerodr.cluster import Ask, Node, ask_of, check_fit, minutes_of, parse_partitions, submitting
 from zerodr.errors import MachineError
 from zerodr.plan.resources import NEEDS, Ceiling
 
@@ -86,8 +87,35 @@ def test_a_cluster_without_a_default_partition_wants_one():
 
 def test_resources_of_a_job_become_an_ask():
     resources = {"mem_mb": 2000, "runtime": 30, "gpu": 4, "nodes": 2, "slurm_partition": "gpu", "tmpdir": "<TBD>"}
-    assert ask_of("finetune", resources, 8) == Ask("finetune", 4, 2, 8, 2000, 30, "gpu", "")
+    shape = ("--gpus=4", "--nodes=2")
+    assert ask_of("finetune", resources, 8) == Ask("finetune", 4, 2, 8, 2000, 30, "gpu", "", shape=shape)
     assert ask_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == Ask("evaluate_run")
+
+
+def test_options_of_a_job_are_those_that_the_plugin_submits_with():
+    settings = SimpleNamespace(qos="fast", reservation="monday", partition_config=None)
+    resources = {"slurm_account": 123, "qos": "slow", "constraint": "a100", "clusters": "big", "gpu_model": "h200",
+                 "gpu": 2, "slurm_extra": "--open-mode=append --exclude='n1,n2'"}  # fmt: skip
+    ask = ask_of("finetune", resources, 8, submitting(settings))
+    assert ask.account == "123" and not ask.chosen_later
+    assert ask.queue == ("--clusters=big", "--constraint=a100", "--qos=fast", "--reservation=monday")
+    assert ask.shape == ("--gpus=h200:2", "--open-mode=append", "--exclude=n1,n2")
+    by_gres = ask_of("finetune", {"gres": "gpu:a100:4", "qos": "slow"}, 8)
+    assert (by_gres.gpus, by_gres.queue, by_gres.shape) == (4, ("--qos=slow",), ("--gres=gpu:a100:4",))
+
+
+def test_partitions_that_are_chosen_elsewhere_are_not_checked(monkeypatch):
+    settings = SimpleNamespace(qos=None, reservation=None, partition_config="partitions.yaml")
+    ask = ask_of("finetune", {"gpu": 8}, 8, submitting(settings))
+    assert ask.chosen_later and ask.elsewhere
+    check_fit([ask, ask_of("finetune", {"clusters": "big", "slurm_partition": "theirs"}, 8)], PARTITIONS)
+    named = ask_of("finetune", {"gpu": 16, "slurm_partition": "gpu"}, 8, submitting(settings))
+    with pytest.raises(MachineError, match="asks for 16 GPUs"):
+        check_fit([named], PARTITIONS)
+    settings.partition_config = None
+    assert not submitting(settings).partition_file
+    monkeypatch.setenv("SNAKEMAKE_SLURM_PARTITIONS", "partitions.yaml")
+    assert submitting(settings).partition_file
 
 
 def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):

@@ -42,3 +42,43 @@ def test_the_innermost_mount_tells_the_file_system(tmp_path):
     assert file_system(Path("/data/me/scratch/bench"), mounts) == "tmpfs"
     assert file_system(Path("/srv"), mounts) == "ext4"
     assert file_system(Path("/srv"), tmp_path / "absent") == ""
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Words of all commands; sbatch refuses a reservation, and the user has the accounts lab and old."""
+    words = []
+
+    def told(command):
+        words.append(command)
+        refused = any(word.startswith("--reservation") for word in command)
+        return CompletedProcess(
+            command, int(refused), "lab\nold\n", "sbatch: error: Reservation is invalid\n" * refused
+        )
+
+    monkeypatch.setattr(submission, "ask_slurm", told)
+    monkeypatch.setattr(submission.shutil, "which", lambda name: f"/usr/bin/{name}")
+    return words
+
+
+def test_permission_is_asked_for_with_everything_that_jobs_are_submitted_with(asked):
+    submission.check_permission(Ask("finetune", partition="a,b", account="lab,old", queue=("--qos=fast",),
+                                    shape=("--gpus=8", "--nodes=1", "--exclude=n1")))  # fmt: skip
+    assert asked[-1] == ["sbatch", "--test-only", "--time=1", "--mem=1", "--partition=a,b", "--account=lab",
+                         "--qos=fast", "--gpus=8", "--nodes=1", "--exclude=n1", "--wrap=true"]  # fmt: skip
+
+
+def test_refused_permissions(asked):
+    with pytest.raises(MachineError) as error:
+        submission.check_permission(Ask("finetune", account="lab", queue=("--reservation=monday",)))
+    assert "account lab: may not submit to partition (default) with --reservation=monday " in str(error.value)
+    assert "(sbatch: error: Reservation is invalid), as rule finetune would" in str(error.value)
+    with pytest.raises(MachineError, match="account gone: may not submit .*your accounts: lab, old"):
+        submission.check_permission(Ask("finetune", account="Lab,gone"))
+
+
+def test_a_partition_that_is_not_chosen_yet_is_not_tried(asked):
+    submission.check_permission(Ask("finetune", account="lab", queue=("--reservation=monday",), chosen_later=True))
+    assert "sbatch" not in [command[0] for command in asked]
+    with pytest.raises(MachineError, match="account gone"):
+        submission.check_permission(Ask("finetune", account="gone", chosen_later=True))

@@ -5,7 +5,9 @@ Partitions, accounts and walltimes come from the profile (config/profiles/slurm)
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -52,7 +54,21 @@ class Partition:
 
 @dataclass(frozen=True, order=True)
 class Ask:
-    """What jobs of one rule ask of Slurm; `gpus` and `cores` are of all `nodes` and of one node's task."""
+    """What jobs of one rule ask of Slurm.
+
+    Attributes:
+        rule: their rule.
+        gpus: of all nodes.
+        nodes: machines of a job.
+        cores: of one node's task.
+        memory_mib: of a node.
+        minutes: walltime.
+        partition: as written, maybe several with commas between.
+        account: likewise; jobs are submitted with the first.
+        queue: further options that say where jobs may run (`--qos=`, `--reservation=`, `--constraint=`, `--clusters=`).
+        shape: options of sbatch alone (GPUs, nodes, slurm_extra).
+        chosen_later: no partition is named, and the plugin takes one from its own list (slurm-partition-config).
+    """
 
     rule: str
     gpus: int = 0
@@ -62,17 +78,55 @@ class Ask:
     minutes: int = 0
     partition: str = ""
     account: str = ""
+    queue: tuple[str, ...] = ()
+    shape: tuple[str, ...] = ()
+    chosen_later: bool = False
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this cluster's partitions say nothing about it."""
+        return self.chosen_later or any(word.startswith("--clusters") for word in self.queue)
 
 
-def ask_of(rule: str, resources: dict[str, Any], cores: int) -> Ask:
+@dataclass(frozen=True)
+class Submitting:
+    """Settings of the executor plugin (`--slurm-qos` and so on) that are the same for all jobs."""
+
+    qos: str = ""
+    reservation: str = ""
+    partition_file: bool = False
+
+
+def submitting(settings: Any) -> Submitting:
+    """From the plugin's settings and the environment, as the plugin reads them."""
+    file = settings.partition_config or os.environ.get("SNAKEMAKE_SLURM_PARTITIONS")
+    return Submitting(settings.qos or "", settings.reservation or "", bool(file))
+
+
+def ask_of(rule: str, resources: dict[str, Any], cores: int, common: Submitting | None = None) -> Ask:
     """The ask of a Snakemake job, from its resources; what is no number yet counts as nothing."""
 
     def number(name: str) -> int:
         value = resources.get(name)
         return int(value) if isinstance(value, int | float) else 0
 
-    return Ask(rule, number("gpu"), number("nodes") or 1, cores, number("mem_mb"), number("runtime"),
-               str(resources.get("slurm_partition") or ""), str(resources.get("slurm_account") or ""))  # fmt: skip
+    def text(*names: str) -> str:
+        return next((str(resources[name]) for name in names if resources.get(name)), "")
+
+    common = common or Submitting()
+    gpus, nodes, partition = number("gpu"), number("nodes"), text("slurm_partition")
+    model = f"{text('gpu_model')}:" if text("gpu_model") else ""
+    queue = {"clusters": text("cluster", "clusters", "slurm_cluster"), "constraint": text("constraint"),
+             "qos": common.qos or text("qos"), "reservation": common.reservation}  # fmt: skip
+    shape = {"gres": text("gres"), "gpus": f"{model}{gpus}" if gpus else "", "nodes": str(nodes or "")}
+    return Ask(rule, gpus or sum(map(int, GPUS.findall(text("gres")))), nodes or 1, cores, number("mem_mb"),
+               number("runtime"), partition, text("slurm_account"), _options(queue),
+               (*_options(shape), *shlex.split(text("slurm_extra"))),
+               common.partition_file and not partition)  # fmt: skip
+
+
+def _options(values: dict[str, str]) -> tuple[str, ...]:
+    return tuple(f"--{name}={value}" for name, value in values.items() if value)
 
 
 def read_partitions() -> dict[str, Partition]:
@@ -159,8 +213,10 @@ def _advice(why: Unfit, rules: list[str]) -> str:
 
 
 def unfit(ask: Ask, partitions: dict[str, Partition]) -> Unfit | None:
-    """Why no partition of an ask can run its jobs: the reason of the first one; None where some can."""
+    """Why no partition of an ask can run its jobs: that of the first one; None where some can, or none is known."""
     names = names_of(ask, partitions)
+    if ask.elsewhere:
+        return None
     if not names:
         return Unfit("names no partition and this cluster has no default one",
                      f"set slurm_partition in {PROFILE}: {nearest('', partitions)}")  # fmt: skip
@@ -213,7 +269,7 @@ def ceilings(asks: Iterable[Ask]) -> dict[str, Ceiling]:
     distinct = sorted(set(asks))
     partitions = read_partitions() if distinct else {}
     found: dict[str, Ceiling] = {}
-    for ask in distinct:
+    for ask in (ask for ask in distinct if not ask.elsewhere):
         queues = [partitions[name] for name in names_of(ask, partitions) if name in partitions]
         gpus = -(-ask.gpus // ask.nodes)
         memory = [node.memory_mib for queue in queues for node in queue.nodes if node.gpus >= gpus]

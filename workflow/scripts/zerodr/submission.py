@@ -44,7 +44,7 @@ def check_cluster(asks: Iterable[Ask], folder: Path) -> None:
         return
     partitions = read_partitions()
     check_fit(distinct, partitions)
-    for ask in {(ask.partition, ask.account): ask for ask in distinct}.values():
+    for ask in {(ask.partition, ask.account, ask.queue, ask.shape): ask for ask in distinct}.values():
         check_permission(ask)
     check_shared(folder, distinct[0])
 
@@ -65,15 +65,35 @@ def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
 
 
 def check_permission(ask: Ask) -> None:
-    """Slurm would take a small job with the ask's partition and account (`sbatch --test-only` submits nothing)."""
-    words = ["sbatch", "--test-only", "--time=1", "--mem=1", *_where(ask), "--wrap=true"]
-    done, own = ask_slurm(words), accounts()
-    unknown = bool(own) and ask.account.lower() not in ("", *own)
-    if done.returncode or unknown:
-        given = f"account {ask.account}" if ask.account else "the default account"
-        reason = "none of this user's accounts" if unknown else last_words(done.stderr)
-        raise MachineError(given, f"may not submit to partition {ask.partition or '(default)'} ({reason})",
-                           f"set slurm_account in {PROFILE}; yours: {', '.join(own) or 'none'}")  # fmt: skip
+    """Slurm would take a small job with the ask's options (`sbatch --test-only` submits nothing).
+
+    Of a job whose partition is chosen when it is submitted, only the account is looked at.
+
+    Raises:
+        MachineError: it would not, or an account is none of this user's.
+    """
+    own = accounts()
+    unknown = [name for name in _accounts_of(ask) if own and name.lower() not in own]
+    words = ["sbatch", "--test-only", "--time=1", "--mem=1", *_where(ask), *ask.shape, "--wrap=true"]
+    refused = "" if unknown or ask.chosen_later else _refused(words)
+    if unknown or refused:
+        name = unknown[0] if unknown else ask.account
+        options = f" with {' '.join((*ask.queue, *ask.shape))}" if refused and (ask.queue or ask.shape) else ""
+        raise MachineError(f"account {name}" if name else "the default account",
+                           f"may not submit to partition {ask.partition or '(default)'}{options} "
+                           f"({refused or 'none of your accounts'}), as rule {ask.rule} would",
+                           f"set slurm_account{' or these options' if options else ''} in {PROFILE}; your accounts: "
+                           f"{', '.join(own) or 'none'}")  # fmt: skip
+
+
+def _refused(words: list[str]) -> str:
+    """Why a command failed; empty where it did not."""
+    done = ask_slurm(words)
+    return last_words(done.stderr) if done.returncode else ""
+
+
+def _accounts_of(ask: Ask) -> list[str]:
+    return [name for name in re.split(r"[,\s]+", ask.account) if name]
 
 
 def accounts() -> list[str]:
@@ -88,7 +108,7 @@ def accounts() -> list[str]:
 
 def _where(ask: Ask) -> list[str]:
     partition = [f"--partition={ask.partition}"] if ask.partition else []
-    return partition + ([f"--account={ask.account}"] if ask.account else [])
+    return [*partition, *(f"--account={name}" for name in _accounts_of(ask)[:1]), *ask.queue]
 
 
 def check_shared(folder: Path, ask: Ask) -> None:
