@@ -82,3 +82,28 @@ def test_a_partition_that_is_not_chosen_yet_is_not_tried(asked):
     assert "sbatch" not in [command[0] for command in asked]
     with pytest.raises(MachineError, match="account gone"):
         submission.check_permission(Ask("finetune", account="gone", chosen_later=True))
+
+
+@pytest.mark.parametrize("linked, asks_a_node", [(False, False), (True, True)])
+def test_the_folder_that_results_are_linked_to_counts(linked, asks_a_node, asked, tmp_path, monkeypatch):
+    checkout, scratch = tmp_path / "checkout", tmp_path / "scratch"
+    checkout.mkdir()
+    scratch.mkdir()
+    if linked:
+        (checkout / "results").symlink_to(scratch)
+    kinds = {checkout: "nfs4", scratch: "ext4"}
+    monkeypatch.setattr(submission, "file_system", lambda place: next(
+        kind for home, kind in kinds.items() if place.resolve().is_relative_to(home)))  # fmt: skip
+    submission.check_shared(checkout, Ask("finetune"))
+    assert [command[0] for command in asked] == (["srun"] if asks_a_node else [])
+    assert not list((checkout / "results/.state").iterdir()), "nothing is left behind"
+
+
+def test_a_node_that_does_not_see_the_linked_results(tmp_path, monkeypatch):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "checkout").mkdir()
+    (tmp_path / "checkout/results").symlink_to(tmp_path / "scratch")
+    monkeypatch.setattr(submission, "ask_slurm", lambda words: CompletedProcess(words, 0, "unseen\n", ""))
+    monkeypatch.setattr(submission, "file_system", lambda place: "ext4")
+    with pytest.raises(MachineError, match=r"does not see the results folder \(.*/scratch\)"):
+        submission.check_shared(tmp_path / "checkout", Ask("finetune"))

@@ -112,15 +112,18 @@ def _where(ask: Ask) -> list[str]:
 
 
 def check_shared(folder: Path, ask: Ask) -> None:
-    """The compute nodes see the checkout: told by its file system, else by a look from one node if one is free now.
+    """The compute nodes see the checkout and its results folder, which may be a link to another file system.
+
+    Told by both file systems, else by a look from one node if one is free now.
 
     Raises:
         MachineError: a node does not see it.
     """
-    if file_system(folder).startswith(SHARED_TYPES):
-        return
-    token = folder / "results" / ".state" / f"seen-{uuid.uuid4().hex[:12]}"
+    results = folder / "results"
+    token = results / ".state" / f"seen-{uuid.uuid4().hex[:12]}"
     token.parent.mkdir(parents=True, exist_ok=True)
+    if all(file_system(place).startswith(SHARED_TYPES) for place in (folder, results)):
+        return
     token.touch()
     try:
         words = ["srun", f"--immediate={PROBE_S}", "--quiet", "-N1", "-n1", "--time=1", "--mem=16", "--chdir=/",
@@ -130,8 +133,9 @@ def check_shared(folder: Path, ask: Ask) -> None:
         with contextlib.suppress(FileNotFoundError):
             token.unlink()
     if "unseen" in done.stdout.split():
-        raise MachineError(folder, "is not shared: a compute node does not see the results folder",
-                           "move the checkout to a file system that all nodes mount")  # fmt: skip
+        target = f" ({results.resolve()})" if results.is_symlink() else ""
+        raise MachineError(folder, f"is not shared: a compute node does not see the results folder{target}",
+                           "move both to a file system that all nodes mount")  # fmt: skip
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
