@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from subprocess import CompletedProcess
 from types import SimpleNamespace
 
 import pytest
@@ -135,3 +136,13 @@ def test_the_profile_names_every_rule_that_asks_for_a_gpu(root):
     text = (root / "config/profiles/slurm/config.yaml").read_text()
     named = re.findall(r"^#   (\w+): \{slurm_partition: gpu", text, re.M)
     assert set(named) == {rule for rule, need in NEEDS.items() if need.gpu}
+
+
+def test_a_plan_is_checked_for_its_own_rules(monkeypatch):
+    monkeypatch.setattr(cluster.shutil, "which", lambda name: f"/usr/bin/{name}")
+    told = "cpu*|infinite|8|64000|(null)"
+    monkeypatch.setattr(cluster, "ask_slurm", lambda words: CompletedProcess(words, 0, told, ""))
+    plan = SimpleNamespace(gpus=lambda rule: NEEDS[rule].gpu * 2, nodes=lambda rule: 1)
+    cluster.check_planned(plan, ["index_bm25", "search_bm25"])
+    with pytest.raises(MachineError, match="finetune: asks for 2 GPUs on a node, .* has 0"):
+        cluster.check_planned(plan, ["index_bm25", "finetune"])

@@ -71,6 +71,21 @@ def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
     assert told.spans == {8: pytest.approx(2 * each), 64: pytest.approx(each)}
 
 
+def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_bench(tmp_path)
+    from zerodr.cli import plan_of
+
+    monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
+    jobs = [Job("finetune", {"model": "m", "scope": "shared", "stage": "ep0"}, (), ("m",))]
+    told = costs.costs(jobs, plan_of(["gpus=16", "nodes=2"]), tmp_path / "past")
+    assert list(told.spans) == [64] and told.most_gpus == 16
+    text = costs.render(jobs, told)
+    assert "with 8 GPUs not at all: a job asks for 16" in text and "h  with 64 GPUs" in text
+    told = costs.costs(jobs, plan_of(["gpus=128"]), tmp_path / "past")
+    assert told.spans == {} and costs.render(jobs, told).count("not at all: a job asks for 128") == 2
+
+
 def test_files_of_jobs_are_read_from_a_dry_run():
     text = "rule merge_run:\n    input: a.npy, b.npy\n    output: r.gz\n    wildcards: model=m, collection=c\n"
     assert parse_jobs(text) == [Job("merge_run", {"model": "m", "collection": "c"}, ("a.npy", "b.npy"), ("r.gz",))]

@@ -16,7 +16,7 @@ from typing import Any
 
 from zerodr.errors import MachineError, nearest
 from zerodr.plan import Plan
-from zerodr.plan.resources import NEEDS, Ceiling
+from zerodr.plan.resources import Ceiling
 
 COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
 NODES = ["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"]
@@ -279,8 +279,8 @@ def ceilings(asks: Iterable[Ask]) -> dict[str, Ceiling]:
     return found
 
 
-def check_planned(plan: Plan) -> None:
-    """No rule asks for more GPUs on a node than the largest node of this cluster has; without Slurm nothing is asked.
+def check_planned(plan: Plan, rules: Iterable[str]) -> None:
+    """No planned rule asks for more GPUs on a node than this cluster's largest has; without Slurm nothing is asked.
 
     Raises:
         MachineError: one does.
@@ -291,7 +291,7 @@ def check_planned(plan: Plan) -> None:
     if done.returncode or not done.stdout.strip():
         return
     most = max(node.gpus for partition in parse_partitions(done.stdout).values() for node in partition.nodes)
-    for rule in NEEDS:
+    for rule in dict.fromkeys(rules):
         wanted = -(-plan.gpus(rule) // plan.nodes(rule))
         if wanted > most:
             raise MachineError(rule, f"asks for {wanted} GPUs on a node, the largest node of this cluster has {most}",

@@ -47,6 +47,7 @@ class Costs:
         guessed: jobs that are counted with their limit.
         path: positions of the jobs on the critical path, first to last.
         spans: number of GPUs -> seconds until everything is done.
+        most_gpus: of one job; farms with fewer have no span.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Costs:
     guessed: int = 0
     path: list[int] = field(default_factory=list)
     spans: dict[int, float] = field(default_factory=dict)
+    most_gpus: int = 0
 
 
 def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
@@ -66,9 +68,10 @@ def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
     gpus = [plan.gpus(job.rule) for job in jobs]
     makers = {path: number for number, job in enumerate(jobs) for path in job.outputs}
     before = [sorted({makers[path] for path in job.inputs if path in makers}) for job in jobs]
-    spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if max(gpus, default=0) > 0}
+    most = max(gpus, default=0)
+    spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if 0 < most <= farm}
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
-    return Costs(seconds, hours, guessed, longest_path(seconds, before), spans)
+    return Costs(seconds, hours, guessed, longest_path(seconds, before), spans, most)
 
 
 def limit(job: Job, plan: Plan) -> float:
@@ -163,4 +166,6 @@ def render(jobs: list[Job], told: Costs) -> str:
             f"            {told.seconds[number] / HOUR_S:8.2f} h  {' '.join([job.rule, *job.wildcards.values()])}"
         )
     lines += [f"            {span / HOUR_S:8.2f} h  with {farm} GPUs" for farm, span in told.spans.items()]
+    lines += [f"            with {farm} GPUs not at all: a job asks for {told.most_gpus}"
+              for farm in FARMS if farm < told.most_gpus]  # fmt: skip
     return "\n".join(lines)
