@@ -71,6 +71,13 @@ def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
     assert told.spans == {8: pytest.approx(2 * each), 64: pytest.approx(each)}
 
 
+def test_a_search_in_a_memory_is_as_large_as_the_memory(plan):
+    job = Job("search_memory", {"collection": "toy", "memory": "other", "shard": "00000-of-00003"})
+    assert costs.units_of(job, plan) == plan.shard_size / 1e6
+    turned = Job("export_memory", {"collection": "toy", "memory": "other"})
+    assert costs.units_of(turned, plan) == 3.0
+
+
 def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_bench(tmp_path)

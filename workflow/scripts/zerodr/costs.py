@@ -18,7 +18,7 @@ from typing import Any
 from zerodr.artifacts.record import Record
 from zerodr.forecast import Job
 from zerodr.plan import Plan
-from zerodr.plan.resources import need
+from zerodr.plan.resources import need, read_collection
 from zerodr.schedule import longest_path, makespan
 
 TRAINING = ("finetune", "pretrain", "train_teacher", "train_reader", "train_main", "train_augmenter")
@@ -86,7 +86,7 @@ def units_of(job: Job, plan: Plan) -> float:
     if job.rule in TRAINING:
         settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
         return _learned(settings)
-    return _documents(plan, job.wildcards.get("collection", ""), job.rule, plan.shard_size)
+    return _documents(plan, read_collection(SimpleNamespace(**job.wildcards)), job.rule, plan.shard_size)
 
 
 def _learned(params: dict[str, Any]) -> float:
@@ -113,8 +113,8 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
         if rule in TRAINING:
             units = _learned(params)
         else:
-            rows = plan.bench.collections.get(record["wildcards"].get("collection", ""))
-            units = (rows.planned_documents if rows else 0) / int(params.get("shards", 1)) / 1e6
+            row = plan.bench.collections.get(read_collection(SimpleNamespace(**record["wildcards"])))
+            units = (row.planned_documents if row else 0) / int(params.get("shards", 1)) / 1e6
         found[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"])))
     return found
 

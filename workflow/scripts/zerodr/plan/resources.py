@@ -68,6 +68,8 @@ NEEDS = {
     "embed_memory_queries": Need(4000, 0, 30, threads=8, gpu=True, resumes=True),
     "search_memory": Need(4000, 6500, 30, 120, threads=8, sharded=True),
     "merge_memories": Need(6000, 100, 30, 10),
+    "measure_shares": Need(8000, 500, 60),
+    "export_memory": Need(4000, 7000, 30, 30),
     "train_main": Need(24000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
     "measure_attention": Need(12000, 500, 240, threads=8, gpu=True),
     "mine_memories": Need(16000, 0, 120),
@@ -96,6 +98,11 @@ NEEDS = {
 def need(rule: str) -> Need:
     """Needs of a rule; light ones take the default."""
     return NEEDS.get(rule, Need())
+
+
+def read_collection(wildcards: Any) -> str:
+    """The collection whose documents a job reads: a memory where it searches or exports one, else its collection."""
+    return getattr(wildcards, "memory", "") or getattr(wildcards, "collection", "")
 
 
 def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
@@ -142,7 +149,7 @@ class Machines:
 
     def _millions(self, rule: str) -> Any:
         rows = self.bench.collections
-        return lambda wc: millions(rows.get(getattr(wc, "collection", "")), self.shard_size, rule)
+        return lambda wc: millions(rows.get(read_collection(wc)), self.shard_size, rule)
 
     def memory_mib(self, rule: str) -> Any:
         """`resources: mem_mb=` of a rule."""
