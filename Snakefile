@@ -70,7 +70,9 @@ onstart:
             ask_of(job.rule.name, dict(job.resources), job.threads, common)
             for job in jobs
         ]
-        refuse_run(refusal(asks, Path.cwd(), workflow.executor_settings.status_command))
+        refuse_run(
+            refusal(asks, Path.cwd(), workflow.executor_settings.status_command)
+        )
         PLAN.ceilings.update(ceilings(asks))
 
 
