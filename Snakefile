@@ -18,7 +18,8 @@ from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
 from zerodr.artifacts.guard import ask_for_single_run, refuse_run, repeat_errors
-from zerodr.cluster import ask_of, refusal
+from zerodr.cluster import ask_of, ceilings, submitting
+from zerodr.submission import refusal
 
 try:
     PLAN = Plan(load_bench(Path(workflow.basedir), config))
@@ -64,10 +65,15 @@ onstart:
     ask_for_single_run()
     if workflow.executor_plugin.name == "slurm":
         jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+        common = submitting(workflow.executor_settings)
         asks = [
-            ask_of(job.rule.name, dict(job.resources), job.threads) for job in jobs
+            ask_of(job.rule.name, dict(job.resources), job.threads, common)
+            for job in jobs
         ]
-        refuse_run(refusal(asks, Path.cwd(), workflow.executor_settings.status_command))
+        refuse_run(
+            refusal(asks, Path.cwd(), workflow.executor_settings.status_command)
+        )
+        PLAN.ceilings.update(ceilings(asks))
 
 
 onerror:

@@ -26,6 +26,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 SEED, WORDS, QUERIES, CHUNK = 13, 50_000, 200, 10_000
 RULES = ("normalize_collection", "embed_corpus", "search_shard", "merge_run")
+WITHOUT_MODEL, SHARDED = ("normalize_collection",), ("embed_corpus", "search_shard")
+BENCHMARKS = ROOT / "results/benchmarks"
 
 
 def texts(documents: int, least: int, most: int) -> Iterator[str]:
@@ -64,13 +66,32 @@ def run(folder: Path, documents: int, given: argparse.Namespace) -> float:
     return time.monotonic() - started
 
 
-def measured(name: str) -> dict[str, list[tuple[float, float]]]:
-    """(peak MiB, seconds) of every job on a collection, by rule."""
+def benchmark_files(folder: Path, rule: str, collection: str, model: str) -> list[Path]:
+    """Snakemake's benchmarks of a rule's jobs on a collection; those of other models are left out.
+
+    Their places name the collection as a folder or as the file itself. The model comes first where a rule has one; a
+    recipe is embedded by its last stage (`dpr@ep0`). Shards (`00003-of-00010`) are those of the last run: the corpus
+    is cut by its estimated size, so their number may differ from --shards.
+    """
+    home = folder / rule
+    places = {path: path.relative_to(home).with_suffix("").parts for path in sorted(home.rglob("*.tsv"))}
+    found = [path for path, parts in places.items()
+            if collection in parts and (rule in WITHOUT_MODEL or parts[0] == model or parts[0].startswith(f"{model}@"))
+            ]  # fmt: skip
+    if rule in SHARDED and found:
+        last = max(found, key=lambda path: path.stat().st_mtime_ns).stem.partition("-of-")[2]
+        found = [path for path in found if path.stem.endswith(f"-of-{last}")]
+    return found
+
+
+def measured(folder: Path, collection: str, model: str) -> dict[str, list[tuple[float, float]]]:
+    """(peak MiB, seconds) of every job on a collection, by rule; rules without one are left out."""
     found: dict[str, list[tuple[float, float]]] = {}
     for rule in RULES:
-        files = [path for path in (ROOT / "results/benchmarks" / rule).rglob("*.tsv") if name in str(path)]
-        rows = [row for path in files for row in csv.DictReader(path.open(), delimiter="\t")]
-        found[rule] = [(float(row["max_rss"]), float(row["s"])) for row in rows]
+        rows = [row for path in benchmark_files(folder, rule, collection, model)
+                for row in csv.DictReader(path.read_text().splitlines(), delimiter="\t")]  # fmt: skip
+        if rows:
+            found[rule] = [(float(row["max_rss"]), float(row["s"])) for row in rows]
     return found
 
 
@@ -95,8 +116,10 @@ def main() -> None:
         if given.again:
             for place in (ROOT / "results").glob(f"*/**/{folder.name}"):
                 shutil.rmtree(place, ignore_errors=True)
+            for rule in WITHOUT_MODEL:
+                (BENCHMARKS / rule / f"{folder.name}.tsv").unlink(missing_ok=True)
         run(folder, documents, given)
-        for rule, jobs in measured(folder.name).items():
+        for rule, jobs in measured(BENCHMARKS, folder.name, given.model).items():
             peak, total = max(p for p, _ in jobs), sum(s for _, s in jobs)
             middle = statistics.median(s for _, s in jobs)
             base = first.setdefault(rule, (peak, total))

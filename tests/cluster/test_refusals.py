@@ -40,7 +40,7 @@ def test_unknown_partition(cluster, prepared):
 
 def test_unknown_and_expired_accounts(cluster, prepared):
     told = refused(cluster, prepared, *AGAIN, "--default-resources", "slurm_account=gone")
-    assert "account gone: may not submit" in told and "yours: lab" in told
+    assert "account gone: may not submit" in told and "your accounts: lab" in told
     cluster.ask("sacctmgr", "-i", "add", "account", "old", "cluster=test")
     cluster.ask("sacctmgr", "-i", "add", "user", "root", "account=old")
     cluster.ask("sacctmgr", "-i", "modify", "account", "old", "set", "MaxSubmitJobs=0")

@@ -206,13 +206,30 @@ def test_a_forecast_adds_up(plan, tmp_path):
     assert needs.shards == {"dense/other": 3}
     assert needs.download_bytes == {"other.zip": 5_000_000, "toy.zip": 2_000_000}
     assert needs.embedding_bytes == {"dense": (3_000_000 + 10) * 16 * 4}
-    assert needs.assumed == ()
+    assert needs.assumed == () and needs.text_bytes == 0
+    assert needs.largest["embed_corpus"] == (6000 + 3500, 1_000_000 * 16 * 4)
+    assert needs.largest["fetch_archive"] == (500, 5_000_000)
     text = forecast.render("x", needs)
     assert "dense/other: 3" in text and "7 MiB in 2 archives" in text and "0.179 GiB" in text
     assert forecast.render("x", forecast.forecast([], lab)) == "x: nothing to be done"
     Path("results/models/dense/shared/imported/config.json").unlink()
     assert forecast.forecast(jobs, lab).embedding_bytes == {"dense": (3_000_000 + 10) * 768 * 4}
     assert "taken as 768 wide" in forecast.render("x", forecast.forecast(jobs, lab))
+
+
+def test_collections_that_are_here_already_and_memories_are_counted(plan):
+    lab = cli.plan_of(["scale=lab"])
+    texts = [Job("normalize_collection", {"collection": "other"}), Job("index_bm25", {"collection": "toy"})]
+    needs = forecast.forecast(texts, lab)
+    assert needs.text_bytes == 2 * 5_000_000 + 12 * 1000, "by archive or by documents, whichever is less"
+    assert needs.download_bytes == {} and "0.01 GiB with archives, collections and indexes" in forecast.render(
+        "x", needs
+    )
+    where = {"model": "dense", "scope": "shared", "stage": "ep1", "collection": "other", "shard": "00000-of-00003"}
+    needs = forecast.forecast([Job("embed_memory", where)], lab)
+    assert needs.embedding_bytes == {"dense": 1_000_000 * 16 * 4} and needs.shards == {"dense@ep1/other": 1}
+    line = next(line for line in forecast.render("x", needs).splitlines() if "embed_memory" in line)
+    assert line.split() == ["embed_memory", "1", "9500", "MiB", "61", "MiB", "of", "disk"]
 
 
 def test_archives_in_a_mirror_are_no_downloads(plan, tmp_path):

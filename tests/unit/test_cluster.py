@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import re
+from subprocess import CompletedProcess
+from types import SimpleNamespace
 
 import pytest
 
 from zerodr import cluster
-from zerodr.cluster import Ask, Node, ask_of, check_fit, file_system, minutes_of, parse_partitions
+from zerodr.cluster import Ask, Node, ask_of, check_fit, minutes_of, parse_partitions, submitting
 from zerodr.errors import MachineError
+from zerodr.plan.resources import NEEDS, Ceiling
 
 SINFO = """cpu*|1-00:00:00|64|250000|(null)
 cpu*|1-00:00:00|128+|500000|(null)
@@ -43,53 +46,103 @@ def test_walltimes(text, minutes):
 ])  # fmt: skip
 def test_what_can_not_run_is_refused(ask, told):
     with pytest.raises(MachineError) as error:
-        check_fit(ask, PARTITIONS)
+        check_fit([ask], PARTITIONS)
     assert told in str(error.value)
 
 
 @pytest.mark.parametrize("ask", [Ask("a"), Ask("a", gpus=16, nodes=2, cores=32, partition="gpu"),
                                  Ask("a", minutes=10**6, partition="long"), Ask("a", memory_mib=500000)])  # fmt: skip
 def test_what_fits_is_let_through(ask):
-    check_fit(ask, PARTITIONS)
+    check_fit([ask], PARTITIONS)
+
+
+def test_all_rules_that_do_not_fit_are_named_at_once():
+    asks = [Ask("embed_corpus", gpus=1, cores=8, memory_mib=9000), Ask("embed_corpus", gpus=1), Ask("finetune", gpus=1),
+            Ask("train_main", minutes=2000), Ask("pretrain", minutes=2000), Ask("merge_run"),
+            Ask("index_bm25", memory_mib=600000), Ask("index_bm25", memory_mib=550000)]  # fmt: skip
+    with pytest.raises(MachineError) as error:
+        check_fit(asks, PARTITIONS)
+    told = str(error.value)
+    assert "embed_corpus, finetune: each asks for 1 GPUs on a node, the largest node of partition cpu has 0" in told
+    assert "set slurm_partition of these rules to gpu or long in config/profiles/slurm/config.yaml" in told
+    assert "pretrain, train_main: each asks for 2000 minutes" in told and "merge_run" not in told
+    assert "--set-resources pretrain:runtime=1440 train_main:runtime=1440;" in told
+    assert (
+        "index_bm25: asks for 600000 MiB" in told
+        and told.count("index_bm25") == 2
+        and "--set-resources index_bm25:mem_mb=500000" in told
+    )
+
+
+def test_several_partitions_are_enough_when_one_of_them_fits():
+    check_fit([Ask("finetune", gpus=8, partition="cpu,gpu"), Ask("merge_run", minutes=9000, partition="cpu,long")],
+              PARTITIONS)  # fmt: skip
+    with pytest.raises(MachineError, match="asks for 8 GPUs on a node, the largest node of partition cpu has 0"):
+        check_fit([Ask("finetune", gpus=8, partition="cpu,long")], PARTITIONS)
 
 
 def test_a_cluster_without_a_default_partition_wants_one():
     with pytest.raises(MachineError, match="set slurm_partition"):
-        check_fit(Ask("a"), parse_partitions("x|infinite|1|1|(null)"))
+        check_fit([Ask("a")], parse_partitions("x|infinite|1|1|(null)"))
 
 
 def test_resources_of_a_job_become_an_ask():
     resources = {"mem_mb": 2000, "runtime": 30, "gpu": 4, "nodes": 2, "slurm_partition": "gpu", "tmpdir": "<TBD>"}
-    assert ask_of("finetune", resources, 8) == Ask("finetune", 4, 2, 8, 2000, 30, "gpu", "")
+    shape = ("--gpus=4", "--nodes=2")
+    assert ask_of("finetune", resources, 8) == Ask("finetune", 4, 2, 8, 2000, 30, "gpu", "", shape=shape)
     assert ask_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == Ask("evaluate_run")
 
 
-def test_a_host_without_slurm(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert cluster.refusal([], tmp_path, "sacct") == ""
-    told = cluster.refusal([Ask("finetune")], tmp_path, "sacct")
-    assert told.startswith(
-        "MachineError: Slurm: sbatch, sinfo, squeue, scancel not on PATH: this host is no login node"
-    )
+def test_options_of_a_job_are_those_that_the_plugin_submits_with():
+    settings = SimpleNamespace(qos="fast", reservation="monday", partition_config=None)
+    resources = {"slurm_account": 123, "qos": "slow", "constraint": "a100", "clusters": "big", "gpu_model": "h200",
+                 "gpu": 2, "slurm_extra": "--open-mode=append --exclude='n1,n2'"}  # fmt: skip
+    ask = ask_of("finetune", resources, 8, submitting(settings))
+    assert ask.account == "123" and not ask.chosen_later
+    assert ask.queue == ("--clusters=big", "--constraint=a100", "--qos=fast", "--reservation=monday")
+    assert ask.shape == ("--gpus=h200:2", "--open-mode=append", "--exclude=n1,n2")
+    by_gres = ask_of("finetune", {"gres": "gpu:a100:4", "qos": "slow"}, 8)
+    assert (by_gres.gpus, by_gres.queue, by_gres.shape) == (4, ("--qos=slow",), ("--gres=gpu:a100:4",))
 
 
-def test_a_controller_that_forgets_too_early(monkeypatch):
-    def told(words):
-        text = f"MinJobAge               = {age} sec\n"
-        return cluster.subprocess.CompletedProcess(words, 0, text, "")
+def test_partitions_that_are_chosen_elsewhere_are_not_checked(monkeypatch):
+    settings = SimpleNamespace(qos=None, reservation=None, partition_config="partitions.yaml")
+    ask = ask_of("finetune", {"gpu": 8}, 8, submitting(settings))
+    assert ask.chosen_later and ask.elsewhere
+    check_fit([ask, ask_of("finetune", {"clusters": "big", "slurm_partition": "theirs"}, 8)], PARTITIONS)
+    named = ask_of("finetune", {"gpu": 16, "slurm_partition": "gpu"}, 8, submitting(settings))
+    with pytest.raises(MachineError, match="asks for 16 GPUs"):
+        check_fit([named], PARTITIONS)
+    settings.partition_config = None
+    assert not submitting(settings).partition_file
+    monkeypatch.setenv("SNAKEMAKE_SLURM_PARTITIONS", "partitions.yaml")
+    assert submitting(settings).partition_file
 
-    monkeypatch.setattr(cluster, "_ask_slurm", told)
-    age = 300
-    cluster.check_memory_of_jobs()
-    age = 60
-    with pytest.raises(MachineError, match=r"forgets finished jobs after 60 s .* --slurm-status-command sacct"):
-        cluster.check_memory_of_jobs()
+
+def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
+    monkeypatch.setattr(cluster, "read_partitions", lambda: PARTITIONS)
+    asks = [Ask("evaluate_run"), Ask("finetune", gpus=8, partition="gpu"), Ask("index_bm25", partition="cpu,long"),
+            Ask("embed_corpus", gpus=1, partition="long,gpu")]  # fmt: skip
+    assert cluster.ceilings(asks) == {
+        "evaluate_run": Ceiling(500000, 1440),
+        "finetune": Ceiling(500000, 240),
+        "index_bm25": Ceiling(500000, None),
+        "embed_corpus": Ceiling(500000, None),
+    }
+    assert cluster.ceilings([]) == {}
 
 
-def test_the_innermost_mount_tells_the_file_system(tmp_path):
-    mounts = tmp_path / "mounts"
-    mounts.write_text("/dev/a / ext4 rw 0 0\nserver:/x /data nfs4 rw 0 0\ntmpfs /data/me/scratch tmpfs rw 0 0\n")
-    assert file_system(Path("/data/me/bench"), mounts) == "nfs4"
-    assert file_system(Path("/data/me/scratch/bench"), mounts) == "tmpfs"
-    assert file_system(Path("/srv"), mounts) == "ext4"
-    assert file_system(Path("/srv"), tmp_path / "absent") == ""
+def test_the_profile_names_every_rule_that_asks_for_a_gpu(root):
+    text = (root / "config/profiles/slurm/config.yaml").read_text()
+    named = re.findall(r"^#   (\w+): \{slurm_partition: gpu", text, re.M)
+    assert set(named) == {rule for rule, need in NEEDS.items() if need.gpu}
+
+
+def test_a_plan_is_checked_for_its_own_rules(monkeypatch):
+    monkeypatch.setattr(cluster.shutil, "which", lambda name: f"/usr/bin/{name}")
+    told = "cpu*|infinite|8|64000|(null)"
+    monkeypatch.setattr(cluster, "ask_slurm", lambda words: CompletedProcess(words, 0, told, ""))
+    plan = SimpleNamespace(gpus=lambda rule: NEEDS[rule].gpu * 2, nodes=lambda rule: 1)
+    cluster.check_planned(plan, ["index_bm25", "search_bm25"])
+    with pytest.raises(MachineError, match="finetune: asks for 2 GPUs on a node, .* has 0"):
+        cluster.check_planned(plan, ["index_bm25", "finetune"])

@@ -61,13 +61,36 @@ def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
     from zerodr.cli import plan_of
 
     lab = plan_of(["scale=lab", "gpus=2"])
+    assert (lab.gpus("embed_corpus"), lab.gpus("finetune")) == (1, 2)
     put(tmp_path / "past", "a", "embed_corpus", 3600.0, WHERE, {"shards": 1}, device="cuda:0")
     size = lab.bench.collections["other"].planned_documents
-    jobs = [Job("embed_corpus", WHERE | {"shard": f"{n:05d}-of-00003"}, (), (f"e{n}",)) for n in range(8)]
+    jobs = [Job("embed_corpus", WHERE | {"shard": f"{n:05d}-of-00003"}, (), (f"e{n}",)) for n in range(16)]
     told = costs.costs(jobs, lab, tmp_path / "past")
     each = 3600 * max(1.0, min(size, lab.shard_size) / size) + START_S
-    assert told.gpu_hours == pytest.approx(8 * 2 * each / 3600)
+    assert told.gpu_hours == pytest.approx(16 * each / 3600)
     assert told.spans == {8: pytest.approx(2 * each), 64: pytest.approx(each)}
+
+
+def test_a_search_in_a_memory_is_as_large_as_the_memory(plan):
+    job = Job("search_memory", {"collection": "toy", "memory": "other", "shard": "00000-of-00003"})
+    assert costs.units_of(job, plan) == plan.shard_size / 1e6
+    turned = Job("export_memory", {"collection": "toy", "memory": "other"})
+    assert costs.units_of(turned, plan) == 3.0
+
+
+def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_bench(tmp_path)
+    from zerodr.cli import plan_of
+
+    monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
+    jobs = [Job("finetune", {"model": "m", "scope": "shared", "stage": "ep0"}, (), ("m",))]
+    told = costs.costs(jobs, plan_of(["gpus=16", "nodes=2"]), tmp_path / "past")
+    assert list(told.spans) == [64] and told.most_gpus == 16
+    text = costs.render(jobs, told)
+    assert "with 8 GPUs not at all: a job asks for 16" in text and "h  with 64 GPUs" in text
+    told = costs.costs(jobs, plan_of(["gpus=128"]), tmp_path / "past")
+    assert told.spans == {} and costs.render(jobs, told).count("not at all: a job asks for 128") == 2
 
 
 def test_files_of_jobs_are_read_from_a_dry_run():

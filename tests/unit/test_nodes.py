@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
+from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from zerodr.config.base import validate
 from zerodr.errors import ConfigError, MachineError
@@ -52,6 +55,13 @@ def test_gpus_are_shared_equally():
         validate(Workers, {"gpus": 3, "nodes": 2}, "finetune")
 
 
+def submitted(resources: dict) -> list[str]:
+    """Words with which the plugin submits a job of these resources."""
+    job = SimpleNamespace(resources=SimpleNamespace(get=resources.get, **resources), threads=8)
+    names = ("run_uuid", "slurm_logfile", "comment_str", "account", "partition", "workdir")
+    return get_submit_command(job, dict.fromkeys(names, "")).split()
+
+
 class Written(Machines):
     """The machines of a configuration that is written down."""
 
@@ -62,8 +72,19 @@ class Written(Machines):
 
 def test_rules_ask_for_nodes_only_where_they_train_on_them():
     one, two, cpu = Written(8, 1), Written(8, 2), Written(0, 2)
-    assert one.placement("finetune") == {} and two.placement("embed_corpus") == {}
+    assert one.placement("finetune") == two.placement("embed_corpus") == {"nodes": 1}
     assert two.placement("finetune") == {"nodes": 2, "mpi": "srun", "tasks": 2, "tasks_per_gpu": 0,
                                          "slurm_extra": "--open-mode=append --gpus-per-node=4"}  # fmt: skip
     assert cpu.placement("pretrain") == {"nodes": 2, "mpi": "srun", "tasks": 2}
-    assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 4, 0)
+    assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 1, 0)
+    assert (one.gpus("train_teacher"), one.gpus("score_pairs"), cpu.gpus("embed_corpus")) == (8, 1, 0)
+
+
+def test_what_the_plugin_makes_of_it():
+    one, two = Written(8, 1), Written(8, 2)
+    words = submitted(one.placement("finetune") | {"gpu": one.gpus("finetune")})
+    assert "--nodes=1" in words, "eight GPUs of several nodes would not see each other"
+    assert not [word for word in words if word.startswith("--ntasks")]
+    words = submitted({"nodes": 1} | two.placement("finetune") | {"gpu": two.gpus("finetune")})
+    assert "--nodes=2" in words and "--gpus-per-node=4" in words and "--nodes=1" not in words
+    assert {"--nodes=1", "--ntasks=1", "--cpus-per-task=8"} <= set(submitted(Written(0, 1).placement("finetune")))

@@ -143,3 +143,14 @@ def test_a_hub_model_at_paper_scale_needs_its_revision(project):
     load_bench(project, {"scale": "mini", "methods": ["hub"]})
     with pytest.raises(ConfigError, match="revision.*organisation/name"):
         load_bench(project, {"scale": "paper", "methods": ["hub"]})
+
+
+@pytest.mark.parametrize("gpus, nodes", [(8, 3), (2, 4), (1, 2)])
+def test_gpus_that_nodes_cannot_share_are_refused(root, gpus, nodes):
+    with pytest.raises(ConfigError, match=f"{gpus} GPUs can't be shared equally by {nodes} nodes: .*--config gpus="):
+        load_bench(root, {"gpus": gpus, "nodes": nodes})
+
+
+def test_gpus_that_nodes_share_are_taken(root):
+    assert load_bench(root, {"gpus": 8, "nodes": 2}).config.nodes == 2
+    assert load_bench(root, {"gpus": 0, "nodes": 3}).config.nodes == 3

@@ -84,6 +84,9 @@ rule measure_shares:
         use="learning|search",
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=PLAN.memory_mib("measure_shares"),
+        runtime=PLAN.minutes("measure_shares"),
     params:
         settings=PLAN.settings("measure_shares"),
     script:

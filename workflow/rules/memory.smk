@@ -162,6 +162,9 @@ rule export_memory:
         memory=PLAN.pattern_of_collections(),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=PLAN.memory_mib("export_memory"),
+        runtime=PLAN.minutes("export_memory"),
     params:
         settings=PLAN.settings("export_memory"),
     script:

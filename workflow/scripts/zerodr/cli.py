@@ -114,8 +114,8 @@ def plan(
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
-    check_planned(bench)
     jobs = dry_run(target, words, bench)
+    check_planned(bench, (job.rule for job in jobs))
     typer.echo(render(target, forecast(jobs, bench)))
     if jobs:
         typer.echo(costs.render(jobs, costs.costs(jobs, bench)))

@@ -5,28 +5,24 @@ Partitions, accounts and walltimes come from the profile (config/profiles/slurm)
 
 from __future__ import annotations
 
-import contextlib
+import os
 import re
+import shlex
 import shutil
 import subprocess
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from zerodr.errors import MachineError, ZerodrError, nearest
+from zerodr.errors import MachineError, nearest
 from zerodr.plan import Plan
-from zerodr.plan.resources import NEEDS
+from zerodr.plan.resources import Ceiling
 
 COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
 NODES = ["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"]
 PATIENCE_S = 30
-PROBE_S = 10
-LONGEST_POLL_S = 180
 MINUTES = re.compile(r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)?(?P<b>\d+)(?::(?P<c>\d+))?$")
 GPUS = re.compile(r"(?:^|,)gpu(?::[\w.-]+)?:(\d+)")
-SHARED_TYPES = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "gluster", "smb", "cifs", "orangefs", "panfs", "wekafs")
 PROFILE = "config/profiles/slurm/config.yaml"
 
 
@@ -58,7 +54,21 @@ class Partition:
 
 @dataclass(frozen=True, order=True)
 class Ask:
-    """What jobs of one rule ask of Slurm; `gpus` and `cores` are of all `nodes` and of one node's task."""
+    """What jobs of one rule ask of Slurm.
+
+    Attributes:
+        rule: their rule.
+        gpus: of all nodes.
+        nodes: machines of a job.
+        cores: of one node's task.
+        memory_mib: of a node.
+        minutes: walltime.
+        partition: as written, maybe several with commas between.
+        account: likewise; jobs are submitted with the first.
+        queue: further options that say where jobs may run (`--qos=`, `--reservation=`, `--constraint=`, `--clusters=`).
+        shape: options of sbatch alone (GPUs, nodes, slurm_extra).
+        chosen_later: no partition is named, and the plugin takes one from its own list (slurm-partition-config).
+    """
 
     rule: str
     gpus: int = 0
@@ -68,39 +78,55 @@ class Ask:
     minutes: int = 0
     partition: str = ""
     account: str = ""
+    queue: tuple[str, ...] = ()
+    shape: tuple[str, ...] = ()
+    chosen_later: bool = False
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this cluster's partitions say nothing about it."""
+        return self.chosen_later or any(word.startswith("--clusters") for word in self.queue)
 
 
-def ask_of(rule: str, resources: dict[str, Any], cores: int) -> Ask:
+@dataclass(frozen=True)
+class Submitting:
+    """Settings of the executor plugin (`--slurm-qos` and so on) that are the same for all jobs."""
+
+    qos: str = ""
+    reservation: str = ""
+    partition_file: bool = False
+
+
+def submitting(settings: Any) -> Submitting:
+    """From the plugin's settings and the environment, as the plugin reads them."""
+    file = settings.partition_config or os.environ.get("SNAKEMAKE_SLURM_PARTITIONS")
+    return Submitting(settings.qos or "", settings.reservation or "", bool(file))
+
+
+def ask_of(rule: str, resources: dict[str, Any], cores: int, common: Submitting | None = None) -> Ask:
     """The ask of a Snakemake job, from its resources; what is no number yet counts as nothing."""
 
     def number(name: str) -> int:
         value = resources.get(name)
         return int(value) if isinstance(value, int | float) else 0
 
-    return Ask(rule, number("gpu"), number("nodes") or 1, cores, number("mem_mb"), number("runtime"),
-               str(resources.get("slurm_partition") or ""), str(resources.get("slurm_account") or ""))  # fmt: skip
+    def text(*names: str) -> str:
+        return next((str(resources[name]) for name in names if resources.get(name)), "")
+
+    common = common or Submitting()
+    gpus, nodes, partition = number("gpu"), number("nodes"), text("slurm_partition")
+    model = f"{text('gpu_model')}:" if text("gpu_model") else ""
+    queue = {"clusters": text("cluster", "clusters", "slurm_cluster"), "constraint": text("constraint"),
+             "qos": common.qos or text("qos"), "reservation": common.reservation}  # fmt: skip
+    shape = {"gres": text("gres"), "gpus": f"{model}{gpus}" if gpus else "", "nodes": str(nodes or "")}
+    return Ask(rule, gpus or sum(map(int, GPUS.findall(text("gres")))), nodes or 1, cores, number("mem_mb"),
+               number("runtime"), partition, text("slurm_account"), _options(queue),
+               (*_options(shape), *shlex.split(text("slurm_extra"))),
+               common.partition_file and not partition)  # fmt: skip
 
 
-def check_cluster(asks: Iterable[Ask], folder: Path) -> None:
-    """Everything that can be known before a job is submitted.
-
-    Args:
-        asks: of all jobs that go to Slurm.
-        folder: the checkout, which compute nodes must see.
-
-    Raises:
-        MachineError: no Slurm, no such partition, a job that no node can hold, an account that may not submit, or a
-            folder that the nodes don't see.
-    """
-    distinct = sorted(set(asks))
-    if not distinct:
-        return
-    partitions = read_partitions()
-    for ask in distinct:
-        check_fit(ask, partitions)
-    for ask in {(ask.partition, ask.account): ask for ask in distinct}.values():
-        check_permission(ask)
-    check_shared(folder, distinct[0])
+def _options(values: dict[str, str]) -> tuple[str, ...]:
+    return tuple(f"--{name}={value}" for name, value in values.items() if value)
 
 
 def read_partitions() -> dict[str, Partition]:
@@ -113,9 +139,9 @@ def read_partitions() -> dict[str, Partition]:
     if absent:
         raise MachineError("Slurm", f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster",
                            "run it there, or use --profile config/profiles/local")  # fmt: skip
-    done = _ask_slurm(NODES)
+    done = ask_slurm(NODES)
     if done.returncode:
-        raise MachineError("Slurm", f"its controller does not answer ({_last_words(done.stderr)})",
+        raise MachineError("Slurm", f"its controller does not answer ({last_words(done.stderr)})",
                            "ask the cluster's administrators, or wait")  # fmt: skip
     return parse_partitions(done.stdout)
 
@@ -148,147 +174,131 @@ def minutes_of(text: str) -> int | None:
     return days * 1440 + a if found["a"] is not None else days * 1440 + b
 
 
-def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
-    """The controller remembers a finished job for longer than Snakemake looks away (`squeue` as status command).
+@dataclass(frozen=True, order=True)
+class Unfit:
+    """Why jobs can't run in a partition: the reason, what helps, and what `--set-resources` would lower."""
+
+    reason: str
+    advice: str
+    setting: str = ""
+
+
+def check_fit(asks: Iterable[Ask], partitions: dict[str, Partition]) -> None:
+    """Some node of a partition of each ask can hold the job, and that partition lets it run that long.
 
     Raises:
-        MachineError: it forgets earlier, so that Snakemake would wait for a finished job for ever.
+        MachineError: names every rule that does not fit by its largest job, those with the same reason together.
     """
-    found = re.search(r"^MinJobAge\s*=\s*(\d+)", _ask_slurm(["scontrol", "show", "config"]).stdout, re.M)
-    if found and int(found[1]) <= least_s:
-        raise MachineError(
-            "Slurm",
-            f"forgets finished jobs after {found[1]} s (MinJobAge), Snakemake asks every {least_s} s at worst",
-            "use --slurm-status-command sacct; then cancel no job by hand",
-        )
+    rules: dict[Unfit, list[str]] = {}
+    seen: set[tuple[str, str, str]] = set()
+    for ask in sorted(set(asks), key=lambda ask: (-ask.memory_mib, -ask.minutes, ask.rule)):
+        found = unfit(ask, partitions)
+        if found and (ask.rule, found.advice, found.setting) not in seen:
+            seen.add((ask.rule, found.advice, found.setting))
+            rules.setdefault(found, []).append(ask.rule)
+    if rules:
+        (first, names), *others = rules.items()
+        told = "; ".join([_reason(first, names), *(f"{', '.join(them)}: {_reason(why, them)}" for why, them in others)])
+        advice = "; ".join(dict.fromkeys(_advice(why, them) for why, them in rules.items()))
+        raise MachineError(", ".join(names), told, advice)
 
 
-def check_fit(ask: Ask, partitions: dict[str, Partition]) -> None:
-    """Some node of the ask's partition can hold the job, and the partition lets it run that long."""
-    name = ask.partition or next((p.name for p in partitions.values() if p.default), "")
-    if not name:
-        raise MachineError(ask.rule, "names no partition and this cluster has no default one",
-                           f"set slurm_partition in {PROFILE}: {nearest('', partitions)}")  # fmt: skip
-    if name not in partitions:
-        raise MachineError(f"partition {name}", f"is not known to this cluster, rule {ask.rule} asks for it",
-                           f"change {PROFILE}: {nearest(name, partitions)}")  # fmt: skip
-    partition = partitions[name]
-    gpus = -(-ask.gpus // ask.nodes)
+def _reason(why: Unfit, rules: list[str]) -> str:
+    return f"each {why.reason}" if len(rules) > 1 else why.reason
+
+
+def _advice(why: Unfit, rules: list[str]) -> str:
+    changes = " ".join(f"{rule}:{why.setting}" for rule in rules) if why.setting else ""
+    return why.advice.replace("{changes}", changes)
+
+
+def unfit(ask: Ask, partitions: dict[str, Partition]) -> Unfit | None:
+    """Why no partition of an ask can run its jobs: that of the first one; None where some can, or none is known."""
+    names = names_of(ask, partitions)
+    if ask.elsewhere:
+        return None
+    if not names:
+        return Unfit("names no partition and this cluster has no default one",
+                     f"set slurm_partition in {PROFILE}: {nearest('', partitions)}")  # fmt: skip
+    found = [_unfit_for(ask, partitions[name], partitions) if name in partitions else _unknown(name, partitions)
+             for name in names]  # fmt: skip
+    return None if None in found else found[0]
+
+
+def _unknown(name: str, partitions: dict[str, Partition]) -> Unfit:
+    return Unfit(f"asks for partition {name}, which is not known to this cluster",
+                 f"change {PROFILE}: {nearest(name, partitions)}")  # fmt: skip
+
+
+def _unfit_for(ask: Ask, partition: Partition, partitions: dict[str, Partition]) -> Unfit | None:
+    name, gpus = partition.name, -(-ask.gpus // ask.nodes)
     most = max(node.gpus for node in partition.nodes)
     if gpus > most:
-        raise MachineError(ask.rule, f"asks for {gpus} GPUs on a node, the largest node of partition {name} has {most}",
-                           f"lower gpus (--config gpus={most * ask.nodes}), raise nodes, or choose another partition"
-                           )  # fmt: skip
+        larger = [other.name for other in partitions.values() if max(node.gpus for node in other.nodes) >= gpus]
+        ways = [f"lower gpus (--config gpus={most * ask.nodes})", "raise nodes"] if most else []
+        ways += [f"set slurm_partition of these rules to {' or '.join(larger)} in {PROFILE}"] if larger else []
+        return Unfit(f"asks for {gpus} GPUs on a node, the largest node of partition {name} has {most}",
+                     ", or ".join(ways) or "work on the CPU (--config gpus=0)")  # fmt: skip
     if ask.nodes > len(partition.nodes):
-        raise MachineError(ask.rule, f"asks for {ask.nodes} nodes, partition {name} has {len(partition.nodes)}",
-                           "lower nodes, or choose another partition")  # fmt: skip
+        return Unfit(f"asks for {ask.nodes} nodes, partition {name} has {len(partition.nodes)}",
+                     "lower nodes, or choose another partition")  # fmt: skip
     fitting = [node for node in partition.nodes if node.gpus >= gpus]
-    sizes = {
-        "cores": (ask.cores, max(node.cores for node in fitting)),
-        "MiB of memory": (ask.memory_mib, max(node.memory_mib for node in fitting)),
-    }
-    for what, (wanted, there) in sizes.items():
-        if wanted > there:
-            option = "--max-threads" if what == "cores" else f"--set-resources {ask.rule}:mem_mb={there}"
-            raise MachineError(ask.rule, f"asks for {wanted} {what}, the largest node of partition {name} "
-                               f"{'with a GPU ' if gpus else ''}has {there}", f"lower it with {option}")  # fmt: skip
+    kind = "with a GPU " if gpus else ""
+    cores, memory = max(node.cores for node in fitting), max(node.memory_mib for node in fitting)
+    if ask.cores > cores:
+        return Unfit(f"asks for {ask.cores} cores, the largest node of partition {name} {kind}has {cores}",
+                     f"lower it with --max-threads {cores}")  # fmt: skip
+    if ask.memory_mib > memory:
+        return Unfit(f"asks for {ask.memory_mib} MiB of memory, the largest node of partition {name} {kind}has "
+                     f"{memory}", "lower it with --set-resources {changes}", f"mem_mb={memory}")  # fmt: skip
     if partition.minutes is not None and ask.minutes > partition.minutes:
-        raise MachineError(ask.rule, f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
-                           f"--set-resources {ask.rule}:runtime={partition.minutes}; a training that takes longer goes "
-                           "on in its next attempt (--retries)")  # fmt: skip
+        return Unfit(f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
+                     "--set-resources {changes}; a training that takes longer goes on in its next attempt (--retries)",
+                     f"runtime={partition.minutes}")  # fmt: skip
+    return None
 
 
-def check_planned(plan: Plan) -> None:
-    """No rule asks for more GPUs on a node than the largest node of this cluster has; without Slurm nothing is asked.
+def names_of(ask: Ask, partitions: dict[str, Partition]) -> list[str]:
+    """Partitions that an ask may go to: those that it names, separated by commas, else the cluster's default."""
+    named = [name for name in ask.partition.split(",") if name]
+    return named or [partition.name for partition in partitions.values() if partition.default][:1]
+
+
+def ceilings(asks: Iterable[Ask]) -> dict[str, Ceiling]:
+    """The most memory of a fitting node and the longest walltime, by rule: no later attempt needs to ask for more."""
+    distinct = sorted(set(asks))
+    partitions = read_partitions() if distinct else {}
+    found: dict[str, Ceiling] = {}
+    for ask in (ask for ask in distinct if not ask.elsewhere):
+        queues = [partitions[name] for name in names_of(ask, partitions) if name in partitions]
+        gpus = -(-ask.gpus // ask.nodes)
+        memory = [node.memory_mib for queue in queues for node in queue.nodes if node.gpus >= gpus]
+        minutes = [queue.minutes for queue in queues]
+        longest = None if None in minutes else max((limit for limit in minutes if limit is not None), default=None)
+        found[ask.rule] = Ceiling(max(memory, default=None), longest)
+    return found
+
+
+def check_planned(plan: Plan, rules: Iterable[str]) -> None:
+    """No planned rule asks for more GPUs on a node than this cluster's largest has; without Slurm nothing is asked.
 
     Raises:
         MachineError: one does.
     """
     if any(shutil.which(name) is None for name in COMMANDS):
         return
-    done = _ask_slurm(NODES)
+    done = ask_slurm(NODES)
     if done.returncode or not done.stdout.strip():
         return
     most = max(node.gpus for partition in parse_partitions(done.stdout).values() for node in partition.nodes)
-    for rule in NEEDS:
+    for rule in dict.fromkeys(rules):
         wanted = -(-plan.gpus(rule) // plan.nodes(rule))
         if wanted > most:
             raise MachineError(rule, f"asks for {wanted} GPUs on a node, the largest node of this cluster has {most}",
                                f"lower gpus (--config gpus={most}) or raise nodes")  # fmt: skip
 
 
-def check_permission(ask: Ask) -> None:
-    """Slurm would take a small job with the ask's partition and account (`sbatch --test-only` submits nothing)."""
-    words = ["sbatch", "--test-only", "--time=1", "--mem=1", *_where(ask), "--wrap=true"]
-    done, own = _ask_slurm(words), accounts()
-    unknown = bool(own) and ask.account.lower() not in ("", *own)
-    if done.returncode or unknown:
-        given = f"account {ask.account}" if ask.account else "the default account"
-        reason = "none of this user's accounts" if unknown else _last_words(done.stderr)
-        raise MachineError(given, f"may not submit to partition {ask.partition or '(default)'} ({reason})",
-                           f"set slurm_account in {PROFILE}; yours: {', '.join(own) or 'none'}")  # fmt: skip
-
-
-def accounts() -> list[str]:
-    """Accounts that this user has, as far as Slurm tells."""
-    if shutil.which("sacctmgr") is None:
-        return []
-    import getpass
-
-    done = _ask_slurm(["sacctmgr", "-n", "-P", "show", "assoc", f"user={getpass.getuser()}", "format=account"])
-    return sorted(set(done.stdout.split())) if done.returncode == 0 else []
-
-
-def check_shared(folder: Path, ask: Ask) -> None:
-    """The compute nodes see the checkout: told by its file system, else by a look from one node if one is free now.
-
-    Raises:
-        MachineError: a node does not see it.
-    """
-    if file_system(folder).startswith(SHARED_TYPES):
-        return
-    token = folder / "results" / ".state" / f"seen-{uuid.uuid4().hex[:12]}"
-    token.parent.mkdir(parents=True, exist_ok=True)
-    token.touch()
-    try:
-        words = ["srun", f"--immediate={PROBE_S}", "--quiet", "-N1", "-n1", "--time=1", "--mem=16", "--chdir=/",
-                 *_where(ask), "sh", "-c", 'test -f "$1" && echo seen || echo unseen', "sh", str(token)]  # fmt: skip
-        done = _ask_slurm(words)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            token.unlink()
-    if "unseen" in done.stdout.split():
-        raise MachineError(folder, "is not shared: a compute node does not see the results folder",
-                           "move the checkout to a file system that all nodes mount")  # fmt: skip
-
-
-def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """Type of the file system that holds a folder, such as `ext4` or `nfs4`; empty when it can't be told."""
-    if not mounts.exists():
-        return ""
-    fields = [line.split() for line in mounts.read_text().splitlines()]
-    place = folder.resolve()
-    over = [(entry[1], entry[2]) for entry in fields if place.is_relative_to(entry[1])]
-    return max(over, key=lambda entry: len(entry[0]), default=("", ""))[1]
-
-
-def refusal(asks: Iterable[Ask], folder: Path, status_command: str) -> str:
-    """What speaks against submitting, as one message; empty when nothing does."""
-    try:
-        check_cluster(asks, folder)
-        if status_command == "squeue":
-            check_memory_of_jobs()
-    except ZerodrError as error:
-        return str(error)
-    return ""
-
-
-def _where(ask: Ask) -> list[str]:
-    partition = [f"--partition={ask.partition}"] if ask.partition else []
-    return partition + ([f"--account={ask.account}"] if ask.account else [])
-
-
-def _ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:
+def ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's commands; one that hangs counts as failed."""
     try:
         return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -296,6 +306,7 @@ def _ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(words, 1, "", f"{words[0]}: no answer within {PATIENCE_S} s")
 
 
-def _last_words(text: str) -> str:
+def last_words(text: str) -> str:
+    """The last line that a command said."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "no message"

@@ -18,7 +18,7 @@ from typing import Any
 from zerodr.artifacts.record import Record
 from zerodr.forecast import Job
 from zerodr.plan import Plan
-from zerodr.plan.resources import need
+from zerodr.plan.resources import need, read_collection
 from zerodr.schedule import longest_path, makespan
 
 TRAINING = ("finetune", "pretrain", "train_teacher", "train_reader", "train_main", "train_augmenter")
@@ -47,6 +47,7 @@ class Costs:
         guessed: jobs that are counted with their limit.
         path: positions of the jobs on the critical path, first to last.
         spans: number of GPUs -> seconds until everything is done.
+        most_gpus: of one job; farms with fewer have no span.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Costs:
     guessed: int = 0
     path: list[int] = field(default_factory=list)
     spans: dict[int, float] = field(default_factory=dict)
+    most_gpus: int = 0
 
 
 def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
@@ -66,9 +68,10 @@ def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
     gpus = [plan.gpus(job.rule) for job in jobs]
     makers = {path: number for number, job in enumerate(jobs) for path in job.outputs}
     before = [sorted({makers[path] for path in job.inputs if path in makers}) for job in jobs]
-    spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if max(gpus, default=0) > 0}
+    most = max(gpus, default=0)
+    spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if 0 < most <= farm}
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
-    return Costs(seconds, hours, guessed, longest_path(seconds, before), spans)
+    return Costs(seconds, hours, guessed, longest_path(seconds, before), spans, most)
 
 
 def limit(job: Job, plan: Plan) -> float:
@@ -83,7 +86,7 @@ def units_of(job: Job, plan: Plan) -> float:
     if job.rule in TRAINING:
         settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
         return _learned(settings)
-    return _documents(plan, job.wildcards.get("collection", ""), job.rule, plan.shard_size)
+    return _documents(plan, read_collection(SimpleNamespace(**job.wildcards)), job.rule, plan.shard_size)
 
 
 def _learned(params: dict[str, Any]) -> float:
@@ -110,8 +113,8 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
         if rule in TRAINING:
             units = _learned(params)
         else:
-            rows = plan.bench.collections.get(record["wildcards"].get("collection", ""))
-            units = (rows.planned_documents if rows else 0) / int(params.get("shards", 1)) / 1e6
+            row = plan.bench.collections.get(read_collection(SimpleNamespace(**record["wildcards"])))
+            units = (row.planned_documents if row else 0) / int(params.get("shards", 1)) / 1e6
         found[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"])))
     return found
 
@@ -163,4 +166,6 @@ def render(jobs: list[Job], told: Costs) -> str:
             f"            {told.seconds[number] / HOUR_S:8.2f} h  {' '.join([job.rule, *job.wildcards.values()])}"
         )
     lines += [f"            {span / HOUR_S:8.2f} h  with {farm} GPUs" for farm, span in told.spans.items()]
+    lines += [f"            with {farm} GPUs not at all: a job asks for {told.most_gpus}"
+              for farm in FARMS if farm < told.most_gpus]  # fmt: skip
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +27,10 @@ USUAL_DIMENSION = 768
 FLOAT_BYTES = 4
 MOST_NAMES = 5
 MOST_SHARDS = 8
-UNPACKED = 4  # a normalised collection with its indexes takes about this many times its archive
+EMBEDDING = ("embed_corpus", "embed_queries", "embed_memory", "embed_memory_queries", "embed_fused_queries")
+TEXT = ("normalize_collection", "index_bm25")
+UNPACKED = 2  # a normalised collection, or an index of it, takes about this many times its archive
+DOCUMENT_BYTES = 1000  # of a document in a normalised collection or an index: 500 to 1,400 in BEIR's small ones
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class Forecast:
         local: archives that a mirror folder has.
         embedding_bytes: size of embeddings by model.
         assumed: models whose dimension is not known yet and was taken as USUAL_DIMENSION.
-        memory_mib: the most that one job asks for.
+        text_bytes: size of normalised collections and their indexes.
+        largest: by rule, MiB of memory and bytes on disk of its largest job; 0 bytes where they don't matter.
         gpu_jobs: jobs that run on a GPU.
     """
 
@@ -61,7 +65,8 @@ class Forecast:
     local: tuple[str, ...]
     embedding_bytes: dict[str, int]
     assumed: tuple[str, ...]
-    memory_mib: int
+    text_bytes: int
+    largest: dict[str, tuple[int, int]]
     gpu_jobs: int
 
 
@@ -101,13 +106,20 @@ def parse_jobs(output: str) -> list[Job]:
 def forecast(jobs: list[Job], plan: Plan) -> Forecast:
     """Sizes of what the jobs download and write."""
     archives = [job.wildcards["archive"] for job in jobs if job.rule == "fetch_archive"]
-    embeds = [job.wildcards for job in jobs if job.rule in ("embed_corpus", "embed_queries")]
+    embeds = [job.wildcards for job in jobs if job.rule in EMBEDDING]
     scopes = {wc["model"]: wc["scope"] for wc in embeds}
     dimensions = {name: known_dimension(plan, name, scope) for name, scope in scopes.items()}
     sizes: Counter[str] = Counter()
-    for wc in embeds:
-        sizes[wc["model"]] += _rows(plan, wc) * (dimensions[wc["model"]] or USUAL_DIMENSION) * FLOAT_BYTES
-    corpus = Counter(f"{wc['model']}/{wc['collection']}" for wc in embeds if "shard" in wc)
+    text, largest = 0, dict[str, tuple[int, int]]()
+    for job in jobs:
+        made = bytes_made(plan, job, dimensions)
+        if job.rule in EMBEDDING:
+            sizes[job.wildcards["model"]] += made
+        text += made if job.rule in TEXT else 0
+        memory, disk = largest.get(job.rule, (0, 0))
+        asked = plan.memory_mib(job.rule)(SimpleNamespace(**job.wildcards))
+        largest[job.rule] = max(memory, asked), max(disk, made)
+    corpus = Counter(f"{_model_of(wc)}/{wc['collection']}" for wc in embeds if "shard" in wc)
     return Forecast(
         jobs=dict(Counter(job.rule for job in jobs)),
         shards=dict(corpus),
@@ -115,9 +127,29 @@ def forecast(jobs: list[Job], plan: Plan) -> Forecast:
         local=tuple(name for name in archives if in_mirror(plan, name)),
         embedding_bytes=dict(sizes),
         assumed=tuple(sorted(name for name, dimension in dimensions.items() if dimension is None)),
-        memory_mib=max((plan.memory_mib(job.rule)(SimpleNamespace(**job.wildcards)) for job in jobs), default=0),
+        text_bytes=text,
+        largest=largest,
         gpu_jobs=sum(plan.gpus(job.rule) > 0 for job in jobs),
     )
+
+
+def bytes_made(plan: Plan, job: Job, dimensions: Mapping[str, int | None]) -> int:
+    """About how much a job writes that stays: archives, collections, indexes, embeddings; 0 for other jobs."""
+    if job.rule == "fetch_archive":
+        return plan.archive_row(job.wildcards["archive"]).archive_bytes or 0
+    if job.rule in EMBEDDING:
+        return _rows(plan, job.wildcards) * (dimensions[job.wildcards["model"]] or USUAL_DIMENSION) * FLOAT_BYTES
+    if job.rule in TEXT:
+        row = plan.collection(job.wildcards["collection"])
+        by_archive = [UNPACKED * row.archive_bytes] if row.archive_bytes else []
+        by_documents = [DOCUMENT_BYTES * row.planned_documents] if row.planned_documents else []
+        return min(by_archive + by_documents, default=0)
+    return 0
+
+
+def _model_of(wildcards: Mapping[str, str]) -> str:
+    """A model as it is told: memories are embedded by one of its stages."""
+    return f"{wildcards['model']}@{wildcards['stage']}" if "stage" in wildcards else wildcards["model"]
 
 
 def _rows(plan: Plan, wildcards: dict[str, str]) -> int:
@@ -163,13 +195,16 @@ def render(target: str, needs: Forecast) -> str:
     if not needs.jobs:
         return f"{target}: nothing to be done"
     width = max(len(rule) for rule in needs.jobs)
-    lines = [f"{target} needs {sum(needs.jobs.values())} jobs:"]
-    lines += [f"  {rule:<{width}}  {count:>7}" for rule, count in needs.jobs.items()]
+    lines = [f"{target} needs {sum(needs.jobs.values())} jobs (memory and disk of the largest one of a rule):"]
+    for rule, count in needs.jobs.items():
+        memory, disk = needs.largest[rule] if rule != "all" else (0, 0)
+        kept = f"{disk / MEBI:>9.0f} MiB of disk" if disk else ""
+        lines.append(f"  {rule:<{width}}  {count:>7}  {memory:>7} MiB  {kept}".rstrip())
     sharded = dict(Counter({name: count for name, count in needs.shards.items() if count > 1}).most_common(MOST_SHARDS))
     lines.append(f"shards      {sum(needs.shards.values())} for {len(needs.shards)} pairs of model and collection"
                  + "".join(f"\n            {name}: {count}" for name, count in sharded.items()))  # fmt: skip
     lines += [_downloads(needs), _disk(needs)]
-    lines.append(f"memory      {needs.memory_mib} MiB for the largest job")
+    lines.append(f"memory      {max(memory for memory, _ in needs.largest.values())} MiB for the largest job")
     lines.append(f"GPU         {needs.gpu_jobs} jobs ask for one" if needs.gpu_jobs else "GPU         not asked for")
     return "\n".join(lines)
 
@@ -191,10 +226,7 @@ def _some(names: Sequence[str]) -> str:
 def _disk(needs: Forecast) -> str:
     total = sum(needs.embedding_bytes.values()) / GIBI
     guess = f" ({_some(needs.assumed)}: taken as {USUAL_DIMENSION} wide until imported)" if needs.assumed else ""
-    packed = sum(size or 0 for size in needs.download_bytes.values())
-    kept = (
-        packed * UNPACKED + sum(size or 0 for n, size in needs.download_bytes.items() if n not in needs.local)
-    ) / GIBI
-    return (
-        f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + kept:.2f} GiB with archives, collections and indexes"
-    )
+    packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
+    kept = (needs.text_bytes + packed) / GIBI
+    return (f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + kept:.2f} GiB with archives, collections and "
+            "indexes; models and checkpoints come on top")  # fmt: skip

@@ -41,6 +41,7 @@ def _check_names(what: str, names: Iterable[str]) -> None:
 
 def _check_chosen(bench: Bench) -> None:
     config, scale = bench.config, bench.scale
+    _check_gpus(scale.gpus if config.gpus is None else config.gpus, config.nodes)
     known("protocol", config.protocol, bench.protocols)
     known("source", config.source or scale.source, bench.collections)
     known("baseline", config.baseline, bench.methods)
@@ -67,6 +68,13 @@ def _check_chosen(bench: Bench) -> None:
     if config.scale == "paper":
         _check_revisions(bench, [*chosen, *parts])
     _check_columns(bench, set(collections))
+
+
+def _check_gpus(gpus: int, nodes: int) -> None:
+    if gpus % nodes:
+        few = max(gpus // nodes, 1) * nodes
+        raise ConfigError(f"gpus={gpus} nodes={nodes}", f"{gpus} GPUs can't be shared equally by {nodes} nodes",
+                          f"for example: --config gpus={few} nodes={nodes}")  # fmt: skip
 
 
 def _check_titles(bench: Bench, methods: list[str]) -> None:
