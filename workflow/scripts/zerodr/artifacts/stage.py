@@ -7,16 +7,12 @@ reports with `stage.metric(...)` and `stage.note(...)`. The same `spec.json` run
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import importlib
 import json
 import logging
-import os
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,13 +20,13 @@ from typing import Any
 
 from zerodr.artifacts import provenance
 from zerodr.artifacts.digest import file_digest, object_digest
+from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
-from zerodr.errors import ArtifactError, MachineError, ZerodrError
+from zerodr.errors import ArtifactError, ZerodrError
 
 log = logging.getLogger("zerodr")
 STATE = Path("results/.state")
-SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")  # numpy gives no error number
 Paths = str | list[str]
 
 
@@ -143,7 +139,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
         ZerodrError: what the user can mend; no output was published.
     """
     function = function or _resolve(spec.function)
-    with _machine_errors(spec.name(), spec.outputs.values()):
+    with MachineErrors(spec.name(), [str(STATE / "x"), *spec.outputs.values()]):
         inputs = {path: artifact_digest(path) for path in spec.input_list()}
         digest = spec.digest(inputs)
         home = STATE / digest[:16]
@@ -271,35 +267,10 @@ def _locked(spec: StageSpec) -> Iterator[None]:
     path = STATE / "locks" / object_digest(sorted(spec.outputs.values()))[:16]
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(stream, wait=False):
             log.info("%s: another process is at work on these very outputs; waiting for it", spec.name())
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            take_lock(stream, wait=True)
         yield
-
-
-def _free_mib(places: Iterable[str]) -> int:
-    """Free space of the fullest file system among `places`."""
-    folders = [folder if folder.exists() else Path() for folder in map(Path, places)]
-    return min(shutil.disk_usage(folder).free for folder in folders) // 2**20
-
-
-@contextmanager
-def _machine_errors(name: str, outputs: Iterable[str] = ()) -> Iterator[None]:
-    """Turn what the operating system refuses into one clear error."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or name
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) or SHORT_WRITE.fullmatch(str(error)):
-            free = _free_mib([str(STATE), *(os.path.dirname(path) for path in outputs)])
-            raise MachineError(where, f"the disk is full ({free} MiB free); nothing was published",
-                               "free space and run the same command again: it continues") from error  # fmt: skip
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise MachineError(where, f"can't be written ({os.strerror(error.errno)})",
-                               "make the folder writable or run in another checkout") from error  # fmt: skip
-        raise
 
 
 def load_spec(path: Path) -> StageSpec:
