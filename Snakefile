@@ -19,6 +19,7 @@ from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
 from zerodr.artifacts.guard import ask_for_single_run, refuse_run, repeat_errors
 from zerodr.cluster import ask_of, refusal
+from zerodr.lingering import start_again, wait_for_jobs
 
 try:
     PLAN = Plan(load_bench(Path(workflow.basedir), config))
@@ -68,6 +69,8 @@ onstart:
             ask_of(job.rule.name, dict(job.resources), job.threads) for job in jobs
         ]
         refuse_run(refusal(asks, Path.cwd(), workflow.executor_settings.status_command))
+        if wait_for_jobs(Path.cwd()):
+            start_again()
 
 
 onerror:
