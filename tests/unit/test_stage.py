@@ -98,7 +98,7 @@ def test_publishes_artifact_and_record():
     def work(stage: Stage) -> None:
         repeat(stage)
         stage.metric("loss", 0.5, step=3)
-        stage.note(backend="plain", gpu_hours=0.25)
+        stage.note(backend="plain", device="cpu")
 
     run_spec(spec_of(), work)
     assert Path(FILE).read_text() == "aa"
@@ -112,7 +112,7 @@ def test_publishes_artifact_and_record():
         "record": None,
     }
     assert record["metrics"] == [{"name": "loss", "value": 0.5, "step": 3}]
-    assert (record["notes"], record["gpu_hours"], record["bytes"]) == ({"backend": "plain"}, 0.25, 2)
+    assert (record["notes"], record["gpu_hours"], record["bytes"]) == ({"backend": "plain", "device": "cpu"}, 0.0, 2)
     assert making() == []
     assert not list(STATE.glob("*/work"))
 

@@ -11,7 +11,6 @@ import importlib
 import json
 import logging
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -23,6 +22,7 @@ from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
+from zerodr.artifacts.spent import Spent
 from zerodr.errors import ArtifactError, ZerodrError
 
 log = logging.getLogger("zerodr")
@@ -153,10 +153,10 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             stage = Stage(spec, work)
             _clear(spec)
             _make_places(spec)
-            started = time.time()
             try:
-                function(stage)
-                _publish(stage, digest, inputs, started)
+                with Spent(home, work) as spent:
+                    function(stage)
+                    _publish(stage, digest, inputs, spent)
             finally:
                 _clear(spec)
             shutil.rmtree(work)
@@ -201,7 +201,7 @@ def _make_places(spec: StageSpec) -> None:
             path.mkdir()
 
 
-def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) -> None:
+def _publish(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> None:
     spec = stage.spec
     for name, declared in spec.outputs.items():
         made = temporary_output(declared)
@@ -209,7 +209,7 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) 
             raise ArtifactError(
                 spec.name(), f"output {name} ({declared}) was not written", "this is a defect: report it"
             )
-    base = _record(stage, digest, inputs, started)
+    base = _record(stage, digest, inputs, spent)
     for name, declared in spec.outputs.items():  # everything that a full disk can refuse comes before the first rename
         made, path = temporary_output(declared), Path(declared)
         content = seal_folder(made, stage.volatile) if is_folder_artifact(path) else made
@@ -226,8 +226,8 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) 
         _temporary_record(declared).replace(record_path(path))
 
 
-def _record(stage: Stage, digest: str, inputs: dict[str, str], started: float) -> dict:
-    spec = stage.spec
+def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> dict:
+    spec, seconds = stage.spec, round(spent.seconds, 3)
     listed = []
     for name, value in sorted(spec.inputs.items()):
         for path in [value] if isinstance(value, str) else value:
@@ -251,10 +251,10 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], started: float) -
         "code": provenance.code(),
         "environment": provenance.environment(),
         "seed": spec.seed,
-        "started_unix_s": round(started, 3),
-        "seconds": round(time.time() - started, 3),
+        "started_unix_s": round(spent.started_unix_s, 3),
+        "seconds": seconds,
         "peak_memory_mib": provenance.peak_memory_mib(),
-        "gpu_hours": stage.notes.pop("gpu_hours", 0.0),
+        "gpu_hours": round(seconds * provenance.gpus_used(stage.notes) / 3600, 6),
         "energy_joules": stage.notes.pop("energy_joules", None),
         "metrics": stage.metrics,
         "notes": stage.notes,
