@@ -19,6 +19,7 @@ from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
 from zerodr.artifacts.guard import ask_for_single_run, refuse_run, repeat_errors
 from zerodr.cluster import ask_of, ceilings, submitting
+from zerodr.lingering import start_again, wait_for_jobs
 from zerodr.submission import refusal
 
 try:
@@ -74,6 +75,8 @@ onstart:
             refusal(asks, Path.cwd(), workflow.executor_settings.status_command)
         )
         PLAN.ceilings.update(ceilings(asks))
+        if wait_for_jobs(Path.cwd()):
+            start_again()
 
 
 onerror:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.encoder import load_encoder
 from zerodr.encoders.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
+from zerodr.training import worker
+from zerodr.training.distributed import SPARE_OUTCOME
 from zerodr.training.termination import RETRY
 
 
@@ -215,6 +218,34 @@ def test_two_processes_run_as_a_stage(project):
     one, two = (load_file(project / f"results/{name}/model.safetensors") for name in ("one", "two"))
     assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-3
     assert read_record("results/two/manifest.json")["notes"]["processes"] == 2
+
+
+@pytest.fixture
+def small_state(project) -> Iterator[Path]:
+    """A file system of 128 KiB for checkpoints; tests are skipped where mounting is refused."""
+    state = project / "results/.state"
+    state.mkdir(parents=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(state)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"mounting a tmpfs is refused: {done.stderr.decode().strip()}")
+    yield state
+    subprocess.run(["umount", "-l", str(state)], check=True)
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_disk_too_small_for_a_checkpoint_is_said(small_state, processes):
+    """Weights or moments don't fit: one sentence, also from a process of its own, and no checkpoint that counts."""
+    with pytest.raises(MachineError, match=r"the disk is full \(0 MiB free\); nothing was published: free space"):
+        run_spec(finetune_spec(checkpoint_steps=5, dev_queries=0, processes=processes))
+    assert list(small_state.glob("*/work")) and not list(small_state.glob("*/work/checkpoint-*"))
+    assert not Path("results/ep0/manifest.json").exists()
+
+
+def test_a_process_that_can_not_write_beside_its_job_speaks_elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(SPARE_OUTCOME, str(tmp_path / "spare.json"))
+    worker._leave(tmp_path / "file/outcome.json", {"kind": "done"})
+    assert json.loads((tmp_path / "spare.json").read_text()) == {"kind": "done"}
 
 
 @pytest.mark.slow

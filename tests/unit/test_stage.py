@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,8 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.numpy import save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from zerodr import run as by_hand
+from zerodr.artifacts import adapter, guard, machine
 from zerodr.artifacts.record import artifact_digest, read_record, record_path
 from zerodr.artifacts.stage import STATE, Stage, StageSpec, load_spec, run_spec, temporary_output
 from zerodr.errors import ArtifactError, MachineError, ZerodrError
@@ -91,7 +98,7 @@ def test_publishes_artifact_and_record():
     def work(stage: Stage) -> None:
         repeat(stage)
         stage.metric("loss", 0.5, step=3)
-        stage.note(backend="plain", gpu_hours=0.25)
+        stage.note(backend="plain", device="cpu")
 
     run_spec(spec_of(), work)
     assert Path(FILE).read_text() == "aa"
@@ -105,7 +112,7 @@ def test_publishes_artifact_and_record():
         "record": None,
     }
     assert record["metrics"] == [{"name": "loss", "value": 0.5, "step": 3}]
-    assert (record["notes"], record["gpu_hours"], record["bytes"]) == ({"backend": "plain"}, 0.25, 2)
+    assert (record["notes"], record["gpu_hours"], record["bytes"]) == ({"backend": "plain", "device": "cpu"}, 0.0, 2)
     assert making() == []
     assert not list(STATE.glob("*/work"))
 
@@ -338,6 +345,10 @@ FILL = {
     "npy": lambda path: np.save(open(path, "wb"), BIG),
     "parquet": lambda path: pq.write_table(pa.table({"x": BIG}), path),
     "gzip": lambda path: gzip.open(path, "wb").write(BIG.tobytes()),
+    "safetensors": lambda path: save_file({"x": BIG}, path),
+    "tokenizer": lambda path: Tokenizer(WordLevel({f"word{i}": i for i in range(100_000)}, unk_token="word0")).save(
+        str(path)
+    ),
 }
 
 
@@ -379,3 +390,75 @@ def test_folder_without_permission():
     Path("results/out").chmod(0o500)
     with pytest.raises(MachineError, match=r"can't be written \(Permission denied\)"):
         run_spec(spec_of(), repeat)
+
+
+@pytest.mark.parametrize("name", ["ESTALE", "EIO", "ENOTCONN", "ETIMEDOUT", "EHOSTDOWN"])
+def test_a_lost_share_is_one_error(name):
+    def lose(stage: Stage) -> None:
+        stage.output("out").write_text("half")
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)), "results/out/x.txt")
+
+    with pytest.raises(
+        MachineError, match=r"x\.txt: the file system does not answer any more \(.+\): see that its share"
+    ):
+        run_spec(spec_of(), lose)
+    assert not Path(FILE).exists() and making() == []
+
+
+def test_a_share_that_is_lost_before_the_first_look(monkeypatch):
+    def stale(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "results")
+
+    monkeypatch.setattr(Path, "mkdir", stale)
+    with pytest.raises(MachineError, match=r"results: the file system does not answer any more \(Stale file handle\)"):
+        run_spec(spec_of(), repeat)
+
+
+def test_other_errors_stay_what_they_are():
+    for error in (OSError(errno.EINVAL, "odd"), ValueError("odd"), RuntimeError("took (os error 22)")):
+
+        def fail(stage: Stage, error: Exception = error) -> None:
+            raise error
+
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            run_spec(spec_of(), fail)
+
+
+@pytest.mark.parametrize("name", ["ENOSYS", "ENOLCK"])
+def test_a_file_system_without_locks(monkeypatch, capsys, name):
+    def refuse(*_: object) -> None:
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    monkeypatch.setattr(machine.fcntl, "flock", refuse)
+    with pytest.raises(MachineError, match=r"results/\.state/locks/\w+: its file system has no locks \(.+\): mount it"):
+        run_spec(spec_of(), repeat)
+    with pytest.raises(SystemExit):
+        guard.ask_for_single_run()
+    assert "MachineError: results/.state/run.lock: its file system has no locks" in capsys.readouterr().err
+    assert not Path(FILE).exists()
+
+
+@pytest.mark.parametrize("name, told", [("ENOSPC", r"the disk is full \(\d+ MiB free\)"), ("EIO", "not answer")])
+def test_the_guard_says_the_same(monkeypatch, capsys, name, told):
+    def refuse(*_: object) -> None:
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(SystemExit):
+        guard.ask_for_single_run()
+    assert re.search(f"MachineError: results: .*{told}", capsys.readouterr().err)
+
+
+def test_a_log_on_a_full_disk_says_nothing_of_itself(small_disk, capsys):
+    adapter.configure_logging("make x", "results/log")
+    with pytest.raises(OSError), open(small_disk / "fill", "wb", buffering=0) as stream:
+        while True:
+            stream.write(bytes(4096))
+    for _ in range(3):
+        adapter.log.error("%s", "words " * 1000)
+    said = capsys.readouterr().err
+    assert said.count("[make x] words") == 3 and "Traceback" not in said
+    with contextlib.suppress(OSError):
+        adapter.log.handlers[-1].close()
+    adapter.log.handlers.clear()
+    adapter.log.propagate = True

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from zerodr.artifacts.machine import MachineErrors
 from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
 from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
@@ -37,12 +38,20 @@ def _plain(value: Any) -> str | list[str]:
     return str(value) if isinstance(value, str) else [str(v) for v in value]
 
 
+class _LogFile(logging.FileHandler):
+    """A log file that a full disk ends without a traceback for each line; standard error has the lines, too."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
 def configure_logging(name: str, logfile: str | None = None) -> None:
     """Log lines with time and stage name to standard error and, in a job, to its log file."""
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     if logfile:
         Path(logfile).parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(logfile, mode="w"))
+        handlers.append(_LogFile(logfile, mode="w"))
     form = logging.Formatter(f"%(asctime)s [{name}] %(message)s", "%H:%M:%S")
     log.handlers.clear()
     for handler in handlers:
@@ -55,8 +64,9 @@ def configure_logging(name: str, logfile: str | None = None) -> None:
 def run_rule(snakemake: Any, function: Callable[[Stage], None]) -> None:
     """Run the job's stage. A user's mistake ends as one message and exit status 1, without a traceback."""
     spec = spec_of(snakemake)
-    configure_logging(spec.name(), snakemake.log[0] if snakemake.log else None)
     try:
+        with MachineErrors(spec.name()):
+            configure_logging(spec.name(), snakemake.log[0] if snakemake.log else None)
         run_spec(spec, function)
     except ZerodrError as error:
         log.error("%s", error)

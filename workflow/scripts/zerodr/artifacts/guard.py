@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
+
+from zerodr.artifacts.machine import MachineErrors, take_lock
+from zerodr.errors import MachineError
 
 STATE = Path("results/.state")
 _HELD: list[IO[str]] = []
@@ -17,14 +19,14 @@ def ask_for_single_run() -> None:
     Exits with one message when another run holds it or the results folder can't be written.
     """
     try:
-        STATE.mkdir(parents=True, exist_ok=True)
-        (STATE / "errors.txt").write_text("")
-        stream = open(STATE / "run.lock", "a")
-    except OSError as error:
-        _refuse(f"MachineError: {error.filename}: can't be written ({error.strerror}): make results/ writable")
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        with MachineErrors("results", [str(STATE)]):
+            STATE.mkdir(parents=True, exist_ok=True)
+            (STATE / "errors.txt").write_text("")
+            stream = open(STATE / "run.lock", "a")
+            free = take_lock(stream, wait=False)
+    except MachineError as error:
+        _refuse(str(error))
+    if not free:
         _refuse("MachineError: another snakemake is running in this folder: wait for it, or stop it, and run again")
     _HELD.append(stream)
 
@@ -35,7 +37,7 @@ def refuse_run(message: str) -> None:
         _refuse(message)
 
 
-def _refuse(message: str) -> None:
+def _refuse(message: str) -> NoReturn:
     sys.stderr.write(f"\n{message}\n")
     sys.stderr.flush()
     raise SystemExit(1)

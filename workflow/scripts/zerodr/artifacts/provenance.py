@@ -72,6 +72,16 @@ def _device() -> str:
     return "cpu"
 
 
+def gpus_used(notes: dict) -> int:
+    """GPUs that a stage worked on, one a process: by its note `device`, else by what this process did with torch."""
+    torch = sys.modules.get("torch")
+    if "device" in notes:
+        on_gpu = str(notes["device"]).startswith("cuda")
+    else:
+        on_gpu = torch is not None and torch.cuda.is_initialized()
+    return int(notes.get("processes", 1)) if on_gpu else 0
+
+
 def peak_memory_mib() -> float:
     """Peak resident memory of this process or its largest child, in MiB."""
     kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

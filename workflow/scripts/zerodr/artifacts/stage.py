@@ -7,16 +7,11 @@ reports with `stage.metric(...)` and `stage.note(...)`. The same `spec.json` run
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import importlib
 import json
 import logging
-import os
-import re
 import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,13 +19,14 @@ from typing import Any
 
 from zerodr.artifacts import provenance
 from zerodr.artifacts.digest import file_digest, object_digest
+from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
-from zerodr.errors import ArtifactError, MachineError, ZerodrError
+from zerodr.artifacts.spent import Spent
+from zerodr.errors import ArtifactError, ZerodrError
 
 log = logging.getLogger("zerodr")
 STATE = Path("results/.state")
-SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")  # numpy gives no error number
 Paths = str | list[str]
 
 
@@ -143,7 +139,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
         ZerodrError: what the user can mend; no output was published.
     """
     function = function or _resolve(spec.function)
-    with _machine_errors(spec.name(), spec.outputs.values()):
+    with MachineErrors(spec.name(), [str(STATE / "x"), *spec.outputs.values()]):
         inputs = {path: artifact_digest(path) for path in spec.input_list()}
         digest = spec.digest(inputs)
         home = STATE / digest[:16]
@@ -157,10 +153,10 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             stage = Stage(spec, work)
             _clear(spec)
             _make_places(spec)
-            started = time.time()
             try:
-                function(stage)
-                _publish(stage, digest, inputs, started)
+                with Spent(home, work) as spent:
+                    function(stage)
+                    _publish(stage, digest, inputs, spent)
             finally:
                 _clear(spec)
             shutil.rmtree(work)
@@ -205,7 +201,7 @@ def _make_places(spec: StageSpec) -> None:
             path.mkdir()
 
 
-def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) -> None:
+def _publish(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> None:
     spec = stage.spec
     for name, declared in spec.outputs.items():
         made = temporary_output(declared)
@@ -213,7 +209,7 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) 
             raise ArtifactError(
                 spec.name(), f"output {name} ({declared}) was not written", "this is a defect: report it"
             )
-    base = _record(stage, digest, inputs, started)
+    base = _record(stage, digest, inputs, spent)
     for name, declared in spec.outputs.items():  # everything that a full disk can refuse comes before the first rename
         made, path = temporary_output(declared), Path(declared)
         content = seal_folder(made, stage.volatile) if is_folder_artifact(path) else made
@@ -230,8 +226,8 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], started: float) 
         _temporary_record(declared).replace(record_path(path))
 
 
-def _record(stage: Stage, digest: str, inputs: dict[str, str], started: float) -> dict:
-    spec = stage.spec
+def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> dict:
+    spec, seconds = stage.spec, round(spent.seconds, 3)
     listed = []
     for name, value in sorted(spec.inputs.items()):
         for path in [value] if isinstance(value, str) else value:
@@ -255,10 +251,10 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], started: float) -
         "code": provenance.code(),
         "environment": provenance.environment(),
         "seed": spec.seed,
-        "started_unix_s": round(started, 3),
-        "seconds": round(time.time() - started, 3),
+        "started_unix_s": round(spent.started_unix_s, 3),
+        "seconds": seconds,
         "peak_memory_mib": provenance.peak_memory_mib(),
-        "gpu_hours": stage.notes.pop("gpu_hours", 0.0),
+        "gpu_hours": round(seconds * provenance.gpus_used(stage.notes) / 3600, 6),
         "energy_joules": stage.notes.pop("energy_joules", None),
         "metrics": stage.metrics,
         "notes": stage.notes,
@@ -271,35 +267,10 @@ def _locked(spec: StageSpec) -> Iterator[None]:
     path = STATE / "locks" / object_digest(sorted(spec.outputs.values()))[:16]
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(stream, wait=False):
             log.info("%s: another process is at work on these very outputs; waiting for it", spec.name())
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            take_lock(stream, wait=True)
         yield
-
-
-def _free_mib(places: Iterable[str]) -> int:
-    """Free space of the fullest file system among `places`."""
-    folders = [folder if folder.exists() else Path() for folder in map(Path, places)]
-    return min(shutil.disk_usage(folder).free for folder in folders) // 2**20
-
-
-@contextmanager
-def _machine_errors(name: str, outputs: Iterable[str] = ()) -> Iterator[None]:
-    """Turn what the operating system refuses into one clear error."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or name
-        if error.errno in (errno.ENOSPC, errno.EDQUOT) or SHORT_WRITE.fullmatch(str(error)):
-            free = _free_mib([str(STATE), *(os.path.dirname(path) for path in outputs)])
-            raise MachineError(where, f"the disk is full ({free} MiB free); nothing was published",
-                               "free space and run the same command again: it continues") from error  # fmt: skip
-        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise MachineError(where, f"can't be written ({os.strerror(error.errno)})",
-                               "make the folder writable or run in another checkout") from error  # fmt: skip
-        raise
 
 
 def load_spec(path: Path) -> StageSpec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zerodr.artifacts.machine import take_lock
 from zerodr.artifacts.manifest import is_folder_artifact
 from zerodr.artifacts.record import Record
 from zerodr.errors import MachineError
@@ -52,7 +52,7 @@ def open_store(uri: str) -> Iterator[Store]:
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open(FOLDER / "publish.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        take_lock(lock, wait=True)
         mlflow = _quiet_mlflow()
         with _refusals(uri, mlflow, FileExistsError, FileNotFoundError, NotADirectoryError):
             client = _own_client(mlflow) if uri == DEFAULT_URI else mlflow.MlflowClient(tracking_uri=uri)

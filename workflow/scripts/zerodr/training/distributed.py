@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from zerodr.training.termination import Preempted, Termination
 log = logging.getLogger("zerodr")
 BUCKET_ELEMENTS = 1 << 24  # gradients that travel together: 64 MiB
 OUTCOME = "outcome.json"
+SPARE_OUTCOME = "ZERODR_SPARE_OUTCOME"  # variable: where it goes when the job's folder can't be written
 
 
 class Group:
@@ -124,10 +126,13 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
     else:
         environment, command = across_nodes(environment, command, nodes, threads, gpus, name)
     log.info("%s: starting %d processes on %d nodes", name, processes * nodes, nodes)
-    with Termination() as asked, subprocess.Popen(command, env=environment) as agent:
-        asked.forward(agent)
-        status = agent.wait()
-    return _judge(outcome, status, asked.requested, processes * nodes, name)
+    with tempfile.TemporaryDirectory() as folder:
+        spare = Path(folder) / OUTCOME
+        environment[SPARE_OUTCOME] = str(spare)
+        with Termination() as asked, subprocess.Popen(command, env=environment) as agent:
+            asked.forward(agent)
+            status = agent.wait()
+        return _judge(spare if spare.exists() else outcome, status, asked.requested, processes * nodes, name)
 
 
 def _judge(outcome: Path, status: int, asked: bool, processes: int, name: str) -> dict:

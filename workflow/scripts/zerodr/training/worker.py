@@ -1,7 +1,8 @@
 """The processes of a distributed stage.
 
 `python -m zerodr.training.worker agent JOB PROCESSES [NODES PORT]` starts `python -m zerodr.training.worker rank JOB`
-in each process under torch.distributed.run. Rank 0 leaves what came of it in `outcome.json` beside the job.
+in each process under torch.distributed.run. Rank 0, or a rank with an error that can be told, leaves what came of it in
+`outcome.json` beside the job.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ import torch
 import torch.distributed as dist
 
 from zerodr.artifacts.adapter import configure_logging
+from zerodr.artifacts.machine import MachineErrors
 from zerodr.artifacts.processes import die_with_parent
+from zerodr.artifacts.record import write_json
 from zerodr.errors import ZerodrError
 from zerodr.training import finetune, pretrain, reader
-from zerodr.training.distributed import OUTCOME
+from zerodr.training.distributed import OUTCOME, SPARE_OUTCOME
 from zerodr.training.nodes import meeting_place
 from zerodr.training.termination import RETRY, Preempted
 
@@ -55,7 +58,8 @@ def rank(path: str) -> int:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
-        said = {"kind": "done", **work(job)}
+        with MachineErrors(job.name, [path]):
+            said = {"kind": "done", **work(job)}
         status = 0
     except Preempted:
         said, status = {"kind": "preempted"}, RETRY
@@ -63,7 +67,7 @@ def rank(path: str) -> int:
         said = {"kind": "error", "error": type(error).__name__, "where": error.where, "what": error.what,
                 "next_step": error.next_step}  # fmt: skip
         status = 1
-    if number == 0:
+    if number == 0 or said["kind"] == "error":
         _leave(file.with_name(OUTCOME), said)
     if status == 0:
         dist.barrier()
@@ -72,9 +76,12 @@ def rank(path: str) -> int:
 
 
 def _leave(path: Path, said: dict) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(said))
-    temporary.replace(path)
+    """Write what the launcher reads; on its machine's own disk where the results folder takes nothing any more."""
+    try:
+        write_json(path, said)
+    except OSError as error:
+        log.warning("%s can't be written (%s)", path, error)
+        write_json(Path(os.environ[SPARE_OUTCOME]), said)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,96 @@
+"""What the operating system refuses, as one sentence each: full disk, lost share, no permission, no locks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO
+
+from zerodr.errors import MachineError, ZerodrError
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+GONE = (errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ETIMEDOUT, errno.EHOSTDOWN)
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
+NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+SHORT_WRITE = re.compile(r"\d+ requested and \d+ written")  # numpy gives no error number
+RUST_NUMBER = re.compile(r"\(os error (\d+)\)")  # safetensors, tokenizers
+
+
+class MachineErrors:
+    """While entered, what the operating system refuses ends as one clear error.
+
+    Args:
+        name: the stage, for messages about no file in particular.
+        outputs: where it writes; their file systems are asked for free space.
+
+    Raises:
+        MachineError: on leaving: the disk is full, its file system is gone, or it may not be written.
+    """
+
+    def __init__(self, name: str, outputs: Iterable[str] = ()) -> None:
+        self.name, self.outputs = name, outputs
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ZerodrError):
+            number = number_of(error)
+            if number in (*FULL, *GONE, *REFUSED):
+                raise _sentence(number, getattr(error, "filename", None) or self.name, self.outputs) from error
+
+
+def _sentence(number: int, where: str, outputs: Iterable[str]) -> MachineError:
+    if number in FULL:
+        return MachineError(where, f"the disk is full ({_free(outputs)}); nothing was published",
+                            "free space and run the same command again: it continues")  # fmt: skip
+    if number in GONE:
+        return MachineError(where, f"the file system does not answer any more ({os.strerror(number)})",
+                            "see that its share is mounted, then run the same command again: it continues")  # fmt: skip
+    return MachineError(where, f"can't be written ({os.strerror(number)})",
+                        "make the folder writable or run in another checkout")  # fmt: skip
+
+
+def number_of(error: Exception) -> int:
+    """The system's error number behind an exception of any library; 0 when there is none."""
+    text = str(error)
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    if found := RUST_NUMBER.search(text):
+        return int(found[1])
+    if SHORT_WRITE.fullmatch(text):
+        return errno.ENOSPC
+    return next((code for code in (*FULL, errno.ESTALE) if os.strerror(code) in text), 0)
+
+
+def _free(outputs: Iterable[str]) -> str:
+    """Free space of the fullest file system among the folders of `outputs`."""
+    folders = [folder if folder.exists() else Path() for folder in (Path(path).parent for path in outputs)]
+    return f"{min(shutil.disk_usage(folder).free for folder in folders or [Path()]) // 2**20} MiB free"
+
+
+def take_lock(stream: IO, wait: bool) -> bool:
+    """Lock an open file for this process, until it is closed or the process ends.
+
+    Args:
+        wait: for who holds it; else return False at once.
+
+    Raises:
+        MachineError: the file system knows no locks.
+    """
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        raise MachineError(stream.name, f"its file system has no locks ({os.strerror(error.errno)})",
+                           "mount it with locks (Lustre: -o flock, NFS: a lock daemon) or move the checkout"
+                           ) from error  # fmt: skip
+    return True
