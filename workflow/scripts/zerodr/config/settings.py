@@ -49,7 +49,7 @@ class Scale(Settings):
     shard_documents: int = Field(ge=1)
     """Documents of one embedding shard."""
     gpus: int = Field(0, ge=0)
-    """GPUs that one training job asks for, where other GPU jobs ask for one each; 0: none (one that it sees is used)."""
+    """GPUs that one training job asks for, other GPU jobs one each; 0: none (one that it sees is used)."""
     statistics_documents: int = Field(ge=1)
     """Documents that vocabulary statistics read at most."""
 
