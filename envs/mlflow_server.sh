@@ -4,14 +4,17 @@
 # Both listen on 127.0.0.1 and ask for a password, which is made at the first start. Then:
 #   source results/lineage/server/credentials     # MLFLOW_TRACKING_URI, _USERNAME, _PASSWORD, for whoever publishes
 #   python -m zerodr publish
-# Settings: MLFLOW_SERVER_DIR, MLFLOW_SERVER_HOST (another address makes it visible to others), MLFLOW_SERVER_PORT,
-# MLFLOW_SERVER_DB_PORT. PostgreSQL's programs are taken from PATH or from Debian's place.
+# Settings: MLFLOW_SERVER_DIR, MLFLOW_SERVER_PORT, MLFLOW_SERVER_DB_PORT, MLFLOW_SERVER_HOST (another address of this
+# machine, or 0.0.0.0 for all of them, makes MLflow visible to others; PostgreSQL stays on 127.0.0.1).
+# PostgreSQL's programs are taken from PATH or from Debian's place.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 home=${MLFLOW_SERVER_DIR:-$PWD/results/lineage/server}
 host=${MLFLOW_SERVER_HOST:-127.0.0.1}
 port=${MLFLOW_SERVER_PORT:-5000}
 db_port=${MLFLOW_SERVER_DB_PORT:-5433}
+shown=$host asked=$host # what others connect to, and what this machine does
+if [ "$host" = 0.0.0.0 ]; then shown=$(hostname -f 2>/dev/null || hostname) asked=127.0.0.1; fi
 python=.venv/bin/python; [ -x "$python" ] || python=$(command -v python)
 for place in /usr/lib/postgresql/*/bin; do [ -d "$place" ] && PATH=$PATH:$place; done
 
@@ -21,6 +24,7 @@ as_database() { # PostgreSQL refuses to run as root
 }
 ours() { [ -s "$home/mlflow.pid" ] && tr '\0' ' ' <"/proc/$(cat "$home/mlflow.pid")/cmdline" 2>/dev/null | grep -q "mlflow server"; }
 database() { as_database pg_ctl -D "$home/data" "$@"; }
+address() { sed -nE 's/.*MLFLOW_TRACKING_URI=([^ ]*).*/\1/p' "$home/credentials"; }
 secret() { head -c 24 /dev/urandom | base64 | tr '+/' '-_'; }
 
 prepare() {
@@ -51,13 +55,19 @@ export MLFLOW_FLASK_SERVER_SECRET_KEY=$(secret)
 export PGPASSWORD=$database_password
 STORE
     cat >"$home/credentials" <<WORDS
-export MLFLOW_TRACKING_URI=http://127.0.0.1:$port MLFLOW_TRACKING_USERNAME=zerodr MLFLOW_TRACKING_PASSWORD=$password
+export MLFLOW_TRACKING_USERNAME=zerodr MLFLOW_TRACKING_PASSWORD=$password
 WORDS
   )
 }
 
+tell_address() { # in the credentials, at each start: host and port may be others than last time
+  (umask 077
+    { sed -E 's/MLFLOW_TRACKING_URI=[^ ]*//; /^export *$/d' "$home/credentials"; echo "export MLFLOW_TRACKING_URI=$1"; } >"$home/.credentials"
+    mv "$home/.credentials" "$home/credentials")
+}
+
 start() {
-  ours && { echo "already running: http://$host:$port"; return 0; }
+  ours && { echo "already running: $(address)"; return 0; }
   prepare
   # shellcheck disable=SC1091
   . "$home/store"
@@ -68,12 +78,16 @@ start() {
       createdb -h 127.0.0.1 -p "$db_port" -U zerodr "$name"
   done
   unset PGPASSWORD
+  local names="localhost 127.0.0.1 $shown" allowed # Host headers that MLflow answers to
+  if [ "$host" = 0.0.0.0 ]; then names="$names $(hostname) $(hostname -I 2>/dev/null)"; fi
+  allowed=$(printf "%s:$port," $names)
   MLFLOW_AUTH_CONFIG_PATH=$home/auth.ini MLFLOW_DISABLE_TELEMETRY=true setsid "$python" -m mlflow server --app-name basic-auth \
-    --host "$host" --port "$port" --workers 1 --artifacts-destination "$home/artifacts" </dev/null >>"$home/mlflow.log" 2>&1 &
+    --host "$host" --port "$port" --allowed-hosts "${MLFLOW_SERVER_ALLOWED_HOSTS:-${allowed%,}}" --workers 1 --artifacts-destination "$home/artifacts" </dev/null >>"$home/mlflow.log" 2>&1 &
   echo $! >"$home/mlflow.pid"
   for _ in $(seq 1 "${MLFLOW_SERVER_PATIENCE_S:-180}"); do
-    "$python" -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$port/health', timeout=2)" 2>/dev/null && {
-      echo "http://$host:$port; user and password: source $home/credentials"; return 0; }
+    "$python" -c "import urllib.request as u; u.urlopen('http://$asked:$port/health', timeout=2)" 2>/dev/null && {
+      tell_address "http://$shown:$port"
+      echo "http://$shown:$port; address, user and password: source $home/credentials"; return 0; }
     ours || break
     sleep 1
   done
@@ -89,6 +103,6 @@ stop() {
 case ${1:-} in
   start) start ;;
   stop) stop ;;
-  status) ours && database status >/dev/null && echo "http://$host:$port" || { echo "not running"; exit 1; } ;;
-  *) sed -n '2,9p' "$0"; exit 2 ;;
+  status) ours && database status >/dev/null && address || { echo "not running"; exit 1; } ;;
+  *) sed -n '2,10p' "$0"; exit 2 ;;
 esac

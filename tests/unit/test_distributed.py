@@ -14,6 +14,7 @@ from tests.unit.training_helpers import alone, make_mined, make_source, tiny_mod
 
 from zerodr.errors import MachineError
 from zerodr.training.distributed import Group, check_gpus
+from zerodr.training.jobs import device_of
 
 CLOSE = 1e-5
 
@@ -64,3 +65,16 @@ def test_missing_gpus_are_told():
     check_gpus(0, "stage")
     with pytest.raises(MachineError, match=f"asks for {have + 1} GPUs, this machine shows {have}"):
         check_gpus(have + 1, "stage")
+
+
+@pytest.mark.parametrize("gpus, world, visible, device", [(0, 1, True, "cuda:0"), (0, 1, False, "cpu"),
+                                                          (0, 2, True, "cpu"), (2, 2, True, "cuda:0")])  # fmt: skip
+def test_a_job_that_asks_for_no_gpu_takes_one_that_it_sees(monkeypatch, gpus, world, visible, device):
+    """What README says of gpus=0; several processes without GPUs of their own stay on the CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: visible)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: None)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    group = Group()
+    group.world = world
+    assert device_of(gpus, group) == device

@@ -226,6 +226,37 @@ def test_an_interrupted_publisher_leaves_nothing_double(plan):
     assert model.source_run_id == walk.by_artifact(MODEL).info.run_id
 
 
+def test_what_another_checkout_is_publishing_is_left_alone_and_doubles_end_as_one(plan):
+    uri = absolute()
+    publish(Graph(), [TABLE], uri)
+    walk = Walk(uri)
+    theirs = walk.by_artifact(MODEL).info.run_id
+    walk.client.set_terminated(theirs, "RUNNING")
+    walk.client.set_tag(theirs, store.PUBLISHER, "another checkout")
+    assert publish(Graph(), [TABLE], uri) == 1
+    ids = {run.info.run_id: run.info.status for run in walk.runs(f"tags.artifact = '{MODEL}'")}
+    assert ids.pop(theirs) == "RUNNING" and list(ids.values()) == ["FINISHED"]
+    walk.client.set_terminated(theirs, "FINISHED")
+    assert publish(Graph(), [TABLE], uri) == 0
+    run = walk.by_artifact(MODEL)
+    (model,) = walk.client.search_logged_models([walk.experiment])
+    assert model.source_run_id == run.info.run_id
+
+
+def test_an_experiment_that_another_makes_meanwhile(plan, monkeypatch):
+    from mlflow import MlflowClient
+
+    whole, looks = MlflowClient.get_experiment_by_name, []
+
+    def late(client: MlflowClient, name: str):
+        looks.append(name)
+        return whole(client, name) if len(looks) > 1 else None
+
+    monkeypatch.setattr(MlflowClient, "get_experiment_by_name", late)
+    assert publish(Graph(), [ARCHIVE], absolute()) == 1
+    assert len(looks) == 2
+
+
 def test_equal_bytes_made_by_other_settings_are_another_run(plan, tmp_path):
     publish(Graph(), [ARCHIVE], absolute())
     record = read_record(ARCHIVE)

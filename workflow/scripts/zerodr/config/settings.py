@@ -49,7 +49,7 @@ class Scale(Settings):
     shard_documents: int = Field(ge=1)
     """Documents of one embedding shard."""
     gpus: int = Field(0, ge=0)
-    """GPUs of one training job, where other GPU jobs take one each; 0 runs on the CPU."""
+    """GPUs that one training job asks for, other GPU jobs one each; 0: none (one that it sees is used)."""
     statistics_documents: int = Field(ge=1)
     """Documents that vocabulary statistics read at most."""
 
@@ -91,7 +91,7 @@ class Config(Settings):
     shard_documents: int | None = Field(None, ge=1)
     """Documents of one embedding shard. None: the scale's."""
     gpus: int | None = Field(None, ge=0)
-    """GPUs of one training job, where other GPU jobs take one each; 0: train on the CPU. None: the scale's."""
+    """GPUs that one training job asks for, others one each; 0: none (one that it sees is used). None: the scale's."""
     nodes: int = Field(1, ge=1)
     """Machines of one training job, which share its GPUs equally; more than one need --profile slurm."""
     bootstrap_samples: int = Field(1000, ge=1)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,11 +23,11 @@ from zerodr.lineage.graph import short_name
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import DatasetInput, Experiment
+    from mlflow.entities import DatasetInput, Experiment, LoggedModel
 
 FOLDER = Path("results/lineage")
 DEFAULT_URI = f"sqlite:///{FOLDER}/mlflow.db"
-EXPERIMENT = "zerodr"
+EXPERIMENT, PUBLISHER = "zerodr", "publisher"
 QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
          "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
          "GIT_PYTHON_REFRESH": "quiet"}  # fmt: skip
@@ -56,7 +57,7 @@ def open_store(uri: str) -> Iterator[Store]:
         mlflow = _quiet_mlflow()
         with _refusals(uri, mlflow, FileExistsError, FileNotFoundError, NotADirectoryError):
             client = _own_client(mlflow) if uri == DEFAULT_URI else mlflow.MlflowClient(tracking_uri=uri)
-            store = Store(client, _experiment(client, uri))
+            store = Store(client, _experiment(client, uri, mlflow), _publisher())
         with _refusals(uri, mlflow):
             yield store
 
@@ -100,13 +101,26 @@ def _own_client(mlflow: Any) -> MlflowClient:
     return mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}")
 
 
-def _experiment(client: MlflowClient, uri: str) -> str:
+def _publisher() -> str:
+    """What this checkout is called in a store that others publish to as well; made once."""
+    path = FOLDER / "publisher.txt"
+    if not path.exists():
+        path.write_text(f"{uuid.uuid4().hex}\n")
+    return path.read_text().strip()
+
+
+def _experiment(client: MlflowClient, uri: str, mlflow: Any) -> str:
     """Id of the experiment. A server keeps artifacts where it is told to; a database keeps them in the checkout."""
     served = uri.startswith(("http:", "https:"))
     home = None if served else (FOLDER / "artifacts").resolve().as_uri()
     found: Experiment | None = client.get_experiment_by_name(EXPERIMENT)
     if found is None:
-        return client.create_experiment(EXPERIMENT, artifact_location=home)
+        try:
+            return client.create_experiment(EXPERIMENT, artifact_location=home)
+        except mlflow.exceptions.MlflowException as error:
+            found = client.get_experiment_by_name(EXPERIMENT)  # another publisher was faster
+            if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
+                raise
     if found.lifecycle_stage != "active":
         raise MachineError(
             shown_uri(uri), f"experiment {EXPERIMENT} was deleted there", "restore it: mlflow experiments restore"
@@ -123,28 +137,35 @@ def _experiment(client: MlflowClient, uri: str) -> str:
 class Store:
     """One experiment of an MLflow store. All writes go through here, in batches."""
 
-    def __init__(self, client: MlflowClient, experiment: str) -> None:
-        self.client, self.experiment = client, experiment
+    def __init__(self, client: MlflowClient, experiment: str, publisher: str) -> None:
+        self.client, self.experiment, self.publisher = client, experiment, publisher
 
     def find(self, key: str) -> str | None:
-        """Id of the finished run with this key. What an interrupted publisher left under the key is removed."""
+        """Id of the finished run with this key. What this checkout left under it unfinished is removed.
+
+        So are doubles: two checkouts that publish the same at once both finish, and both keep the same one.
+        """
         finished = None
         for run in self.client.search_runs([self.experiment], f"tags.key = '{key}'"):
-            if run.info.status == "FINISHED" and finished is None:
+            done, of = run.info.status == "FINISHED", run.data.tags.get(PUBLISHER, self.publisher)
+            if done and finished is None:
                 finished = run.info.run_id
-            else:
-                for model in self._models(key):
-                    self.client.delete_logged_model(model)
-                self.client.delete_run(run.info.run_id)
+            elif done or of == self.publisher:
+                self._remove(run.info.run_id, key)
         return finished
+
+    def _remove(self, run: str, key: str) -> None:
+        for model in self._models(key):
+            if model.source_run_id == run:
+                self.client.delete_logged_model(model.model_id)
+        self.client.delete_run(run)
 
     def model_of(self, record: Record) -> str | None:
         """Id of the LoggedModel of a published model folder."""
-        return next(iter(self._models(entries.key_of(record))), None)
+        return next((model.model_id for model in self._models(entries.key_of(record))), None)
 
-    def _models(self, key: str) -> list[str]:
-        found = self.client.search_logged_models([self.experiment], filter_string=f"tags.key = '{key}'")
-        return [model.model_id for model in found]
+    def _models(self, key: str) -> list[LoggedModel]:
+        return list(self.client.search_logged_models([self.experiment], filter_string=f"tags.key = '{key}'"))
 
     def add(self, record: Record, models: list[str], measured: tuple[str, str, str] | None) -> str:
         """Publish one artifact; the run is finished last, so that an interrupted one is known.
@@ -163,7 +184,8 @@ class Store:
         end = start + int(record["seconds"] * 1000)
         key = entries.key_of(record)
         name = short_name(record["artifact"])
-        run = self.client.create_run(self.experiment, start_time=start, tags={"key": key}, run_name=name).info.run_id
+        tags = {"key": key, PUBLISHER: self.publisher}
+        run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
         self._log_tags_and_params(run, record)
         self._log_metrics(run, record, end, measured)
         datasets = [_dataset_input(given) for given in record["inputs"]]
@@ -175,7 +197,7 @@ class Store:
         if entries.is_model(record):
             self._log_model(run, record, key)
         self.client.set_terminated(run, "FINISHED", end_time=end)
-        return run
+        return self.find(key) or run
 
     def _log_tags_and_params(self, run: str, record: Record) -> None:
         from mlflow.entities import Param, RunTag

@@ -91,7 +91,7 @@ def check_gpus(wanted: int, name: str) -> None:
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if found < wanted:
         raise MachineError(name, f"asks for {wanted} GPUs, this machine shows {found}",
-                           "train on the CPU with --config gpus=0, or run it where they are "
+                           "train on what there is with --config gpus=0, or run it where they are "
                            "(CUDA_VISIBLE_DEVICES?)")  # fmt: skip
 
 
