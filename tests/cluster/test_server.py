@@ -153,7 +153,7 @@ def check_lineage(uri: str, records: list[Record]) -> int:
 
     for record in records:
         name = f"tags.artifact = '{record['artifact']}' and tags.digest = '{record['digest']}'"
-        found = ids(f"{name} and tags.spec_digest = '{record['spec_digest']}'")
+        found = ids(f"{name} and tags.spec = '{record['spec_digest']}'")
         assert len(found) == 1, (record["artifact"], found)
         run = client.get_run(found[0])
         assert run.info.status == "FINISHED"
