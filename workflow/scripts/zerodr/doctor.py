@@ -121,7 +121,8 @@ def scale_bytes(plan: Plan) -> int:
     packed = {row.archive: row.archive_bytes or 0 for row in rows}
     encoders = [name for name in plan.methods if plan.method(name).kind == "encoder"]
     documents = sum(row.planned_documents + (row.queries or 0) for row in plan.columns)
-    return SPARE_BYTES + UNPACKED * sum(packed.values()) + documents * USUAL_DIMENSION * FLOAT_BYTES * len(encoders)
+    kept = 2 * UNPACKED * sum(packed.values())  # a collection and its index
+    return SPARE_BYTES + kept + documents * USUAL_DIMENSION * FLOAT_BYTES * len(encoders)
 
 
 def memory(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> Finding:
