@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,11 @@ LONG, PLAIN = MODEL.replace("tiny", "tiny+long"), MODEL.replace("tiny", "tiny+pl
 KEPT = os.environ.get("ZERODR_CALM_BENCH")
 PROFILE = ("--profile", "slurm", "--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10",
            "--max-threads", "2")  # fmt: skip
+
+
+def heed_ctrl_c() -> None:
+    """A background shell starts its children deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Cluster:
         command = [sys.executable, "-m", "snakemake", *PROFILE, *words]
         with open(folder / "snakemake.out", "a") as stream:
             return subprocess.Popen(command, cwd=folder, env=self.environment, stdout=stream, stderr=stream,
-                                    start_new_session=True)  # fmt: skip
+                                    start_new_session=True, preexec_fn=heed_ctrl_c)  # fmt: skip
 
     def snakemake(self, folder: Path, *words: str) -> subprocess.CompletedProcess:
         """Snakemake with the Slurm profile, to its end."""

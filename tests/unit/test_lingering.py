@@ -66,7 +66,8 @@ def test_without_slurm_nothing_happens(monkeypatch, tmp_path):
 
 def test_ctrl_c_leaves_the_jobs(folder):
     program = (
-        "import sys; from pathlib import Path; from zerodr import lingering\n"
+        "import signal; from pathlib import Path; from zerodr import lingering\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell has switched off\n"
         "lingering.POLL_S = 60.0; lingering.wait_for_jobs(Path.cwd())\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=alone()) as child:
