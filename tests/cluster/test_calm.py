@@ -21,8 +21,8 @@ def test_the_same_digests_as_a_local_run(cluster, prepared, root, mirror, tmp_pa
     assert len(here) >= 12
     assert here == {name: there[name] for name in here}
     assert not cluster.jobs()
-    states = cluster.ask("sacct", "-X", "-n", "-P", "--format=State,Comment").splitlines()
-    ours = [line.split("|")[0] for line in states if "|rule_" in line]
+    states = cluster.ask("sacct", "-X", "-n", "-P", "--format=State,Comment,WorkDir").splitlines()
+    ours = [line.split("|")[0] for line in states if "|rule_" in line and line.endswith(str(folder))]
     assert len(ours) >= 7 and set(ours) == {"COMPLETED"}
     assert list((folder / "results/logs/slurm").rglob("*.log"))
     again = cluster.snakemake(folder, MODEL, "results/beir/bm25-flat.tsv")
