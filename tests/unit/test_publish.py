@@ -214,30 +214,31 @@ def test_publishing_twice_adds_nothing_and_a_change_adds_new_runs(plan, tmp_path
     assert set.intersection(*users.values()) == set()
 
 
+def half_published() -> tuple[Walk, str]:
+    """All published, but the model's run (its id) as a publisher leaves it that was stopped in the middle."""
+    publish(Graph(), [TABLE], absolute())
+    walk = Walk(absolute())
+    run = walk.by_artifact(MODEL).info.run_id
+    walk.client.set_terminated(run, "RUNNING")
+    return walk, run
+
+
 def test_an_interrupted_publisher_leaves_nothing_double(plan):
-    uri = absolute()
-    publish(Graph(), [TABLE], uri)
-    walk = Walk(uri)
-    half = walk.by_artifact(MODEL).info.run_id
-    walk.client.set_terminated(half, "RUNNING")
-    assert publish(Graph(), [TABLE], uri) == 1
+    walk, half = half_published()
+    assert publish(Graph(), [TABLE], absolute()) == 1
     assert walk.by_artifact(MODEL).info.run_id != half
     (model,) = walk.client.search_logged_models([walk.experiment])
     assert model.source_run_id == walk.by_artifact(MODEL).info.run_id
 
 
 def test_what_another_checkout_is_publishing_is_left_alone_and_doubles_end_as_one(plan):
-    uri = absolute()
-    publish(Graph(), [TABLE], uri)
-    walk = Walk(uri)
-    theirs = walk.by_artifact(MODEL).info.run_id
-    walk.client.set_terminated(theirs, "RUNNING")
+    walk, theirs = half_published()
     walk.client.set_tag(theirs, store.PUBLISHER, "another checkout")
-    assert publish(Graph(), [TABLE], uri) == 1
+    assert publish(Graph(), [TABLE], absolute()) == 1
     ids = {run.info.run_id: run.info.status for run in walk.runs(f"tags.artifact = '{MODEL}'")}
     assert ids.pop(theirs) == "RUNNING" and list(ids.values()) == ["FINISHED"]
     walk.client.set_terminated(theirs, "FINISHED")
-    assert publish(Graph(), [TABLE], uri) == 0
+    assert publish(Graph(), [TABLE], absolute()) == 0
     run = walk.by_artifact(MODEL)
     (model,) = walk.client.search_logged_models([walk.experiment])
     assert model.source_run_id == run.info.run_id
@@ -357,23 +358,9 @@ def test_a_real_tracking_server(tmp_path, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--workers",
-        "1",
-        "--backend-store-uri",
-        f"sqlite:///{tmp_path}/server.db",
-        "--artifacts-destination",
-        f"{tmp_path}/served",
-        "--serve-artifacts",
-    ]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
+               "--backend-store-uri", f"sqlite:///{tmp_path}/server.db",
+               "--artifacts-destination", f"{tmp_path}/served", "--serve-artifacts"]  # fmt: skip
     uri = f"http://127.0.0.1:{port}"
     with open(tmp_path / "server.log", "w") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

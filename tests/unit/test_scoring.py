@@ -90,11 +90,13 @@ def test_statistics_of_scores(tmp_path):
                                    "chance_accuracy": (1 / 3 + 1 / 2) / 2})  # fmt: skip
 
 
-@pytest.mark.parametrize(("accuracy", "told"), [(0.19, True), (0.34, False)])
-def test_a_teacher_that_guesses_is_told_of(caplog, accuracy, told):
-    facts = {"teacher_accuracy": accuracy, "chance_accuracy": 1 / 6, "margin_deviation": 0.0013}
+@pytest.mark.parametrize(("accuracy", "chance", "told"), [(0.19, 1 / 6, True), (0.34, 1 / 6, False), (0.52, 0.5, True),
+                                                          (0.78, 0.5, False), (0.4, 0.5, True)])  # fmt: skip
+def test_a_teacher_that_guesses_is_told_of(caplog, accuracy, chance, told):
+    facts = {"teacher_accuracy": accuracy, "chance_accuracy": chance, "margin_deviation": 0.0013}
     warn_of_guessing("score_pairs kd", facts)
-    assert ("first for 19.0 % of queries, scores drawn at random for 16.7 %" in caplog.text) is told
+    says = f"first for {100 * accuracy:.1f} % of queries, scores drawn at random for {100 * chance:.1f} %"
+    assert (says in caplog.text) is told
     warn_of_guessing("score_pairs nothing", {})
     assert "nothing:" not in caplog.text
 

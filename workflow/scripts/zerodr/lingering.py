@@ -7,7 +7,7 @@ that one has published, would so do finished work again.
 from __future__ import annotations
 
 import os
-import subprocess
+import shutil
 import sys
 import time
 from collections import Counter
@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from zerodr.cluster import ask_slurm
+
 QUEUE = ["squeue", "--me", "--noheader", "--format=%i|%V|%Z|%k"]
 OF_SNAKEMAKE = "rule_"  # how the executor plugin's comment on each job begins
 POLL_S = 10.0
 REPEAT_S = 300.0
-PATIENCE_S = 30
 
 
 @dataclass(frozen=True)
@@ -40,10 +41,9 @@ class Lingering:
 
 def jobs_of(folder: Path) -> list[Lingering] | None:
     """Snakemake's jobs, running or waiting, that work in `folder`; None where Slurm does not tell."""
-    try:
-        done = subprocess.run(QUEUE, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    except (FileNotFoundError, subprocess.TimeoutExpired):
+    if shutil.which(QUEUE[0]) is None:
         return None
+    done = ask_slurm(QUEUE)
     return parse_queue(done.stdout, folder) if done.returncode == 0 else None
 
 

@@ -26,7 +26,7 @@ from zerodr.training.examples import Examples
 from zerodr.training.grouping import length_groups
 
 log = logging.getLogger("zerodr")
-HARDLY = 2  # times what chance reaches; below, a teacher is told of
+HARDLY = 0.1  # of the way from chance to always; a teacher below it is told of
 BLOCK = 2048  # pairs between two records of progress
 WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
 
@@ -177,7 +177,7 @@ def score_statistics(slots: np.ndarray, pairs: Pairs) -> dict[str, float]:
 def warn_of_guessing(name: str, statistics: dict[str, float]) -> None:
     """Say when a teacher is hardly better than chance: a student that follows it loses what it knew."""
     accuracy, chance = statistics.get("teacher_accuracy", 1.0), statistics.get("chance_accuracy", 0.0)
-    if accuracy < HARDLY * chance:
+    if accuracy - chance < HARDLY * (1 - chance):
         log.warning("%s: the teacher puts the labelled document first for %.1f %% of queries, scores drawn at random "
                     "for %.1f %% (its margins deviate by %.2g). A student of this teacher learns nothing of use: train "
                     "the teacher longer, or take one that is trained", name, 100 * accuracy, 100 * chance,

@@ -1,0 +1,167 @@
+"""What a machine refuses while a stage runs: full disks, read-only folders, lost shares, missing locks."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import save_file
+from tests.unit.stage_helpers import FILE, checkout, making, repeat, spec_of  # noqa: F401
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from zerodr.artifacts import adapter, guard, machine
+from zerodr.artifacts.stage import Stage, run_spec
+from zerodr.errors import MachineError
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB for the results; tests are skipped where mounting is refused."""
+    results = tmp_path / "results"
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(results)], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"mounting a tmpfs is refused: {done.stderr.decode().strip()}")
+    try:
+        (results / "in").mkdir()
+        (results / "in/a.txt").write_text("a")
+        yield results
+    finally:
+        subprocess.run(["umount", "-l", str(results)], check=True)
+
+
+BIG = np.random.default_rng(0).standard_normal(1_000_000)
+FILL = {
+    "bytes": lambda path: path.write_bytes(BIG.tobytes()),
+    "npy": lambda path: np.save(open(path, "wb"), BIG),
+    "parquet": lambda path: pq.write_table(pa.table({"x": BIG}), path),
+    "gzip": lambda path: gzip.open(path, "wb").write(BIG.tobytes()),
+    "safetensors": lambda path: save_file({"x": BIG}, path),
+    "tokenizer": lambda path: Tokenizer(WordLevel({f"word{i}": i for i in range(100_000)}, unk_token="word0")).save(
+        str(path)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", FILL)
+def test_full_disk_is_one_error_and_publishes_nothing(small_disk, how):
+    run_spec(spec_of(outputs={"out": "results/out/before.txt"}), repeat)
+    with pytest.raises(MachineError, match=r"the disk is full \(\d MiB free\); nothing was published: free space"):
+        run_spec(spec_of(), lambda stage: FILL[how](stage.output("out")))
+    assert not Path(FILE).exists() and making() == []
+    assert Path("results/out/before.txt").read_text() == "aa"
+    run_spec(spec_of(), repeat)  # the same command continues when there is space
+    assert Path(FILE).read_text() == "aa"
+
+
+def test_disk_that_fills_at_publication(small_disk):
+    """The last free block goes to the output itself: there is none for its record, so it is not published either."""
+
+    def fill(stage: Stage) -> None:
+        stage.output("small").write_text("1")
+        with pytest.raises(OSError), open(stage.output("out"), "wb", buffering=0) as stream:
+            while True:
+                stream.write(bytes(4096))
+
+    with pytest.raises(MachineError, match="the disk is full"):
+        run_spec(spec_of(outputs={"small": "results/out/small.txt", "out": FILE}), fill)
+    assert not Path(FILE).exists() and not Path("results/out/small.txt").exists()
+    assert making() == []
+
+
+def test_read_only_results(small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(MachineError, match=r"can't be written \(Read-only file system\): make the folder writable"):
+        run_spec(spec_of(), repeat)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_folder_without_permission():
+    Path("results/out").mkdir()
+    Path("results/out").chmod(0o500)
+    with pytest.raises(MachineError, match=r"can't be written \(Permission denied\)"):
+        run_spec(spec_of(), repeat)
+
+
+@pytest.mark.parametrize("name", ["ESTALE", "EIO", "ENOTCONN", "ETIMEDOUT", "EHOSTDOWN"])
+def test_a_lost_share_is_one_error(name):
+    def lose(stage: Stage) -> None:
+        stage.output("out").write_text("half")
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)), "results/out/x.txt")
+
+    with pytest.raises(
+        MachineError, match=r"x\.txt: the file system does not answer any more \(.+\): see that its share"
+    ):
+        run_spec(spec_of(), lose)
+    assert not Path(FILE).exists() and making() == []
+
+
+def test_a_share_that_is_lost_before_the_first_look(monkeypatch):
+    def stale(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "results")
+
+    monkeypatch.setattr(Path, "mkdir", stale)
+    with pytest.raises(MachineError, match=r"results: the file system does not answer any more \(Stale file handle\)"):
+        run_spec(spec_of(), repeat)
+
+
+def test_other_errors_stay_what_they_are():
+    for error in (OSError(errno.EINVAL, "odd"), ValueError("odd"), RuntimeError("took (os error 22)")):
+
+        def fail(stage: Stage, error: Exception = error) -> None:
+            raise error
+
+        with pytest.raises(type(error), match=re.escape(str(error))):
+            run_spec(spec_of(), fail)
+
+
+@pytest.mark.parametrize("name", ["ENOSYS", "ENOLCK"])
+def test_a_file_system_without_locks(monkeypatch, capsys, name):
+    def refuse(*_: object) -> None:
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    monkeypatch.setattr(machine.fcntl, "flock", refuse)
+    with pytest.raises(MachineError, match=r"results/\.state/locks/\w+: its file system has no locks \(.+\): mount it"):
+        run_spec(spec_of(), repeat)
+    with pytest.raises(SystemExit):
+        guard.ask_for_single_run()
+    assert "MachineError: results/.state/run.lock: its file system has no locks" in capsys.readouterr().err
+    assert not Path(FILE).exists()
+
+
+@pytest.mark.parametrize("name, told", [("ENOSPC", r"the disk is full \(\d+ MiB free\)"), ("EIO", "not answer")])
+def test_the_guard_says_the_same(monkeypatch, capsys, name, told):
+    def refuse(*_: object) -> None:
+        raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(SystemExit):
+        guard.ask_for_single_run()
+    assert re.search(f"MachineError: results: .*{told}", capsys.readouterr().err)
+
+
+def test_a_log_on_a_full_disk_says_nothing_of_itself(small_disk, capsys):
+    adapter.configure_logging("make x", "results/log")
+    with pytest.raises(OSError), open(small_disk / "fill", "wb", buffering=0) as stream:
+        while True:
+            stream.write(bytes(4096))
+    for _ in range(3):
+        adapter.log.error("%s", "words " * 1000)
+    said = capsys.readouterr().err
+    assert said.count("[make x] words") == 3 and "Traceback" not in said
+    with contextlib.suppress(OSError):
+        adapter.log.handlers[-1].close()
+    adapter.log.handlers.clear()
+    adapter.log.propagate = True
