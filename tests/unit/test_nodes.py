@@ -5,11 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from zerodr.config.base import validate
 from zerodr.errors import ConfigError, MachineError
-from zerodr.plan.resources import Machines
+from zerodr.plan.resources import OF_ALL_JOBS, Machines
 from zerodr.training.jobs import Workers
 from zerodr.training.nodes import across_nodes, meeting_place
 
@@ -70,11 +71,16 @@ class Written(Machines):
         self.bench = type("B", (), {"config": config, "scale": None})  # type: ignore[assignment]
 
 
+def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root):
+    profile = yaml.safe_load((root / "config/profiles/slurm/config.yaml").read_text())
+    assert profile["default-resources"]["slurm_extra"] == f"'{OF_ALL_JOBS}'"
+
+
 def test_rules_ask_for_nodes_only_where_they_train_on_them():
     one, two, cpu = Written(8, 1), Written(8, 2), Written(0, 2)
     assert one.placement("finetune") == two.placement("embed_corpus") == {"nodes": 1}
     assert two.placement("finetune") == {"nodes": 2, "mpi": "srun", "tasks": 2, "tasks_per_gpu": 0,
-                                         "slurm_extra": "--open-mode=append --gpus-per-node=4"}  # fmt: skip
+                                         "slurm_extra": f"{OF_ALL_JOBS} --gpus-per-node=4"}  # fmt: skip
     assert cpu.placement("pretrain") == {"nodes": 2, "mpi": "srun", "tasks": 2}
     assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 1, 0)
     assert (one.gpus("train_teacher"), one.gpus("score_pairs"), cpu.gpus("embed_corpus")) == (8, 1, 0)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from zerodr.config.bench import Bench
 from zerodr.config.registry import Collection
 
+OF_ALL_JOBS = "--open-mode=append --signal=TERM@120"  # as the profile `slurm` has it: `slurm_extra` replaces it
+
 
 class Need(NamedTuple):
     """Needs of one job.
@@ -184,9 +186,7 @@ class Machines:
         if nodes == 1:
             return {"nodes": 1}
         whole = {"nodes": nodes, "mpi": "srun", "tasks": nodes}
-        each = (
-            {"tasks_per_gpu": 0, "slurm_extra": f"--open-mode=append --gpus-per-node={gpus // nodes}"} if gpus else {}
-        )
+        each = {"tasks_per_gpu": 0, "slurm_extra": f"{OF_ALL_JOBS} --gpus-per-node={gpus // nodes}"} if gpus else {}
         return whole | each
 
     def threads(self, rule: str) -> int:
