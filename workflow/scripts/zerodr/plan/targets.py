@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from itertools import product
 from typing import NamedTuple
 
+from zerodr.config.recipes import INIT
 from zerodr.errors import nearest
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE
@@ -57,6 +58,9 @@ TARGETS = (
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
     Target(paths.unit_measures("{annotated}", "{trained}"), "a model measured over a method's units (BERM)"),
+    Target(paths.model("{learned}", SCOPE, "{stage}"), "a model after one stage of its chain"),
+    Target(paths.model("{adapted}", "{target}", "{stage}"), "the same of one target"),
+    Target(paths.mined("{learned}", SCOPE, "{stage}"), "what a stage learns from"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
     Target(paths.exported_memory("{augmented}", SCOPE, "{collection}"), "a memory for its search from Python"),
     Target(paths.exported("{adapted}", "{target}"), "the same of a model made for one target"),
@@ -76,6 +80,7 @@ def names(plan: Plan) -> dict[str, list[str]]:
         "adapted": sorted(adapted),
         "augmented": sorted(name for name in set(trained) - set(adapted) if plan.is_augmented(name)),
         "learned": sorted(trained),
+        "stage": sorted({INIT} | {stage for name in trained for stage in plan.chains.trained(name).chain}),
         "annotated": sorted(name for name in plan.chains.names() if re.fullmatch(plan.pattern_of_units(), name)),
         "target": sorted({row.column for row in rows}),
         "protocol": sorted(plan.bench.protocols),
@@ -131,6 +136,7 @@ def render(plan: Plan) -> str:
         "{learned}": ["{trained} and {adapted}"],
         "{adapted}": known["adapted"] or ["none"],
         "{annotated}": known["annotated"] or ["none"],
+        "{stage}": ["init, or a stage of the recipe:", *known["stage"]],
         "{target}": ["{collection}, or cqadupstack for all its parts"],
     }
     for placeholder, chosen in lists.items():

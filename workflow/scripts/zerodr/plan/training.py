@@ -253,7 +253,8 @@ class TrainingStages:
         split = {"test": row.evaluation_split, "train": "train"}.get(queries)
         if split is not None and split not in row.splits:
             raise ConfigError(f"target {name}", f"has no {queries} queries",
-                              "set adversary.queries to another of test, train, unlabelled, none")  # fmt: skip
+                              "take the variant +inductive, which learns from documents alone, or set "
+                              "adversary.queries to another of test, train, unlabelled, none")  # fmt: skip
         return split
 
     def domain_inputs(self, wc: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 from torch import Tensor
@@ -337,4 +337,6 @@ def make_objective(settings: ObjectiveSettings) -> Objective:
         return AttentionDistillation(settings)
     if settings.name == "margin_mse":
         return MarginMSE()
-    return KLDistillation(settings.teacher_temperature)
+    if settings.name == "kl":
+        return KLDistillation(settings.teacher_temperature)
+    assert_never(settings.name)
