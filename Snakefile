@@ -18,6 +18,7 @@ from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
 from zerodr.artifacts.guard import ask_for_single_run, refuse_run, repeat_errors
+from zerodr.artifacts.stage import forget_published
 from zerodr.cluster import ask_of, ceilings, submitting
 from zerodr.lingering import start_again, wait_for_jobs
 from zerodr.submission import refusal
@@ -64,6 +65,7 @@ localrules:
 
 onstart:
     ask_for_single_run()
+    forget_published()
     if workflow.executor_plugin.name == "slurm":
         jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
         common = submitting(workflow.executor_settings)

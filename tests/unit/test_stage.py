@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from tests.unit.stage_helpers import FILE, FOLDER, checkout, making, repeat, spe
 
 from zerodr import run as by_hand
 from zerodr.artifacts.record import artifact_digest, read_record, record_path
-from zerodr.artifacts.stage import STATE, Stage, load_spec, run_spec, temporary_output
+from zerodr.artifacts.stage import STATE, Stage, forget_published, load_spec, run_spec, temporary_output
 from zerodr.errors import ArtifactError, ZerodrError
 
 
@@ -208,6 +208,45 @@ def test_volatile_files_are_listed_without_digest():
         run_spec(spec_of(outputs={"out": FOLDER}, params={"times": times}), work)
         digests.add(artifact_digest(FOLDER))
     assert len(digests) == 1
+
+
+def publish_in_a_job(monkeypatch, spec):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    run_spec(spec, write_folder({"model/a.txt": "a", "b.txt": "b"}))
+    Path(FOLDER).unlink()  # as Snakemake does with the outputs of a job that failed
+
+
+def test_what_a_failed_job_had_published_is_taken_back(monkeypatch, caplog):
+    spec = spec_of(outputs={"out": FOLDER})
+    publish_in_a_job(monkeypatch, spec)
+    before = read_record(FOLDER)
+    with caplog.at_level("INFO", "zerodr"):
+        run_spec(spec, lambda stage: pytest.fail("made again"))
+    assert "taken back" in caplog.text
+    assert artifact_digest(FOLDER) == before["digest"] and read_record(FOLDER) == before
+
+
+@pytest.mark.parametrize("why", ["new run", "other spec", "file gone", "file changed", "no job"])
+def test_all_else_is_made_again(monkeypatch, why):
+    spec = spec_of(outputs={"out": FOLDER})
+    publish_in_a_job(monkeypatch, spec)
+    folder = Path(FOLDER).parent
+    if why == "new run":
+        forget_published()
+    elif why == "other spec":
+        spec = replace(spec, seed=1)
+    elif why == "file gone":
+        (folder / "model/a.txt").unlink()
+    elif why == "file changed":
+        (folder / "b.txt").write_text("c")
+    else:
+        monkeypatch.delenv("SLURM_JOB_ID")
+        run_spec(replace(spec, params={"times": 3}), write_folder({"x.txt": "x"}))
+        Path(FOLDER).unlink()
+        spec = replace(spec, params={"times": 3})
+    calls = []
+    run_spec(spec, lambda stage: (calls.append(1), write_folder({"new.txt": "new"})(stage)))
+    assert calls and [entry["path"] for entry in json.loads(Path(FOLDER).read_text())["files"]] == ["new.txt"]
 
 
 # ---- several processes ---------------------------------------------------------------------------------------------

@@ -70,6 +70,15 @@ def publish_folder(made: Path, manifest: Path, volatile: tuple[str, ...] = ()) -
     move_folder(made, manifest)
 
 
+def put_back(manifest: Path) -> None:
+    """Write a deleted manifest again from its hidden copy, where all files that it lists are there, bytes included."""
+    listing = manifest.parent / LISTING
+    if listing.exists() and not manifest.exists() and not check_manifest(listing, digests=True):
+        making = manifest.with_name(f".{MANIFEST}.making")
+        shutil.copyfile(listing, making)
+        making.replace(manifest)
+
+
 def _remove_listed(target: Path) -> None:
     """Remove the files of the version that stood in `target`, and folders that this leaves empty."""
     listing = target / LISTING

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,13 +21,14 @@ from typing import Any
 from zerodr.artifacts import provenance
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import MachineErrors, take_lock
-from zerodr.artifacts.manifest import is_folder_artifact, move_folder, seal_folder
+from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
 from zerodr.artifacts.spent import Spent
 from zerodr.errors import ArtifactError, ZerodrError
 
 log = logging.getLogger("zerodr")
 STATE = Path("results/.state")
+PUBLISHED = "published"  # in a stage's state folder: a Slurm job of the run under way published it
 Paths = str | list[str]
 
 
@@ -149,6 +151,9 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             if _published(spec, digest):
                 log.info("%s: already published by another process", spec.name())
                 return
+            if _taken_back(spec, digest, home):
+                log.info("%s: published by a job that counted as failed afterwards; taken back", spec.name())
+                return
             work.mkdir(exist_ok=True)
             stage = Stage(spec, work)
             _clear(spec)
@@ -160,11 +165,31 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             finally:
                 _clear(spec)
             shutil.rmtree(work)
+            if "SLURM_JOB_ID" in os.environ:
+                (home / PUBLISHED).touch()
+
+
+def forget_published() -> None:
+    """Called where a run starts: what it is told to make again is made again."""
+    for path in STATE.glob(f"*/{PUBLISHED}"):
+        path.unlink()
 
 
 def _resolve(target: str) -> Callable[[Stage], None]:
     module, name = target.split(":")
     return getattr(importlib.import_module(module), name)
+
+
+def _taken_back(spec: StageSpec, digest: str, home: Path) -> bool:
+    """Whether folder artifacts of an earlier attempt of this run, whose manifests Snakemake deleted, are there again.
+
+    Slurm counts a job as failed, whatever it did, that ends after its time or was asked to stop while it ended.
+    """
+    if not (home / PUBLISHED).exists():
+        return False
+    for declared in filter(is_folder_artifact, map(Path, spec.outputs.values())):
+        put_back(declared)
+    return _published(spec, digest)
 
 
 def _published(spec: StageSpec, digest: str) -> bool:
