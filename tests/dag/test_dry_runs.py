@@ -92,7 +92,7 @@ def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
 def test_every_listed_target_can_be_planned(snakemake):
     example = {"method": "bm25-flat", "collection": "scifact", "judged": "scifact", "protocol": "standard",
                "trained": "dpr", "paper": "coco-dr", "item": "table2", "adapted": "modir-dpr", "learned": "modir-dpr",
-               "target": "scifact", "annotated": "berm-dpr", "augmented": "moma-t5ance"}  # fmt: skip
+               "target": "scifact", "annotated": "berm-dpr", "augmented": "moma-t5ance", "stage": "ep0"}  # fmt: skip
     done = snakemake(*MINI, *(target.path.format(**example) for target in TARGETS))
     assert done.returncode == 0, done.stdout + done.stderr
 
