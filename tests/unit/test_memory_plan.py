@@ -169,6 +169,23 @@ def test_the_remark_names_memories():
     assert "augmented" not in plan().remark_of("t5-ance")
 
 
+def test_an_exported_model_says_how_its_queries_are_augmented(root):
+    def exported(made: Plan, model: str) -> dict:
+        return json.loads(made.settings("export_model")(wc(model=model)))["settings"]
+
+    small = ["memory-wikipedia-vital", "memory-mesh"]
+    assert exported(plan(), "moma-t5ance")["augmentation"] == {
+        "memories": ["target", *small], "documents": 10, "exclude_self": True
+    }  # fmt: skip
+    assert exported(plan(), "moma-t5ance+no-target")["augmentation"]["memories"] == ["squad-v1.1", *small]
+    assert "augmentation" not in exported(plan(), "moma-t5ance+no-memory")
+    own = EPISODE["memory"] | {"exclude_self": False}
+    add(root, chain={"moma1": EPISODE | {"memory": own}}, inference={"documents": 7, "memories": ["memory-mesh"]})
+    assert exported(plan(root), "mine")["augmentation"] == {
+        "memories": ["memory-mesh"], "documents": 7, "exclude_self": False
+    }  # fmt: skip
+
+
 def test_a_distilling_augmenter_reads_all_documents():
     settings = json.loads(plan().settings("train_augmenter")(wc("moma1", "moma-t5ance+adist")))["settings"]
     assert settings["objective"]["negatives_per_query"] == 10 and settings["objective"]["name"] == "adist"

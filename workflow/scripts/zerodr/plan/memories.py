@@ -229,7 +229,21 @@ class MemoryStages(TrainingStages):
         stage = self.chains.memory_stage(Link(wc.model.partition("@")[0], row.last))  # type: ignore[union-attr]
         memories = [name for name in stage.memory.memories if name != SOURCE] if stage is not None else []
         licences = {name: self.bench.collections[name].licence for name in memories}
-        return made | {"licences": made["licences"] | licences}
+        made |= {"licences": made["licences"] | licences}
+        if stage is None:
+            return made
+        names, count = self._plugged_in(wc.model.partition("@")[0], stage)
+        exclude = stage.memory.exclude_self
+        return made | {"augmentation": {"memories": names, "documents": count, "exclude_self": exclude}}
+
+    def _plugged_in(self, method: str, stage: MemoryStage) -> tuple[list[str], int]:
+        """What augments the queries of targets, `target` for the target itself, and K."""
+        own, source = self.chains.trained(method).inference, self.chains.source_of(method)
+        if own.memories is None:
+            names = [TARGET if name == SOURCE else name for name in stage.memory.memories]
+        else:
+            names = [source if name == SOURCE else name for name in own.memories]
+        return list(dict.fromkeys(names)), own.documents or stage.memory.documents
 
     def _export_memory(self, wc: Any) -> dict:
         protocol = self.chains.trained(wc.model.partition("@")[0]).protocol
@@ -260,10 +274,8 @@ class MemoryStages(TrainingStages):
         stage = self.chains.memory_stage(Link(method, row.last)) if isinstance(row, TrainedMethod) else None
         if stage is None:
             return ""
-        own = self.chains.trained(method).inference
-        asked = own.memories or [TARGET if name == SOURCE else name for name in stage.memory.memories]
-        count = own.documents or stage.memory.documents
-        return f"queries are augmented with {count} documents of: {', '.join(asked)}"
+        names, count = self._plugged_in(method, stage)
+        return f"queries are augmented with {count} documents of: {', '.join(names)}"
 
 
 def link_of(wc: Any) -> Link:
