@@ -166,6 +166,11 @@ def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages
         "q0": ["titled:d0", "titled:d7"], "q1": ["titled:d2"], "d3": ["titled:d3"], "q3": []
     }  # fmt: skip
     assert pq.read_table(here / "exported-titled/documents.parquet")["bare"].null_count == 2
+    assert model.memories["titled"].facts.copies == 2
+    model.main.fusion = model.main.fusion.model_copy(update={"exclude_self": False})
+    everything = {f"titled:d{row}" for row in range(8)}
+    assert [{*own} for own in model.augment(named["text"], 8)] == [everything] * 4
+    assert [len(own) for own in model.augment(named["text"], 8, ["titled:d1"] * 4)] == [7] * 4
 
 
 def test_a_memory_that_holds_the_same_corpus_is_refused(here):
@@ -208,5 +213,36 @@ def test_exported_with_its_augmenter(here):
     copy_whole(here / "model", here / "plain")
     assert (here / "plain" / FUSION).exists() and not (here / "plain" / AUGMENTER).exists()
     copy_additions(here / "model", here / "plain")
-    exported = MoMA.load(here / "plain").plug(here / "exported-other")
-    assert exported.main.fusion.documents == K
+    exported = MoMA.load(str(here / "plain")).plug(str(here / "exported-other"))
+    assert exported.main.fusion.documents == K and exported.main.fusion.exclude_self
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+def test_exported_as_targets_are_ranked(here, exclude):
+    place, memories = f"exported-{exclude}", ["target", "other"]
+    run("encoders.export:export_model", {"model": "model/manifest.json"}, {"exported": f"{place}/manifest.json"},
+        {"model": "mine", "scope": "shared", "augmentation": {"memories": memories, "documents": K - 1,
+                                                              "exclude_self": exclude}})  # fmt: skip
+    used = {"documents": K - 1, "document_tokens": 16}
+    assert json.loads((here / place / FUSION).read_text()) == used | ({} if exclude else {"exclude_self": False})
+    model = MoMA.load(place).plug("exported-other").plug("exported-source")
+    text = pq.read_table("source/corpus.parquet")["text"][4].as_py()
+    (found,) = model.augment([text])
+    assert len(found) == K - 1 and ("source:d4" in model.augment([text], DOCUMENTS * 2 - 1)[0]) is not exclude
+    card = (here / place / "README.md").read_text()
+    for line in (f"the {K - 1} documents of memories", "augmented with `target`, `other`, where `target` is",
+                 'model = MoMA.load("path/to/this/folder")', 'model.plug("path/to/exported-memories/other")',
+                 "results/exported-memories/mine/shared/<memory>/manifest.json", "**does\nnot augment"):  # fmt: skip
+        assert line in card, line
+    assert card.index("MoMA.load") < card.index("SentenceTransformer(")
+
+
+def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):
+    from model_helpers import tiny_model
+
+    from zerodr.encoders.components import Augmentation
+    from zerodr.encoders.export import write_fusion
+
+    tiny_model(tmp_path).save(tmp_path / "bert")
+    with pytest.raises(ModelError, match="fusion-in-decoder needs decoder_first"):
+        write_fusion(tmp_path / "bert", Augmentation(memories=("other",), documents=1, exclude_self=True))
