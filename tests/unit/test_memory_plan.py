@@ -211,6 +211,21 @@ def test_without_memory_there_are_as_many_steps_of_the_same_schedule(recipe, sca
 
 
 @pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
+def test_both_bases_of_table_4_leave_out_the_same(scale):
+    made = plan(scale=scale)
+    items = made.bench.papers["moma"].items
+    names = [{name.partition("+")[2] for name in items[item].methods} for item in ("table4", "table4-cocondenser")]
+    assert names[0] == names[1] and len(names[0]) == 8
+    for variant in sorted(names[0] - {"no-memory"}):
+        found = []
+        for recipe in ("moma-t5ance", "moma-cocondenser"):
+            own = made.chains.trained(f"{recipe}+{variant}".rstrip("+"))
+            stages = {name: stage for name, stage in own.chain.items() if name.startswith("moma")}
+            found.append((own.inference, stages))
+        assert found[0] == found[1], variant
+
+
+@pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
 def test_augmenters_scale_scores_alike(scale):
     made = plan(scale=scale)
 
