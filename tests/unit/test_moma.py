@@ -207,6 +207,32 @@ def test_fewer_documents_make_other_vectors_and_no_cache_the_same(here):
         fused("more.npy", documents=4)
 
 
+def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here, monkeypatch):
+    from zerodr.retrieval import fused as stage
+
+    assert stage.PART > 100_000, "collections that fit into one part keep their bytes"
+    monkeypatch.setattr(stage, "WINDOW", 3)
+    monkeypatch.setattr(stage, "PART", 9)
+    fused("whole.npy")
+    done, calls = stage.Fuser.vectors, []
+
+    def killed(self, queries, keys, texts_of):
+        calls.append(len(queries))
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return done(self, queries, keys, texts_of)
+
+    monkeypatch.setattr(stage.Fuser, "vectors", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fused("parts.npy")
+    assert not Path("parts.npy").exists()
+    fused("parts.npy")
+    assert calls == [3] * 6 + [3] * 5 and sum(calls[6:]) == QUERIES - 9
+    assert Path("parts.npy").read_bytes() == Path("whole.npy").read_bytes()
+    notes = json.loads(Path("parts.npy.lineage.json").read_text())["notes"]
+    assert notes["resumed_at"] == 9 and notes["states_found"] + notes["states_made"] > QUERIES
+
+
 def test_exported_with_its_augmenter(here):
     from zerodr.encoders.export import copy_additions, copy_whole
 
