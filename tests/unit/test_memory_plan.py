@@ -175,15 +175,28 @@ def test_an_exported_model_says_how_its_queries_are_augmented(root):
 
     small = ["memory-wikipedia-vital", "memory-mesh"]
     assert exported(plan(), "moma-t5ance")["augmentation"] == {
-        "memories": ["target", *small], "documents": 10, "exclude_self": True
+        "memories": ["target", *small], "documents": 10, "document_tokens": 64, "exclude_self": True
     }  # fmt: skip
     assert exported(plan(), "moma-t5ance+no-target")["augmentation"]["memories"] == ["squad-v1.1", *small]
     assert "augmentation" not in exported(plan(), "moma-t5ance+no-memory")
     own = EPISODE["memory"] | {"exclude_self": False}
-    add(root, chain={"moma1": EPISODE | {"memory": own}}, inference={"documents": 7, "memories": ["memory-mesh"]})
+    add(root, chain={"moma1": EPISODE | {"memory": own}}, inference={"documents": 7,
+        "memories": ["memory-mesh"], "document_tokens": 48})  # fmt: skip
     assert exported(plan(root), "mine")["augmentation"] == {
-        "memories": ["memory-mesh"], "documents": 7, "exclude_self": False
+        "memories": ["memory-mesh"], "documents": 7, "document_tokens": 48, "exclude_self": False
     }  # fmt: skip
+
+
+def test_inference_changes_targets_and_no_training_query(root):
+    add(root, inference={"documents": 7, "document_tokens": 48})
+    made = plan(root)
+    for asked, expected in (({"collection": "scifact", "split": "test"}, (7, 48)),
+                            ({"collection": "squad-v1.1", "split": "train"}, (4, 128))):  # fmt: skip
+        words = wc("moma1", "mine", protocol="standard", use=SEARCH, **asked)
+        fused = json.loads(made.settings("embed_fused_queries")(words))["settings"]
+        seen = json.loads(made.settings("measure_attention")(words))["settings"]
+        assert (fused["documents"], fused["document_limit"]) == expected
+        assert (seen["documents"], seen["document_tokens"]) == expected
 
 
 def test_a_distilling_augmenter_reads_all_documents():

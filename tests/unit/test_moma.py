@@ -248,8 +248,8 @@ def test_exported_as_targets_are_ranked(here, exclude):
     place, memories = f"exported-{exclude}", ["target", "other"]
     run("encoders.export:export_model", {"model": "model/manifest.json"}, {"exported": f"{place}/manifest.json"},
         {"model": "mine", "scope": "shared", "augmentation": {"memories": memories, "documents": K - 1,
-                                                              "exclude_self": exclude}})  # fmt: skip
-    used = {"documents": K - 1, "document_tokens": 16}
+                                              "document_tokens": 12, "exclude_self": exclude}})  # fmt: skip
+    used = {"documents": K - 1, "document_tokens": 12}
     assert json.loads((here / place / FUSION).read_text()) == used | ({} if exclude else {"exclude_self": False})
     model = MoMA.load(place).plug("exported-other").plug("exported-source")
     text = pq.read_table("source/corpus.parquet")["text"][4].as_py()
@@ -271,4 +271,6 @@ def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):
 
     tiny_model(tmp_path).save(tmp_path / "bert")
     with pytest.raises(ModelError, match="fusion-in-decoder needs decoder_first"):
-        write_fusion(tmp_path / "bert", Augmentation(memories=("other",), documents=1, exclude_self=True))
+        write_fusion(
+            tmp_path / "bert", Augmentation(memories=("other",), documents=1, document_tokens=8, exclude_self=True)
+        )

@@ -21,6 +21,8 @@ class Augmentation(Settings):
     """What is plugged in: collections, or `target`, the one that is searched."""
     documents: int = Field(ge=1)
     """K: documents that a query is augmented with."""
+    document_tokens: int = Field(ge=2)
+    """Longest of them, special tokens included."""
     exclude_self: bool
     """A query is not augmented with itself."""
 

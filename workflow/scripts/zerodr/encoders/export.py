@@ -14,7 +14,7 @@ from zerodr.encoders.card import read_chain, write_card
 from zerodr.encoders.checkpoint import copy_files, whole_model
 from zerodr.encoders.components import AUGMENTER, Augmentation, copy_model
 from zerodr.encoders.contract import CONTRACT, SIDES, EncoderContract, read_contract, write_model_json
-from zerodr.encoders.fusion import FUSION, FusionEncoder, told
+from zerodr.encoders.fusion import FUSION, FusionContract, FusionEncoder, told
 from zerodr.encoders.layout import check_layout
 from zerodr.encoders.rem_files import REM
 from zerodr.encoders.trainable import BiEncoder
@@ -108,9 +108,9 @@ def write_fusion(folder: Path, augmentation: Augmentation) -> None:
     Raises:
         ModelError: the model of the folder can't fuse.
     """
-    own = FusionEncoder.load(folder).fusion
-    used = {"documents": augmentation.documents, "exclude_self": augmentation.exclude_self}
-    write_model_json(folder / FUSION, told(own.model_copy(update=used)))
+    FusionEncoder.load(folder)
+    used = augmentation.model_dump(include=set(FusionContract.model_fields))
+    write_model_json(folder / FUSION, told(FusionContract(**used)))
 
 
 def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:
