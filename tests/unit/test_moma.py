@@ -260,7 +260,8 @@ def test_exported_as_targets_are_ranked(here, exclude):
                  'model = MoMA.load("path/to/this/folder")', 'model.plug("path/to/exported-memories/other")',
                  "results/exported-memories/mine/shared/<memory>/manifest.json", "**does\nnot augment"):  # fmt: skip
         assert line in card, line
-    assert card.index("MoMA.load") < card.index("SentenceTransformer(")
+    assert 'exported-memories/name-of-your-collection")' in card and "exported-memories/target" not in card
+    assert card.index("MoMA.load") < card.index("## Use with sentence-transformers: queries without memories")
 
 
 def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):

@@ -18,7 +18,7 @@ MODEL_INPUTS = ("model", "parent", "rem", "dam", "main", "augmenter")
 COLLECTION_RULE = "normalize_collection"
 TIME = "second"
 UNKNOWN = "not stated"
-USAGE = """## Use
+USAGE = """## Use{without}
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -48,6 +48,7 @@ scores = queries @ documents.T
 In the checkout that made this model, `snakemake ... results/exported-memories/{model}/{scope}/<memory>/manifest.json`
 makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
 not augment queries**, so that its rankings are not those that the results are of."""
+PLAIN = " with sentence-transformers: queries without memories"
 POOLING_WORDS = {"mean": "mean over tokens", "cls": "first token", "max": "maximum over tokens", "last": "last token",
                  "decoder_first": "the decoder's state at its start token, after the final norm"}  # fmt: skip
 
@@ -121,7 +122,8 @@ def write_card(folder: Path, model: str, scope: str, contract: EncoderContract, 
     """Write `README.md`: what the model is, how to use it, what it learnt from, how it was trained, what it reaches."""
     title = f"# {model}" + (f" for {scope}" if scope != "shared" else "")
     parts = [_front_matter(contract, chain), title, _summary(contract, chain)]
-    parts += [USAGE] if augmentation is None else [_memories(model, scope, augmentation), USAGE]
+    parts += [] if augmentation is None else [_memories(model, scope, augmentation)]
+    parts += [USAGE.format(without="" if augmentation is None else PLAIN)]
     parts += [_protocol(contract, chain), _data(chain, licences), _training(chain)]
     if table is not None:
         parts.append(_results(table))
@@ -131,7 +133,9 @@ def write_card(folder: Path, model: str, scope: str, contract: EncoderContract, 
 def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
     """Which memories a query is augmented with, and how."""
     names = augmentation.memories
-    plugs = "\n".join(f'model.plug("path/to/exported-memories/{name}")' for name in names)
+    told = {name: f'model.plug("path/to/exported-memories/{name}")' for name in names}
+    told |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
+    plugs = "\n".join(told.values())
     target = ", where `target` is the collection that is searched" if TARGET in names else ""
     return MEMORIES.format(count=augmentation.documents, names=", ".join(f"`{name}`" for name in names), target=target,
                            plugs=plugs, model=model, scope=scope)  # fmt: skip
