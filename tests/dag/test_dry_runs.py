@@ -36,6 +36,8 @@ def golden(name: str) -> dict[str, int]:
         ("mini-t5-ance", (*MINI, "results/beir/t5-ance.tsv")),
         ("mini-moma-t5ance", (*MINI, "results/beir/moma-t5ance.tsv")),
         ("mini-moma-ablations", (*MINI, *(f"results/beir/moma-t5ance+{name}.tsv" for name in ABLATIONS))),
+        ("mini-moma-cocondenser", (*MINI, "results/beir/moma-cocondenser.tsv")),
+        ("mini-moma-items", (*MINI, "results/moma/all.html")),
         ("paper-moma-t5ance", (*MINI, "results/beir/moma-t5ance.tsv", "--config", "scale=paper")),
         ("mini-kd", (*MINI, "results/beir/kd.tsv")),
         ("mini-coco-dr", (*MINI, "results/beir/coco-dr.tsv")),

@@ -78,6 +78,21 @@ def test_a_search_in_a_memory_is_as_large_as_the_memory(plan):
     assert costs.units_of(turned, plan) == 3.0
 
 
+def test_augmented_queries_are_counted_by_their_split(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_bench(tmp_path)
+    from zerodr.cli import plan_of
+
+    plan = plan_of([])
+    row = plan.bench.collections["other"]
+    plan.bench.collections["other"] = row.model_copy(update={"splits": {"train": 4000, "dev": 1000}})
+    jobs = [Job("embed_fused_queries", WHERE | {"collection": "other", "split": s}) for s in ("train", "dev")]
+    assert [costs.units_of(job, plan) for job in jobs] == [4e-3, 1e-3]
+    put(tmp_path / "past", "a", "embed_fused_queries", 60.0, WHERE | {"collection": "other", "split": "dev"}, {})
+    (past,) = costs.history(plan, tmp_path / "past")["embed_fused_queries"]
+    assert past.units == 1e-3
+
+
 def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_bench(tmp_path)

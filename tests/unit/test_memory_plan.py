@@ -169,6 +169,36 @@ def test_the_remark_names_memories():
     assert "augmented" not in plan().remark_of("t5-ance")
 
 
+def test_an_exported_model_says_how_its_queries_are_augmented(root):
+    def exported(made: Plan, model: str) -> dict:
+        return json.loads(made.settings("export_model")(wc(model=model)))["settings"]
+
+    small = ["memory-wikipedia-vital", "memory-mesh"]
+    assert exported(plan(), "moma-t5ance")["augmentation"] == {
+        "memories": ["target", *small], "documents": 10, "document_tokens": 64, "exclude_self": True
+    }  # fmt: skip
+    assert exported(plan(), "moma-t5ance+no-target")["augmentation"]["memories"] == ["squad-v1.1", *small]
+    assert "augmentation" not in exported(plan(), "moma-t5ance+no-memory")
+    own = EPISODE["memory"] | {"exclude_self": False}
+    add(root, chain={"moma1": EPISODE | {"memory": own}}, inference={"documents": 7,
+        "memories": ["memory-mesh"], "document_tokens": 48})  # fmt: skip
+    assert exported(plan(root), "mine")["augmentation"] == {
+        "memories": ["memory-mesh"], "documents": 7, "document_tokens": 48, "exclude_self": False
+    }  # fmt: skip
+
+
+def test_inference_changes_targets_and_no_training_query(root):
+    add(root, inference={"documents": 7, "document_tokens": 48})
+    made = plan(root)
+    for asked, expected in (({"collection": "scifact", "split": "test"}, (7, 48)),
+                            ({"collection": "squad-v1.1", "split": "train"}, (4, 128))):  # fmt: skip
+        words = wc("moma1", "mine", protocol="standard", use=SEARCH, **asked)
+        fused = json.loads(made.settings("embed_fused_queries")(words))["settings"]
+        seen = json.loads(made.settings("measure_attention")(words))["settings"]
+        assert (fused["documents"], fused["document_limit"]) == expected
+        assert (seen["documents"], seen["document_tokens"]) == expected
+
+
 def test_a_distilling_augmenter_reads_all_documents():
     settings = json.loads(plan().settings("train_augmenter")(wc("moma1", "moma-t5ance+adist")))["settings"]
     assert settings["objective"]["negatives_per_query"] == 10 and settings["objective"]["name"] == "adist"
@@ -191,6 +221,21 @@ def test_without_memory_there_are_as_many_steps_of_the_same_schedule(recipe, sca
     episodes = steps(recipe, "moma")
     assert len(episodes) == (3 if scale == "paper" else 2)
     assert steps(f"{recipe}+no-memory", "ep") == episodes
+
+
+@pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
+def test_both_bases_of_table_4_leave_out_the_same(scale):
+    made = plan(scale=scale)
+    items = made.bench.papers["moma"].items
+    names = [{name.partition("+")[2] for name in items[item].methods} for item in ("table4", "table4-cocondenser")]
+    assert names[0] == names[1] and len(names[0]) == 8
+    for variant in sorted(names[0] - {"no-memory"}):
+        found = []
+        for recipe in ("moma-t5ance", "moma-cocondenser"):
+            own = made.chains.trained(f"{recipe}+{variant}".rstrip("+"))
+            stages = {name: stage for name, stage in own.chain.items() if name.startswith("moma")}
+            found.append((own.inference, stages))
+        assert found[0] == found[1], variant
 
 
 @pytest.mark.parametrize("scale", ["mini", "lab", "paper"])

@@ -166,6 +166,11 @@ def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages
         "q0": ["titled:d0", "titled:d7"], "q1": ["titled:d2"], "d3": ["titled:d3"], "q3": []
     }  # fmt: skip
     assert pq.read_table(here / "exported-titled/documents.parquet")["bare"].null_count == 2
+    assert model.memories["titled"].facts.copies == 2
+    model.main.fusion = model.main.fusion.model_copy(update={"exclude_self": False})
+    everything = {f"titled:d{row}" for row in range(8)}
+    assert [{*own} for own in model.augment(named["text"], 8)] == [everything] * 4
+    assert [len(own) for own in model.augment(named["text"], 8, ["titled:d1"] * 4)] == [7] * 4
 
 
 def test_a_memory_that_holds_the_same_corpus_is_refused(here):
@@ -202,11 +207,71 @@ def test_fewer_documents_make_other_vectors_and_no_cache_the_same(here):
         fused("more.npy", documents=4)
 
 
+def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here, monkeypatch):
+    from zerodr.retrieval import fused as stage
+
+    assert stage.PART > 100_000, "collections that fit into one part keep their bytes"
+    monkeypatch.setattr(stage, "WINDOW", 3)
+    monkeypatch.setattr(stage, "PART", 9)
+    fused("whole.npy")
+    done, calls = stage.Fuser.vectors, []
+
+    def killed(self, queries, keys, texts_of):
+        calls.append(len(queries))
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return done(self, queries, keys, texts_of)
+
+    monkeypatch.setattr(stage.Fuser, "vectors", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fused("parts.npy")
+    assert not Path("parts.npy").exists()
+    fused("parts.npy")
+    assert calls == [3] * 6 + [3] * 5 and sum(calls[6:]) == QUERIES - 9
+    assert Path("parts.npy").read_bytes() == Path("whole.npy").read_bytes()
+    notes = json.loads(Path("parts.npy.lineage.json").read_text())["notes"]
+    assert notes["resumed_at"] == 9 and notes["states_found"] + notes["states_made"] > QUERIES
+
+
 def test_exported_with_its_augmenter(here):
     from zerodr.encoders.export import copy_additions, copy_whole
 
     copy_whole(here / "model", here / "plain")
     assert (here / "plain" / FUSION).exists() and not (here / "plain" / AUGMENTER).exists()
     copy_additions(here / "model", here / "plain")
-    exported = MoMA.load(here / "plain").plug(here / "exported-other")
-    assert exported.main.fusion.documents == K
+    exported = MoMA.load(str(here / "plain")).plug(str(here / "exported-other"))
+    assert exported.main.fusion.documents == K and exported.main.fusion.exclude_self
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+def test_exported_as_targets_are_ranked(here, exclude):
+    place, memories = f"exported-{exclude}", ["target", "other"]
+    run("encoders.export:export_model", {"model": "model/manifest.json"}, {"exported": f"{place}/manifest.json"},
+        {"model": "mine", "scope": "shared", "augmentation": {"memories": memories, "documents": K - 1,
+                                              "document_tokens": 12, "exclude_self": exclude}})  # fmt: skip
+    used = {"documents": K - 1, "document_tokens": 12}
+    assert json.loads((here / place / FUSION).read_text()) == used | ({} if exclude else {"exclude_self": False})
+    model = MoMA.load(place).plug("exported-other").plug("exported-source")
+    text = pq.read_table("source/corpus.parquet")["text"][4].as_py()
+    (found,) = model.augment([text])
+    assert len(found) == K - 1 and ("source:d4" in model.augment([text], DOCUMENTS * 2 - 1)[0]) is not exclude
+    card = (here / place / "README.md").read_text()
+    for line in (f"the {K - 1} documents of memories", "augmented with `target`, `other`, where `target` is",
+                 'model = MoMA.load("path/to/this/folder")', 'model.plug("path/to/exported-memories/other")',
+                 "results/exported-memories/mine/shared/<memory>/manifest.json", "**does\nnot augment"):  # fmt: skip
+        assert line in card, line
+    assert 'exported-memories/name-of-your-collection")' in card and "exported-memories/target" not in card
+    assert card.index("MoMA.load") < card.index("## Use with sentence-transformers: queries without memories")
+
+
+def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):
+    from model_helpers import tiny_model
+
+    from zerodr.encoders.components import Augmentation
+    from zerodr.encoders.export import write_fusion
+
+    tiny_model(tmp_path).save(tmp_path / "bert")
+    with pytest.raises(ModelError, match="fusion-in-decoder needs decoder_first"):
+        write_fusion(
+            tmp_path / "bert", Augmentation(memories=("other",), documents=1, document_tokens=8, exclude_self=True)
+        )

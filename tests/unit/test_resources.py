@@ -55,6 +55,15 @@ def test_a_memory_that_is_searched_counts_and_not_the_queries_collection(plan):
     assert plan.memory_mib("search_memory")(small) == int(4000 + 6500 * 5183 / 1e6)
 
 
+@pytest.mark.parametrize(("rule", "mib"), [("embed_fused_queries", 20000), ("measure_attention", 40000)])
+def test_augmented_queries_count_and_not_their_collections_documents(plan, rule, mib):
+    few, many = (SimpleNamespace(collection="msmarco", split=split) for split in ("dev", "train"))
+    assert plan.minutes(rule)(few) == 240 + 6 and plan.minutes(rule)(many) == 240 + 502
+    assert plan.memory_mib(rule)(many) == 12000 + int(mib * 0.502939)
+    assert plan.minutes(rule)(SimpleNamespace(collection="msmarco", split="none")) == 240
+    assert plan.minutes(rule)(many, attempt=2) == 742 * (1 if NEEDS[rule].resumes else 2)
+
+
 def test_every_rule_that_is_submitted_says_what_it_needs(root):
     text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
     local = re.search(r"localrules:\n(.*?)\n\n", (root / "Snakefile").read_text(), re.S)[1]

@@ -1,6 +1,7 @@
 """How long planned jobs will take: from jobs of the same rule that this checkout has done, scaled by size.
 
-The unit of work is a million documents that a job reads; of a training, a million queries (or texts) it learns from.
+The unit of work is a million documents that a job reads, or a million queries where these count; of a training, a
+million queries (or texts) it learns from.
 A job of a rule without a past counts with the time limit that it asks the scheduler for.
 """
 
@@ -16,9 +17,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from zerodr.artifacts.record import Record
+from zerodr.config.registry import Collection
 from zerodr.forecast import Job
 from zerodr.plan import Plan
-from zerodr.plan.resources import need, read_collection
+from zerodr.plan.resources import millions, need, read_collection
 from zerodr.schedule import longest_path, makespan
 
 TRAINING = ("finetune", "pretrain", "train_teacher", "train_reader", "train_main", "train_augmenter")
@@ -86,19 +88,14 @@ def units_of(job: Job, plan: Plan) -> float:
     if job.rule in TRAINING:
         settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
         return _learned(settings)
-    return _documents(plan, read_collection(SimpleNamespace(**job.wildcards)), job.rule, plan.shard_size)
+    row = plan.bench.collections.get(read_collection(SimpleNamespace(**job.wildcards)))
+    return millions(row, plan.shard_size, job.rule, job.wildcards.get("split", ""))
 
 
 def _learned(params: dict[str, Any]) -> float:
     """Millions of queries in all steps of a training."""
     training = params.get("training") or {}
     return int(training.get("steps", 0)) * int(training.get("batch_queries", 0)) / 1e6
-
-
-def _documents(plan: Plan, collection: str, rule: str, shard_documents: int) -> float:
-    row = plan.bench.collections.get(collection)
-    documents = row.planned_documents if row else 0
-    return (min(documents, shard_documents) if need(rule).sharded else documents) / 1e6
 
 
 def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
@@ -114,9 +111,15 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
             units = _learned(params)
         else:
             row = plan.bench.collections.get(read_collection(SimpleNamespace(**record["wildcards"])))
-            units = (row.planned_documents if row else 0) / int(params.get("shards", 1)) / 1e6
+            units = _done(row, rule, record)
         found[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"])))
     return found
+
+
+def _done(row: Collection | None, rule: str, record: Record) -> float:
+    if need(rule).queries:
+        return millions(row, 0, rule, record["wildcards"].get("split", ""))
+    return (row.planned_documents if row else 0) / int(record["spec"]["params"].get("shards", 1)) / 1e6
 
 
 def _records(folder: Path) -> Iterator[Record]:

@@ -83,6 +83,8 @@ class InferenceSettings(Settings):
     """`target`, `source`, or collections. None: those of training, with the target in place of the source."""
     documents: int | None = Field(None, ge=1)
     """K. None: as in training."""
+    document_tokens: int | None = Field(None, ge=2)
+    """Longest augmentation document. None: as in training."""
 
 
 def refuse_options(stage: dict[str, object]) -> None:

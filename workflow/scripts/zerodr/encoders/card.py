@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from zerodr.artifacts.record import Record, read_record
+from zerodr.config.memory import TARGET
+from zerodr.encoders.components import Augmentation
 from zerodr.encoders.contract import EncoderContract
 from zerodr.encoders.importing import PACKAGE
 
@@ -16,7 +18,7 @@ MODEL_INPUTS = ("model", "parent", "rem", "dam", "main", "augmenter")
 COLLECTION_RULE = "normalize_collection"
 TIME = "second"
 UNKNOWN = "not stated"
-USAGE = """## Use
+USAGE = """## Use{without}
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -28,6 +30,25 @@ scores = model.similarity(queries, documents)
 ```
 
 `encode_query` and `encode_document` apply each side's prefix and length; `encode` alone knows no side."""
+MEMORIES = """## Queries are augmented
+
+A query's vector comes from the query and the {count} documents of memories that the augmenter finds for it. Results of
+this model are of queries that were augmented with {names}{target}. Only zerodr does that:
+
+```python
+from zerodr.retrieval.moma import MoMA
+
+model = MoMA.load("path/to/this/folder")
+{plugs}
+queries = model.encode_queries(["who wrote the play?"])
+documents = model.encode_documents(["A play is written by a playwright."])
+scores = queries @ documents.T
+```
+
+In the checkout that made this model, `snakemake ... results/exported-memories/{model}/{scope}/<memory>/manifest.json`
+makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
+not augment queries**, so that its rankings are not those that the results are of."""
+PLAIN = " with sentence-transformers: queries without memories"
 POOLING_WORDS = {"mean": "mean over tokens", "cls": "first token", "max": "maximum over tokens", "last": "last token",
                  "decoder_first": "the decoder's state at its start token, after the final norm"}  # fmt: skip
 
@@ -97,14 +118,27 @@ def _collections(place: str, seen: set[str]) -> set[str]:
 
 
 def write_card(folder: Path, model: str, scope: str, contract: EncoderContract, chain: Chain, licences: dict[str, str],
-               table: Path | None) -> None:  # fmt: skip
+               table: Path | None, augmentation: Augmentation | None = None) -> None:  # fmt: skip
     """Write `README.md`: what the model is, how to use it, what it learnt from, how it was trained, what it reaches."""
     title = f"# {model}" + (f" for {scope}" if scope != "shared" else "")
-    parts = [_front_matter(contract, chain), title, _summary(contract, chain), USAGE, _protocol(contract, chain)]
-    parts += [_data(chain, licences), _training(chain)]
+    parts = [_front_matter(contract, chain), title, _summary(contract, chain)]
+    parts += [] if augmentation is None else [_memories(model, scope, augmentation)]
+    parts += [USAGE.format(without="" if augmentation is None else PLAIN)]
+    parts += [_protocol(contract, chain), _data(chain, licences), _training(chain)]
     if table is not None:
         parts.append(_results(table))
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
+    """Which memories a query is augmented with, and how."""
+    names = augmentation.memories
+    told = {name: f'model.plug("path/to/exported-memories/{name}")' for name in names}
+    told |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
+    plugs = "\n".join(told.values())
+    target = ", where `target` is the collection that is searched" if TARGET in names else ""
+    return MEMORIES.format(count=augmentation.documents, names=", ".join(f"`{name}`" for name in names), target=target,
+                           plugs=plugs, model=model, scope=scope)  # fmt: skip
 
 
 def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:

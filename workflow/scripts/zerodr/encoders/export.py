@@ -12,8 +12,9 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.card import read_chain, write_card
 from zerodr.encoders.checkpoint import copy_files, whole_model
-from zerodr.encoders.components import AUGMENTER, copy_model
-from zerodr.encoders.contract import CONTRACT, SIDES, EncoderContract, read_contract
+from zerodr.encoders.components import AUGMENTER, Augmentation, copy_model
+from zerodr.encoders.contract import CONTRACT, SIDES, EncoderContract, read_contract, write_model_json
+from zerodr.encoders.fusion import FUSION, FusionContract, FusionEncoder, told
 from zerodr.encoders.layout import check_layout
 from zerodr.encoders.rem_files import REM
 from zerodr.encoders.trainable import BiEncoder
@@ -35,6 +36,8 @@ class ExportSettings(Settings):
     """`shared`, or the collection that the model was made for."""
     licences: dict[str, str] = {}
     """Licence of each collection that the model was trained on, by name."""
+    augmentation: Augmentation | None = None
+    """How its queries are augmented in search. None: they are plain."""
 
 
 def export_model(stage: Stage) -> None:
@@ -47,10 +50,13 @@ def export_model(stage: Stage) -> None:
     source, target = stage.path("model"), stage.output("exported")
     contract = copy_whole(source, target)
     copy_additions(source, target)
+    if settings.augmentation is not None:
+        write_fusion(target, settings.augmentation)
     cosine = agreement(target)
     chain = read_chain(str(stage.spec.inputs["model"]))
     table = stage.path("table") if "table" in stage.spec.inputs else None
-    write_card(target, settings.model, settings.scope, contract, chain, settings.licences, table)
+    write_card(target, settings.model, settings.scope, contract, chain, settings.licences, table,
+               settings.augmentation)  # fmt: skip
     stage.metric("sentence_transformers_min_cosine", cosine)
     stage.note(contract=contract.model_dump(mode="json"), stages=[entry.name for entry in chain.stages])
 
@@ -94,6 +100,17 @@ def copy_additions(source: Path, target: Path) -> None:
     """Copy what augments a model's queries, where it has that; sentence-transformers does not read it."""
     if (source / AUGMENTER / CONTRACT).exists():
         copy_model(source / AUGMENTER, target / AUGMENTER)
+
+
+def write_fusion(folder: Path, augmentation: Augmentation) -> None:
+    """Write `fusion.json` as queries are augmented in search, which may differ from training.
+
+    Raises:
+        ModelError: the model of the folder can't fuse.
+    """
+    FusionEncoder.load(folder)
+    used = augmentation.model_dump(include=set(FusionContract.model_fields))
+    write_model_json(folder / FUSION, told(FusionContract(**used)))
 
 
 def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:

@@ -35,6 +35,13 @@ class FusionContract(Settings):
     """K: documents that a query is augmented with."""
     document_tokens: int = Field(128, ge=2)
     """Longest augmentation document, special tokens included."""
+    exclude_self: bool = True
+    """A query is not augmented with a document that holds the same text, with or without its title."""
+
+
+def told(fusion: FusionContract) -> dict[str, Any]:
+    """What `fusion.json` holds; `exclude_self` only where it is false."""
+    return fusion.model_dump(mode="json", exclude={"exclude_self"} if fusion.exclude_self else set())
 
 
 @dataclass(frozen=True)
@@ -120,7 +127,7 @@ class FusionEncoder(BiEncoder):
     def save(self, folder: Path) -> None:
         """As the bi-encoder's, and `fusion.json`."""
         super().save(folder)
-        write_model_json(folder / FUSION, self.fusion.model_dump(mode="json"))
+        write_model_json(folder / FUSION, told(self.fusion))
 
     @classmethod
     def load(

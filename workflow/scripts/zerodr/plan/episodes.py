@@ -84,7 +84,7 @@ class EpisodeStages(MemoryStages):
             "split": wc.split,
             "joins": self._joins(link, self.mixture(link, *asked)),
             "documents": self._documents(link, *asked),
-            "document_tokens": memory.document_tokens,
+            "document_tokens": self._document_tokens(link, *asked),
             "aggregation": memory.aggregation,
             "exclude_positives": memory.exclude_positives and self._is_training(link.method, wc.collection, wc.split),
             "source": wc.collection,

@@ -93,8 +93,8 @@ class MemoryStages(TrainingStages):
             ConfigError: two of them are made from the same archive, such as a memory that is the target's corpus.
         """
         asked: Sequence[str] = self._episode(link).memory.memories
-        if use == SEARCH and not self._is_training(link.method, collection, split):
-            own = self.chains.trained(link.method).inference.memories
+        if self._searches(link, use, collection, split):
+            own = self._inference(link).memories
             asked = [TARGET if name == SOURCE else name for name in asked] if own is None else own
         places = {SOURCE: self.chains.source_of(link.method), TARGET: collection}
         names = list(dict.fromkeys(places.get(name, name) for name in asked))
@@ -110,9 +110,17 @@ class MemoryStages(TrainingStages):
 
     def _documents(self, link: Link, use: str, collection: str, split: str) -> int:
         """K of a use."""
-        own = self.chains.trained(link.method).inference.documents
-        searches = use == SEARCH and not self._is_training(link.method, collection, split)
-        return own if searches and own is not None else self._episode(link).memory.documents
+        own = self._inference(link).documents if self._searches(link, use, collection, split) else None
+        return own or self._episode(link).memory.documents
+
+    def _document_tokens(self, link: Link, use: str, collection: str, split: str) -> int:
+        """Longest augmentation document of a use."""
+        own = self._inference(link).document_tokens if self._searches(link, use, collection, split) else None
+        return own or self._episode(link).memory.document_tokens
+
+    def _searches(self, link: Link, use: str, collection: str, split: str) -> bool:
+        """Whether queries are augmented as `inference` says."""
+        return use == SEARCH and not self._is_training(link.method, collection, split)
 
     def _depth(self, link: Link, use: str, collection: str, split: str) -> int:
         """Ranks of the mixture: of training queries as many as negatives are looked for in, else K."""
@@ -229,7 +237,23 @@ class MemoryStages(TrainingStages):
         stage = self.chains.memory_stage(Link(wc.model.partition("@")[0], row.last))  # type: ignore[union-attr]
         memories = [name for name in stage.memory.memories if name != SOURCE] if stage is not None else []
         licences = {name: self.bench.collections[name].licence for name in memories}
-        return made | {"licences": made["licences"] | licences}
+        made |= {"licences": made["licences"] | licences}
+        if stage is None:
+            return made
+        method, memory = wc.model.partition("@")[0], stage.memory
+        names, count = self._plugged_in(method, stage)
+        longest = self.chains.trained(method).inference.document_tokens or memory.document_tokens
+        return made | {"augmentation": {"memories": names, "documents": count, "document_tokens": longest,
+                                        "exclude_self": memory.exclude_self}}  # fmt: skip
+
+    def _plugged_in(self, method: str, stage: MemoryStage) -> tuple[list[str], int]:
+        """What augments the queries of targets, `target` for the target itself, and K."""
+        own, source = self.chains.trained(method).inference, self.chains.source_of(method)
+        if own.memories is None:
+            names = [TARGET if name == SOURCE else name for name in stage.memory.memories]
+        else:
+            names = [source if name == SOURCE else name for name in own.memories]
+        return list(dict.fromkeys(names)), own.documents or stage.memory.documents
 
     def _export_memory(self, wc: Any) -> dict:
         protocol = self.chains.trained(wc.model.partition("@")[0]).protocol
@@ -242,7 +266,7 @@ class MemoryStages(TrainingStages):
             "split": wc.split,
             "joins": self._joins(link, self.mixture(link, *asked)),
             "documents": self._documents(link, *asked),
-            "document_limit": self._episode(link).memory.document_tokens,
+            "document_limit": self._document_tokens(link, *asked),
             "exclude_positives": training and self._episode(link).memory.exclude_positives,
         }
 
@@ -260,10 +284,8 @@ class MemoryStages(TrainingStages):
         stage = self.chains.memory_stage(Link(method, row.last)) if isinstance(row, TrainedMethod) else None
         if stage is None:
             return ""
-        own = self.chains.trained(method).inference
-        asked = own.memories or [TARGET if name == SOURCE else name for name in stage.memory.memories]
-        count = own.documents or stage.memory.documents
-        return f"queries are augmented with {count} documents of: {', '.join(asked)}"
+        names, count = self._plugged_in(method, stage)
+        return f"queries are augmented with {count} documents of: {', '.join(names)}"
 
 
 def link_of(wc: Any) -> Link:

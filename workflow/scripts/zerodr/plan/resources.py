@@ -20,6 +20,7 @@ class Need(NamedTuple):
         mib_per_million: memory for each million documents that the job reads.
         base_minutes: time whatever the size.
         minutes_per_million: time for each million documents.
+        queries: whether it counts the queries of its split, in place of documents.
         threads: cores it can use.
         gpu: whether it runs on the scale's GPUs.
         nodes: whether it is a training, which shares the work among all GPUs, and among `nodes` machines.
@@ -36,6 +37,7 @@ class Need(NamedTuple):
     nodes: bool = False
     sharded: bool = False
     resumes: bool = False
+    queries: bool = False
 
 
 class Ceiling(NamedTuple):
@@ -73,11 +75,11 @@ NEEDS = {
     "measure_shares": Need(8000, 500, 60),
     "export_memory": Need(4000, 7000, 30, 30),
     "train_main": Need(24000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
-    "measure_attention": Need(12000, 500, 240, threads=8, gpu=True),
+    "measure_attention": Need(12000, 40000, 240, 1000, threads=8, gpu=True, queries=True),
     "mine_memories": Need(16000, 0, 120),
     "train_augmenter": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
     "join_components": Need(4000, 0, 30),
-    "embed_fused_queries": Need(12000, 0, 240, threads=8, gpu=True),
+    "embed_fused_queries": Need(12000, 20000, 240, 1000, threads=8, gpu=True, resumes=True, queries=True),
     "assemble": Need(8000, 0, 30),
     "init_teacher": Need(6000, 0, 60),
     "train_teacher": Need(12000, 0, 1440, threads=8, gpu=True, nodes=True, resumes=True),
@@ -107,8 +109,13 @@ def read_collection(wildcards: Any) -> str:
     return getattr(wildcards, "memory", "") or getattr(wildcards, "collection", "")
 
 
-def millions(row: Collection | None, shard_documents: int, rule: str) -> float:
-    """Millions of documents that one job of `rule` reads: a shard for sharded rules, else the collection."""
+def millions(row: Collection | None, shard_documents: int, rule: str, split: str = "") -> float:
+    """Millions of documents that one job of `rule` reads: a shard for sharded rules, else the collection.
+
+    Of rules that count queries, millions of the queries of the split.
+    """
+    if need(rule).queries:
+        return (row and row.splits.get(split) or 0) / 1e6
     documents = row.planned_documents if row else 0
     if need(rule).sharded:
         documents = min(documents or shard_documents, shard_documents)
@@ -151,7 +158,7 @@ class Machines:
 
     def _millions(self, rule: str) -> Any:
         rows = self.bench.collections
-        return lambda wc: millions(rows.get(read_collection(wc)), self.shard_size, rule)
+        return lambda wc: millions(rows.get(read_collection(wc)), self.shard_size, rule, getattr(wc, "split", ""))
 
     def memory_mib(self, rule: str) -> Any:
         """`resources: mem_mb=` of a rule."""

@@ -47,7 +47,7 @@ STAGES = {
     "mine_memories": StageKind("mining.memories:mine_memories", 2, seeded=True),
     "train_augmenter": StageKind("training.moma:train_augmenter", 2, seeded=True),
     "join_components": StageKind("training.moma:join_components", 1),
-    "export_memory": StageKind("retrieval.moma:export_memory", 2),
+    "export_memory": StageKind("retrieval.moma:export_memory", 3),
     "measure_shares": StageKind("analysis.shares:measure_shares", 2),
     "embed_fused_queries": StageKind("retrieval.fused:embed_fused_queries", 1),
     "assemble": StageKind("encoders.assembly:assemble", 1),

@@ -16,7 +16,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import split_queries
-from zerodr.collections.grounding import read_grounding
+from zerodr.collections.grounding import Grounding, read_grounding
 from zerodr.collections.memories import MemoryTexts
 from zerodr.config.base import validate
 from zerodr.encoders.components import augmenter_of
@@ -26,8 +26,10 @@ from zerodr.encoders.state_cache import StateCache
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.mining.labels import banned_documents
 from zerodr.retrieval.embed import QuerySettings, embed_corpus_with, embed_queries_with
+from zerodr.retrieval.store import EmbeddingStore
 
 WINDOW = 256  # queries whose documents are gathered together
+PART = 1 << 17  # queries after which the cache is emptied, so that another attempt can go on there with the same bits
 
 
 class FusedQuerySettings(QuerySettings):
@@ -75,26 +77,39 @@ def embed_fused_queries(stage: Stage) -> None:
     model.contract = model.contract.model_copy(update={"query_tokens": limit})
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(stage.threads)
-    cache = StateCache(settings.cache_mib)
-    fuser = Fuser(model, cache, settings.batch_tokens)
-    places = {key: place for place, key in enumerate(grounding.documents.to_pylist())}
-    made = np.empty((len(asked), model.contract.dimension), np.float32)
-    progress = Progress(f"embed fused {settings.collection}/{settings.split}", len(asked), "queries")
-    started = time.monotonic()
-    for start in range(0, len(asked), WINDOW):
-        rows = range(start, min(start + WINDOW, len(asked)))
-        keys = [grounding.ids(row) for row in rows]
-        queries = asked["text"].iloc[start : start + WINDOW].tolist()
-        made[start : start + len(rows)] = fuser.vectors(
-            queries, keys, lambda wanted: grounding.texts.take([places[key] for key in wanted]).to_pylist()
-        )
-        progress.add(len(rows))
+    key = {"part": PART, "batch_tokens": settings.batch_tokens, "cache_mib": settings.cache_mib,
+           "device": next(model.parameters()).device.type, "torch": torch.__version__}  # fmt: skip
+    store = EmbeddingStore(stage.state, len(asked), model.contract.dimension, key)
+    resumed, started = store.finished, time.monotonic()
+    progress = Progress(f"embed fused {settings.collection}/{settings.split}", len(asked), "queries", resumed)
+    for first in range(resumed, len(asked), PART):
+        cache = StateCache(settings.cache_mib)
+        own = asked.iloc[first : first + PART]
+        with store.window(len(own)) as vectors:
+            _fill(vectors, Fuser(model, cache, settings.batch_tokens), own["text"].tolist(), grounding, first, progress)
+            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(bad):
+            raise NonFiniteEmbedding(f"query {own['id'].iloc[int(bad[0])]}", "the model gave NaN or infinity",
+                                     "use precision: fp32")  # fmt: skip
+        for name, count in (("states_found", cache.hits), ("states_made", cache.misses)):
+            store.totals[name] = store.totals.get(name, 0) + count
+        store.save(first + len(own), 0)
     progress.finish()
-    bad = np.flatnonzero(~np.isfinite(made).all(axis=1))
-    if len(bad):
-        raise NonFiniteEmbedding(f"query {asked['id'].iloc[int(bad[0])]}", "the model gave NaN or infinity",
-                                 "use precision: fp32")  # fmt: skip
-    with open(stage.output("embeddings"), "wb") as stream:
-        np.save(stream, made)
-    stage.note(states_found=cache.hits, states_made=cache.misses, query_tokens=limit, documents=settings.documents)
-    stage.metric("queries_per_second", len(asked) / max(time.monotonic() - started, 1e-9))
+    store.publish(stage.output("embeddings"))
+    stage.note(query_tokens=limit, documents=settings.documents, resumed_at=resumed, **store.totals)
+    stage.metric("queries_per_second", (len(asked) - resumed) / max(time.monotonic() - started, 1e-9))
+
+
+def _fill(vectors: np.ndarray, fuser: Fuser, queries: list[str], grounding: Grounding, first: int,
+          progress: Progress) -> None:  # fmt: skip
+    """Vectors of consecutive queries, whose documents are those of rows `first` and after."""
+    places = {key: place for place, key in enumerate(grounding.documents.to_pylist())}
+
+    def texts_of(wanted: list[str]) -> list[str]:
+        return grounding.texts.take([places[key] for key in wanted]).to_pylist()
+
+    for start in range(0, len(queries), WINDOW):
+        part = queries[start : start + WINDOW]
+        keys = [grounding.ids(first + start + row) for row in range(len(part))]
+        vectors[start : start + len(part)] = fuser.vectors(part, keys, texts_of)
+        progress.add(len(part))

@@ -1,8 +1,8 @@
 """Search with augmented queries from Python, and stage `export_memory`, which makes the memories for it.
 
     from zerodr.retrieval.moma import MoMA
-    model = MoMA.load(Path("results/exported/moma-t5ance/shared"))
-    model.plug(Path("results/exported-memories/moma-t5ance/shared/memory-mesh"))
+    model = MoMA.load("results/exported/moma-t5ance/shared")
+    model.plug("results/exported-memories/moma-t5ance/shared/memory-mesh")
     queries, documents = model.encode_queries(["..."]), model.encode_documents(["..."])
     scores = queries @ documents.T
 
@@ -13,7 +13,6 @@ of documents that were asked can be kept on disk, `model.save_states("memory-mes
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -64,6 +63,8 @@ class MemoryFacts(Settings):
     """Fingerprint of the augmenter that made the vectors."""
     corpus: str
     """SHA-256 of the corpus that it was made from."""
+    copies: int = Field(ge=1)
+    """Documents that hold the most frequent text, with or without title, up to case and blanks."""
 
 
 class ExportMemorySettings(Settings):
@@ -86,13 +87,17 @@ def export_memory(stage: Stage) -> None:
     ids, rows = corpus_ids(collection), sum(part.rows for part in parts)
     if rows != len(ids):
         raise ArtifactError(stage.spec.name(), f"{len(ids)} documents and {rows} vectors", "embed the memory again")
+    keys: list[np.ndarray] = []
     with pq.ParquetWriter(folder / DOCUMENTS, SCHEMA, compression="zstd") as writer:
         for block in read_corpus(collection):
-            writer.write_table(_documents(block, settings.title_join))
+            documents = _documents(block, settings.title_join)
+            writer.write_table(documents)
+            keys.append(_keys(documents))
     np.save(folder / VECTORS, np.concatenate([part.array for part in parts]))
     facts = MemoryFacts(name=settings.memory, documents=rows, dimension=parts[0].dimension,
                         model=fingerprint(augmenter_folder(stage.path("model"))),
-                        corpus=digest_of(stage.paths("collection")[0], "corpus.parquet"))  # fmt: skip
+                        corpus=digest_of(stage.paths("collection")[0], "corpus.parquet"),
+                        copies=int(np.unique(np.concatenate(keys), return_counts=True)[1].max()))  # fmt: skip
     write_model_json(folder / MEMORY, facts.model_dump(mode="json"))
     stage.note(**facts.model_dump(mode="json"))
 
@@ -101,6 +106,13 @@ def _documents(block: pa.RecordBatch, title_join: str | None) -> pa.Table:
     """Rows of `SCHEMA`; `bare` is the text without title, null where it has none or it is left out anyway."""
     whole, bare = joined_texts(block, title_join), joined_texts(block, None)
     return pa.table([block.column("id"), whole, pc.if_else(pc.equal(whole, bare), None, bare)], schema=SCHEMA)
+
+
+def _keys(documents: pa.Table) -> np.ndarray:
+    """Eight bytes of the digest of each folded text of each document, int64: equal texts have equal ones."""
+    told = _told(documents["text"], documents["bare"])
+    digests = [sha256(text.encode()).digest()[:8] for texts in told for text in texts]
+    return np.frombuffer(b"".join(digests), np.int64)
 
 
 def augmenter_folder(folder: Path) -> Path:
@@ -121,7 +133,6 @@ class Memory:
         bare: these without title; null where that is the same.
         vectors: theirs by the augmenter.
         ranks: of the ids, by which ties are broken.
-        copies: documents that hold the most frequent text, with or without title, up to case and blanks.
     """
 
     folder: Path
@@ -131,7 +142,6 @@ class Memory:
     bare: pa.Array
     vectors: Vectors
     ranks: np.ndarray
-    copies: int
 
 
 class MoMA:
@@ -152,17 +162,18 @@ class MoMA:
         self.fuser = Fuser(main, self.cache, BATCH_TOKENS)
 
     @classmethod
-    def load(cls, folder: Path, device: str = "cpu") -> MoMA:
-        """The model of a folder: a stage's, or an exported one.
+    def load(cls, folder: Path | str, device: str = "cpu") -> MoMA:
+        """The model of a folder: an exported one augments as targets are ranked, a stage's as in training.
 
         Raises:
             ModelError: it is no T5 with fusion-in-decoder.
         """
+        folder = Path(folder)
         main, own = FusionEncoder.load(folder), augmenter_folder(folder)
         main.to(device)
         return cls(folder, main, load_encoder(own, device=device), fingerprint(own))
 
-    def plug(self, folder: Path, states: Path | None = None) -> MoMA:
+    def plug(self, folder: Path | str, states: Path | str | None = None) -> MoMA:
         """Plug in the memory of a folder.
 
         Args:
@@ -172,6 +183,7 @@ class MoMA:
             ModelError: its vectors are of another augmenter, or states of another main model or of other texts.
             ConfigError: a memory of its name, or of its corpus, is plugged in.
         """
+        folder = Path(folder)
         facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
         if facts.model != self.made_by:
             raise ModelError(folder, f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has "
@@ -179,14 +191,13 @@ class MoMA:
         if facts.name in self.memories:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
         refuse_equal({name: own.facts.corpus for name, own in self.memories.items()} | {facts.name: facts.corpus})
-        store = None if states is None else StateStore(states, self._states_of(folder))
+        store = None if states is None else StateStore(Path(states), self._states_of(folder))
         table = pq.read_table(folder / DOCUMENTS).combine_chunks()
         ids = namespaced(facts.name, table["id"].combine_chunks())
         texts = table["text"].combine_chunks()
         bare = table["bare"].combine_chunks()
-        copies = max(Counter(text for own in _told(texts, bare) for text in own).values())
         self.memories[facts.name] = Memory(folder, facts, ids, texts, bare, Vectors.open(folder / VECTORS),
-                                           id_ranks(ids), copies)  # fmt: skip
+                                           id_ranks(ids))  # fmt: skip
         if store is not None:
             self.stores[facts.name] = store
             self.cache.stores = list(self.stores.values())
@@ -205,7 +216,7 @@ class MoMA:
         self.cache.forget(self._held(name))
         return self
 
-    def save_states(self, name: str, folder: Path) -> None:
+    def save_states(self, name: str, folder: Path | str) -> None:
         """Write the encoder states of a memory's documents that were plugged in with it or are cached since.
 
         Raises:
@@ -216,7 +227,7 @@ class MoMA:
         states |= {key: held[key] for key in self._held(name)}
         if not states:
             raise ConfigError(f"memory {name}", "has no encoder states in the cache", "encode queries first")
-        write_states(folder, states, self._states_of(memory.folder))
+        write_states(Path(folder), states, self._states_of(memory.folder))
 
     def _plugged(self, name: str) -> Memory:
         if name not in self.memories:
@@ -235,14 +246,15 @@ class MoMA:
 
     def augment(self, queries: Sequence[str], documents: int | None = None,
                 own: Sequence[str] | None = None) -> list[list[str]]:  # fmt: skip
-        """Ids of the documents that augment each query, best first; never a document that is the query itself.
+        """Ids of the documents that augment each query, best first.
 
-        A document is that if it holds the query's text, with or without its title, up to case and blanks.
+        Never a document that is the query itself, unless the model was trained with `exclude_self: false`: one that
+        holds the query's text, with or without its title, up to case and blanks.
 
         Args:
             documents: K. None: the model's.
             own: for each query the id `<memory>:<document>` that it has itself, where queries are documents of a
-                memory; left out too, whatever its text.
+                memory; left out, whatever its text and the model.
 
         Raises:
             CollectionError: the memories hold fewer than K documents.
@@ -250,18 +262,19 @@ class MoMA:
         own = [""] * len(queries) if own is None else own
         count = self.main.fusion.documents if documents is None else documents
         check_size({name: memory.facts.documents for name, memory in self.memories.items()}, count)
-        vectors = Vectors(self._plain(self.augmenter, queries, "query"))
+        vectors, alone = Vectors(self._plain(self.augmenter, queries, "query")), self.main.fusion.exclude_self
         found: list[list[tuple[str, float]]] = [[] for _ in queries]
         for memory in self.memories.values():
             row = 0
-            for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + memory.copies + 1):
+            for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + 1 + alone * memory.facts.copies):
                 for part in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
                     rows, asked = pa.array(ranking.rows[part]), folded(queries[row])
-                    told = _told(memory.texts.take(rows), memory.bare.take(rows))
-                    found[row] += [(key, score) for key, score, texts in
-                                   zip(memory.ids.take(rows).to_pylist(), ranking.scores[part].tolist(), told,
+                    texts = _told(memory.texts.take(rows), memory.bare.take(rows))
+                    copy = [alone and asked in own_texts for own_texts in texts]
+                    found[row] += [(key, score) for key, score, itself in
+                                   zip(memory.ids.take(rows).to_pylist(), ranking.scores[part].tolist(), copy,
                                        strict=True)
-                                   if asked not in texts and key != own[row]]  # fmt: skip
+                                   if not itself and key != own[row]]  # fmt: skip
                     row += 1
         return [_first(part, count) for part in found]
 
@@ -311,7 +324,7 @@ class MoMA:
         return made
 
 
-def _told(texts: pa.Array, bare: pa.Array) -> Iterator[set[str]]:
+def _told(texts: pa.Array | pa.ChunkedArray, bare: pa.Array | pa.ChunkedArray) -> Iterator[set[str]]:
     """Of each document its text with and without title, folded."""
     for one, other in zip(texts.to_pylist(), bare.to_pylist(), strict=True):
         yield {folded(one)} if other is None else {folded(one), folded(other)}
