@@ -4,7 +4,7 @@ Run from the project's root: python benchmarks/million.py [--documents 100000 10
 It writes a folder of one's own documents for each size (in --folder) and asks Snakemake, with the profile `local` or
 `slurm`, for a ranking of it in --shards shards by --model: all-MiniLM-L6-v2, or a smaller one (`t5-ance@init --scale
 mini`, a random T5 of width 64) where no GPU is at hand, because memory and growth do not depend on what a model knows.
-Peak memory and time of each rule come from Snakemake's benchmarks. Words are drawn by Zipf's law, --words of them a
+Peak memory, time and processor time of each rule come from Snakemake's benchmarks. Words are drawn by Zipf's law, --words of them a
 document; the same seed gives the same bytes.
 """
 
@@ -84,14 +84,14 @@ def benchmark_files(folder: Path, rule: str, collection: str, model: str) -> lis
     return found
 
 
-def measured(folder: Path, collection: str, model: str) -> dict[str, list[tuple[float, float]]]:
-    """(peak MiB, seconds) of every job on a collection, by rule; rules without one are left out."""
-    found: dict[str, list[tuple[float, float]]] = {}
+def measured(folder: Path, collection: str, model: str) -> dict[str, list[tuple[float, float, float]]]:
+    """(peak MiB, seconds, seconds of processor) of every job on a collection, by rule; rules without one are left out."""
+    found: dict[str, list[tuple[float, float, float]]] = {}
     for rule in RULES:
         rows = [row for path in benchmark_files(folder, rule, collection, model)
                 for row in csv.DictReader(path.read_text().splitlines(), delimiter="\t")]  # fmt: skip
         if rows:
-            found[rule] = [(float(row["max_rss"]), float(row["s"])) for row in rows]
+            found[rule] = [(float(row["max_rss"]), float(row["s"]), float(row["cpu_time"])) for row in rows]
     return found
 
 
@@ -107,9 +107,9 @@ def main() -> None:
     parser.add_argument("--slurm", action="store_true")
     parser.add_argument("--again", action="store_true", help="drop what earlier runs made of these collections")
     given = parser.parse_args()
-    first: dict[str, tuple[float, float]] = {}
+    first: dict[str, tuple[float, float, float]] = {}
     write = sys.stdout.write
-    write("documents  rule                  jobs  peak MiB  median s  all s  peak ratio  time ratio\n")
+    write("documents  rule                  jobs  peak MiB  median s  all s  peak ratio  time ratio  cpu ratio\n")
     for documents in sorted(given.documents):
         folder = given.folder / f"synthetic-{documents}"
         write_folder(folder, documents, given.words)
@@ -120,11 +120,12 @@ def main() -> None:
                 (BENCHMARKS / rule / f"{folder.name}.tsv").unlink(missing_ok=True)
         run(folder, documents, given)
         for rule, jobs in measured(BENCHMARKS, folder.name, given.model).items():
-            peak, total = max(p for p, _ in jobs), sum(s for _, s in jobs)
-            middle = statistics.median(s for _, s in jobs)
-            base = first.setdefault(rule, (peak, total))
-            write(f"{documents:>9}  {rule:<20}  {len(jobs):>4}  {peak:>8.0f}  {middle:>8.1f}"
-                  f"  {total:>5.0f}  {peak / base[0]:>10.2f}  {total / base[1]:>10.2f}\n")  # fmt: skip
+            peaks, seconds, processor = zip(*jobs, strict=True)
+            own = max(peaks), sum(seconds), sum(processor)
+            base = first.setdefault(rule, own)
+            peak, wall, cpu = (a / b for a, b in zip(own, base, strict=True))
+            write(f"{documents:>9}  {rule:<20}  {len(jobs):>4}  {own[0]:>8.0f}  {statistics.median(seconds):>8.1f}"
+                  f"  {own[1]:>5.0f}  {peak:>10.2f}  {wall:>10.2f}  {cpu:>9.2f}\n")  # fmt: skip
 
 
 if __name__ == "__main__":
