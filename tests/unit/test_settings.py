@@ -75,6 +75,13 @@ def test_a_fusion_of_a_fusion_is_refused(project):
         load_bench(project, {})
 
 
+def test_a_misspelt_run_of_a_fusion_names_the_nearest(project):
+    recipe = "kind: fusion\nlabel: x\ndescription: x\nsettings: {runs: [bm25-flat, drp]}\n"
+    (project / "config/methods/mixed.yaml").write_text(recipe)
+    with pytest.raises(ConfigError, match=r"method mixed: run 'drp': is not known: did you mean dpr"):
+        load_bench(project, {"methods": ["mixed"]})
+
+
 def test_a_registry_row_with_a_missing_cell_names_its_line(project):
     path = project / "config/collections.tsv"
     path.write_text(path.read_text() + "lonely\n")

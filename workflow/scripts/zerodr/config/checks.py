@@ -20,11 +20,15 @@ def check_bench(bench: Bench) -> None:
     """Raise ConfigError for the first thing that can't be meant."""
     _check_names("method", [part for name in bench.methods for part in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
+    _check_runs(bench)
     check_chains(bench)
     _check_chosen(bench)
     for name, protocol in bench.protocols.items():
         for collection in protocol.overrides:
             known(f"protocol {name}: override of collection", collection, bench.collections)
+
+
+def _check_runs(bench: Bench) -> None:
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
             if known(f"method {name}: run", run, bench.methods).kind in ("fusion", "teacher", "reader"):
