@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zerodr.config.bench import Bench
-from zerodr.config.chains import check_chains, check_supervision, is_ours
+from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
 from zerodr.config.methods import EncoderMethod, TrainedMethod
+from zerodr.config.starts import is_ours
 from zerodr.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
