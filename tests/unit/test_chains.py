@@ -132,7 +132,10 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
             "'bm25-flta': is not known: did you mean bm25-fla",
         ),
         ({"chain": {"ep0": {"negatives": {"source": "hybrid"}}}}, "is of kind fusion"),
-        ({"chain": {"ep0": {"objective": {"name": "kl"}, "teacher": "bm25-flat"}}}, "kind lexical, expected teacher"),
+        (
+            {"chain": {"ep0": {"objective": {"name": "kl", "inverse_temperature": 1.0}, "teacher": "bm25-flat"}}},
+            "kind lexical, expected teacher",
+        ),
         ({"chain": {"ep0": {"training": {"keep_optimizer": True}}}}, "the initial model has no moments"),
         ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
         ({"chain": {"init": {"like": "ep0"}}}, "stage init: can't be a stage's name"),

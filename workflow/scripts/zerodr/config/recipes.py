@@ -12,7 +12,7 @@ from typing import Any
 from zerodr.config.base import mapping, validate
 from zerodr.config.files import known, read_yaml
 from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
-from zerodr.config.trained import AssembleStage
+from zerodr.config.trained import STAGE_KINDS, AssembleStage
 from zerodr.errors import ConfigError, nearest
 
 INIT = "init"
@@ -82,26 +82,27 @@ def _of_scale(changes: Any, scale: str, scales: set[str], where: str) -> Change:
 def _method(kind: type, value: dict[str, Any], where: str) -> Method:
     if kind is TrainedMethod:
         settings = mapping(value["settings"], f"{where}: settings")
-        chain = unfold(mapping(settings.get("chain"), f"{where}: settings.chain"), where)
+        chain = unfold(settings.get("chain"), where)
         value = value | {"settings": settings | {"chain": chain}}
     return validate(kind, value, where)
 
 
-def unfold(chain: dict[str, Any], where: str) -> dict[str, Any]:
+def unfold(chain: Any, where: str) -> dict[str, Any]:
     """The chain with `like: <stage>` replaced by that stage's settings and `ep1` with `repeat: 3` by ep1, ep2, ep3.
 
     Stages that are null are left out.
     """
     whole: dict[str, Any] = {}
-    for name, stage in chain.items():
+    for name, stage in mapping(chain, f"{where}: settings.chain").items():
         if stage is None:
             continue
         place = f"{where}: settings.chain.{name}"
         stage = dict(mapping(stage, place))
         like = stage.pop("like", None)
-        if like is not None and like not in whole:
+        if like is not None and (not isinstance(like, str) or like not in whole):
             raise ConfigError(place, f"is like {like!r}, which is no stage before it", nearest(str(like), whole))
         stage = overlay(whole[like], stage) if like is not None else stage
+        known(f"{place}: kind", str(stage.get("kind", STAGE_KINDS[0])), STAGE_KINDS)
         for repeated in _repeated(name, stage.pop("repeat", 1), place):
             if repeated in whole:
                 raise ConfigError(place, f"makes stage {repeated} twice", "rename it, or repeat the other less")

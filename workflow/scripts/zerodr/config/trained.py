@@ -15,6 +15,7 @@ from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
 from zerodr.config.units import BalanceSettings, BermSettings, UnitSettings, check_balance
 
+STAGE_KINDS = ("finetune", "pretrain", "assemble", "moma")  # the first where none is named
 DISTILLATION = ("margin_mse", "kl")
 Scope = Literal["shared", "target"]
 
@@ -157,7 +158,7 @@ class AssembleStage(Settings):
 
 def _kind(value: Any) -> str:
     kind = value.get("kind", "finetune") if isinstance(value, dict) else value.kind
-    return kind if kind in ("pretrain", "assemble", "moma") else "finetune"
+    return kind if kind in STAGE_KINDS else STAGE_KINDS[0]
 
 
 TrainingStage = FinetuneStage | PretrainStage
