@@ -141,3 +141,42 @@ def test_options_of_another_loss_may_stand_at_their_defaults(recipes):
     rest = "pairwise_nll, inverse_temperature: 1.0, in_batch: true, teacher_temperature: 1, reduction: sum"
     (recipes / "dpr.yaml").write_text(DPR.replace("name: pairwise_nll", f"name: {rest}"))
     assert load_methods(recipes, "mini", SCALES)["dpr"].settings.chain["ep0"].objective.name == "pairwise_nll"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("skip: 0", "skip: 190", "count 20 is more than the 10 ranks that depth and skip leave"),
+        ("skip: 0", "depth: 10", "count 20 is more than the 10 ranks"),
+        ("skip: 0", "count: 1", "negatives_per_query 2 is more than negatives.count 1, the negatives that are kept"),
+        (
+            "steps: 10,",
+            "steps: few,",
+            r"dpr.yaml at scale mini: key 'settings.chain.ep0.training.steps': .*found 'few'",
+        ),
+        ("steps: 7,", "stepz: 7,", "variants.long at scale mini: unknown key 'settings.chain.ep1.training.stepz'"),
+    ],
+)
+@pytest.mark.parametrize("scale", sorted(SCALES))
+def test_mistakes_are_told_whatever_the_scale(recipes, scale, old, new, told):
+    text = DPR.replace("{source: bm25}", "{source: bm25, skip: 0}").replace("nll}", "nll, negatives_per_query: 2}")
+    (recipes / "dpr.yaml").write_text(text)
+    load_methods(recipes, scale, SCALES)
+    assert old in text
+    (recipes / "dpr.yaml").write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=told):
+        load_methods(recipes, scale, SCALES)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mine.yml", r"config/methods/mine.yml: is no recipe.*: rename it to mine.yaml"),
+        ("dpr+mine.yaml", r"config/methods/dpr\+mine.yaml: \+ is for variants"),
+        ("dpr@mine.yaml", "dpr@mine.yaml: .* and @ for stages"),
+    ],
+)
+def test_files_that_cannot_be_recipes_are_refused(recipes, name, told):
+    (recipes / name).write_text(DPR)
+    with pytest.raises(ConfigError, match=told):
+        load_methods(recipes, "mini", SCALES)

@@ -121,6 +121,26 @@ def test_a_misspelt_run_of_a_fusion_names_the_nearest(project):
         load_bench(project, {"methods": ["mixed"]})
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("runs: [bm25-flat, bm25-flat]", "key 'settings': runs names bm25-flat twice: name two methods"),
+        ("runs: [bm25-flat, dpr], weights: [0, 0]", "weights are not below 0 and not all 0, found .0.0, 0.0.: correct"),
+        ("runs: [bm25-flat, dpr], weights: [1, -1]", "weights are not below 0"),
+    ],
+)
+def test_fusions_that_mix_nothing_are_refused(project, settings, told):
+    recipe = f"kind: fusion\nlabel: x\ndescription: x\nsettings: {{{settings}}}\n"
+    (project / "config/methods/mixed.yaml").write_text(recipe)
+    with pytest.raises(ConfigError, match=told):
+        load_bench(project, {})
+
+
+def test_a_baseline_that_ranks_nothing_is_refused(root):
+    with pytest.raises(ConfigError, match="baseline 'cross-encoder': is a teacher, which scores pairs"):
+        load_bench(root, {"baseline": "cross-encoder"})
+
+
 def test_a_registry_row_with_a_missing_cell_names_its_line(project):
     path = project / "config/collections.tsv"
     path.write_text(path.read_text() + "lonely\n")
