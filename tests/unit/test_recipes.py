@@ -146,8 +146,8 @@ def test_options_of_another_loss_may_stand_at_their_defaults(recipes):
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("skip: 0", "skip: 190", "count 20 is more than the 10 ranks that depth and skip leave"),
-        ("skip: 0", "depth: 10", "count 20 is more than the 10 ranks"),
+        ("skip: 0", "skip: 190", "negatives.count 20 is more than the 10 ranks that depth and skip leave"),
+        ("skip: 0", "depth: 10", "negatives.count 20 is more than the 10 ranks"),
         ("skip: 0", "count: 1", "negatives_per_query 2 is more than negatives.count 1, the negatives that are kept"),
         (
             "steps: 10,",

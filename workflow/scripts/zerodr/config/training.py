@@ -93,13 +93,6 @@ class NegativesSettings(Settings):
     queries: int | None = Field(None, ge=1)
     """Train queries that are mined (a seeded sample). None: all."""
 
-    @model_validator(mode="after")
-    def _enough(self) -> NegativesSettings:
-        ranks = self.depth - self.skip
-        if self.source != "none" and self.count > ranks:
-            raise ValueError(f"count {self.count} is more than the {max(ranks, 0)} ranks that depth and skip leave")
-        return self
-
 
 class ObjectiveSettings(Settings):
     """The loss of a stage. An option that the loss does not read is refused."""
@@ -224,16 +217,21 @@ class TeacherSettings(Settings):
             raise ValueError("a teacher is trained in one stage: keep_optimizer and save_steps are not for it")
         if self.training.dev_queries and not self.training.dev_negatives:
             raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")
-        check_drawn(self.negatives_per_query, self.negatives)
+        check_kept(self.negatives_per_query, self.negatives)
         return self
 
 
-def check_drawn(drawn: int, negatives: NegativesSettings) -> None:
-    """No step draws more negatives for a query than are kept.
+def check_kept(drawn: int, negatives: NegativesSettings) -> None:
+    """There are ranks for as many negatives as are kept for a query, and a step draws no more than these.
 
     Raises:
-        ValueError: it would.
+        ValueError: it is not so.
     """
-    if negatives.source != "none" and drawn > negatives.count:
+    ranks = max(negatives.depth - negatives.skip, 0)
+    if negatives.source == "none":
+        return
+    if negatives.count > ranks:
+        raise ValueError(f"negatives.count {negatives.count} is more than the {ranks} ranks that depth and skip leave")
+    if drawn > negatives.count:
         raise ValueError(f"negatives_per_query {drawn} is more than negatives.count {negatives.count}, the negatives "
                          "that are kept for a query")  # fmt: skip
