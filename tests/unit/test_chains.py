@@ -132,7 +132,10 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
             "'bm25-flta': is not known: did you mean bm25-fla",
         ),
         ({"chain": {"ep0": {"negatives": {"source": "hybrid"}}}}, "is of kind fusion"),
-        ({"chain": {"ep0": {"objective": {"name": "kl"}, "teacher": "bm25-flat"}}}, "kind lexical, expected teacher"),
+        (
+            {"chain": {"ep0": {"objective": {"name": "kl", "inverse_temperature": 1.0}, "teacher": "bm25-flat"}}},
+            "kind lexical, expected teacher",
+        ),
         ({"chain": {"ep0": {"training": {"keep_optimizer": True}}}}, "the initial model has no moments"),
         ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
         ({"chain": {"init": {"like": "ep0"}}}, "stage init: can't be a stage's name"),
@@ -170,3 +173,57 @@ def test_coco_dr_lowers_its_rate_by_episode_as_the_released_schedule_does(root):
     starts = [sum(training.steps for training in episodes[:place]) for place in range(3)]
     peaks = [5e-6 * max(0.2, 1 - start / 300_000) for start in starts]
     assert [training.learning_rate for training in episodes] == pytest.approx(peaks)
+
+
+@pytest.mark.parametrize(
+    ("init", "told"),
+    [
+        ("drp/ep0", r"init 'drp/ep0': no recipe 'drp' has such a stage: did you mean dpr/ep0"),
+        ("drp/ep0.200", "did you mean dpr/ep0.200"),
+        ("acne/ep2", "did you mean ance/ep2"),
+        ("dpr", "init 'dpr': is a recipe, not a model: write dpr/ep0"),
+        ("dpr@ep0", "recipe and stage are joined by /: write dpr/ep0"),
+        ("dpr@ep9", "write dpr/ep0"),
+        ("drp@ep0", "joined by /: did you mean dpr"),
+        ("bm25-flat", "is a recipe that trains no model: give a folder"),
+        ("./models/mine", "init './models/mine': is no folder: give one that is there"),
+        ("../mine", "is no folder"),
+        ("/models/mine", "is no folder"),
+        ("~/mine", "is no folder"),
+    ],
+)
+def test_starts_that_no_hub_can_mean_are_refused(root, init, told):
+    change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
+    with pytest.raises(ConfigError, match=told):
+        plan(root)
+
+
+def test_hub_names_and_folders_that_are_there_start_a_recipe(root, tmp_path):
+    (tmp_path / "mine").mkdir()
+    for init in (
+        str(tmp_path / "mine"),
+        "bert-base-uncased",
+        "google/dpr",
+        "drp/model",
+        "organisation/ep0",
+        "cross-encoder/model",
+    ):
+        change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
+        assert plan(root).chains.parent_of(init) is None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        ("kind: encoder\nsettings: {model: /nope}", "method mine: model '/nope': is no folder"),
+        ("kind: encoder\nsettings: {model: dpr/ep0}", "is a model of a recipe: it is a method already, dpr@ep0"),
+        ("kind: encoder\nsettings: {model: dpr@ep0}", "name dpr@ep0 where methods are named"),
+        ("kind: teacher\nsettings: {init: ./nope}", "teacher mine: init './nope': is no folder"),
+        ("kind: teacher\nsettings: {init: drp/ep0}", "did you mean dpr/ep0"),
+        ("kind: reader\nsettings: {init: dpr/ep9}", "dpr has no stage 'ep9'"),
+    ],
+)
+def test_models_of_other_kinds_are_looked_at_too(root, recipe, told):
+    (root / "config/methods/mine.yaml").write_text(f"label: x\ndescription: x\n{recipe}\n")
+    with pytest.raises(ConfigError, match=told):
+        plan(root)

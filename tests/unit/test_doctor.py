@@ -157,6 +157,27 @@ def test_slurm_is_looked_for_on_the_path(tmp_path, monkeypatch):
     assert doctor.slurm().state == "optional"
 
 
+def test_slurm_without_a_controller_is_told_in_a_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    sentence = "echo 'sinfo: error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host'"
+    for name in ("sbatch", "squeue", "sinfo"):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{{ {sentence}; echo 'sinfo: fatal'; }} >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    found = doctor.slurm()
+    assert (found.state, found.found) == ("optional", "no controller is configured here")
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf 'one\\ntwo\\n' >&2\nexit 1\n")
+    assert doctor.slurm().found == "sinfo: one two"
+
+
+def test_mistakes_at_other_scales_are_told(plan, tmp_path):
+    assert [finding.state for finding in doctor.scales(plan, tmp_path)] == ["ok"]
+    path = tmp_path / "config/methods/dense.yaml"
+    path.write_text(path.read_text() + "scales: {lab: {settings: {model: /no/such/folder}}}\n")
+    (found,) = doctor.scales(plan, tmp_path)
+    assert (found.topic, found.state) == ("scale lab", "optional")
+    assert found.found == "method dense: model '/no/such/folder': is no folder"
+
+
 def test_a_results_folder_that_takes_no_files(tmp_path):
     assert doctor.writable(tmp_path / "file").state == "ok"
     (tmp_path / "file").write_text("")
@@ -196,4 +217,4 @@ def test_everything_is_examined_once(plan, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     topics = [finding.topic for finding in doctor.examine(plan)]
     assert topics == ["Python", "packages", "Java", "disk", "memory", "cores", "GPU", "Slurm", "archives", "model hub",
-                      "MLflow", "results", "browser"]  # fmt: skip
+                      "MLflow", "results", "browser", "scale lab"]  # fmt: skip

@@ -82,6 +82,11 @@ def test_overlay_joins_mappings_and_replaces_the_rest():
         ({"ep0": {"repeat": 0}}, "repeat: 0, expected a number from 1"),
         ({"ep1": {"repeat": 2}, "ep2": {}}, "ep2: makes stage ep2 twice"),
         ({"ep0": 3}, "expected a mapping, found int"),
+        ({"ep0": {}, "ep1": {"like": ["ep0"]}}, r"is like \['ep0'\], which is no stage before it"),
+        ({"ep0": {"kind": "pretrian"}}, r"ep0: kind 'pretrian': is not known: did you mean pretrain"),
+        ({"ep0": {"kind": "adapt"}}, "'adapt': is not known: did you mean|known: assemble, finetune, moma, pretrain"),
+        ({1: {}}, "settings.chain: key 1 is no text"),
+        ({True: {}}, "key True is no text .YAML reads on, off"),
     ],
 )
 def test_chains_that_cannot_be_unfolded(chain, told):
@@ -95,7 +100,15 @@ def test_chains_that_cannot_be_unfolded(chain, told):
         ("  mini:\n    remark", "  mimi:\n    remark", r"scales 'mimi': is not known: did you mean mini\?"),
         ("steps: 100", "step: 100", r"unknown key 'settings.chain.ep0.training.step': did you mean steps"),
         ("init: org/name", "inti: org/name", "settings.encoder.in"),
-        ("name: pairwise_nll", "name: margin_mse", "margin_mse and kl need `teacher`"),
+        (
+            "name: pairwise_nll",
+            "name: margin_mse",
+            r"key 'settings.chain.ep0': objectives margin_mse and kl need `teacher`, and only they use one: corr",
+        ),
+        ("name: pairwise_nll", "name: infonce", "'settings.chain.ep0.objective.name': input.*: did you mean info_nce"),
+        ("pairwise_nll}", "pairwise_nll, kappa: 1}", "unknown key 'settings.chain.ep0.objective.kappa'"),
+        ("1.0e-3", "few", r"key 'settings.chain.ep0.training.learning_rate': input should .*, found 'few'"),
+        ("objective: {name: pairwise_nll}", "kind: finetune", "key 'settings.chain.ep0.objective' is missing: add it"),
         ("source: bm25}", "source: none}", "negatives_per_query needs negatives, but negatives.source is none"),
         ("pairwise_nll}", "info_nce, negatives_per_query: 0}", "uses no mined negatives: set negatives.source: none"),
     ],
@@ -103,5 +116,67 @@ def test_chains_that_cannot_be_unfolded(chain, told):
 def test_mistakes_in_recipes(recipes, old, new, told):
     assert old in DPR
     (recipes / "dpr.yaml").write_text(DPR.replace(old, new))
+    with pytest.raises(ConfigError, match=told):
+        load_methods(recipes, "mini", SCALES)
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        ("pairwise_nll, inverse_temperature: 20", "inverse_temperature is not for pairwise_nll, which reads negatives"),
+        ("info_nce, teacher_temperature: 3", "teacher_temperature is not for info_nce, which reads in_batch, inv"),
+        ("pairwise_nll, in_batch: false", "in_batch is not for pairwise_nll.*or write true over a scale's"),
+        ("pairwise_nll, labels: true", "labels is not for pairwise_nll, which reads negatives_per_query:"),
+        ("kl, student_temperature: 2", "student_temperature is not for kl"),
+        ("adist, inverse_temperature: 2", "inverse_temperature is not for adist"),
+    ],
+)
+def test_options_that_a_loss_does_not_read_are_refused(recipes, objective, told):
+    (recipes / "dpr.yaml").write_text(DPR.replace("name: pairwise_nll", f"name: {objective}"))
+    with pytest.raises(ConfigError, match=told):
+        load_methods(recipes, "mini", SCALES)
+
+
+def test_options_of_another_loss_may_stand_at_their_defaults(recipes):
+    rest = "pairwise_nll, inverse_temperature: 1.0, in_batch: true, teacher_temperature: 1, reduction: sum"
+    (recipes / "dpr.yaml").write_text(DPR.replace("name: pairwise_nll", f"name: {rest}"))
+    assert load_methods(recipes, "mini", SCALES)["dpr"].settings.chain["ep0"].objective.name == "pairwise_nll"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("skip: 0", "skip: 190", "negatives.count 20 is more than the 10 ranks that depth and skip leave"),
+        ("skip: 0", "depth: 10", "negatives.count 20 is more than the 10 ranks"),
+        ("skip: 0", "count: 1", "negatives_per_query 2 is more than negatives.count 1, the negatives that are kept"),
+        (
+            "steps: 10,",
+            "steps: few,",
+            r"dpr.yaml at scale mini: key 'settings.chain.ep0.training.steps': .*found 'few'",
+        ),
+        ("steps: 7,", "stepz: 7,", "variants.long at scale mini: unknown key 'settings.chain.ep1.training.stepz'"),
+    ],
+)
+@pytest.mark.parametrize("scale", sorted(SCALES))
+def test_mistakes_are_told_whatever_the_scale(recipes, scale, old, new, told):
+    text = DPR.replace("{source: bm25}", "{source: bm25, skip: 0}").replace("nll}", "nll, negatives_per_query: 2}")
+    (recipes / "dpr.yaml").write_text(text)
+    load_methods(recipes, scale, SCALES)
+    assert old in text
+    (recipes / "dpr.yaml").write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=told):
+        load_methods(recipes, scale, SCALES)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mine.yml", r"config/methods/mine.yml: is no recipe.*: rename it to mine.yaml"),
+        ("dpr+mine.yaml", r"config/methods/dpr\+mine.yaml: \+ is for variants"),
+        ("dpr@mine.yaml", "dpr@mine.yaml: .* and @ for stages"),
+    ],
+)
+def test_files_that_cannot_be_recipes_are_refused(recipes, name, told):
+    (recipes / name).write_text(DPR)
     with pytest.raises(ConfigError, match=told):
         load_methods(recipes, "mini", SCALES)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zerodr.cli import plan_of
 from zerodr.config.base import validate
 from zerodr.config.canonical import canonical_json
+from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.config.methods import EncoderMethod, LexicalSettings
 from zerodr.config.settings import Config
@@ -67,12 +69,76 @@ def test_yaml_syntax_errors_name_the_line(project):
         load_bench(project, {})
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("config.yaml", "seed: 1\nscale: mini\nseed: 2\n", "config.yaml:3: key 'seed' stands twice in one mapping"),
+        ("methods/x.yaml", "kind: lexical\nsettings: {k1: 1,\n  k1: 2}\n", "x.yaml:3: key 'k1' stands twice"),
+        ("scales.yaml", "mini: {gpus: 1}\nmini: {}\n", "scales.yaml:2: key 'mini' stands twice"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(project, name, text, told):
+    (project / "config" / name).write_text(text)
+    for overrides in (None, {"scale": "mini"}):
+        with pytest.raises(ConfigError, match=told):
+            load_bench(project, overrides)
+
+
+def test_merged_keys_give_way_to_written_ones(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text("a: &a {k: 1, l: 1}\nb: &b {<<: *a, k: 2}\nc: [{<<: *b, l: 3}, {<<: [*b, *a]}]\n")
+    assert read_yaml(path) == {"a": {"k": 1, "l": 1}, "b": {"k": 2, "l": 1}, "c": [{"k": 2, "l": 3}, {"k": 2, "l": 1}]}
+
+
+@pytest.mark.parametrize("name", ["methods/x.yaml", "collections.tsv", "config.yaml"])
+def test_other_encodings_are_refused_with_the_line(project, name):
+    (project / "config" / name).write_bytes("label: x\ndescription: für\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=f"{name}:2: is not in UTF-8: save the file in UTF-8"):
+        load_bench(project)
+
+
+@pytest.mark.parametrize("text", ["[a, b]", "mini", "3"])
+def test_a_configuration_that_is_no_mapping_is_refused(project, monkeypatch, text):
+    (project / "config/config.yaml").write_text(text)
+    monkeypatch.chdir(project)
+    for load in (lambda: load_bench(project), lambda: plan_of([])):
+        with pytest.raises(ConfigError, match="config/config.yaml: expected a mapping, found"):
+            load()
+
+
 def test_a_fusion_of_a_fusion_is_refused(project):
     (project / "config/methods/twice.yaml").write_text(
         "kind: fusion\nlabel: x\ndescription: x\nsettings: {runs: [hybrid, bm25-flat]}\n"
     )
     with pytest.raises(ConfigError, match="has no ranking of its own"):
         load_bench(project, {})
+
+
+def test_a_misspelt_run_of_a_fusion_names_the_nearest(project):
+    recipe = "kind: fusion\nlabel: x\ndescription: x\nsettings: {runs: [bm25-flat, drp]}\n"
+    (project / "config/methods/mixed.yaml").write_text(recipe)
+    with pytest.raises(ConfigError, match=r"method mixed: run 'drp': is not known: did you mean dpr"):
+        load_bench(project, {"methods": ["mixed"]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("runs: [bm25-flat, bm25-flat]", "key 'settings': runs names bm25-flat twice: name two methods"),
+        ("runs: [bm25-flat, dpr], weights: [0, 0]", "weights are not below 0 and not all 0, found .0.0, 0.0.: correct"),
+        ("runs: [bm25-flat, dpr], weights: [1, -1]", "weights are not below 0"),
+    ],
+)
+def test_fusions_that_mix_nothing_are_refused(project, settings, told):
+    recipe = f"kind: fusion\nlabel: x\ndescription: x\nsettings: {{{settings}}}\n"
+    (project / "config/methods/mixed.yaml").write_text(recipe)
+    with pytest.raises(ConfigError, match=told):
+        load_bench(project, {})
+
+
+def test_a_baseline_that_ranks_nothing_is_refused(root):
+    with pytest.raises(ConfigError, match="baseline 'cross-encoder': is a teacher, which scores pairs"):
+        load_bench(root, {"baseline": "cross-encoder"})
 
 
 def test_a_registry_row_with_a_missing_cell_names_its_line(project):
@@ -91,6 +157,38 @@ def test_an_own_folder_becomes_a_collection(project, tmp_path):
     bench = load_bench(project, {"byo": str(own)})
     assert bench.collections["my-notes"].evaluation_split == "dev"
     assert [path.rsplit("/", 1)[1] for path in bench.own_files] == ["corpus.jsonl", "dev.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("shared", "the name 'shared' stands for something else here: rename the folder"),
+        ("Target", "the name 'target' stands for something else"),
+        ("mini", "the name 'mini' stands"),
+        ("beir18", "the name 'beir18' stands"),
+        ("CQADupStack", "the name 'cqadupstack' stands"),
+        ("scifact", "already has a collection named 'scifact'"),
+        ("a#b", "'a#b' can't be part of a path: rename the folder: small letters, digits, . @ _ -"),
+        ("ünï", "can't be part of a path"),
+        ("_x", "can't be part of a path"),
+    ],
+)
+def test_own_folders_with_names_that_cannot_be_are_refused(project, tmp_path, name, told):
+    (tmp_path / "own" / name).mkdir(parents=True)
+    (tmp_path / "own" / name / "corpus.tsv").write_text("1\tx\n")
+    with pytest.raises(ConfigError, match=f"byo=.*{told}"):
+        load_bench(project, {"byo": str(tmp_path / "own" / name)})
+
+
+def test_an_own_folder_without_a_corpus_is_refused(project, tmp_path):
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes/corpus.txt").write_text("x")
+    with pytest.raises(ConfigError, match="has no corpus, expected corpus.{jsonl,tsv,parquet}: put"):
+        load_bench(project, {"byo": str(tmp_path / "notes")})
+
+
+def test_blanks_between_names_do_not_count(root):
+    assert load_bench(root, {"methods": "bm25-flat, dpr"}).config.methods == ("bm25-flat", "dpr")
 
 
 json_values = st.recursive(

@@ -180,10 +180,10 @@ def plan_of(words: list[str]) -> Plan:
     Raises:
         ConfigError: a word without `=`, or what the configuration refuses.
     """
-    from zerodr.config.load import load_bench, read_yaml
+    from zerodr.config.load import load_bench, read_config
     from zerodr.plan import Plan
 
-    return Plan(load_bench(Path("."), (read_yaml(Path("config/config.yaml")) or {}) | parse_words(words)))
+    return Plan(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
 
 
 def parse_words(words: list[str]) -> dict[str, Any]:

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Literal
 
 from zerodr.artifacts.provenance import LOCK
-from zerodr.errors import MachineError
+from zerodr.config.base import mapping
+from zerodr.config.files import read_yaml
+from zerodr.config.load import load_bench
+from zerodr.errors import ConfigError, MachineError
 from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, in_mirror
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.plan import Plan, paths
@@ -29,6 +32,7 @@ PATIENCE_S = 4
 SPARE_BYTES = GIBI // 2
 LEAST_MEMORY_MIB = 4000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+NO_CONTROLLER = ("resolve_ctls_from_dns_srv", "Could not establish a configuration source")
 INSTALL = "bash envs/create.sh"
 
 
@@ -52,7 +56,7 @@ class Finding:
 def examine(plan: Plan) -> list[Finding]:
     """Look at everything that the plan's scale needs."""
     return [python(), packages(), java(), *disk(plan), memory(), cores(), gpu(), slurm(), *archives(plan), hub(plan),
-            mlflow(), writable(), browser()]  # fmt: skip
+            mlflow(), writable(), browser(), *scales(plan)]  # fmt: skip
 
 
 def render(findings: list[Finding]) -> str:
@@ -181,8 +185,11 @@ def slurm() -> Finding:
     done = subprocess.run(
         ["sinfo", "--noheader", "--format=%P"], capture_output=True, text=True, timeout=30, check=False
     )
+    if done.returncode and any(sign in done.stderr for sign in NO_CONTROLLER):
+        return Finding("Slurm", "optional", "no controller is configured here", "run on a login node of the cluster")
     if done.returncode:
-        return Finding("Slurm", "optional", f"sinfo: {done.stderr.strip()[:120]}", "ask the cluster's administrators")
+        told = " ".join(done.stderr.split())[:120]
+        return Finding("Slurm", "optional", f"sinfo: {told}", "ask the cluster's administrators")
     return Finding("Slurm", "ok", f"partitions {' '.join(done.stdout.split())}")
 
 
@@ -257,6 +264,19 @@ def writable(folder: Path = Path("results")) -> Finding:
         return Finding(
             "results", "missing", f"{place.resolve()}: {error.strerror}", f"chmod u+w {place}, or another checkout"
         )
+
+
+def scales(plan: Plan, root: Path = Path(".")) -> Iterator[Finding]:
+    """Whether the configuration can be meant at every other scale too."""
+    given = plan.config.model_dump(exclude_unset=True)
+    others = sorted(set(mapping(read_yaml(root / "config/scales.yaml"), "config/scales.yaml")) - {plan.config.scale})
+    for scale in others:
+        try:
+            load_bench(root, given | {"scale": scale})
+        except ConfigError as error:
+            yield Finding(f"scale {scale}", "optional", f"{error.where}: {error.what}", error.next_step)
+        else:
+            yield Finding(f"scale {scale}", "ok", "its configuration can be read")
 
 
 def browser() -> Finding:

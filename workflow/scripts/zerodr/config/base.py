@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Tag, ValidationError
@@ -37,24 +38,35 @@ def validate(model: type[Model], value: Any, where: str) -> Model:
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:
-    """`value` as a mapping; nothing at all counts as an empty one."""
+    """`value` as a mapping of names; nothing at all counts as an empty one."""
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise ConfigError(where, f"expected a mapping, found {type(value).__name__}", "write `name: value` lines")
+    for name in value:
+        if not isinstance(name, str):
+            raise ConfigError(where, f"key {name!r} is no text (YAML reads on, off, yes and no as true and false)",
+                              "take another name")  # fmt: skip
     return value
 
 
 def _tell(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     first = error.errors()[0]
-    keys, fields = _walk(model, first["loc"][:-1])
-    key = ".".join([*keys, str(first["loc"][-1])] if first["loc"] else keys)
+    location, kind = first["loc"], first["type"]
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {key!r}{more}", nearest(str(first["loc"][-1]), fields)
-    if first["type"] == "missing":
+    if kind == "extra_forbidden":
+        keys, fields = _walk(model, location[:-1])
+        return f"unknown key {'.'.join([*keys, str(location[-1])])!r}{more}", nearest(str(location[-1]), fields)
+    key = ".".join(_walk(model, location)[0])
+    named = f"key {key!r}: " if key else ""
+    if kind == "missing":
         return f"key {key!r} is missing{more}", "add it"
-    return f"key {key!r}: {first['msg'].lower()}, found {first['input']!r}{more}", "correct the value"
+    if kind == "value_error":
+        return f"{named}{first['ctx']['error']}{more}", "correct the value"
+    step = "correct the value"
+    if kind == "literal_error" and isinstance(first["input"], str):
+        step = nearest(first["input"], re.findall(r"'([^']*)'", first["ctx"]["expected"]))
+    return f"{named}{first['msg'].lower()}, found {first['input']!r}{more}", step
 
 
 def _walk(model: Any, location: tuple) -> tuple[list[str], list[str]]:

@@ -8,6 +8,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.files import known
 from zerodr.config.memory import SOURCE, TARGET, InferenceSettings
 from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
+from zerodr.config.starts import check_starts, is_ours
 from zerodr.config.trained import AssembleStage, ChainStage, FinetuneStage, MemoryStage, PretrainStage
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ConfigError, nearest
@@ -19,9 +20,9 @@ PLACES = ("previous", "none")
 
 def check_chains(bench: Bench) -> None:
     """Raise ConfigError for the first chain that can't be meant."""
+    check_starts(bench.methods)
     for name, method in bench.methods.items():
         if isinstance(method, TrainedMethod) and not method.stage:
-            _check_start(name, bench.methods)
             _check_stages(name, method, bench.methods)
             _check_corpora(bench, name, method.settings.chain)
             _check_memories(bench, name, method)
@@ -29,12 +30,6 @@ def check_chains(bench: Bench) -> None:
         elif isinstance(method, TeacherMethod):
             _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
     _check_kinds(bench)
-
-
-def is_ours(init: str, methods: dict[str, Method]) -> bool:
-    """Whether `init` names a stage of a recipe, `<recipe>/<stage>`."""
-    method, _, stage = init.rpartition("/")
-    return f"{method}@{stage}" in methods
 
 
 def check_supervision(bench: Bench, chosen: dict[str, Method]) -> None:
@@ -49,26 +44,6 @@ def check_supervision(bench: Bench, chosen: dict[str, Method]) -> None:
                 raise ConfigError(f"method {name}: source {source}", f"has no judgements for split "
                                   f"{settings.source_split!r}, there is nothing to learn from",
                                   nearest(settings.source_split, row.splits))  # fmt: skip
-
-
-def _check_start(name: str, methods: dict[str, Method]) -> None:
-    """`init: <recipe>/<stage>` names a stage that exists, and recipes don't start from one another in a circle."""
-    seen = [name]
-    while True:
-        method = methods[seen[-1]]
-        assert isinstance(method, TrainedMethod), "only trained methods have stages"
-        init = method.settings.encoder.init
-        parent, slash, stage = init.rpartition("/")
-        if not slash or parent not in methods:
-            return
-        stages = {other.partition("@")[2] for other in methods if other.startswith(f"{parent}@")}
-        if stage not in stages:
-            raise ConfigError(f"method {seen[-1]}: init {init!r}", f"{parent} has no stage {stage!r}",
-                              nearest(stage, stages))  # fmt: skip
-        if parent in seen:
-            raise ConfigError(f"method {name}: init", f"starts from itself: {' <- '.join([*seen, parent])}",
-                              "start one of them from a checkpoint or from scratch")  # fmt: skip
-        seen.append(parent)
 
 
 def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zerodr.config.bench import Bench
-from zerodr.config.chains import check_chains, check_supervision, is_ours
+from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, TrainedMethod
+from zerodr.config.methods import EncoderMethod, Method, TrainedMethod
+from zerodr.config.starts import is_ours
 from zerodr.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -20,11 +21,15 @@ def check_bench(bench: Bench) -> None:
     """Raise ConfigError for the first thing that can't be meant."""
     _check_names("method", [part for name in bench.methods for part in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
+    _check_runs(bench)
     check_chains(bench)
     _check_chosen(bench)
     for name, protocol in bench.protocols.items():
         for collection in protocol.overrides:
             known(f"protocol {name}: override of collection", collection, bench.collections)
+
+
+def _check_runs(bench: Bench) -> None:
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
             if known(f"method {name}: run", run, bench.methods).kind in ("fusion", "teacher", "reader"):
@@ -44,7 +49,7 @@ def _check_chosen(bench: Bench) -> None:
     _check_gpus(scale.gpus if config.gpus is None else config.gpus, config.nodes)
     known("protocol", config.protocol, bench.protocols)
     known("source", config.source or scale.source, bench.collections)
-    known("baseline", config.baseline, bench.methods)
+    _check_ranks("baseline", config.baseline, known("baseline", config.baseline, bench.methods))
     groups = {group: None for row in bench.collections.values() for group in (*row.groups, row.column)}
     collections = scale.collections if config.collections is None else config.collections
     methods = scale.methods if config.methods is None else config.methods
@@ -59,15 +64,19 @@ def _check_chosen(bench: Bench) -> None:
             raise ConfigError(f"method {name!r}", "stands twice in methods", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
-        if method.kind in ("teacher", "reader"):
-            raise ConfigError(f"method {name!r}", f"is a {method.kind}, which scores pairs and ranks no collection",
-                              "name a method that searches")  # fmt: skip
+        _check_ranks("method", name, method)
     check_supervision(bench, chosen)
     parts = [run for method in chosen.values() if method.kind == "fusion" for run in method.settings.runs]
     _check_titles(bench, [*chosen, *parts])
     if config.scale == "paper":
         _check_revisions(bench, [*chosen, *parts])
     _check_columns(bench, set(collections))
+
+
+def _check_ranks(what: str, name: str, method: Method) -> None:
+    if method.kind in ("teacher", "reader"):
+        raise ConfigError(f"{what} {name!r}", f"is a {method.kind}, which scores pairs and ranks no collection",
+                          "name a method that searches")  # fmt: skip
 
 
 def _check_gpus(gpus: int, nodes: int) -> None:

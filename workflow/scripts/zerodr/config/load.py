@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from zerodr.config.checks import check_bench
 from zerodr.config.files import known, read_yaml
 from zerodr.config.papers import load_papers
 from zerodr.config.recipes import load_methods
-from zerodr.config.registry import Collection, read_registry
+from zerodr.config.registry import NAME, Collection, read_registry
 from zerodr.config.settings import Config, Protocol, Scale
-from zerodr.config.sizes import estimated_documents
+from zerodr.config.sizes import ENDINGS, estimated_documents
 from zerodr.errors import ConfigError
+
+RESERVED = {"shared", "source", "target", "targets", "all"}  # scopes, and names in a stage's corpora and memories
 
 
 def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
@@ -25,7 +28,8 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
         ConfigError: names file, key, value and the nearest known name.
     """
     folder = root / "config"
-    values = (read_yaml(folder / "config.yaml") or {}) if overrides is None else overrides
+    written = read_config(folder) if overrides is None or (folder / "config.yaml").exists() else {}
+    values = written if overrides is None else overrides
     config = validate(Config, _tuples(values), "config/config.yaml")
     scales = {k: validate(Scale, v, f"config/scales.yaml: {k}")
               for k, v in mapping(read_yaml(folder / "scales.yaml"), "config/scales.yaml").items()}  # fmt: skip
@@ -44,10 +48,16 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     return bench
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """`config.yaml` of the folder as it stands. Snakemake reads it too, and overlooks a key that stands twice."""
+    return mapping(read_yaml(folder / "config.yaml"), "config/config.yaml")
+
+
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     """`--config methods=a,b` comes as a string."""
     lists = ("methods", "collections", "mirrors", "gated")
-    return {k: tuple(v.split(",")) if k in lists and isinstance(v, str) else v for k, v in values.items()}
+    return {k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
+            for k, v in values.items()}  # fmt: skip
 
 
 def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
@@ -57,6 +67,14 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
         raise ConfigError(f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder")
     if not folder.is_dir():
         raise ConfigError(f"byo={folder}", "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
+    if name in RESERVED | {part for row in taken.values() for part in (row.column, *row.groups)}:
+        raise ConfigError(f"byo={folder}", f"the name {name!r} stands for something else here", "rename the folder")
+    if not re.fullmatch(NAME, name):
+        raise ConfigError(f"byo={folder}", f"the name {name!r} can't be part of a path",
+                          "rename the folder: small letters, digits, . @ _ -, the first a letter or digit")  # fmt: skip
+    if not any((folder / f"corpus.{ending}").is_file() for ending in ENDINGS):
+        raise ConfigError(f"byo={folder}", f"has no corpus, expected corpus.{{{','.join(ENDINGS)}}}",
+                          "put the documents there")  # fmt: skip
     splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
     split = next((s for s in ("test", "dev", *splits) if s in splits), "")
     row = {"name": name, "label": folder.name, "kind": "own", "format": "folder", "archive": str(folder),

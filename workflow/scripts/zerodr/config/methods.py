@@ -78,7 +78,15 @@ class FusionSettings(Settings):
     rank_constant: int = Field(60, ge=1)
     """Constant of reciprocal rank fusion."""
     weights: tuple[float, float] = (1.0, 1.0)
-    """Weight of each run."""
+    """Weight of each run, not below 0."""
+
+    @model_validator(mode="after")
+    def _mixes(self) -> FusionSettings:
+        if self.runs[0] == self.runs[1]:
+            raise ValueError(f"runs names {self.runs[0]} twice: name two methods")
+        if min(self.weights) < 0 or not any(self.weights):
+            raise ValueError(f"weights are not below 0 and not all 0, found {list(self.weights)}")
+        return self
 
 
 class _Method(Settings):

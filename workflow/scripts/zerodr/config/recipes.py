@@ -12,7 +12,7 @@ from typing import Any
 from zerodr.config.base import mapping, validate
 from zerodr.config.files import known, read_yaml
 from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
-from zerodr.config.trained import AssembleStage
+from zerodr.config.trained import STAGE_KINDS, AssembleStage
 from zerodr.errors import ConfigError, nearest
 
 INIT = "init"
@@ -20,6 +20,8 @@ INIT = "init"
 
 def load_methods(folder: Path, scale: str, scales: set[str]) -> dict[str, Method]:
     """All recipes of a folder with their variants and the stages of their chains, by full name.
+
+    What they are at the other scales is read, too, so that a mistake there is told by every command.
 
     Args:
         folder: with one YAML file a recipe.
@@ -30,29 +32,50 @@ def load_methods(folder: Path, scale: str, scales: set[str]) -> dict[str, Method
         ConfigError: names file, key, value and the nearest known name.
     """
     methods: dict[str, Method] = {}
+    _check_files(folder)
     for path in sorted(folder.glob("*.yaml")):
-        for name, method in read_recipe(path, scale, scales).items():
+        written = mapping(read_yaml(path), f"config/methods/{path.name}")
+        made = read_recipe(path, written, scale, scales)
+        for other in sorted(scales - {scale}):
+            read_recipe(path, written, other, scales)
+        for name, method in made.items():
             methods[name] = method
             if isinstance(method, TrainedMethod):
                 methods |= stages_of(name, method)
     return methods
 
 
-def read_recipe(path: Path, scale: str, scales: set[str]) -> dict[str, Method]:
-    """The recipe of a file and its variants."""
-    where = f"config/methods/{path.name}"
-    written = mapping(read_yaml(path), where)
+def _check_files(folder: Path) -> None:
+    for path in sorted(folder.glob("*.yml")):
+        raise ConfigError(f"config/methods/{path.name}", "is no recipe, their files end in .yaml",
+                          f"rename it to {path.stem}.yaml")  # fmt: skip
+    for path in sorted(folder.glob("*.yaml")):
+        if {"+", "@"} & set(path.stem):
+            raise ConfigError(f"config/methods/{path.name}", "+ is for variants and @ for stages: a recipe has "
+                              "none of them in its name", "rename it")  # fmt: skip
+
+
+def read_recipe(path: Path, written: dict[str, Any], scale: str, scales: set[str]) -> dict[str, Method]:
+    """The recipe of a file and its variants at a scale.
+
+    Args:
+        path: of the file.
+        written: what it holds.
+        scale: one of `scales`.
+        scales: every scale there is.
+    """
+    where, written = f"config/methods/{path.name}", dict(written)
     variants = mapping(written.pop("variants", None), f"{where}: variants")
     kind = known(f"{where}: kind", str(written.get("kind")), METHOD_KINDS)
     at_scale = _of_scale(written.pop("scales", None), scale, scales, where)
     base = apply(written, at_scale)
-    made = {path.stem: _method(kind, base, where)}
+    made = {path.stem: _method(kind, base, f"{where} at scale {scale}")}
     for name, change in variants.items():
         place = f"{where}: variants.{name}"
         variant = validate(Variant, change, place)
         named = variant.model_copy(update={"label": variant.label or f"{written.get('label')} ({name})"})
         full = apply(apply(base, named), _of_scale(variant.scales, scale, scales, place))
-        made[f"{path.stem}+{name}"] = _method(kind, full, place)
+        made[f"{path.stem}+{name}"] = _method(kind, full, f"{place} at scale {scale}")
     return made
 
 
@@ -82,26 +105,27 @@ def _of_scale(changes: Any, scale: str, scales: set[str], where: str) -> Change:
 def _method(kind: type, value: dict[str, Any], where: str) -> Method:
     if kind is TrainedMethod:
         settings = mapping(value["settings"], f"{where}: settings")
-        chain = unfold(mapping(settings.get("chain"), f"{where}: settings.chain"), where)
+        chain = unfold(settings.get("chain"), where)
         value = value | {"settings": settings | {"chain": chain}}
     return validate(kind, value, where)
 
 
-def unfold(chain: dict[str, Any], where: str) -> dict[str, Any]:
+def unfold(chain: Any, where: str) -> dict[str, Any]:
     """The chain with `like: <stage>` replaced by that stage's settings and `ep1` with `repeat: 3` by ep1, ep2, ep3.
 
     Stages that are null are left out.
     """
     whole: dict[str, Any] = {}
-    for name, stage in chain.items():
+    for name, stage in mapping(chain, f"{where}: settings.chain").items():
         if stage is None:
             continue
         place = f"{where}: settings.chain.{name}"
         stage = dict(mapping(stage, place))
         like = stage.pop("like", None)
-        if like is not None and like not in whole:
+        if like is not None and (not isinstance(like, str) or like not in whole):
             raise ConfigError(place, f"is like {like!r}, which is no stage before it", nearest(str(like), whole))
         stage = overlay(whole[like], stage) if like is not None else stage
+        known(f"{place}: kind", str(stage.get("kind", STAGE_KINDS[0])), STAGE_KINDS)
         for repeated in _repeated(name, stage.pop("repeat", 1), place):
             if repeated in whole:
                 raise ConfigError(place, f"makes stage {repeated} twice", "rename it, or repeat the other less")

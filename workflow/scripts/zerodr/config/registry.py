@@ -11,7 +11,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from zerodr.config.base import Settings, validate
+from zerodr.config.files import read_text
 from zerodr.errors import ConfigError
+
+NAME = r"^[a-z0-9][a-z0-9.@_-]*$"
 
 
 def _words(value: Any) -> Any:
@@ -31,7 +34,7 @@ Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 class Collection(Settings):
     """One row of the registry. Empty cells take the defaults."""
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.@_-]*$")
+    name: str = Field(pattern=NAME)
     """Name in paths, methods and tables."""
     label: str
     """Name in printed tables."""
@@ -139,4 +142,4 @@ def _check_archives(rows: Iterable[Collection], where: str) -> None:
 
 def read_registry(path: Path) -> dict[str, Collection]:
     """The registry file as rows by name."""
-    return parse_registry(path.read_text(encoding="utf-8"), str(path))
+    return parse_registry(read_text(path), str(path))

@@ -12,9 +12,10 @@ from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
 from zerodr.config.memory import AugmenterSettings, InferenceSettings, MemorySettings, refuse_options
 from zerodr.config.modules import RemSettings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
-from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings
+from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings, check_kept
 from zerodr.config.units import BalanceSettings, BermSettings, UnitSettings, check_balance
 
+STAGE_KINDS = ("finetune", "pretrain", "assemble", "moma")  # the first where none is named
 DISTILLATION = ("margin_mse", "kl")
 Scope = Literal["shared", "target"]
 
@@ -60,6 +61,7 @@ class FinetuneStage(Settings):
             raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
         if not hard and self.negatives.source != "none":
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
+        check_kept(hard, self.negatives)
         if (self.groups is None) != (self.clusters is None):
             raise ValueError("groups are weighted over clusters: give both or none")
         if (self.units is None) != (self.berm is None):
@@ -157,7 +159,7 @@ class AssembleStage(Settings):
 
 def _kind(value: Any) -> str:
     kind = value.get("kind", "finetune") if isinstance(value, dict) else value.kind
-    return kind if kind in ("pretrain", "assemble", "moma") else "finetune"
+    return kind if kind in STAGE_KINDS else STAGE_KINDS[0]
 
 
 TrainingStage = FinetuneStage | PretrainStage

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+
+DRAWN, TEMPERED = {"name", "negatives_per_query"}, {"teacher_temperature", "student_temperature"}
+READ: dict[str, set[str]] = {  # options that a loss reads
+    "pairwise_nll": DRAWN,
+    "info_nce": DRAWN | {"in_batch", "mask_known_positives", "inverse_temperature"},
+    "margin_mse": DRAWN,
+    "kl": DRAWN | {"teacher_temperature"},
+    "adist": DRAWN | TEMPERED | {"reduction", "labels"},
+}
 
 
 class Architecture(Settings):
@@ -85,7 +95,7 @@ class NegativesSettings(Settings):
 
 
 class ObjectiveSettings(Settings):
-    """The loss of a stage."""
+    """The loss of a stage. An option that the loss does not read is refused."""
 
     name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl", "adist"]
     """A function of zerodr.losses. `adist` is for the augmenter of a moma stage."""
@@ -96,7 +106,7 @@ class ObjectiveSettings(Settings):
     mask_known_positives: bool = True
     """info_nce: other known positives of a query never count as negatives."""
     inverse_temperature: float = Field(1.0, gt=0)
-    """Factor on similarities."""
+    """info_nce, and adist with labels: factor on similarities."""
     teacher_temperature: float = Field(1.0, gt=0)
     """kl, adist: divides the teacher's scores."""
     student_temperature: float = Field(1.0, gt=0)
@@ -105,6 +115,15 @@ class ObjectiveSettings(Settings):
     """adist: over documents."""
     labels: bool = False
     """adist: also the softmax of a judged positive among the retrieved documents."""
+
+    @model_validator(mode="after")
+    def _used(self) -> ObjectiveSettings:
+        read = READ[self.name] | ({"inverse_temperature"} if self.name == "adist" and self.labels else set())
+        for key, field in type(self).model_fields.items():
+            if key not in read and getattr(self, key) != field.default:
+                raise ValueError(f"{key} is not for {self.name}, which reads {', '.join(sorted(read - {'name'}))}: "
+                                 f"leave it out, or write {json.dumps(field.default)} over a scale's")  # fmt: skip
+        return self
 
 
 class TrainingSettings(Settings):
@@ -198,4 +217,21 @@ class TeacherSettings(Settings):
             raise ValueError("a teacher is trained in one stage: keep_optimizer and save_steps are not for it")
         if self.training.dev_queries and not self.training.dev_negatives:
             raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")
+        check_kept(self.negatives_per_query, self.negatives)
         return self
+
+
+def check_kept(drawn: int, negatives: NegativesSettings) -> None:
+    """There are ranks for as many negatives as are kept for a query, and a step draws no more than these.
+
+    Raises:
+        ValueError: it is not so.
+    """
+    ranks = max(negatives.depth - negatives.skip, 0)
+    if negatives.source == "none":
+        return
+    if negatives.count > ranks:
+        raise ValueError(f"negatives.count {negatives.count} is more than the {ranks} ranks that depth and skip leave")
+    if drawn > negatives.count:
+        raise ValueError(f"negatives_per_query {drawn} is more than negatives.count {negatives.count}, the negatives "
+                         "that are kept for a query")  # fmt: skip

@@ -1,0 +1,109 @@
+"""Checks of where models come from: a recipe's stage, a folder, a package, else a name on the hub."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from zerodr.config.methods import EncoderMethod, Method, ReaderMethod, TeacherMethod, TrainedMethod
+from zerodr.errors import ConfigError, nearest
+
+PATHS = ("/", "./", "../", "~")
+LIKENESS = 0.6
+
+
+def check_starts(methods: dict[str, Method]) -> None:
+    """Raise ConfigError for the first model that can't be meant, or that comes from itself."""
+    for name, method in methods.items():
+        if isinstance(method, EncoderMethod):
+            check_model(f"method {name}: model", method.settings.model, methods, is_start=False)
+        elif isinstance(method, TeacherMethod | ReaderMethod):
+            check_model(f"{method.kind} {name}: init", method.settings.init, methods)
+        elif isinstance(method, TrainedMethod) and not method.stage:
+            encoder = method.settings.encoder
+            check_model(f"method {name}: init", encoder.init, methods)
+            check_model(f"method {name}: tokenizer", encoder.tokenizer, methods, is_start=False)
+            _check_circle(name, methods)
+
+
+def is_ours(init: str, methods: dict[str, Method]) -> bool:
+    """Whether `init` names a stage of a recipe, `<recipe>/<stage>`."""
+    method, _, stage = init.rpartition("/")
+    return f"{method}@{stage}" in methods
+
+
+def check_model(where: str, name: str, methods: dict[str, Method], is_start: bool = True) -> None:
+    """A name that is written like a stage of a recipe is one, and one that is written like a folder is there.
+
+    Args:
+        where: setting at fault.
+        name: its value.
+        methods: by full name, `<recipe>@<stage>` included.
+        is_start: whether a recipe's stage can stand here.
+
+    Raises:
+        ConfigError: with what to write instead.
+    """
+    where = f"{where} {name!r}"
+    if Path(name).is_dir():
+        return
+    if name.startswith(PATHS):
+        raise ConfigError(where, "is no folder", "give one that is there (the path starts at the project's root, and ~ "
+                          "is not replaced)")  # fmt: skip
+    if name in methods or "@" in name:
+        raise ConfigError(where, *_meant(name, methods, is_start))
+    recipe, slash, stage = name.rpartition("/")
+    if not slash:
+        return
+    stages = _stages(recipe, methods)
+    if stage in stages and not is_start:
+        raise ConfigError(where, "is a model of a recipe", f"it is a method already, {recipe}@{stage}")
+    if stages and stage not in stages:
+        raise ConfigError(where, f"{recipe} has no stage {stage!r}", nearest(stage, stages))
+    if not stages and _is_stage(stage, methods):
+        recipes = [other for other in methods if f"{other}@{stage}" in methods]
+        close = difflib.get_close_matches(recipe, recipes, n=3, cutoff=LIKENESS)
+        if close:
+            raise ConfigError(where, f"no recipe {recipe!r} has such a stage",
+                              f"did you mean {' or '.join(f'{other}/{stage}' for other in close)}?")  # fmt: skip
+
+
+def _is_stage(name: str, methods: dict[str, Method]) -> bool:
+    return any(method.endswith(f"@{name}") for method in methods)
+
+
+def _meant(name: str, methods: dict[str, Method], is_start: bool) -> tuple[str, str]:
+    """What is wrong with `<recipe>` or `<recipe>@<stage>`, and what to write."""
+    recipe, at, stage = name.partition("@")
+    stages = _stages(recipe, methods)
+    if not at:
+        what = "is a recipe, not a model" if stages else "is a recipe that trains no model"
+    else:
+        what = "is no model's name: recipe and stage are joined by /" if is_start else "is no folder and no hub name"
+    if recipe not in methods:
+        return what, nearest(recipe, {other for other in methods if "@" not in other})
+    if not is_start:
+        return what, f"recipes are methods already: name {name} where methods are named"
+    if not stages:
+        return what, "give a folder, a hub name, package:<module>, or `<recipe>/<stage>` of a trained recipe"
+    return what, f"write {recipe}/{stage if stage in stages else stages[-1]}"
+
+
+def _stages(recipe: str, methods: dict[str, Method]) -> list[str]:
+    return [other.partition("@")[2] for other in methods if other.startswith(f"{recipe}@")]
+
+
+def _check_circle(name: str, methods: dict[str, Method]) -> None:
+    """Recipes don't start from one another in a circle."""
+    seen = [name]
+    while True:
+        method = methods[seen[-1]]
+        assert isinstance(method, TrainedMethod), "only trained methods have stages"
+        init = method.settings.encoder.init
+        parent = init.rpartition("/")[0]
+        if not is_ours(init, methods):
+            return
+        if parent in seen:
+            raise ConfigError(f"method {name}: init", f"starts from itself: {' <- '.join([*seen, parent])}",
+                              "start one of them from a checkpoint or from scratch")  # fmt: skip
+        seen.append(parent)
