@@ -14,7 +14,7 @@ from zerodr.config.papers import load_papers
 from zerodr.config.recipes import load_methods
 from zerodr.config.registry import Collection, read_registry
 from zerodr.config.settings import Config, Protocol, Scale
-from zerodr.config.sizes import estimated_documents
+from zerodr.config.sizes import ENDINGS, estimated_documents
 from zerodr.errors import ConfigError
 
 
@@ -57,10 +57,14 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
         raise ConfigError(f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder")
     if not folder.is_dir():
         raise ConfigError(f"byo={folder}", "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
+    documents = estimated_documents(folder)
+    if not documents:
+        found = "no" if documents is None else "an empty"
+        raise ConfigError(f"byo={folder}", f"holds {found} corpus.{{{','.join(ENDINGS)}}}", "put documents there")
     splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
     split = next((s for s in ("test", "dev", *splits) if s in splits), "")
     row = {"name": name, "label": folder.name, "kind": "own", "format": "folder", "archive": str(folder),
-           "splits": splits, "evaluation_split": split, "estimated_documents": estimated_documents(folder)}  # fmt: skip
+           "splits": splits, "evaluation_split": split, "estimated_documents": documents}  # fmt: skip
     return validate(Collection, row, f"byo={folder}")
 
 

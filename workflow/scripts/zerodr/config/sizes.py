@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+ENDINGS = ("jsonl", "tsv", "parquet")
 SAMPLE_BYTES = 1 << 20
 PARQUET_BYTES = 500  # compressed bytes of a document with about 1,000 letters
 
@@ -14,7 +15,7 @@ def estimated_documents(folder: Path) -> int | None:
     Lines: the file's size by the mean length of the lines in its first MiB, so a file of at most 1 MiB is counted
     exactly. Parquet: a document for each PARQUET_BYTES. The same bytes give the same number.
     """
-    for ending in ("jsonl", "tsv", "parquet"):
+    for ending in ENDINGS:
         path = folder / f"corpus.{ending}"
         if path.is_file():
             size = path.stat().st_size
