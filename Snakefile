@@ -17,7 +17,12 @@ sys.path.insert(0, str(Path(workflow.basedir, "workflow", "scripts")))
 from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ZerodrError
 from zerodr.plan import Plan, paths
-from zerodr.artifacts.guard import ask_for_single_run, refuse_run, repeat_errors
+from zerodr.artifacts.guard import (
+    ask_for_single_run,
+    refuse_run,
+    repeat_errors,
+    spare_tracebacks,
+)
 from zerodr.artifacts.stage import forget_published
 from zerodr.cluster import ask_of, ceilings, submitting
 from zerodr.lingering import start_again, wait_for_jobs
@@ -28,6 +33,7 @@ try:
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
+spare_tracebacks()
 ENVIRONMENT = str(Path(workflow.basedir, "envs", "zerodr.yaml"))
 
 

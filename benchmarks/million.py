@@ -4,8 +4,8 @@ Run from the project's root: python benchmarks/million.py [--documents 100000 10
 It writes a folder of one's own documents for each size (in --folder) and asks Snakemake, with the profile `local` or
 `slurm`, for a ranking of it in --shards shards by --model: all-MiniLM-L6-v2, or a smaller one (`t5-ance@init --scale
 mini`, a random T5 of width 64) where no GPU is at hand, because memory and growth do not depend on what a model knows.
-Peak memory, time and processor time of each rule come from Snakemake's benchmarks. Words are drawn by Zipf's law, --words of them a
-document; the same seed gives the same bytes.
+Peak memory, time and processor time of each rule come from Snakemake's benchmarks. Words are drawn by Zipf's law,
+--words of them a document; the same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def benchmark_files(folder: Path, rule: str, collection: str, model: str) -> lis
 
 
 def measured(folder: Path, collection: str, model: str) -> dict[str, list[tuple[float, float, float]]]:
-    """(peak MiB, seconds, seconds of processor) of every job on a collection, by rule; rules without one are left out."""
+    """(peak MiB, seconds, processor seconds) of every job on a collection, by rule; a rule without one is left out."""
     found: dict[str, list[tuple[float, float, float]]] = {}
     for rule in RULES:
         rows = [row for path in benchmark_files(folder, rule, collection, model)

@@ -227,3 +227,26 @@ def test_models_of_other_kinds_are_looked_at_too(root, recipe, told):
     (root / "config/methods/mine.yaml").write_text(f"label: x\ndescription: x\n{recipe}\n")
     with pytest.raises(ConfigError, match=told):
         plan(root)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "refused"),
+    [
+        ({"init": "scratch", "architecture": {"family": "t5"}, "pooling": "mean"}, True),
+        ({"init": "google/t5", "pooling": "decoder_first"}, True),
+        ({"init": "t5-ance/ep0"}, True),
+        ({"init": "google/t5", "pooling": "mean"}, False),
+        ({"init": "google/bert", "pooling": "cls"}, False),
+        ({"init": "dpr/ep0"}, False),
+    ],
+)
+def test_fp16_is_refused_for_what_is_known_to_be_a_t5(root, encoder, refused):
+    chain = {"ep0": {"negatives": {"source": "none"}, "objective": {"name": "info_nce", "negatives_per_query": 0},
+                     "training": {"precision": "fp16"}}}  # fmt: skip
+    value = {"kind": "trained", "label": "Half", "description": "x", "settings": {"encoder": encoder, "chain": chain}}
+    (root / "config/methods/half.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+    if refused:
+        with pytest.raises(ConfigError, match="method half: stage ep0: training.precision: fp16 is refused for T5"):
+            plan(root)
+    else:
+        assert plan(root)

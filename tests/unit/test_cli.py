@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -247,6 +248,10 @@ def test_plan_asks_snakemake(root, monkeypatch):
     told = "can't be planned: No rule to produce results/beir/al.tsv: did you mean results/beir/all.tsv"
     with pytest.raises(ConfigError, match=told):
         call("plan", "results/beir/al.tsv")
+    with pytest.raises(ConfigError) as error:
+        call("plan", "results/moma/figure3.tsv")
+    told = "ConfigError: results/moma/figure3.tsv: can't be planned: moma: item 'figure3': is not known: "
+    assert re.fullmatch(re.escape(told) + r"did you mean [\w -]+\?", str(error.value))
 
 
 def test_the_collection_is_found_by_its_folder(plan):

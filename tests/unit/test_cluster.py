@@ -144,5 +144,17 @@ def test_a_plan_is_checked_for_its_own_rules(monkeypatch):
     monkeypatch.setattr(cluster, "ask_slurm", lambda words: CompletedProcess(words, 0, told, ""))
     plan = SimpleNamespace(gpus=lambda rule: NEEDS[rule].gpu * 2, nodes=lambda rule: 1)
     cluster.check_planned(plan, ["index_bm25", "search_bm25"])
-    with pytest.raises(MachineError, match="finetune: asks for 2 GPUs on a node, .* has 0"):
+    with pytest.raises(MachineError, match=r"finetune: asks for 2 GPUs on a node, .* has 0: .*\(--config gpus=0\)$"):
         cluster.check_planned(plan, ["index_bm25", "finetune"])
+
+
+def test_a_plan_on_several_nodes_is_told_what_all_of_them_have(monkeypatch):
+    monkeypatch.setattr(cluster.shutil, "which", lambda name: f"/usr/bin/{name}")
+    told = "gpu*|infinite|8|64000|gpu:4\ngpu*|infinite|8|64000|gpu:2"
+    monkeypatch.setattr(cluster, "ask_slurm", lambda words: CompletedProcess(words, 0, told, ""))
+    plan = SimpleNamespace(gpus=lambda rule: gpus, nodes=lambda rule: 2)
+    gpus = 16
+    with pytest.raises(MachineError, match=r"asks for 8 GPUs on a node, .* has 4: .*\(--config gpus=8\)"):
+        cluster.check_planned(plan, ["finetune"])
+    gpus = 8
+    cluster.check_planned(plan, ["finetune"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import logging
 import os
 import re
 import subprocess
@@ -165,3 +166,16 @@ def test_a_log_on_a_full_disk_says_nothing_of_itself(small_disk, capsys):
         adapter.log.handlers[-1].close()
     adapter.log.handlers.clear()
     adapter.log.propagate = True
+
+
+def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it():
+    said = "Error:\n  {0}: {0}: moma: item 'x': is not known\nWildcards:\n  item=x\nTraceback:\n"
+    said += '  File "a", line 3, in f\n'
+    said += '  File "b", line 4, in g (rule build_item, line 63, papers.smk)\nAfter'
+    plain = "Error:\n  ConfigError: moma: item 'x': is not known\nWildcards:\n  item=x\nAfter"
+    assert guard.plainly(said.format("ConfigError")) == plain
+    assert guard.plainly(said.format("KeyError")) == said.format("KeyError")
+    guard.spare_tracebacks()
+    logger = logging.getLogger("snakemake.logging")
+    record = logger.makeRecord(logger.name, logging.ERROR, "x", 1, said.format("ConfigError"), (), None)
+    assert logger.filter(record) and record.getMessage() == plain

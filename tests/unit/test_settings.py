@@ -149,10 +149,19 @@ def test_a_registry_row_with_a_missing_cell_names_its_line(project):
         load_bench(project, {})
 
 
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.parquet", "notes.txt"])
+def test_an_own_folder_without_documents_is_refused_when_read(project, tmp_path, name):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / name).write_text("")
+    found = "an empty" if name.startswith("corpus") else "no"
+    with pytest.raises(ConfigError, match=rf"byo=.*/own: holds {found} corpus\.\{{jsonl,tsv,parquet\}}: put documents"):
+        load_bench(project, {"byo": str(tmp_path / "own")})
+
+
 def test_an_own_folder_becomes_a_collection(project, tmp_path):
     own = tmp_path / "My Notes"
     (own / "qrels").mkdir(parents=True)
-    (own / "corpus.jsonl").write_text("")
+    (own / "corpus.jsonl").write_text('{"_id": "1", "text": "a note"}\n')
     (own / "qrels/dev.tsv").write_text("")
     bench = load_bench(project, {"byo": str(own)})
     assert bench.collections["my-notes"].evaluation_split == "dev"
@@ -183,7 +192,7 @@ def test_own_folders_with_names_that_cannot_be_are_refused(project, tmp_path, na
 def test_an_own_folder_without_a_corpus_is_refused(project, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/corpus.txt").write_text("x")
-    with pytest.raises(ConfigError, match="has no corpus, expected corpus.{jsonl,tsv,parquet}: put"):
+    with pytest.raises(ConfigError, match="holds no corpus.{jsonl,tsv,parquet}: put"):
         load_bench(project, {"byo": str(tmp_path / "notes")})
 
 

@@ -107,3 +107,25 @@ def test_a_node_that_does_not_see_the_linked_results(tmp_path, monkeypatch):
     monkeypatch.setattr(submission, "file_system", lambda place: "ext4")
     with pytest.raises(MachineError, match=r"does not see the results folder \(.*/scratch\)"):
         submission.check_shared(tmp_path / "checkout", Ask("finetune"))
+
+
+@pytest.mark.parametrize("answer, told", [
+    (CompletedProcess([], 1, "", "srun: job 7 queued\nsrun: error: Unable to allocate resources: busy\n"), "busy"),
+    (CompletedProcess([], 0, "seen\n", ""), None),
+])  # fmt: skip
+def test_no_free_node_is_told_and_refuses_nothing(answer, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(submission, "ask_slurm", lambda words: answer)
+    monkeypatch.setattr(submission, "file_system", lambda place: "ext4")
+    submission.check_shared(tmp_path, Ask("finetune"))
+    lines = capsys.readouterr().err.splitlines()
+    assert not list((tmp_path / "results/.state").iterdir()), "nothing is left behind"
+    if told is None:
+        assert lines == []
+    else:
+        (line,) = lines
+        assert (
+            "could not check" in line
+            and "no node answered within 10 s" in line
+            and told in line
+            and str(tmp_path) in line
+        )

@@ -294,8 +294,9 @@ def check_planned(plan: Plan, rules: Iterable[str]) -> None:
     for rule in dict.fromkeys(rules):
         wanted = -(-plan.gpus(rule) // plan.nodes(rule))
         if wanted > most:
+            lower = f"lower gpus (--config gpus={most * plan.nodes(rule)}) or raise nodes"
             raise MachineError(rule, f"asks for {wanted} GPUs on a node, the largest node of this cluster has {most}",
-                               f"lower gpus (--config gpus={most}) or raise nodes")  # fmt: skip
+                               lower if most else "work on the CPU (--config gpus=0)")  # fmt: skip
 
 
 def ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:

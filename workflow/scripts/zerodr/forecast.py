@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+from zerodr.artifacts.guard import OURS, plainly
 from zerodr.config.methods import EncoderMethod, TrainedMethod
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
@@ -82,8 +83,11 @@ def dry_run(target: str, config: list[str], plan: Plan) -> list[Job]:
     if done.returncode:
         said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         told = next((line for line in said if re.match(r"\w*Error: ", line)), said[-1] if said else "no output")
+        told = plainly(told).split(" (if ")[0].rstrip(".")
+        if OURS.match(told):  # names what to do itself
+            raise ConfigError(target, f"can't be planned: {OURS.sub('', told, count=1)}")
         mend = f"see: snakemake -n {target}" if is_target(target, plan) else nearest_target(target, plan)
-        raise ConfigError(target, f"can't be planned: {told.split(' (if ')[0].rstrip('.')}", mend)
+        raise ConfigError(target, f"can't be planned: {told}", mend)
     return parse_jobs(done.stdout + done.stderr)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from zerodr.artifacts.adapter import configure_logging, log
+from zerodr.artifacts.adapter import configure_logging, log, stay_offline
 from zerodr.artifacts.stage import load_spec, run_spec
 from zerodr.errors import ZerodrError
 
@@ -17,6 +17,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         spec = load_spec(Path(arguments[0]))
+        stay_offline(spec.rule)
         configure_logging(spec.name())
         run_spec(spec)
     except ZerodrError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
+import sys
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -114,7 +115,8 @@ def _where(ask: Ask) -> list[str]:
 def check_shared(folder: Path, ask: Ask) -> None:
     """The compute nodes see the checkout and its results folder, which may be a link to another file system.
 
-    Told by both file systems, else by a look from one node if one is free now.
+    Told by both file systems, else by a look from one node if one is free now. Where none is, a warning says that it
+    is not known, and the run goes on.
 
     Raises:
         MachineError: a node does not see it.
@@ -132,7 +134,11 @@ def check_shared(folder: Path, ask: Ask) -> None:
     finally:
         with contextlib.suppress(FileNotFoundError):
             token.unlink()
-    if "unseen" in done.stdout.split():
+    said = done.stdout.split()
+    if "seen" not in said and "unseen" not in said:
+        why = f"no node answered within {PROBE_S} s ({last_words(done.stderr)})"
+        sys.stderr.write(f"Warning: {folder}: could not check that compute nodes see the results folder: {why}\n")
+    if "unseen" in said:
         target = f" ({results.resolve()})" if results.is_symlink() else ""
         raise MachineError(folder, f"is not shared: a compute node does not see the results folder{target}",
                            "move both to a file system that all nodes mount")  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
+DOWNLOADS = ("fetch_archive", "import_model", "init_model", "init_teacher", "init_reader")
 
 
 def spec_of(snakemake: Any) -> StageSpec:
@@ -61,9 +63,20 @@ def configure_logging(name: str, logfile: str | None = None) -> None:
     log.propagate = False
 
 
+def stay_offline(rule: str) -> None:
+    """Keep this process and its children from asking the model hub, unless the rule is one that downloads."""
+    if rule in DOWNLOADS:
+        return
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    hub = sys.modules.get("huggingface_hub.constants")
+    if hub is not None:  # it read the environment when it was imported
+        hub.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+
+
 def run_rule(snakemake: Any, function: Callable[[Stage], None]) -> None:
     """Run the job's stage. A user's mistake ends as one message and exit status 1, without a traceback."""
     spec = spec_of(snakemake)
+    stay_offline(spec.rule)
     try:
         with MachineErrors(spec.name()):
             configure_logging(spec.name(), snakemake.log[0] if snakemake.log else None)

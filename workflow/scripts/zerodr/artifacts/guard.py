@@ -1,16 +1,22 @@
-"""One run at a time in a checkout, without stale locks, and errors repeated as the last words of a failed run."""
+"""One run at a time in a checkout, without stale locks, and errors told as sentences, once more at the end."""
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
 from pathlib import Path
 from typing import IO, NoReturn
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
-from zerodr.errors import MachineError
+from zerodr.errors import MachineError, ZerodrError
 
 STATE = Path("results/.state")
 _HELD: list[IO[str]] = []
+_KINDS = "|".join(kind.__name__ for kind in ZerodrError.__subclasses__())
+OURS = re.compile(rf"\b({_KINDS}): ")
+_DOUBLED = re.compile(rf"\b({_KINDS}): \1: ")
+_TRACEBACK = re.compile(r"\nTraceback:(?:\n  File [^\n]*)+")
 
 
 def ask_for_single_run() -> None:
@@ -41,6 +47,21 @@ def _refuse(message: str) -> NoReturn:
     sys.stderr.write(f"\n{message}\n")
     sys.stderr.flush()
     raise SystemExit(1)
+
+
+def plainly(text: str) -> str:
+    """Snakemake's account of an error of ours in a rule's function: its name once, and no traceback. Else as it is."""
+    return _TRACEBACK.sub("", _DOUBLED.sub(r"\1: ", text)) if _DOUBLED.search(text) else text
+
+
+def _told_plainly(record: logging.LogRecord) -> bool:
+    record.msg = plainly(record.msg) if isinstance(record.msg, str) else record.msg
+    return True
+
+
+def spare_tracebacks() -> None:
+    """From here on Snakemake tells errors that rules' functions raised, such as an unknown item, as `plainly` does."""
+    logging.getLogger("snakemake.logging").addFilter(_told_plainly)
 
 
 def repeat_errors() -> None:

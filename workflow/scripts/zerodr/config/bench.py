@@ -36,6 +36,18 @@ class Bench:
     own_files: tuple[str, ...] = ()
     papers: dict[str, Paper] = field(default_factory=dict)
 
+    @property
+    def wanted(self) -> list[Collection]:
+        """Evaluated collections of the main table, in registry order, gated ones included."""
+        names = set(self.scale.collections if self.config.collections is None else self.config.collections)
+        return [row for row in self.collections.values() if row.evaluation_split
+                and (row.kind == "own" or names & {row.name, row.column, *row.groups})]  # fmt: skip
+
+    @property
+    def columns(self) -> list[Collection]:
+        """The wanted collections that can be had."""
+        return [row for row in self.wanted if row.access == "public" or row.name in self.config.gated]
+
     def settings(self, method: str, kind: type[Kind]) -> Kind:
         """Settings of a method that is known to be of a kind, such as LexicalSettings."""
         settings = self.methods[method].settings

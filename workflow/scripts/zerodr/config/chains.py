@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from zerodr.config.bench import Bench
+from zerodr.config.families import check_family
 from zerodr.config.files import known
 from zerodr.config.memory import SOURCE, TARGET, InferenceSettings
 from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
-from zerodr.config.starts import check_starts, is_ours
+from zerodr.config.mixtures import check_named
+from zerodr.config.starts import check_starts, start_of
 from zerodr.config.trained import AssembleStage, ChainStage, FinetuneStage, MemoryStage, PretrainStage
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ConfigError, nearest
@@ -23,9 +25,11 @@ def check_chains(bench: Bench) -> None:
     check_starts(bench.methods)
     for name, method in bench.methods.items():
         if isinstance(method, TrainedMethod) and not method.stage:
+            check_family(name, method, bench.methods)
             _check_stages(name, method, bench.methods)
             _check_corpora(bench, name, method.settings.chain)
             _check_memories(bench, name, method)
+            check_named(bench, name, method)
             _check_augmenters(name, method, bench.methods)
         elif isinstance(method, TeacherMethod):
             _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
@@ -77,7 +81,7 @@ def _check_parents(where: str, chain: dict[str, ChainStage], stage: str, methods
     keys = ("dam", "rem") if isinstance(settings, AssembleStage) else ("after",)
     for key in keys:
         named = getattr(settings, key)
-        if named is not None and not (key == "dam" and is_ours(named, methods)):
+        if named is not None and not (key == "dam" and start_of(named, methods)):
             known(f"{where}: {key}", named, possible)
     if isinstance(settings, AssembleStage) and not _has_rem(possible[settings.rem]):
         raise ConfigError(f"{where}: rem {settings.rem!r}", "was not trained with `rem`, there is no module to take",

@@ -10,7 +10,8 @@ from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
 from zerodr.config.methods import EncoderMethod, Method, TrainedMethod
-from zerodr.config.starts import is_ours
+from zerodr.config.mixtures import check_chosen
+from zerodr.config.starts import start_of
 from zerodr.errors import ConfigError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -67,6 +68,10 @@ def _check_chosen(bench: Bench) -> None:
         _check_ranks("method", name, method)
     check_supervision(bench, chosen)
     parts = [run for method in chosen.values() if method.kind == "fusion" for run in method.settings.runs]
+    for name in dict.fromkeys([*chosen, *parts]):
+        method = bench.methods[name]
+        if isinstance(method, TrainedMethod):
+            check_chosen(bench, name, method)
     _check_titles(bench, [*chosen, *parts])
     if config.scale == "paper":
         _check_revisions(bench, [*chosen, *parts])
@@ -102,7 +107,7 @@ def _check_revisions(bench: Bench, methods: list[str]) -> None:
             model, revision = method.settings.encoder.init, method.settings.encoder.revision
         else:
             continue
-        if revision is None and model != "scratch" and not is_ours(model, bench.methods):
+        if revision is None and model != "scratch" and not start_of(model, bench.methods):
             if not model.startswith("package:") and not Path(model).exists():
                 raise ConfigError(f"method {name}: revision", f"is missing for the hub model {model!r} at scale paper",
                                   "add the commit that the numbers are for")  # fmt: skip

@@ -72,13 +72,14 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
     if not re.fullmatch(NAME, name):
         raise ConfigError(f"byo={folder}", f"the name {name!r} can't be part of a path",
                           "rename the folder: small letters, digits, . @ _ -, the first a letter or digit")  # fmt: skip
-    if not any((folder / f"corpus.{ending}").is_file() for ending in ENDINGS):
-        raise ConfigError(f"byo={folder}", f"has no corpus, expected corpus.{{{','.join(ENDINGS)}}}",
-                          "put the documents there")  # fmt: skip
+    documents = estimated_documents(folder)
+    if not documents:
+        found = "no" if documents is None else "an empty"
+        raise ConfigError(f"byo={folder}", f"holds {found} corpus.{{{','.join(ENDINGS)}}}", "put documents there")
     splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
     split = next((s for s in ("test", "dev", *splits) if s in splits), "")
     row = {"name": name, "label": folder.name, "kind": "own", "format": "folder", "archive": str(folder),
-           "splits": splits, "evaluation_split": split, "estimated_documents": estimated_documents(folder)}  # fmt: skip
+           "splits": splits, "evaluation_split": split, "estimated_documents": documents}  # fmt: skip
     return validate(Collection, row, f"byo={folder}")
 
 

@@ -33,6 +33,7 @@ class MemorySettings(Settings):
 
     @model_validator(mode="after")
     def _possible(self) -> MemorySettings:
+        refuse_twice(self.memories)
         if TARGET in self.memories:
             raise ValueError("target is no memory of training, which knows no target; it is plugged in at inference")
         return self
@@ -85,6 +86,22 @@ class InferenceSettings(Settings):
     """K. None: as in training."""
     document_tokens: int | None = Field(None, ge=2)
     """Longest augmentation document. None: as in training."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> InferenceSettings:
+        refuse_twice(self.memories or ())
+        return self
+
+
+def refuse_twice(memories: tuple[str, ...]) -> None:
+    """A mixture names each memory once.
+
+    Raises:
+        ValueError: one stands there again.
+    """
+    again = [name for place, name in enumerate(memories) if name in memories[:place]]
+    if again:
+        raise ValueError(f"memory {again[0]} stands twice: name it once")
 
 
 def refuse_options(stage: dict[str, object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 
 from zerodr.config.methods import EncoderMethod, Method, ReaderMethod, TeacherMethod, TrainedMethod
@@ -26,10 +27,10 @@ def check_starts(methods: dict[str, Method]) -> None:
             _check_circle(name, methods)
 
 
-def is_ours(init: str, methods: dict[str, Method]) -> bool:
-    """Whether `init` names a stage of a recipe, `<recipe>/<stage>`."""
+def start_of(init: str, methods: Mapping[str, Method]) -> tuple[str, str] | None:
+    """Recipe and stage that `init: <recipe>/<stage>` names; None where it names none of ours."""
     method, _, stage = init.rpartition("/")
-    return f"{method}@{stage}" in methods
+    return (method, stage) if f"{method}@{stage}" in methods else None
 
 
 def check_model(where: str, name: str, methods: dict[str, Method], is_start: bool = True) -> None:
@@ -99,10 +100,10 @@ def _check_circle(name: str, methods: dict[str, Method]) -> None:
     while True:
         method = methods[seen[-1]]
         assert isinstance(method, TrainedMethod), "only trained methods have stages"
-        init = method.settings.encoder.init
-        parent = init.rpartition("/")[0]
-        if not is_ours(init, methods):
+        start = start_of(method.settings.encoder.init, methods)
+        if start is None:
             return
+        parent = start[0]
         if parent in seen:
             raise ConfigError(f"method {name}: init", f"starts from itself: {' <- '.join([*seen, parent])}",
                               "start one of them from a checkpoint or from scratch")  # fmt: skip

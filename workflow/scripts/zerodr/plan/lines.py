@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from zerodr.config.bench import Bench
+from zerodr.config.families import encoder_of, line_of
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
+from zerodr.config.starts import start_of
 from zerodr.config.trained import (
     AssembleStage,
     ChainStage,
@@ -119,20 +121,12 @@ class Lines:
 
     def encoder(self, method: str) -> InitSettings:
         """Settings of the initial model; what a recipe that starts from another leaves out is the other's."""
-        own = self.trained(method).encoder
-        start = self.start(own.init)
-        if start is None:
-            return own
-        changes = own.model_dump(include=own.model_fields_set)
-        return self.encoder(start[0]).model_copy(update=changes)
+        return encoder_of(method, self.bench.methods)
 
     def start(self, init: str) -> tuple[str, str] | None:
         """Recipe and stage that `init: <recipe>/<stage>` names; None where it names none of ours."""
-        method, _, stage = init.rpartition("/")
-        return (method, stage) if f"{method}@{stage}" in self.bench.methods else None
+        return start_of(init, self.bench.methods)
 
     def origin(self, method: str) -> InitSettings:
         """Settings of the model from scratch or of the checkpoint that a chain of recipes begins with."""
-        encoder = self.encoder(method)
-        start = self.start(encoder.init)
-        return encoder if start is None else self.origin(start[0])
+        return line_of(method, self.bench.methods)[-1]

@@ -13,9 +13,9 @@ from typing import Any
 
 from zerodr.config.memory import SOURCE, TARGET
 from zerodr.config.methods import TrainedMethod
+from zerodr.config.mixtures import mixture, plugged_in
 from zerodr.config.recipes import INIT
 from zerodr.config.trained import MemoryStage
-from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
 from zerodr.plan.training import TrainingStages
@@ -90,28 +90,23 @@ class MemoryStages(TrainingStages):
         """Collections of the mixture that augments the queries of a collection.
 
         Raises:
-            ConfigError: two of them are made from the same archive, such as a memory that is the target's corpus.
+            ConfigError: two of them are the same corpus, or they hold too few documents.
         """
-        asked: Sequence[str] = self._episode(link).memory.memories
-        if self._searches(link, use, collection, split):
-            own = self._inference(link).memories
-            asked = [TARGET if name == SOURCE else name for name in asked] if own is None else own
         places = {SOURCE: self.chains.source_of(link.method), TARGET: collection}
-        names = list(dict.fromkeys(places.get(name, name) for name in asked))
-        seen: dict[tuple[str, str], str] = {}
-        for name in names:
-            row = self.bench.collections[name]
-            other = seen.setdefault((row.archive, row.member), name) if row.archive else name
-            if other != name:
-                where = f"method {link.method}: memories of {collection}/{split}"
-                raise ConfigError(where, f"{other} and {name} are the same corpus, so every document would be "
-                                  "retrieved twice", "leave the memory out (inference.memories)")  # fmt: skip
-        return names
+        asked, documents = self._asked_memories(link, use, collection, split)
+        where = f"method {link.method}: memories of {collection}/{split}"
+        return mixture(where, asked, places, self.bench.collections, documents)
+
+    def _asked_memories(self, link: Link, use: str, collection: str, split: str) -> tuple[Sequence[str], int]:
+        """Memories of a use as they are named, and K."""
+        stage = self._episode(link)
+        if self._searches(link, use, collection, split):
+            return plugged_in(self._inference(link), stage)
+        return stage.memory.memories, stage.memory.documents
 
     def _documents(self, link: Link, use: str, collection: str, split: str) -> int:
         """K of a use."""
-        own = self._inference(link).documents if self._searches(link, use, collection, split) else None
-        return own or self._episode(link).memory.documents
+        return self._asked_memories(link, use, collection, split)[1]
 
     def _document_tokens(self, link: Link, use: str, collection: str, split: str) -> int:
         """Longest augmentation document of a use."""
@@ -248,12 +243,9 @@ class MemoryStages(TrainingStages):
 
     def _plugged_in(self, method: str, stage: MemoryStage) -> tuple[list[str], int]:
         """What augments the queries of targets, `target` for the target itself, and K."""
-        own, source = self.chains.trained(method).inference, self.chains.source_of(method)
-        if own.memories is None:
-            names = [TARGET if name == SOURCE else name for name in stage.memory.memories]
-        else:
-            names = [source if name == SOURCE else name for name in own.memories]
-        return list(dict.fromkeys(names)), own.documents or stage.memory.documents
+        asked, documents = plugged_in(self.chains.trained(method).inference, stage)
+        source = self.chains.source_of(method)
+        return list(dict.fromkeys(source if name == SOURCE else name for name in asked)), documents
 
     def _export_memory(self, wc: Any) -> dict:
         protocol = self.chains.trained(wc.model.partition("@")[0]).protocol

@@ -50,18 +50,12 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
     @property
     def wanted(self) -> list[Collection]:
         """Evaluated collections of the main table, in registry order, gated ones included."""
-        chosen = self.config.collections
-        names = set(self.bench.scale.collections if chosen is None else chosen)
-        if self.config.byo:
-            names |= {row.name for row in self.bench.collections.values() if row.kind == "own"}
-        rows = [row for row in self.bench.collections.values()
-                if names & {row.name, row.column, *row.groups} and row.evaluation_split]  # fmt: skip
-        return rows
+        return self.bench.wanted
 
     @property
     def columns(self) -> list[Collection]:
         """The wanted collections that can be had."""
-        return [row for row in self.wanted if row.access == "public" or row.name in self.config.gated]
+        return self.bench.columns
 
     def collection(self, name: str) -> Collection:
         """The registry row of `name`."""

@@ -1,0 +1,65 @@
+"""Compute jobs never touch the network: they ask no hub, and run where there is no network at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from encoder_helpers import embed_spec, import_spec, make_collection, tiny_bert
+
+from zerodr.artifacts.adapter import DOWNLOADS
+from zerodr.artifacts.stage import run_spec
+
+ASK = """
+import sys
+if sys.argv[2] == "early":
+    import huggingface_hub.constants
+from zerodr.artifacts.adapter import stay_offline
+stay_offline(sys.argv[1])
+from huggingface_hub import is_offline_mode
+sys.exit(not is_offline_mode())
+"""
+
+
+def library() -> dict[str, str]:
+    """The environment of a process that finds the library and says nothing about being offline."""
+    kept = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
+    return kept | {"PYTHONPATH": str(Path(__file__).parents[2] / "workflow/scripts")}
+
+
+@pytest.mark.parametrize("rule, when, offline", [("embed_corpus", "late", True), ("embed_corpus", "early", True),
+                                                 ("init_model", "late", False)])  # fmt: skip
+def test_only_downloads_may_ask_the_hub(rule, when, offline):
+    done = subprocess.run([sys.executable, "-c", ASK, rule, when], env=library(), check=False)
+    assert (done.returncode == 0) == offline
+
+
+def test_downloads_run_where_snakemake_runs(root):
+    local = re.search(r"localrules:\n((?:    \w+,\n)+)", (root / "Snakefile").read_text())
+    assert local and set(DOWNLOADS) <= set(re.findall(r"\w+", local[1]))
+
+
+def test_a_stage_runs_without_any_network(tmp_path, monkeypatch):
+    alone = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+    try:
+        refused = subprocess.run([*alone, "true"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here")
+    if refused.returncode:
+        pytest.skip(f"network namespaces are not allowed here ({refused.stderr.strip()})")
+    monkeypatch.chdir(tmp_path)
+    run_spec(import_spec(str(tiny_bert(tmp_path / "source")), normalize=True))
+    make_collection(Path("results/collections/small"), [("d1", "", "some words"), ("d2", "", "a text")], [("q1", "x")])
+    spec = embed_spec("small")
+    Path("spec.json").write_text(json.dumps(asdict(spec)))
+    done = subprocess.run([*alone, sys.executable, "-m", "zerodr.run", "spec.json"], env=library(), capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert np.load(spec.outputs["embeddings"]).shape[0] == 2
