@@ -4,7 +4,8 @@ Run from the project's root: python benchmarks/million.py [--documents 100000 10
 It writes a folder of one's own documents for each size (in --folder) and asks Snakemake, with the profile `local` or
 `slurm`, for a ranking of it in --shards shards by --model: all-MiniLM-L6-v2, or a smaller one (`t5-ance@init --scale
 mini`, a random T5 of width 64) where no GPU is at hand, because memory and growth do not depend on what a model knows.
-Peak memory, time and processor time of each rule come from Snakemake's benchmarks. Words are drawn by Zipf's law,
+Peak memory, time and processor time of each rule come from Snakemake's benchmarks; each of its jobs starts an
+interpreter, which takes seconds. What a document costs apart from that is told by the rate of encoding. Words are drawn by Zipf's law,
 --words of them a document; the same seed gives the same bytes.
 """
 
@@ -95,6 +96,15 @@ def measured(folder: Path, collection: str, model: str) -> dict[str, list[tuple[
     return found
 
 
+def rates(folder: Path, collection: str, model: str) -> list[float]:
+    """Documents per second that each job of `embed_corpus` encoded, without its start, from its lineage record."""
+    records = [
+        json.loads(path.read_text()) for path in sorted(folder.glob(f"{model}*/*/{collection}/**/*lineage.json"))
+    ]
+    return [metric["value"] for record in records if record["rule"] == "embed_corpus"
+            for metric in record["metrics"] if metric["name"] == "texts_per_second"]  # fmt: skip
+
+
 def main() -> None:
     """Print a table: jobs, peak memory of the largest, seconds of all, and ratios to the smallest collection."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -126,6 +136,9 @@ def main() -> None:
             peak, wall, cpu = (a / b for a, b in zip(own, base, strict=True))
             write(f"{documents:>9}  {rule:<20}  {len(jobs):>4}  {own[0]:>8.0f}  {statistics.median(seconds):>8.1f}"
                   f"  {own[1]:>5.0f}  {peak:>10.2f}  {wall:>10.2f}  {cpu:>9.2f}\n")  # fmt: skip
+        encoded = rates(ROOT / "results/embeddings", folder.name, given.model)
+        write(f"{documents:>9}  encoded {statistics.median(encoded):.0f} documents/s, median of jobs "
+              f"({min(encoded):.0f} to {max(encoded):.0f})\n")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ STAGES = {
     "plot_table": StageKind("reporting.figure:plot_table", 1, seeded=True),
     "measure_space": StageKind("analysis.spaces:measure_space", 1, seeded=True),
     "build_item": StageKind("reporting.items:build_item", 1, seeded=True),
-    "plot_item": StageKind("reporting.item_figures:plot_item", 1),
+    "plot_item": StageKind("reporting.item_figures:plot_item", 2),
     "build_paper": StageKind("reporting.items:build_paper", 1),
     "publish_lineage": StageKind("lineage.publish:publish_lineage", 1),
 }

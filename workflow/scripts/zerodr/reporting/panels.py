@@ -43,8 +43,21 @@ def style(number: int) -> dict[str, Any]:
 
 
 def legend(figure: Figure, axes: Axes, markers: float = 1.0) -> None:
-    """A legend below the figure of what a panel shows; its markers are so many times as large."""
+    """A legend below the figure of what a panel shows, its markers so many times as large.
+
+    It has three columns, or as many as fit; a figure that is narrower than one is made wider.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(len(labels), 3), frameon=False, markerscale=markers
-    )
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    for columns in range(min(len(labels), ACROSS), 0, -1):
+        drawn = figure.legend(
+            handles, labels, loc="outside lower center", ncols=columns, frameon=False, markerscale=markers
+        )
+        width = drawn.get_window_extent(renderer).width
+        if width <= figure.bbox.width:
+            return
+        if columns > 1:
+            drawn.remove()
+    figure.set_figwidth(width / figure.dpi)
