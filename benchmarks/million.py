@@ -5,8 +5,8 @@ It writes a folder of one's own documents for each size (in --folder) and asks S
 `slurm`, for a ranking of it in --shards shards by --model: all-MiniLM-L6-v2, or a smaller one (`t5-ance@init --scale
 mini`, a random T5 of width 64) where no GPU is at hand, because memory and growth do not depend on what a model knows.
 Peak memory, time and processor time of each rule come from Snakemake's benchmarks; each of its jobs starts an
-interpreter, which takes seconds. What a document costs apart from that is told by the rate of encoding. Words are drawn by Zipf's law,
---words of them a document; the same seed gives the same bytes.
+interpreter, which takes seconds. What a document costs apart from that is told by the rate of encoding. Words are
+drawn by Zipf's law, --words of them a document; the same seed gives the same bytes.
 """
 
 from __future__ import annotations
