@@ -112,6 +112,6 @@ def test_a_target_without_such_queries_is_refused(tmp_path):
     folder.mkdir()
     (folder / "corpus.jsonl").write_text('{"_id": "1", "title": "", "text": "a"}\n')
     plan = Plan(load_bench(ROOT, {"byo": str(folder)}))
-    with pytest.raises(ConfigError, match=r"target notes: has no test queries: set adversary\.queries to another"):
+    with pytest.raises(ConfigError, match=r"target notes: has no test queries: take the variant \+inductive"):
         params(plan, "modir-dpr", "notes")
     assert params(plan, "modir-dpr+inductive", "notes")["targets"] == {"notes": {"split": None, "title_join": " "}}

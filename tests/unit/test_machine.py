@@ -154,6 +154,7 @@ def test_the_guard_says_the_same(monkeypatch, capsys, name, told):
 
 
 def test_a_log_on_a_full_disk_says_nothing_of_itself(small_disk, capsys):
+    level = adapter.log.level
     adapter.configure_logging("make x", "results/log")
     with pytest.raises(OSError), open(small_disk / "fill", "wb", buffering=0) as stream:
         while True:
@@ -166,6 +167,7 @@ def test_a_log_on_a_full_disk_says_nothing_of_itself(small_disk, capsys):
         adapter.log.handlers[-1].close()
     adapter.log.handlers.clear()
     adapter.log.propagate = True
+    adapter.log.setLevel(level)
 
 
 def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it():

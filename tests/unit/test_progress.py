@@ -37,14 +37,14 @@ def test_resumed_units_do_not_count_for_the_rate(clock, caplog):
 
 
 def test_skipped_units_do_not_count_for_the_rate(clock, caplog):
-    work = Progress("embed", 100, "texts", done=50)
-    work.skip(20)
-    work.add(10)
-    assert work.line(110.0) == "embed: 80/100 texts, 1.0/s, 0:20 left"
-    clock[0] += 10
     with caplog.at_level(logging.INFO, "zerodr"):
+        work = Progress("embed", 100, "texts", done=50)
+        work.skip(20)
+        work.add(10)
+        assert work.line(110.0) == "embed: 80/100 texts, 1.0/s, 0:20 left"
+        clock[0] += 10
         work.finish()
-    assert caplog.messages == ["embed: 80 texts in 0:10 (1.0/s)"]
+    assert caplog.messages[-1] == "embed: 80 texts in 0:10 (1.0/s)"
 
 
 def test_lines_are_rare(clock, caplog):
