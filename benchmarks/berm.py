@@ -56,8 +56,14 @@ class Bench:
         self.kernels = speed_up(self.model, "cpu", "fp32")
         numbers, names = np.arange(count, dtype=np.int32), pa.array([str(i) for i in range(count)])
         each = np.arange(count + 1)
-        examples = Examples(names, pa.array(questions), names, pa.array(passages), Ragged(numbers, each),
-                            Ragged(np.roll(numbers, 1), each))  # fmt: skip
+        examples = Examples(
+            names,
+            pa.array(questions),
+            names,
+            pa.array(passages),
+            Ragged(numbers, each),
+            Ragged(np.roll(numbers, 1), each),
+        )
         ends = np.r_[0, np.cumsum([len(own) for own in cut])]
         first, stop = (np.array([unit[at] for own in cut for unit in own], np.int64) for at in (2, 3))
         drawn = np.random.default_rng(0)
@@ -67,9 +73,11 @@ class Bench:
         terms = BermTerms(BermSettings(similarity="cosine", temperature=0.05))
         self.ways = {
             "plain": (Forward(self.model, examples, "cpu"), plain),
-            "berm": (UnitForward(self.model, examples, "cpu", table=table, head=False),
-                     Stack({"main": (1.0, plain), "berm": (1.0, terms)})),
-        }  # fmt: skip
+            "berm": (
+                UnitForward(self.model, examples, "cpu", table=table, head=False),
+                Stack({"main": (1.0, plain), "berm": (1.0, terms)}),
+            ),
+        }
         self.stream = Stream(examples, np.arange(count), batch, 1, [0])
         self.optimizer = make_optimizer(self.model, TrainingSettings(learning_rate=1e-6))
 

@@ -121,8 +121,10 @@ def main() -> None:
         ours = {precision: load_encoder(Path(name), precision, "cpu") for precision in ("fp32", "bf16")}
         work = operations(ours["fp32"], texts)
         tokens = int(ours["fp32"].tokenize(texts).lengths.sum())
-        say(f"{len(texts)} documents of {options.collection}, {tokens} tokens, {options.threads} threads; "
-            f"backends {', '.join(encoder.backend for encoder in ours.values())}\n")  # fmt: skip
+        say(
+            f"{len(texts)} documents of {options.collection}, {tokens} tokens, {options.threads} threads; "
+            f"backends {', '.join(encoder.backend for encoder in ours.values())}\n"
+        )
         methods: dict[str, Callable[[], np.ndarray]] = {
             "sentence-transformers": lambda: peer.encode(texts),
             "fp32": lambda: encode(ours["fp32"], texts, options.threads),
@@ -145,8 +147,9 @@ def main() -> None:
     report(times, peaks, made, work, len(texts))
 
 
-def report(times: dict[str, list[float]], peaks: dict[str, list[float]], made: dict[str, np.ndarray], work: float,
-           count: int) -> None:  # fmt: skip
+def report(
+    times: dict[str, list[float]], peaks: dict[str, list[float]], made: dict[str, np.ndarray], work: float, count: int
+) -> None:
     """Medians, ratios by round, share of the peak, cosines."""
     say, peer = sys.stdout.write, times["sentence-transformers"]
     for method, took in times.items():
@@ -156,10 +159,12 @@ def report(times: dict[str, list[float]], peaks: dict[str, list[float]], made: d
             ratios = [a / b for a, b in zip(peer, took, strict=True)]
             top = max(peaks[method])
             cosine = (made[method].astype(np.float64) * made["sentence-transformers"]).sum(1)
-            line += (f"  ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})  "
-                     f"{100 * work / middle / top:.0f}% of the peak {top / 1e9:.0f} GFLOP/s "
-                     f"(median {statistics.median(peaks[method]) / 1e9:.0f})  "
-                     f"cosine min {cosine.min():.7f} mean {cosine.mean():.7f}")  # fmt: skip
+            line += (
+                f"  ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})  "
+                f"{100 * work / middle / top:.0f}% of the peak {top / 1e9:.0f} GFLOP/s "
+                f"(median {statistics.median(peaks[method]) / 1e9:.0f})  "
+                f"cosine min {cosine.min():.7f} mean {cosine.mean():.7f}"
+            )
         say(line + "\n")
 
 

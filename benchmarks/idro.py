@@ -80,15 +80,22 @@ class Bench:
         numbers, generator = np.arange(count, dtype=np.int32), np.random.default_rng(0)
         shares = generator.dirichlet(np.full(GROUPS, 2.0))
         names = pa.array([str(i) for i in numbers])
-        examples = Examples(names, pa.array(questions), names, pa.array(passages),
-                            Ragged(numbers, np.arange(count + 1)), Ragged(np.roll(numbers, 1), np.arange(count + 1)),
-                            groups=generator.choice(GROUPS, count, p=shares).astype(np.int32))  # fmt: skip
+        examples = Examples(
+            names,
+            pa.array(questions),
+            names,
+            pa.array(passages),
+            Ragged(numbers, np.arange(count + 1)),
+            Ragged(np.roll(numbers, 1), np.arange(count + 1)),
+            groups=generator.choice(GROUPS, count, p=shares).astype(np.int32),
+        )
         objective = ObjectiveSettings(name="pairwise_nll")
         self.objectives: dict[str, Any] = {PLAIN: make_objective(objective)}
         for name in engines:
             chosen = GroupSettings(mode="paper", engine=name, layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
-            self.objectives[name] = weigh_groups(make_objective(objective), chosen, objective, self.model,
-                                                 range(GROUPS))  # fmt: skip
+            self.objectives[name] = weigh_groups(
+                make_objective(objective), chosen, objective, self.model, range(GROUPS)
+            )
         self.stream = Stream(examples, np.arange(count), batch, 1, [0])
         self.forward = Forward(self.model, examples, "cpu")
         self.optimizer = make_optimizer(self.model, TrainingSettings(learning_rate=1e-6))

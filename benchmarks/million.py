@@ -46,8 +46,11 @@ def write_folder(folder: Path, documents: int, words: list[int]) -> None:
         return
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     step = documents // QUERIES
-    with open(folder / "corpus.jsonl", "w") as corpus, open(folder / "queries.jsonl", "w") as queries, \
-            open(folder / "qrels/test.tsv", "w") as qrels:  # fmt: skip
+    with (
+        open(folder / "corpus.jsonl", "w") as corpus,
+        open(folder / "queries.jsonl", "w") as queries,
+        open(folder / "qrels/test.tsv", "w") as qrels,
+    ):
         qrels.write("query-id\tcorpus-id\tscore\n")
         for number, text in enumerate(texts(documents, *words)):
             corpus.write(json.dumps({"_id": f"d{number}", "title": "", "text": text}) + "\n")
@@ -60,8 +63,18 @@ def run(folder: Path, documents: int, given: argparse.Namespace) -> float:
     """Rank one collection; seconds of the whole command."""
     target = f"results/runs/{given.model}/{folder.name}/standard.trec.gz"
     profile = "slurm" if given.slurm else "config/profiles/local"
-    command = [sys.executable, "-m", "snakemake", "--profile", profile, target, "--config", f"byo={folder}",
-               f"scale={given.scale}", f"shard_documents={-(-documents // given.shards)}"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--profile",
+        profile,
+        target,
+        "--config",
+        f"byo={folder}",
+        f"scale={given.scale}",
+        f"shard_documents={-(-documents // given.shards)}",
+    ]
     started = time.monotonic()
     subprocess.run(command, cwd=ROOT, check=True)
     return time.monotonic() - started
@@ -76,9 +89,11 @@ def benchmark_files(folder: Path, rule: str, collection: str, model: str) -> lis
     """
     home = folder / rule
     places = {path: path.relative_to(home).with_suffix("").parts for path in sorted(home.rglob("*.tsv"))}
-    found = [path for path, parts in places.items()
-            if collection in parts and (rule in WITHOUT_MODEL or parts[0] == model or parts[0].startswith(f"{model}@"))
-            ]  # fmt: skip
+    found = [
+        path
+        for path, parts in places.items()
+        if collection in parts and (rule in WITHOUT_MODEL or parts[0] == model or parts[0].startswith(f"{model}@"))
+    ]
     if rule in SHARDED and found:
         last = max(found, key=lambda path: path.stat().st_mtime_ns).stem.partition("-of-")[2]
         found = [path for path in found if path.stem.endswith(f"-of-{last}")]
@@ -89,8 +104,11 @@ def measured(folder: Path, collection: str, model: str) -> dict[str, list[tuple[
     """(peak MiB, seconds, processor seconds) of every job on a collection, by rule; a rule without one is left out."""
     found: dict[str, list[tuple[float, float, float]]] = {}
     for rule in RULES:
-        rows = [row for path in benchmark_files(folder, rule, collection, model)
-                for row in csv.DictReader(path.read_text().splitlines(), delimiter="\t")]  # fmt: skip
+        rows = [
+            row
+            for path in benchmark_files(folder, rule, collection, model)
+            for row in csv.DictReader(path.read_text().splitlines(), delimiter="\t")
+        ]
         if rows:
             found[rule] = [(float(row["max_rss"]), float(row["s"]), float(row["cpu_time"])) for row in rows]
     return found
@@ -101,8 +119,13 @@ def rates(folder: Path, collection: str, model: str) -> list[float]:
     records = [
         json.loads(path.read_text()) for path in sorted(folder.glob(f"{model}*/*/{collection}/**/*lineage.json"))
     ]
-    return [metric["value"] for record in records if record["rule"] == "embed_corpus"
-            for metric in record["metrics"] if metric["name"] == "texts_per_second"]  # fmt: skip
+    return [
+        metric["value"]
+        for record in records
+        if record["rule"] == "embed_corpus"
+        for metric in record["metrics"]
+        if metric["name"] == "texts_per_second"
+    ]
 
 
 def main() -> None:
@@ -134,11 +157,15 @@ def main() -> None:
             own = max(peaks), sum(seconds), sum(processor)
             base = first.setdefault(rule, own)
             peak, wall, cpu = (a / b for a, b in zip(own, base, strict=True))
-            write(f"{documents:>9}  {rule:<20}  {len(jobs):>4}  {own[0]:>8.0f}  {statistics.median(seconds):>8.1f}"
-                  f"  {own[1]:>5.0f}  {peak:>10.2f}  {wall:>10.2f}  {cpu:>9.2f}\n")  # fmt: skip
+            write(
+                f"{documents:>9}  {rule:<20}  {len(jobs):>4}  {own[0]:>8.0f}  {statistics.median(seconds):>8.1f}"
+                f"  {own[1]:>5.0f}  {peak:>10.2f}  {wall:>10.2f}  {cpu:>9.2f}\n"
+            )
         encoded = rates(ROOT / "results/embeddings", folder.name, given.model)
-        write(f"{documents:>9}  encoded {statistics.median(encoded):.0f} documents/s, median of jobs "
-              f"({min(encoded):.0f} to {max(encoded):.0f})\n")  # fmt: skip
+        write(
+            f"{documents:>9}  encoded {statistics.median(encoded):.0f} documents/s, median of jobs "
+            f"({min(encoded):.0f} to {max(encoded):.0f})\n"
+        )
 
 
 if __name__ == "__main__":

@@ -67,15 +67,22 @@ class Bench:
         questions, passages = squad(2 * count)
         numbers = np.arange(count, dtype=np.int32)
         names = pa.array([str(number) for number in numbers])
-        examples = Examples(names, pa.array(questions[:count]), names, pa.array(passages[:count]),
-                            Ragged(numbers, np.arange(count + 1)),
-                            Ragged(np.roll(numbers, 1), np.arange(count + 1)))  # fmt: skip
+        examples = Examples(
+            names,
+            pa.array(questions[:count]),
+            names,
+            pa.array(passages[:count]),
+            Ragged(numbers, np.arange(count + 1)),
+            Ragged(np.roll(numbers, 1), np.arange(count + 1)),
+        )
         target = DrawnTexts(np.arange(count), pa.array(passages[count:]), questions[count:])
         stream = TargetStream(TargetSizes(count, count), chosen.batch, [0])
         self.stream = DomainStream(Stream(examples, np.arange(count), chosen.batch, 1, [0]), stream)
         self.forward = DomainForward(self.model, examples, "cpu", target=target)
-        self.adversaries = {name: adversary(chosen, self.model.contract.dimension, updates)
-                            for name, updates in ((MODIR, chosen.updates), (BARE, None))}  # fmt: skip
+        self.adversaries = {
+            name: adversary(chosen, self.model.contract.dimension, updates)
+            for name, updates in ((MODIR, chosen.updates), (BARE, None))
+        }
         ranking = make_objective(ObjectiveSettings(name="pairwise_nll"))
         self.objectives: dict[str, Any] = {ANCE: Stack({"ranking": (1.0, ranking)})}
         for name, made in self.adversaries.items():
@@ -105,8 +112,15 @@ def adversary(chosen: argparse.Namespace, dimension: int, updates: int | None) -
     from zerodr.training.adversary import Adversary
 
     own = {"oracle_steps": 10**9} if updates is None else {"updates": updates}
-    made = Adversary("benchmark", AdversarySettings(queue_length=chosen.queue, **own), chosen.batch, dimension, [0, 0],
-                     lambda step: 1.0, first_step=1)  # fmt: skip
+    made = Adversary(
+        "benchmark",
+        AdversarySettings(queue_length=chosen.queue, **own),
+        chosen.batch,
+        dimension,
+        [0, 0],
+        lambda step: 1.0,
+        first_step=1,
+    )
     generator = torch.Generator().manual_seed(0)
     made.queue.rows.copy_(
         torch.nn.functional.normalize(torch.randn(made.queue.rows.shape, generator=generator), dim=-1)
@@ -147,8 +161,10 @@ def memory(chosen: argparse.Namespace) -> None:
     dimension, start = 384, resident_mib()
     made = adversary(chosen, dimension, chosen.updates)
     size = made.queue.rows.numel() * made.queue.rows.element_size() / MIB
-    say(f"queue as computed: {chosen.queue} x {chosen.batch} x 4 x {dimension} x 4 bytes = {size:.1f} MiB; "
-        f"resident memory grew by {resident_mib() - start:.1f} MiB")  # fmt: skip
+    say(
+        f"queue as computed: {chosen.queue} x {chosen.batch} x 4 x {dimension} x 4 bytes = {size:.1f} MiB; "
+        f"resident memory grew by {resident_mib() - start:.1f} MiB"
+    )
     generator = torch.Generator().manual_seed(1)
     for step in range(chosen.long):
         q, d, t, u = torch.randn(4, chosen.batch, dimension, generator=generator)

@@ -75,10 +75,22 @@ class Bench:
         self.documents, asked = texts_of("nfcorpus")
         self.documents |= texts_of("memory-mesh")[0]
         self.queries = asked[: chosen.queries]
-        shape = {"family": "t5", "hidden": chosen.hidden, "layers": chosen.layers, "heads": chosen.hidden // 64 or 1,
-                 "vocabulary": 8000}  # fmt: skip
-        settings = InitSettings.model_validate({"init": "scratch", "architecture": shape, "pooling": "decoder_first",
-                                                "query_tokens": 64, "document_tokens": 128})  # fmt: skip
+        shape = {
+            "family": "t5",
+            "hidden": chosen.hidden,
+            "layers": chosen.layers,
+            "heads": chosen.hidden // 64 or 1,
+            "vocabulary": 8000,
+        }
+        settings = InitSettings.model_validate(
+            {
+                "init": "scratch",
+                "architecture": shape,
+                "pooling": "decoder_first",
+                "query_tokens": 64,
+                "document_tokens": 128,
+            }
+        )
         columns = [list(self.documents)[:TRAINED_ON], [""] * TRAINED_ON, list(self.documents.values())[:TRAINED_ON]]
         (folder / "source").mkdir()
         pq.write_table(pa.table(columns, schema=CORPUS_SCHEMA), folder / "source" / "corpus.parquet")
@@ -152,9 +164,11 @@ def compare(bench: Bench, rounds: int) -> None:
     say(f"{len(bench.queries)} queries x {bench.model.fusion.documents} documents, {distinct} of them distinct")
     for name in (UNCACHED, BATCH, WARM):
         ratios = [one / other for one, other in zip(taken[UNCACHED], taken[name], strict=True)]
-        say(f"{name:9} {1e3 * statistics.median(taken[name]) / len(bench.queries):8.2f} ms/query"
+        say(
+            f"{name:9} {1e3 * statistics.median(taken[name]) / len(bench.queries):8.2f} ms/query"
             f"  {statistics.median(ratios):6.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
-            f"  largest difference {worst[name]:.1e}")  # fmt: skip
+            f"  largest difference {worst[name]:.1e}"
+        )
 
 
 def components(bench: Bench, rounds: int) -> None:

@@ -56,8 +56,11 @@ def main() -> None:
     work = statistics.median(read_record(path)["seconds"] for path in found)
     write = sys.stdout.write
     write(f"{len(targets)} jobs of {RULE}, {given.at_once} at once, {given.rounds} rounds; work of one: {work:.2f} s\n")
-    for name, values in (("local, s/job", [a for a, _ in rounds]), ("slurm, s/job", [b for _, b in rounds]),
-                         ("slurm/local", [b / a for a, b in rounds])):  # fmt: skip
+    for name, values in (
+        ("local, s/job", [a for a, _ in rounds]),
+        ("slurm, s/job", [b for _, b in rounds]),
+        ("slurm/local", [b / a for a, b in rounds]),
+    ):
         write(f"{name:<14} {statistics.median(values):>6.2f}  ({min(values):.2f}-{max(values):.2f})\n")
 
 

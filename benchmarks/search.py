@@ -125,8 +125,18 @@ def child(kind: str, arguments: argparse.Namespace, coretype: str | None) -> dic
     environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
     if coretype:
         environment["OPENBLAS_CORETYPE"] = coretype
-    words = [sys.executable, __file__, "--folder", arguments.folder, "--depth", str(arguments.depth), "--threads",
-             str(arguments.threads), "--child", kind]  # fmt: skip
+    words = [
+        sys.executable,
+        __file__,
+        "--folder",
+        arguments.folder,
+        "--depth",
+        str(arguments.depth),
+        "--threads",
+        str(arguments.threads),
+        "--child",
+        kind,
+    ]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -139,8 +149,10 @@ def compare(folder: Path) -> None:
     moved = ours["rows"] != other["rows"]
     gap = np.abs(ours["scores"].astype(np.float64) - other["scores"])
     widest = gap[moved].max() if moved.any() else 0
-    say(f"same result: {common} of {pairs} documents in both; {int(moved.sum())} places differ in order, with scores "
-        f"that differ by at most {widest:.1e}; of all scores by at most {gap.max():.1e}")  # fmt: skip
+    say(
+        f"same result: {common} of {pairs} documents in both; {int(moved.sum())} places differ in order, with scores "
+        f"that differ by at most {widest:.1e}; of all scores by at most {gap.max():.1e}"
+    )
 
 
 def exact(arguments: argparse.Namespace) -> None:
@@ -168,9 +180,11 @@ def exact(arguments: argparse.Namespace) -> None:
                 for key in ("seconds", "processor_seconds")
             )
             speed = flop / middle(row, "seconds")
-            say(f"| {name} | {kind} | {middle(row, 'seconds'):.2f} | {middle(row, 'processor_seconds'):.2f} | "
+            say(
+                f"| {name} | {kind} | {middle(row, 'seconds'):.2f} | {middle(row, 'processor_seconds'):.2f} | "
                 f"{middle(row, 'peak_mib'):.0f} | {ratio:.2f} | {work:.2f} | {speed:.0f} | "
-                f"{speed / middle(times[name, 'peak'], 'gflops'):.0%} |")  # fmt: skip
+                f"{speed / middle(times[name, 'peak'], 'gflops'):.0%} |"
+            )
 
 
 def middle(runs: list[dict], key: str) -> float:

@@ -95,13 +95,27 @@ def run_peer(precision: str, steps: int) -> dict[str, Any]:
     model.max_seq_length = LENGTH
     data = pairs(steps + WARM)
     with tempfile.TemporaryDirectory() as folder:
-        arguments = Arguments(output_dir=folder, per_device_train_batch_size=BATCH, max_steps=steps + WARM,
-                              bf16=precision == "bf16", use_cpu=True, report_to="none", save_strategy="no",
-                              logging_strategy="no", learning_rate=2e-5, disable_tqdm=True,
-                              dataloader_pin_memory=False)  # fmt: skip
+        arguments = Arguments(
+            output_dir=folder,
+            per_device_train_batch_size=BATCH,
+            max_steps=steps + WARM,
+            bf16=precision == "bf16",
+            use_cpu=True,
+            report_to="none",
+            save_strategy="no",
+            logging_strategy="no",
+            learning_rate=2e-5,
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+        )
         dataset = Dataset.from_dict({"anchor": [a for a, _ in data], "positive": [b for _, b in data]})
-        SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, callbacks=[Callback()],
-                                   loss=losses.MultipleNegativesRankingLoss(model, scale=SCALE)).train()  # fmt: skip
+        SentenceTransformerTrainer(
+            model=model,
+            args=arguments,
+            train_dataset=dataset,
+            callbacks=[Callback()],
+            loss=losses.MultipleNegativesRankingLoss(model, scale=SCALE),
+        ).train()
     return {"steps": clock.steps()}
 
 
@@ -141,11 +155,23 @@ def our_engine(precision: str, steps: int, batch: int, chunk: int | None, folder
             clock.mark()
             return {}
 
-    chosen = TrainingSettings(steps=steps + WARM, batch_queries=batch, learning_rate=2e-5, precision=precision,
-                              cache_chunk=chunk, checkpoint_steps=10**6)  # fmt: skip
-    engine = Engine(Forward(model, examples, "cpu", chunk), Timed(inverse_temperature=SCALE),
-                    Stream(examples, np.arange(len(data)), batch, 0, [0]), make_optimizer(model, chosen),
-                    schedule("linear", 0, steps + WARM), chosen, Run("bench", folder / "state", "x", [0]))  # fmt: skip
+    chosen = TrainingSettings(
+        steps=steps + WARM,
+        batch_queries=batch,
+        learning_rate=2e-5,
+        precision=precision,
+        cache_chunk=chunk,
+        checkpoint_steps=10**6,
+    )
+    engine = Engine(
+        Forward(model, examples, "cpu", chunk),
+        Timed(inverse_temperature=SCALE),
+        Stream(examples, np.arange(len(data)), batch, 0, [0]),
+        make_optimizer(model, chosen),
+        schedule("linear", 0, steps + WARM),
+        chosen,
+        Run("bench", folder / "state", "x", [0]),
+    )
     return engine, clock
 
 
@@ -218,16 +244,20 @@ def compare(precision: str, steps: int, rounds: int) -> None:
         say(f"{precision} {label}: {wall:.2f} s/step ({BATCH / wall:.1f} pairs/s), {processor:.2f} processor s/step")
     for i, what in ((0, "wall"), (1, "processor")):
         ratios = [peer[i] / ours[i] for peer, ours in zip(seen["peer"], seen["ours"], strict=True)]
-        say(f"{precision} speed-up, {what} time: {statistics.median(ratios):.2f} x (rounds: "
-            f"{', '.join(f'{ratio:.2f}' for ratio in ratios)})")  # fmt: skip
+        say(
+            f"{precision} speed-up, {what} time: {statistics.median(ratios):.2f} x (rounds: "
+            f"{', '.join(f'{ratio:.2f}' for ratio in ratios)})"
+        )
 
 
 def report(parts: list[str], steps: int, rounds: int) -> None:
     """All parts that were asked for."""
     if "loss" in parts:
         found = child("loss")
-        say(f"first batch, fp32, no dropout: zerodr {found['ours']:.7f}, sentence-transformers {found['theirs']:.7f}, "
-            f"difference {abs(found['ours'] - found['theirs']):.1e}")  # fmt: skip
+        say(
+            f"first batch, fp32, no dropout: zerodr {found['ours']:.7f}, sentence-transformers {found['theirs']:.7f}, "
+            f"difference {abs(found['ours'] - found['theirs']):.1e}"
+        )
     for precision in ("fp32", "bf16"):
         if precision in parts:
             compare(precision, steps, rounds)
@@ -252,8 +282,12 @@ def main() -> None:
         report(chosen.parts.split(","), chosen.steps, chosen.rounds)
         return
     name, *words = chosen.child.split(",")
-    runs = {"peer": lambda: run_peer(words[0], int(words[1])), "ours": lambda: run_ours(words[0], int(words[1])),
-            "loss": run_loss, "memory": lambda: run_memory(int(words[0]), int(words[1]) or None)}  # fmt: skip
+    runs = {
+        "peer": lambda: run_peer(words[0], int(words[1])),
+        "ours": lambda: run_ours(words[0], int(words[1])),
+        "loss": run_loss,
+        "memory": lambda: run_memory(int(words[0]), int(words[1]) or None),
+    }
     sys.stdout.write("\n" + json.dumps(runs[name]()) + "\n")
 
 

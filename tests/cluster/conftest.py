@@ -22,8 +22,16 @@ EXTRA = r"AccountingStorageEnforce=associations,limits\nAccountingStoreFlags=job
 MODEL = "results/models/tiny/shared/ep0/manifest.json"
 LONG, PLAIN = MODEL.replace("tiny", "tiny+long"), MODEL.replace("tiny", "tiny+plain")
 KEPT = os.environ.get("ZERODR_CALM_BENCH")
-PROFILE = ("--profile", "slurm", "--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10",
-           "--max-threads", "2")  # fmt: skip
+PROFILE = (
+    "--profile",
+    "slurm",
+    "--slurm-init-seconds-before-status-checks",
+    "1",
+    "--latency-wait",
+    "10",
+    "--max-threads",
+    "2",
+)
 
 
 def heed_ctrl_c() -> None:
@@ -51,8 +59,15 @@ class Cluster:
         """Snakemake with the Slurm profile, in the background; its output goes to snakemake.out."""
         command = [sys.executable, "-m", "snakemake", *PROFILE, *words]
         with open(folder / "snakemake.out", "a") as stream:
-            return subprocess.Popen(command, cwd=folder, env=self.environment, stdout=stream, stderr=stream,
-                                    start_new_session=True, preexec_fn=heed_ctrl_c)  # fmt: skip
+            return subprocess.Popen(
+                command,
+                cwd=folder,
+                env=self.environment,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+                preexec_fn=heed_ctrl_c,
+            )
 
     def snakemake(self, folder: Path, *words: str) -> subprocess.CompletedProcess:
         """Snakemake with the Slurm profile, to its end."""

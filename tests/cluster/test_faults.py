@@ -197,8 +197,13 @@ def test_walltime_hit(cluster, calm_long, benches):
     """
     for bench in benches:
         bench.target = LONG
-        words = ("--retries", "20", "--set-resources", "finetune:runtime=2",
-                 "finetune:slurm_extra='--open-mode=append --signal=TERM@60'")  # fmt: skip
+        words = (
+            "--retries",
+            "20",
+            "--set-resources",
+            "finetune:runtime=2",
+            "finetune:slurm_extra='--open-mode=append --signal=TERM@60'",
+        )
         bench.process = cluster.start(bench.folder, LONG, *words)
     for bench in benches:
         bench.finish()

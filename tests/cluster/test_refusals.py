@@ -58,8 +58,14 @@ def test_no_slurm_on_this_host(cluster, prepared, tmp_path):
     for name in ("bash", "sh", "env", "git", "which"):
         (tmp_path / name).symlink_to(shutil.which(name))
     environment = {"PATH": f"{Path(sys.executable).parent}:{tmp_path}", "HOME": os.environ.get("HOME", "/")}
-    done = subprocess.run([sys.executable, "-m", "snakemake", "--profile", "slurm", *AGAIN], cwd=prepared,
-                          env=environment, capture_output=True, text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--profile", "slurm", *AGAIN],
+        cwd=prepared,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     told = (done.stdout + done.stderr).strip().splitlines()[-1]
     assert done.returncode == 1 and "this host is no login node of a Slurm cluster" in told
 
@@ -73,8 +79,14 @@ def test_nodes_that_do_not_see_the_results(cluster, prepared):
         cluster.recipe("kill-node", node)
         words = f'mount -t tmpfs none "{prepared}" && exec slurmd -D -N {node}'
         log = open(hidden / f"log/slurmd.{node}.log", "a")
-        started.append(subprocess.Popen(["unshare", "-m", "sh", "-c", words], env=cluster.environment
-                                        | {"SLURMTEST_MARK": str(hidden)}, stdout=log, stderr=log))  # fmt: skip
+        started.append(
+            subprocess.Popen(
+                ["unshare", "-m", "sh", "-c", words],
+                env=cluster.environment | {"SLURMTEST_MARK": str(hidden)},
+                stdout=log,
+                stderr=log,
+            )
+        )
     try:
         cluster.wait_for_nodes()
         told = refused(cluster, prepared, *AGAIN)

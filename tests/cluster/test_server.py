@@ -48,8 +48,13 @@ class Server:
     def call(self, command: str, **settings: str) -> subprocess.CompletedProcess:
         """start, stop or status."""
         with open(self.home / "said", "w") as said:  # a pipe would stay open in what it starts
-            done = subprocess.run(["bash", str(self.script), command], env=self.environment | settings, stdout=said,
-                                  stderr=said, check=False)  # fmt: skip
+            done = subprocess.run(
+                ["bash", str(self.script), command],
+                env=self.environment | settings,
+                stdout=said,
+                stderr=said,
+                check=False,
+            )
         done.stdout = (self.home / "said").read_text()
         return done
 

@@ -92,9 +92,21 @@ def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
 
 
 def test_every_listed_target_can_be_planned(snakemake):
-    example = {"method": "bm25-flat", "collection": "scifact", "judged": "scifact", "protocol": "standard",
-               "trained": "dpr", "paper": "coco-dr", "item": "table2", "adapted": "modir-dpr", "learned": "modir-dpr",
-               "target": "scifact", "annotated": "berm-dpr", "augmented": "moma-t5ance", "stage": "ep0"}  # fmt: skip
+    example = {
+        "method": "bm25-flat",
+        "collection": "scifact",
+        "judged": "scifact",
+        "protocol": "standard",
+        "trained": "dpr",
+        "paper": "coco-dr",
+        "item": "table2",
+        "adapted": "modir-dpr",
+        "learned": "modir-dpr",
+        "target": "scifact",
+        "annotated": "berm-dpr",
+        "augmented": "moma-t5ance",
+        "stage": "ep0",
+    }
     done = snakemake(*MINI, *(target.path.format(**example) for target in TARGETS))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -130,8 +142,15 @@ def test_adding_an_episode_plans_only_the_new_links(snakemake):
     target = (*MINI, "results/models/t5-ance/shared/{}/manifest.json", "--config", "scale=lab")
     before, after = (job_counts_of(snakemake(*(word.format(stage) for word in target))) for stage in ("ep1", "ep2"))
     more = {rule: after[rule] - before.get(rule, 0) for rule in after if after[rule] != before.get(rule, 0)}
-    assert more == {"embed_corpus": 1, "embed_queries": 1, "search_candidates": 1, "merge_candidates": 1,
-                    "mine_negatives": 1, "finetune": 1, "total": 6}  # fmt: skip
+    assert more == {
+        "embed_corpus": 1,
+        "embed_queries": 1,
+        "search_candidates": 1,
+        "merge_candidates": 1,
+        "mine_negatives": 1,
+        "finetune": 1,
+        "total": 6,
+    }
 
 
 def test_adding_a_method_plans_only_its_own_jobs(snakemake):

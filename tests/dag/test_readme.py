@@ -16,8 +16,12 @@ README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
 SHOWN = re.findall(r"`((?:snakemake|make|python) [^`\n]+)`", README) + re.findall(
     r"(?m)^((?:snakemake|make|python) .+)$", README
 )
-FILLED = {"...": "--profile config/profiles/mini", "<method>": "bm25-flat", "<collection>": "scifact",
-          "<protocol>": "standard"}  # fmt: skip
+FILLED = {
+    "...": "--profile config/profiles/mini",
+    "<method>": "bm25-flat",
+    "<collection>": "scifact",
+    "<protocol>": "standard",
+}
 
 
 def commands(*start: str) -> list[list[str]]:

@@ -17,9 +17,17 @@ import pytest
 from tests.e2e.conftest import snakemake_in
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-OFFLINE = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-           "--disable-background-networking", "--disable-component-update",
-           "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]  # fmt: skip
+OFFLINE = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+]
 FRAMES = "() => [...document.querySelectorAll('iframe, img')].map(e => e.outerHTML.slice(0, 80)).join()"
 OPEN = """(label) => {
   const row = [...document.querySelectorAll('tr')].find(row => row.textContent.includes(label));
@@ -86,8 +94,14 @@ def test_a_browser_without_a_network_shows_the_report(bench, tmp_path):
     assert done.returncode == 0, done.stderr
     report = bench / "results/report.html"
     port = 9377
-    command = [BROWSER, *OFFLINE, f"--remote-debugging-port={port}", f"--user-data-dir={tmp_path}/profile",
-               "--window-size=1500,1000", report.as_uri()]  # fmt: skip
+    command = [
+        BROWSER,
+        *OFFLINE,
+        f"--remote-debugging-port={port}",
+        f"--user-data-dir={tmp_path}/profile",
+        "--window-size=1500,1000",
+        report.as_uri(),
+    ]
     browser = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         seen = asyncio.run(look(port, bench / "results"))

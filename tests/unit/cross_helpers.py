@@ -74,25 +74,65 @@ def scores_of(model: CrossEncoder, queries: list[str], documents: list[str]) -> 
 def init_spec(init: str | Path, place: str = "init", seed: int = 5, **changes: Any) -> StageSpec:
     inputs = changes.pop("inputs", {})
     params = settings_of(init, **changes).model_dump(mode="json")
-    return StageSpec("init_teacher", "zerodr.training.teacher:init_teacher", 1, {"model": place}, inputs,
-                     {"teacher": f"results/{place}/manifest.json"}, params, seed, 1, {"offline": True})  # fmt: skip
+    return StageSpec(
+        "init_teacher",
+        "zerodr.training.teacher:init_teacher",
+        1,
+        {"model": place},
+        inputs,
+        {"teacher": f"results/{place}/manifest.json"},
+        params,
+        seed,
+        1,
+        {"offline": True},
+    )
 
 
 def train_spec(place: str = "teacher", inputs: dict[str, str] | None = None, **changes: Any) -> StageSpec:
-    training = {"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5, "dev_queries": 4,
-                "warmup_steps": 2}  # fmt: skip
+    training = {
+        "steps": 12,
+        "batch_queries": 8,
+        "learning_rate": 1e-3,
+        "checkpoint_steps": 5,
+        "dev_queries": 4,
+        "warmup_steps": 2,
+    }
     own = ("negatives_per_query", "source_split", "title_join", "gpus", "processes")
     params: dict[str, Any] = {"negatives_per_query": 2, "source_split": "train"}
     params |= {key: value for key, value in changes.items() if key in own}
     training |= {key: value for key, value in changes.items() if key not in own}
-    named = {"teacher": "results/init/manifest.json", "mined": "results/mined/manifest.json",
-             "source": "results/source/manifest.json"} | (inputs or {})  # fmt: skip
-    return StageSpec("train_teacher", "zerodr.training.teacher:train_teacher", 1, {"model": place}, named,
-                     {"teacher": f"results/{place}/manifest.json"}, params | {"training": training}, 13, 1)  # fmt: skip
+    named = {
+        "teacher": "results/init/manifest.json",
+        "mined": "results/mined/manifest.json",
+        "source": "results/source/manifest.json",
+    } | (inputs or {})
+    return StageSpec(
+        "train_teacher",
+        "zerodr.training.teacher:train_teacher",
+        1,
+        {"model": place},
+        named,
+        {"teacher": f"results/{place}/manifest.json"},
+        params | {"training": training},
+        13,
+        1,
+    )
 
 
 def score_spec(place: str = "scored", inputs: dict[str, str] | None = None, **params: Any) -> StageSpec:
-    named = {"teacher": "results/teacher/manifest.json", "mined": "results/mined/manifest.json",
-             "source": "results/source/manifest.json"} | (inputs or {})  # fmt: skip
-    return StageSpec("score_pairs", "zerodr.training.teacher:score_pairs", 1, {"model": place}, named,
-                     {"scored": f"results/{place}/manifest.json"}, params, 0, 1)  # fmt: skip
+    named = {
+        "teacher": "results/teacher/manifest.json",
+        "mined": "results/mined/manifest.json",
+        "source": "results/source/manifest.json",
+    } | (inputs or {})
+    return StageSpec(
+        "score_pairs",
+        "zerodr.training.teacher:score_pairs",
+        1,
+        {"model": place},
+        named,
+        {"scored": f"results/{place}/manifest.json"},
+        params,
+        0,
+        1,
+    )

@@ -17,8 +17,15 @@ from zerodr.encoders.importing import ImportSettings
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
-UNCHANGED: dict[str, Any] = {"revision": None, "pooling": None, "normalize": None, "query_prefix": None,
-                             "document_prefix": None, "max_tokens": None, "offline": True}  # fmt: skip
+UNCHANGED: dict[str, Any] = {
+    "revision": None,
+    "pooling": None,
+    "normalize": None,
+    "query_prefix": None,
+    "document_prefix": None,
+    "max_tokens": None,
+    "offline": True,
+}
 
 
 def import_settings(model: Path | str, **changes: Any) -> ImportSettings:
@@ -36,9 +43,14 @@ def save_tokenizer(folder: Path) -> None:
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
     PreTrainedTokenizerFast(
-        tokenizer_object=raw, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]", model_max_length=64,
-    ).save_pretrained(folder)  # fmt: skip
+        tokenizer_object=raw,
+        unk_token="[UNK]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    ).save_pretrained(folder)
 
 
 def tiny_bert(folder: Path, seed: int = 0, tokenizer: bool = True, **config: Any) -> Path:
@@ -46,8 +58,15 @@ def tiny_bert(folder: Path, seed: int = 0, tokenizer: bool = True, **config: Any
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(seed)
-    settings = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
-                "max_position_embeddings": 64, "vocab_size": len(VOCABULARY), "initializer_range": 0.3}  # fmt: skip
+    settings = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "vocab_size": len(VOCABULARY),
+        "initializer_range": 0.3,
+    }
     BertModel(BertConfig(**(settings | config))).save_pretrained(folder)
     if tokenizer:
         save_tokenizer(folder)
@@ -71,23 +90,48 @@ def make_collection(folder: Path, documents: list[tuple[str, str, str]], queries
 
 
 def import_spec(model: str, name: str = "tiny", **changes: Any) -> StageSpec:
-    return StageSpec("import_model", "zerodr.encoders.importing:import_model", 1, {"model": name}, {},
-                     {"model": f"results/models/{name}/shared/imported/manifest.json"},
-                     {"model": model} | UNCHANGED | changes, 13, 2)  # fmt: skip
+    return StageSpec(
+        "import_model",
+        "zerodr.encoders.importing:import_model",
+        1,
+        {"model": name},
+        {},
+        {"model": f"results/models/{name}/shared/imported/manifest.json"},
+        {"model": model} | UNCHANGED | changes,
+        13,
+        2,
+    )
 
 
 def embed_spec(collection: str, part: str = "corpus", model: str = "tiny", **changes: Any) -> StageSpec:
     """The spec of one embedding stage, run from the folder that holds `results/`."""
-    params = {"collection": collection, "query_tokens": None, "document_tokens": None,
-              "title_join": " ", "precision": "fp32", "batch_tokens": 256}  # fmt: skip
+    params = {
+        "collection": collection,
+        "query_tokens": None,
+        "document_tokens": None,
+        "title_join": " ",
+        "precision": "fp32",
+        "batch_tokens": 256,
+    }
     if part == "corpus":
         params |= {"shard": 0, "shards": 1}
     else:
         params |= {"split": "test"}
     params |= changes
     name = f"{part}-{params.get('shard', 0)}-{params.get('shards', 1)}"
-    inputs = {"collection": f"results/collections/{collection}/manifest.json",
-              "model": f"results/models/{model}/shared/imported/manifest.json"}  # fmt: skip
+    inputs = {
+        "collection": f"results/collections/{collection}/manifest.json",
+        "model": f"results/models/{model}/shared/imported/manifest.json",
+    }
     function = "embed_corpus" if part == "corpus" else "embed_queries"
-    return StageSpec(function, f"zerodr.retrieval.embed:{function}", 1, {"collection": collection}, inputs,
-                     {"embeddings": f"results/embeddings/{model}/{collection}/{name}.npy"}, params, 13, 1)  # fmt: skip
+    return StageSpec(
+        function,
+        f"zerodr.retrieval.embed:{function}",
+        1,
+        {"collection": collection},
+        inputs,
+        {"embeddings": f"results/embeddings/{model}/{collection}/{name}.npy"},
+        params,
+        13,
+        1,
+    )

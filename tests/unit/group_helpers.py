@@ -55,13 +55,21 @@ class Probe(GroupWeighted):
 
 
 def weighted(model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, **settings: Any) -> Probe:
-    made = weigh_groups(make_objective(objective), GroupSettings(**(IDRO | settings)), objective, model,
-                        clusters_of(examples))  # fmt: skip
+    made = weigh_groups(
+        make_objective(objective), GroupSettings(**(IDRO | settings)), objective, model, clusters_of(examples)
+    )
     return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
 
 
-def one_step(model: Any, examples: Examples, objective: Any, batch: Batch, chunk: int | None = None,
-             by_group: bool | None = None, scale: float = 1.0) -> dict[str, torch.Tensor]:  # fmt: skip
+def one_step(
+    model: Any,
+    examples: Examples,
+    objective: Any,
+    batch: Batch,
+    chunk: int | None = None,
+    by_group: bool | None = None,
+    scale: float = 1.0,
+) -> dict[str, torch.Tensor]:
     """Gradients (the model's own, of this process) and terms of a batch."""
     model.zero_grad(set_to_none=True)
     forward = Forward(model, examples, "cpu", chunk)

@@ -63,9 +63,17 @@ def from_mirror(mirror: Path, name: str, folder: Path) -> Path:
 def run_index(backend: str, fields: str = "flat", language: str = "en", name: str = "fox") -> str:
     """Run the stage `index_bm25` in the current folder; returns the declared output."""
     output = f"results/bm25/{backend}-{fields}/{name}/manifest.json"
-    run_spec(StageSpec("index_bm25", "zerodr.lexical.index:index_bm25", 1, {"collection": name},
-                       {"collection": f"results/collections/{name}/manifest.json"}, {"index": output},
-                       {"backend": backend, "fields": fields, "language": language}))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "index_bm25",
+            "zerodr.lexical.index:index_bm25",
+            1,
+            {"collection": name},
+            {"collection": f"results/collections/{name}/manifest.json"},
+            {"index": output},
+            {"backend": backend, "fields": fields, "language": language},
+        )
+    )
     return output
 
 
@@ -73,9 +81,25 @@ def run_search(backend: str, fields: str = "flat", language: str = "en", name: s
     """Run `index_bm25` and `search_bm25` in the current folder; returns the run file."""
     index = run_index(backend, fields, language, name)
     output = f"results/runs/{backend}-{fields}/{name}/standard.trec.gz"
-    params = {"backend": backend, "fields": fields, "language": language, "collection": name, "split": "test",
-              "depth": 1000, "exclude_self": False} | settings  # fmt: skip
-    run_spec(StageSpec("search_bm25", "zerodr.lexical.search:search_bm25", 1, {"model": f"{backend}-{fields}"},
-                       {"index": index, "collection": f"results/collections/{name}/manifest.json"},
-                       {"run": output}, params, threads=2))  # fmt: skip
+    params = {
+        "backend": backend,
+        "fields": fields,
+        "language": language,
+        "collection": name,
+        "split": "test",
+        "depth": 1000,
+        "exclude_self": False,
+    } | settings
+    run_spec(
+        StageSpec(
+            "search_bm25",
+            "zerodr.lexical.search:search_bm25",
+            1,
+            {"model": f"{backend}-{fields}"},
+            {"index": index, "collection": f"results/collections/{name}/manifest.json"},
+            {"run": output},
+            params,
+            threads=2,
+        )
+    )
     return Path(output)

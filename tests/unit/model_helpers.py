@@ -59,8 +59,15 @@ def gated(tmp_path: Path, seed: int = 1) -> BiEncoder:
     model = tiny_model(tmp_path, "t5", pooling="mean")
     torch.manual_seed(seed)
     own = model.tower("document").transformer.config
-    config = T5Config(vocab_size=own.vocab_size, d_model=32, d_kv=8, d_ff=64, num_heads=4, num_layers=2,
-                      feed_forward_proj="gated-gelu")  # fmt: skip
+    config = T5Config(
+        vocab_size=own.vocab_size,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_heads=4,
+        num_layers=2,
+        feed_forward_proj="gated-gelu",
+    )
     model.towers["shared"].transformer = T5EncoderModel(config).eval()
     return model
 

@@ -37,8 +37,10 @@ def written(name: str, titles: list[str], texts: list[str], asked: dict[str, str
     """A normalised collection of given texts whose i-th query has the i-th document. Returns its manifest."""
     made = Path(f"{name}.making")
     made.mkdir()
-    pq.write_table(pa.table([[f"d{row}" for row in range(len(texts))], titles, texts], schema=CORPUS_SCHEMA),
-                   made / "corpus.parquet")  # fmt: skip
+    pq.write_table(
+        pa.table([[f"d{row}" for row in range(len(texts))], titles, texts], schema=CORPUS_SCHEMA),
+        made / "corpus.parquet",
+    )
     pq.write_table(pa.table([list(asked), list(asked.values())], schema=QUERY_SCHEMA), made / "queries.parquet")
     lines = [f"{query}\td{row}\t1\n" for row, query in enumerate(asked)]
     (made / "qrels.train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
@@ -65,8 +67,14 @@ def rankings(place: str, depth: int = 12, seed: int = 1, source: bool = True) ->
             own.insert(2, f"source:d{row}")
         names.append(own[:depth])
     with RankingsWriter(Path(place), depth) as writer:
-        writer.write(Rankings(pa.array([f"q{row}" for row in range(QUERIES)]), np.full(QUERIES, depth),
-                              pa.array(sum(names, [])), np.tile(np.arange(depth, 0, -1.0), QUERIES)))  # fmt: skip
+        writer.write(
+            Rankings(
+                pa.array([f"q{row}" for row in range(QUERIES)]),
+                np.full(QUERIES, depth),
+                pa.array(sum(names, [])),
+                np.tile(np.arange(depth, 0, -1.0), QUERIES),
+            )
+        )
     return place
 
 
@@ -84,8 +92,11 @@ def mined(place: str) -> str:
 
 def run(function: str, inputs: dict[str, Any], outputs: dict[str, str], params: dict[str, Any], seed: int = 13) -> None:
     rule = function.partition(":")[2]
-    run_spec(StageSpec(rule, f"zerodr.{function}", 1, {"out": next(iter(outputs.values()))}, inputs, outputs, params,
-                       seed, 1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            rule, f"zerodr.{function}", 1, {"out": next(iter(outputs.values()))}, inputs, outputs, params, seed, 1
+        )
+    )
 
 
 def training(**more: Any) -> dict[str, Any]:
@@ -93,8 +104,14 @@ def training(**more: Any) -> dict[str, Any]:
     settings = {"steps": 4, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 2, "dev_queries": 2}
     settings |= more.pop("training", {})
     objective = {"name": "info_nce", "negatives_per_query": 2}
-    return {"objective": objective, "training": settings, "source_split": "train", "stage": "moma1", "stage_index": 0,
-            "total_steps": 4} | more  # fmt: skip
+    return {
+        "objective": objective,
+        "training": settings,
+        "source_split": "train",
+        "stage": "moma1",
+        "stage_index": 0,
+        "total_steps": 4,
+    } | more
 
 
 def lay_out() -> None:
@@ -106,34 +123,88 @@ def lay_out() -> None:
     mined("mined")
 
 
-def train_main(place: str = "main", model: str = "start/manifest.json", rankings: str = "rankings.parquet",
-               memory: dict[str, Any] | None = None, **more: Any) -> Path:  # fmt: skip
+def train_main(
+    place: str = "main",
+    model: str = "start/manifest.json",
+    rankings: str = "rankings.parquet",
+    memory: dict[str, Any] | None = None,
+    **more: Any,
+) -> Path:
     memory = {"memories": ["source", "other"], "documents": K, "document_tokens": 16} | (memory or {})
-    run("training.moma:train_main",
-        {"model": model, "mined": "mined/manifest.json", "source": "source/manifest.json", "rankings": rankings,
-         "memories": ["source/manifest.json", "other/manifest.json"]},
-        {"model": f"{place}/manifest.json"}, training(**more) | {"memory": memory, "joins": JOINS})  # fmt: skip
+    run(
+        "training.moma:train_main",
+        {
+            "model": model,
+            "mined": "mined/manifest.json",
+            "source": "source/manifest.json",
+            "rankings": rankings,
+            "memories": ["source/manifest.json", "other/manifest.json"],
+        },
+        {"model": f"{place}/manifest.json"},
+        training(**more) | {"memory": memory, "joins": JOINS},
+    )
     return Path(place)
 
 
-def measure(place: str = "attention.parquet", model: str = "main/manifest.json", rankings: str = "rankings.parquet",
-            memories: tuple[str, ...] = ("source", "other"), **more: Any) -> Path:  # fmt: skip
+def measure(
+    place: str = "attention.parquet",
+    model: str = "main/manifest.json",
+    rankings: str = "rankings.parquet",
+    memories: tuple[str, ...] = ("source", "other"),
+    **more: Any,
+) -> Path:
     joins = {name: JOINS[name] for name in memories}
-    params = {"split": "train", "joins": joins, "documents": K, "document_tokens": 16, "aggregation": "prob_sum",
-              "exclude_positives": False, "source": "source"} | more  # fmt: skip
-    run("mining.attention:measure_attention",
-        {"model": model, "rankings": rankings, "collection": "source/manifest.json", "mined": "mined/manifest.json",
-         "memories": [f"{name}/manifest.json" for name in memories]},
-        {"attention": place}, params)  # fmt: skip
+    params = {
+        "split": "train",
+        "joins": joins,
+        "documents": K,
+        "document_tokens": 16,
+        "aggregation": "prob_sum",
+        "exclude_positives": False,
+        "source": "source",
+    } | more
+    run(
+        "mining.attention:measure_attention",
+        {
+            "model": model,
+            "rankings": rankings,
+            "collection": "source/manifest.json",
+            "mined": "mined/manifest.json",
+            "memories": [f"{name}/manifest.json" for name in memories],
+        },
+        {"attention": place},
+        params,
+    )
     return Path(place)
 
 
-def mine(place: str = "learned", attention: str = "attention.parquet", rankings: str = "rankings.parquet",
-         memories: tuple[str, ...] = ("source", "other"), **more: Any) -> Path:  # fmt: skip
-    params = {"source": "source", "split": "train", "joins": JOINS, "selected": 2, "depth": 12, "count": 4,
-              "exclude_unselected": False, "distils": False, "stage_index": 0} | more  # fmt: skip
-    run("mining.memories:mine_memories",
-        {"attention": attention, "rankings": rankings, "source": "source/manifest.json",
-         "memories": [f"{name}/manifest.json" for name in memories]},
-        {"learned": f"{place}/manifest.json"}, params)  # fmt: skip
+def mine(
+    place: str = "learned",
+    attention: str = "attention.parquet",
+    rankings: str = "rankings.parquet",
+    memories: tuple[str, ...] = ("source", "other"),
+    **more: Any,
+) -> Path:
+    params = {
+        "source": "source",
+        "split": "train",
+        "joins": JOINS,
+        "selected": 2,
+        "depth": 12,
+        "count": 4,
+        "exclude_unselected": False,
+        "distils": False,
+        "stage_index": 0,
+    } | more
+    run(
+        "mining.memories:mine_memories",
+        {
+            "attention": attention,
+            "rankings": rankings,
+            "source": "source/manifest.json",
+            "memories": [f"{name}/manifest.json" for name in memories],
+        },
+        {"learned": f"{place}/manifest.json"},
+        params,
+    )
     return Path(place)

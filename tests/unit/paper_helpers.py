@@ -34,24 +34,53 @@ class Told:
         return self.folder / name
 
 
-def scores(folder: Path, method: str, collection: str, values: list[float], queries: list[str] | None = None,
-           more: tuple[str, ...] = ()) -> Path:  # fmt: skip
+def scores(
+    folder: Path,
+    method: str,
+    collection: str,
+    values: list[float],
+    queries: list[str] | None = None,
+    more: tuple[str, ...] = (),
+) -> Path:
     path = folder / f"{method}.{collection}.parquet".replace("/", "-")
     names = queries or [f"q{number}" for number in range(len(values))]
-    pq.write_table(pa.table({"model": [method] * len(values), "collection": [collection] * len(values),
-                             "query": names, METRIC: values, **{key: values for key in more}}), path)  # fmt: skip
+    pq.write_table(
+        pa.table(
+            {
+                "model": [method] * len(values),
+                "collection": [collection] * len(values),
+                "query": names,
+                METRIC: values,
+                **{key: values for key in more},
+            }
+        ),
+        path,
+    )
     return path
 
 
-def params(item: dict, collections: tuple[str, ...] = ("a",), methods: tuple[str, ...] = ("ours", "bm25"),
-           points: dict | None = None, stages: dict | None = None) -> dict:  # fmt: skip
+def params(
+    item: dict,
+    collections: tuple[str, ...] = ("a",),
+    methods: tuple[str, ...] = ("ours", "bm25"),
+    points: dict | None = None,
+    stages: dict | None = None,
+) -> dict:
     """As the plan writes them: mappings whose order counts are lists."""
-    return {"paper": "Paper", "name": "table1", "item": {"title": "A title", "collections": None} | item,
-            "collections": [(name, name.upper()) for name in collections], "source": "s",
-            "splits": {name: "test" for name in (*collections, "s")},
-            "methods": [(name, name.title()) for name in methods], "scale": "mini", "protocol": "standard",
-            "points": [(line, list(models.items())) for line, models in (points or {}).items()],
-            "stages": list((stages or {}).items()), "bootstrap_samples": 200}  # fmt: skip
+    return {
+        "paper": "Paper",
+        "name": "table1",
+        "item": {"title": "A title", "collections": None} | item,
+        "collections": [(name, name.upper()) for name in collections],
+        "source": "s",
+        "splits": {name: "test" for name in (*collections, "s")},
+        "methods": [(name, name.title()) for name in methods],
+        "scale": "mini",
+        "protocol": "standard",
+        "points": [(line, list(models.items())) for line, models in (points or {}).items()],
+        "stages": list((stages or {}).items()),
+        "bootstrap_samples": 200,
+    }
 
 
 def told(item: dict, inputs: dict, folder: Path, **more: object) -> tuple[Told, ItemParams]:

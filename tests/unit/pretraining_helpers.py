@@ -27,10 +27,19 @@ from zerodr.training.pretrain import PretrainParams, load_headed
 from zerodr.training.span_forward import SpanForward, make_span_objective
 from zerodr.training.views import ViewMaker
 
-TOPICS = [word.split() for word in (
-    "river water bridge boat fish stream", "stone mountain rock cliff sand slope", "engine wheel motor gear oil fuel",
-    "garden flower rose seed leaf soil", "market price trade coin shop sale", "winter snow ice frost cold wind",
-    "harbour ship sail captain anchor port", "candle light lamp flame wax glow")]  # fmt: skip
+TOPICS = [
+    word.split()
+    for word in (
+        "river water bridge boat fish stream",
+        "stone mountain rock cliff sand slope",
+        "engine wheel motor gear oil fuel",
+        "garden flower rose seed leaf soil",
+        "market price trade coin shop sale",
+        "winter snow ice frost cold wind",
+        "harbour ship sail captain anchor port",
+        "candle light lamp flame wax glow",
+    )
+]
 SIZES = {"sea": 60, "land": 30}
 Gradients = dict[str, torch.Tensor]
 
@@ -40,8 +49,12 @@ def documents(name: str, seed: int) -> list[tuple[str, list[str]]]:
     generator, made = np.random.default_rng(seed), []
     for number in range(SIZES[name]):
         topic = TOPICS[int(generator.integers(len(TOPICS)))]
-        made.append((f"{name}{number}", [" ".join(generator.choice(topic, generator.integers(3, 9)))
-                                         for _ in range(generator.integers(2, 5))]))  # fmt: skip
+        made.append(
+            (
+                f"{name}{number}",
+                [" ".join(generator.choice(topic, generator.integers(3, 9))) for _ in range(generator.integers(2, 5))],
+            )
+        )
     return made
 
 
@@ -70,22 +83,44 @@ def lay_out(root: Path, family: str = "bert", **model: Any) -> Path:
 
 
 def params(name: str = "coco", objective: dict | None = None, **changes: Any) -> dict[str, Any]:
-    training = {"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5, "dev_queries": 3,
-                "warmup_steps": 2} | changes  # fmt: skip
-    own = {key: training.pop(key) for key in ("processes", "gpus", "title_join", "stage_index", "first_step",
-                                              "max_epochs", "balance")
-           if key in training}  # fmt: skip
+    training = {
+        "steps": 12,
+        "batch_queries": 8,
+        "learning_rate": 1e-3,
+        "checkpoint_steps": 5,
+        "dev_queries": 3,
+        "warmup_steps": 2,
+    } | changes
+    own = {
+        key: training.pop(key)
+        for key in ("processes", "gpus", "title_join", "stage_index", "first_step", "max_epochs", "balance")
+        if key in training
+    }
     made = {"stage": "coco", "stage_index": 0, "total_steps": training["steps"]}
     return made | {"objective": {"name": name, "max_tokens": 16} | (objective or {}), "training": training} | own
 
 
-def pretrain_spec(place: str = "coco", name: str = "coco", inputs: dict[str, Any] | None = None,
-                  objective: dict | None = None, **changes: Any) -> StageSpec:  # fmt: skip
+def pretrain_spec(
+    place: str = "coco",
+    name: str = "coco",
+    inputs: dict[str, Any] | None = None,
+    objective: dict | None = None,
+    **changes: Any,
+) -> StageSpec:
     named = inputs or {"spans": [f"results/spans/{corpus}/manifest.json" for corpus in SIZES]}
     named = {"model": "results/init/manifest.json"} | named
     made = {"model": f"results/{place}/manifest.json"}
-    return StageSpec("pretrain", "zerodr.training.pretrain:pretrain", 1, {"model": "tiny", "stage": place}, named, made,
-                     params(name, objective, **changes), 13, 1)  # fmt: skip
+    return StageSpec(
+        "pretrain",
+        "zerodr.training.pretrain:pretrain",
+        1,
+        {"model": "tiny", "stage": place},
+        named,
+        made,
+        params(name, objective, **changes),
+        13,
+        1,
+    )
 
 
 def curve(name: str, place: str = "coco") -> list[tuple[int, float]]:
@@ -100,8 +135,15 @@ def passages(root: Path) -> Passages:
     return Passages(path)
 
 
-def forward(root: Path, name: str, chunk: int | None = None, waste: int = 16, dropout: float | None = 0.0,
-            balance: dict | None = None, **objective: Any) -> SpanForward:  # fmt: skip
+def forward(
+    root: Path,
+    name: str,
+    chunk: int | None = None,
+    waste: int = 16,
+    dropout: float | None = 0.0,
+    balance: dict | None = None,
+    **objective: Any,
+) -> SpanForward:
     """A forward pass over the tiny world, weights spread so that texts differ."""
     written = params(name, objective, balance=balance) | {"training": {"dropout": dropout}}
     settings = PretrainParams.model_validate(written)

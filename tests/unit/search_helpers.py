@@ -58,8 +58,16 @@ def make_collection(folder: Path, documents: list[str], queries: list[str]) -> P
     return folder / "manifest.json"
 
 
-def run_search(collection: Path, queries: np.ndarray, corpus: np.ndarray, shards: int, depth: int,
-               exclude_self: bool = False, threads: int = 2, **index: object) -> list[Path]:  # fmt: skip
+def run_search(
+    collection: Path,
+    queries: np.ndarray,
+    corpus: np.ndarray,
+    shards: int,
+    depth: int,
+    exclude_self: bool = False,
+    threads: int = 2,
+    **index: object,
+) -> list[Path]:
     """Run `search_shard` for every shard; returns the hits."""
     folder = Path(f"embeddings-{shards}")
     folder.mkdir(exist_ok=True)
@@ -72,9 +80,17 @@ def run_search(collection: Path, queries: np.ndarray, corpus: np.ndarray, shards
         ranking = {"collection": "c", "split": "test", "depth": depth, "exclude_self": exclude_self}
         inputs = {"queries": str(folder / "queries.npy"), "corpus": str(part), "collection": str(collection)}
         params = ranking | {"shard": number, "shards": shards} | index
-        spec = StageSpec(rule="search_shard", function="zerodr.retrieval.search:search_shard", version=1, wildcards={},
-                         inputs=inputs, outputs={"hits": str(hits[-1])}, params=params, seed=13,
-                         threads=threads)  # fmt: skip
+        spec = StageSpec(
+            rule="search_shard",
+            function="zerodr.retrieval.search:search_shard",
+            version=1,
+            wildcards={},
+            inputs=inputs,
+            outputs={"hits": str(hits[-1])},
+            params=params,
+            seed=13,
+            threads=threads,
+        )
         run_spec(spec, search_shard)
     return hits
 
@@ -83,6 +99,16 @@ def run_merge(collection: Path, hits: list[Path], run: Path, depth: int) -> Path
     """Run `merge_run`; returns the run."""
     params = {"collection": "c", "split": "test", "depth": depth, "tag": "model"}
     inputs = {"hits": [str(path) for path in hits], "collection": str(collection)}
-    run_spec(StageSpec(rule="merge_run", function="zerodr.retrieval.merge:merge_run", version=1, wildcards={},
-                       inputs=inputs, outputs={"run": str(run)}, params=params), merge_run)  # fmt: skip
+    run_spec(
+        StageSpec(
+            rule="merge_run",
+            function="zerodr.retrieval.merge:merge_run",
+            version=1,
+            wildcards={},
+            inputs=inputs,
+            outputs={"run": str(run)},
+            params=params,
+        ),
+        merge_run,
+    )
     return run

@@ -21,8 +21,15 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def spec_of(**changed) -> StageSpec:
-    base = StageSpec(rule="make", function="none:none", version=1, wildcards={"name": "x"},
-                     inputs={"text": "results/in/a.txt"}, outputs={"out": FILE}, params={"times": 2})  # fmt: skip
+    base = StageSpec(
+        rule="make",
+        function="none:none",
+        version=1,
+        wildcards={"name": "x"},
+        inputs={"text": "results/in/a.txt"},
+        outputs={"out": FILE},
+        params={"times": 2},
+    )
     return replace(base, **changed)
 
 

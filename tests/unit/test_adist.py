@@ -13,8 +13,9 @@ ATTENTION = torch.tensor([[1.644195, 0.622950]], dtype=torch.float64)
 SCORES = torch.tensor([[2.0, 1.0]], dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("gold", "reduction", "expected"), [(1.0, "sum", 4.40813e-05), (1.0, "mean", 2.20407e-05),
-                                                             (0.1, "sum", 0.312887)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("gold", "reduction", "expected"), [(1.0, "sum", 4.40813e-05), (1.0, "mean", 2.20407e-05), (0.1, "sum", 0.312887)]
+)
 def test_the_oracle(gold, reduction, expected):
     """specs/moma, oracle O4."""
     made = attention_distillation(SCORES, ATTENTION, gold, 1.0, reduction)

@@ -37,22 +37,39 @@ from zerodr.training.distributed import Group
 from zerodr.training.gradcache import Forward, add_gradients
 from zerodr.training.objectives import make_objective
 
-SMALL = {"queue_length": 4, "updates": 3, "minibatch": 8, "learning_rate": 0.05, "optimizer": "adamw",
-         "half_life_steps": 10}  # fmt: skip
+SMALL = {
+    "queue_length": 4,
+    "updates": 3,
+    "minibatch": 8,
+    "learning_rate": 0.05,
+    "optimizer": "adamw",
+    "half_life_steps": 10,
+}
 
 
 def make_target(folder: Path, documents: int = 30, queries: int = 6) -> Path:
     generator = np.random.default_rng(3)
-    make_collection(folder, [(f"t{i}", "", words(generator, 2, 10)) for i in range(documents)],
-                    [(f"s{i}", words(generator, 1, 4)) for i in range(queries)])  # fmt: skip
+    make_collection(
+        folder,
+        [(f"t{i}", "", words(generator, 2, 10)) for i in range(documents)],
+        [(f"s{i}", words(generator, 1, 4)) for i in range(queries)],
+    )
     return folder
 
 
 class Parts:
     """One stage without an engine."""
 
-    def __init__(self, folder: Path, batch: int = 8, accumulation: int = 1, negatives: int = 1,
-                 name: str = "pairwise_nll", chunk: int | None = None, **settings: Any) -> None:  # fmt: skip
+    def __init__(
+        self,
+        folder: Path,
+        batch: int = 8,
+        accumulation: int = 1,
+        negatives: int = 1,
+        name: str = "pairwise_nll",
+        chunk: int | None = None,
+        **settings: Any,
+    ) -> None:
         self.model = load_tiny(tiny_model(folder / "model") if not (folder / "model").exists() else folder / "model")
         examples = tiny_examples(folder) if not (folder / "source").exists() else None
         if examples is None:
@@ -135,8 +152,9 @@ def test_with_lambda_0_the_ranking_gradient_is_untouched(tmp_path):
     parts.model.zero_grad()
     source = Forward(parts.model, parts.forward.examples, "cpu")
     batch = parts.stream.source.batch(3)
-    terms = add_gradients(source, make_objective(ObjectiveSettings(name="pairwise_nll")), source.prepare(batch, group),
-                          group, [1, 3, 0])  # fmt: skip
+    terms = add_gradients(
+        source, make_objective(ObjectiveSettings(name="pairwise_nll")), source.prepare(batch, group), group, [1, 3, 0]
+    )
     assert float(found["ranking.pairwise_nll"]) == pytest.approx(float(terms["pairwise_nll"]), rel=1e-5)
     for name, weight in parts.model.named_parameters():
         if weight.grad is not None:
@@ -167,11 +185,22 @@ def test_oracle_10_positives_and_negatives_take_turns(tmp_path):
         torch.testing.assert_close(queued[:, 3], held.leaf[-16:-8].detach(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [
-    {"loss": "minimax"}, {"loss": "gan"}, {"queries": "none"}, {"mode": "official", "accumulation": 2},
-    {"mode": "official", "queue_unit": "step", "accumulation": 2}, {"accumulation": 4}, {"optimizer": "lamb"},
-    {"queue_unit": "micro_step", "accumulation": 2}, {"negatives": 0, "name": "info_nce"}, {"logit_clamp": 0.5},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss": "minimax"},
+        {"loss": "gan"},
+        {"queries": "none"},
+        {"mode": "official", "accumulation": 2},
+        {"mode": "official", "queue_unit": "step", "accumulation": 2},
+        {"accumulation": 4},
+        {"optimizer": "lamb"},
+        {"queue_unit": "micro_step", "accumulation": 2},
+        {"negatives": 0, "name": "info_nce"},
+        {"logit_clamp": 0.5},
+    ],
+    ids=str,
+)
 def test_every_setting_takes_steps(tmp_path, changes):
     parts = Parts(tmp_path, **changes)
     for step in range(6):
@@ -259,8 +288,15 @@ def facts_of(place: str) -> dict[str, Any]:
 def test_a_stage_trains_and_says_what_it_saw(project):
     run_spec(spec())
     told = {point["name"] for point in facts_of("ep0")["metrics"]}
-    assert {"ranking.info_nce", "adversary.confusion", "adversary.lambda", "adversary.domain_accuracy",
-            "adversary.domain_accuracy_queries", "adversary.classifier_loss", "dev.ndcg_cut_10"} <= told  # fmt: skip
+    assert {
+        "ranking.info_nce",
+        "adversary.confusion",
+        "adversary.lambda",
+        "adversary.domain_accuracy",
+        "adversary.domain_accuracy_queries",
+        "adversary.classifier_loss",
+        "dev.ndcg_cut_10",
+    } <= told
     notes = facts_of("ep0")["notes"]
     assert notes["target_documents"] == 30 and notes["target_queries"] == 6 and notes["queue_mib"] == 0
     assert set(load_file(project / "results/ep0" / CLASSIFIER)) >= {"weight", "moments.0.exp_avg"}
@@ -311,10 +347,13 @@ def test_a_stage_may_go_on_with_the_classifier_before_it(project):
         run_spec(bare)
 
 
-@pytest.mark.parametrize(("changes", "what"), [
-    ({"learning_rate": 1e30}, "its weights hold NaN or infinity|its loss is"),
-    ({"largest_loss": 1e-3}, r"its loss is 0\.\d+, at most 0\.001"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"learning_rate": 1e30}, "its weights hold NaN or infinity|its loss is"),
+        ({"largest_loss": 1e-3}, r"its loss is 0\.\d+, at most 0\.001"),
+    ],
+)
 def test_a_classifier_that_diverges_is_named_and_the_run_can_go_on(project, changes, what):
     with pytest.raises(ClassifierDiverged, match=what) as caught:
         run_spec(spec("lost", changes))
@@ -369,14 +408,25 @@ def test_changed_settings_begin_at_step_0(project, lost_at):
     assert lost_at["begun"] == [*range(4), *range(6)]
 
 
-@pytest.mark.parametrize(("change", "error", "message"), [
-    (lambda s: s.params.update(targets={"other": {}}), ConfigError, r"has \['target'\], params.targets names"),
-    (lambda s: s.params.pop("adversary"), ConfigError, "adversary and targets go together"),
-    (lambda s: s.params["training"].update(batch_queries=40), CollectionError, "has 30 documents with a text, a batch"),
-    (lambda s: s.params["adversary"].update(queries="unlabelled") or s.params.update(targets={"target": {}}),
-     CollectionError, "has no unlabelled queries"),
-    (lambda s: s.params["adversary"].update(queries="generated"), ConfigError, "needs a query generator, which"),
-], ids=["names", "alone", "small", "queries", "generated"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda s: s.params.update(targets={"other": {}}), ConfigError, r"has \['target'\], params.targets names"),
+        (lambda s: s.params.pop("adversary"), ConfigError, "adversary and targets go together"),
+        (
+            lambda s: s.params["training"].update(batch_queries=40),
+            CollectionError,
+            "has 30 documents with a text, a batch",
+        ),
+        (
+            lambda s: s.params["adversary"].update(queries="unlabelled") or s.params.update(targets={"target": {}}),
+            CollectionError,
+            "has no unlabelled queries",
+        ),
+        (lambda s: s.params["adversary"].update(queries="generated"), ConfigError, "needs a query generator, which"),
+    ],
+    ids=["names", "alone", "small", "queries", "generated"],
+)
 def test_bad_input(project, change, error, message):
     made = spec()
     change(made)

@@ -44,13 +44,16 @@ def test_a_mode_says_what_is_not_set():
     assert (paper.queue_length, paper.updates, paper.minibatch, paper.learning_rate) == (1000, 20, 200, 5e-6)
 
 
-@pytest.mark.parametrize(("values", "said"), [
-    ({"queries": "generated"}, "needs a query generator, which this version does not have: take test, train"),
-    ({"logit_clamp": -1.0}, "logit_clamp is above 0, or `off`"),
-    ({"l2": 0.1}, "l2 is for oracle_steps, which is not set"),
-    ({"oracle_steps": 10, "updates": 3}, "updates is for a classifier that learns by updates, oracle_steps"),
-    ({"queries": "dev"}, "queries"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"queries": "generated"}, "needs a query generator, which this version does not have: take test, train"),
+        ({"logit_clamp": -1.0}, "logit_clamp is above 0, or `off`"),
+        ({"l2": 0.1}, "l2 is for oracle_steps, which is not set"),
+        ({"oracle_steps": 10, "updates": 3}, "updates is for a classifier that learns by updates, oracle_steps"),
+        ({"queries": "dev"}, "queries"),
+    ],
+)
 def test_what_is_refused(values, said):
     with pytest.raises(ValidationError, match=said):
         AdversarySettings(**values)
@@ -70,7 +73,8 @@ def test_a_stage_learns_how_its_target_is_read(lab):
     assert params(lab, "modir-dpr+inductive", "scifact")["targets"]["scifact"]["split"] is None
     inputs = lab.finetune_inputs(SimpleNamespace(model="modir-dpr", scope="cqadupstack", stage="modir1"))
     assert len(inputs["targets"]) == 12 and set(params(lab, "modir-dpr", "cqadupstack")["targets"]) == {
-        path.split("/")[2] for path in inputs["targets"]}  # fmt: skip
+        path.split("/")[2] for path in inputs["targets"]
+    }
 
 
 def test_the_published_settings(paper):

@@ -45,21 +45,43 @@ def project(tmp_path, monkeypatch) -> Path:
 def dam(place: str, start: str, steps: int = 4) -> None:
     """A few steps of masked language modelling."""
     inputs = {"model": f"results/{start}/manifest.json", "collections": ["results/corpus/manifest.json"]}
-    run_spec(StageSpec("pretrain", "zerodr.training.pretrain:pretrain", 2, {"model": "tiny", "stage": place}, inputs,
-                       {"model": f"results/{place}/manifest.json"},
-                       pretraining("mlm", {"mask_unit": "token"}, steps=steps), 13, 1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "pretrain",
+            "zerodr.training.pretrain:pretrain",
+            2,
+            {"model": "tiny", "stage": place},
+            inputs,
+            {"model": f"results/{place}/manifest.json"},
+            pretraining("mlm", {"mask_unit": "token"}, steps=steps),
+            13,
+            1,
+        )
+    )
 
 
-def rem(place: str = "rem", start: str = "source", inputs: dict | None = None, settings: dict | None = None,
-        **changes: Any) -> None:  # fmt: skip
+def rem(
+    place: str = "rem", start: str = "source", inputs: dict | None = None, settings: dict | None = None, **changes: Any
+) -> None:
     given = {"model": f"results/{start}/manifest.json"} | (inputs or {})
     run_spec(finetune_spec(place, given, rem=REM | (settings or {}), learning_rate=0.02, **changes))
 
 
 def assemble(place: str = "out", domain: str = "target", module: str = "rem", **changes: Any) -> dict[str, Any]:
     inputs = {"dam": f"results/{domain}/manifest.json", "rem": f"results/{module}/manifest.json"}
-    run_spec(StageSpec("assemble", "zerodr.encoders.assembly:assemble", 1, {"model": "tiny", "stage": place}, inputs,
-                       {"model": f"results/{place}/manifest.json"}, changes, 13, 1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "assemble",
+            "zerodr.encoders.assembly:assemble",
+            1,
+            {"model": "tiny", "stage": place},
+            inputs,
+            {"model": f"results/{place}/manifest.json"},
+            changes,
+            13,
+            1,
+        )
+    )
     return read_record(f"results/{place}/manifest.json")
 
 
@@ -128,8 +150,18 @@ def test_every_shape_learns_by_either_loss(project, shape, objective):
     if scored:
         make_mined(project / "results/scored", scored=True)
     given = {"model": "results/init/manifest.json"} | scored
-    run_spec(finetune_spec("rem", given, rem={"shape": shape} | {key: REM[key] for key in read}, name=objective,
-                           steps=40, total_steps=40, learning_rate=5e-3, dropout=0.0))  # fmt: skip
+    run_spec(
+        finetune_spec(
+            "rem",
+            given,
+            rem={"shape": shape} | {key: REM[key] for key in read},
+            name=objective,
+            steps=40,
+            total_steps=40,
+            learning_rate=5e-3,
+            dropout=0.0,
+        )
+    )
     losses = [p["value"] for p in read_record("results/rem/manifest.json")["metrics"] if p["name"] == "loss"]
     assert np.mean(losses[-10:]) < 0.9 * np.mean(losses[:10])
     assert (project / "results/rem/rem/rem.json").exists() == (shape != "full")
@@ -165,8 +197,15 @@ def test_a_rem_may_go_on_from_another(project):
     """Same backbone, and modules that begin where the others ended."""
     rem("first", "init")
     again = {"rem": "results/first/manifest.json"}
-    run_spec(finetune_spec("second", {"model": "results/init/manifest.json"} | again, rem=REM | {"go_on": True},
-                           steps=1, learning_rate=1e-30))  # fmt: skip
+    run_spec(
+        finetune_spec(
+            "second",
+            {"model": "results/init/manifest.json"} | again,
+            rem=REM | {"go_on": True},
+            steps=1,
+            learning_rate=1e-30,
+        )
+    )
     for name in ("adapter_model.safetensors", "pa.safetensors"):
         first, second = (load_file(project / f"results/{place}/rem/{name}") for place in ("first", "second"))
         assert all(torch.equal(first[key], second[key]) for key in first)
@@ -228,9 +267,15 @@ def test_gated_blocks_are_assembled_as_the_modular_form(project):
 
 def test_a_modular_form_is_not_exported(project):
     rem(start="init", settings={"fold": False})
-    spec = StageSpec("export_model", "zerodr.encoders.export:export_model", 1, {"model": "tiny"},
-                     {"model": "results/rem/manifest.json"}, {"exported": "results/exported/manifest.json"},
-                     {"model": "tiny", "scope": "shared"})  # fmt: skip
+    spec = StageSpec(
+        "export_model",
+        "zerodr.encoders.export:export_model",
+        1,
+        {"model": "tiny"},
+        {"model": "results/rem/manifest.json"},
+        {"exported": "results/exported/manifest.json"},
+        {"model": "tiny", "scope": "shared"},
+    )
     with pytest.raises(ModelError, match="would load without its inserted modules"):
         run_spec(spec)
 
@@ -262,8 +307,13 @@ def test_the_plain_model_needs_nothing_of_ours(project):
     assemble()
     texts = [TEXTS[0], TEXTS[2], TEXTS[3]]
     clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    subprocess.run([sys.executable, "-I", "-c", ALONE, "results/out", "vectors.npy", *texts], env=clean, check=True,
-                   cwd=project, timeout=120)  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-I", "-c", ALONE, "results/out", "vectors.npy", *texts],
+        env=clean,
+        check=True,
+        cwd=project,
+        timeout=120,
+    )
     own = vectors(ModularEncoder.load(project / "results/out/modular"), "document", texts)
     for found in np.load(project / "vectors.npy"):
         assert np.abs(found - own).max() < 1e-4 * np.abs(own).max()

@@ -49,8 +49,9 @@ def give_sentences(root: Path, least: int = 1) -> None:
         generator, rows = np.random.default_rng(size), []
         for _ in range(size):
             topic = TOPICS[int(generator.integers(len(TOPICS)))]
-            rows.append([" ".join(sentence(generator, topic) for _ in range(generator.integers(least, 4)))
-                         for _ in range(2)])  # fmt: skip
+            rows.append(
+                [" ".join(sentence(generator, topic) for _ in range(generator.integers(least, 4))) for _ in range(2)]
+            )
         columns = {"id": [f"{name}{number}" for number in range(size)], "spans": rows}
         folder = root / f"results/spans/{name}"
         pq.write_table(pa.table(columns, schema=SCHEMA), folder / "spans.parquet")
@@ -100,8 +101,11 @@ def units_in(balance: Balance, text: str, left: slice = slice(None)) -> list[str
 def test_units_are_the_sentences_of_what_is_left(world):
     balance, text = balance_of(world), "Water boat. River fish bridge. Stream."
     whole = units_in(balance, text)
-    assert len(whole) == 3 and [unit.replace(" ", "") for unit in whole] == ["waterboat.", "riverfishbridge.",
-                                                                             "stream."]  # fmt: skip
+    assert len(whole) == 3 and [unit.replace(" ", "") for unit in whole] == [
+        "waterboat.",
+        "riverfishbridge.",
+        "stream.",
+    ]
     size = len(token_words(balance.tokenizer, [text])[0][0])
     cut = units_in(balance, text, slice(1, size - 3))
     assert len(cut) == 2 and whole[0].endswith(cut[0]) and whole[1].startswith(cut[1]) and whole[0] != cut[0]
@@ -232,11 +236,17 @@ def spec(place: str = "coco", name: str = "coco", **changes: Any) -> StageSpec:
     return pretrain_spec(place, name, objective=ROUGH, **({"balance": HALF} | changes))
 
 
-@pytest.mark.parametrize("name, changes", [
-    ("mlm", {}), ("coco", {"accumulation": 2}), ("coco", {"cache_chunk": 5, "precision": "bf16"}),
-    ("mlm", {"balance": {"unit_space": "head", "similarity": "cosine", "temperature": 0.05}}),
-    ("mlm", {"inputs": {"collections": ["results/collections/sea/manifest.json"]}}),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "name, changes",
+    [
+        ("mlm", {}),
+        ("coco", {"accumulation": 2}),
+        ("coco", {"cache_chunk": 5, "precision": "bf16"}),
+        ("mlm", {"balance": {"unit_space": "head", "similarity": "cosine", "temperature": 0.05}}),
+        ("mlm", {"inputs": {"collections": ["results/collections/sea/manifest.json"]}}),
+    ],
+    ids=str,
+)
 def test_settings_train_and_tell_their_curves(project, name, changes):
     run_spec(spec(name=name, **changes))
     assert np.isfinite([value for _, value in curve("loss")]).all() and curve(R1)
@@ -255,8 +265,9 @@ def test_training_lowers_r1_of_held_out_texts(project):
 def test_weight_0_leaves_the_bits_as_they_are(project):
     for place, balance in (("none", None), ("zero", {"w_r1": 0.0}), ("some", HALF)):
         run_spec(spec(place, "mlm", balance=balance))
-    none, zero, some = ((project / f"results/{place}/model.safetensors").read_bytes()
-                        for place in ("none", "zero", "some"))  # fmt: skip
+    none, zero, some = (
+        (project / f"results/{place}/model.safetensors").read_bytes() for place in ("none", "zero", "some")
+    )
     assert none == zero != some and not curve(R1, "zero")
 
 

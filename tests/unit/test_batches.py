@@ -139,8 +139,11 @@ def test_buckets_hold_similar_lengths_in_shuffled_order():
 
 
 @settings(max_examples=50, deadline=None)
-@given(lengths=st.lists(st.integers(1, 300), min_size=1, max_size=80), waste=st.integers(0, 500),
-       texts=st.one_of(st.none(), st.integers(1, 10)))  # fmt: skip
+@given(
+    lengths=st.lists(st.integers(1, 300), min_size=1, max_size=80),
+    waste=st.integers(0, 500),
+    texts=st.one_of(st.none(), st.integers(1, 10)),
+)
 def test_groups_hold_all_texts_once_and_waste_little(lengths, waste, texts):
     groups = length_groups(lengths, waste, texts)
     assert sorted(index for group in groups for index in group) == list(range(len(lengths)))

@@ -84,9 +84,13 @@ def test_oracle_3_vectorised_equals_loop(counts: list[int], seed: int):
     many = [value for value, count in zip(expected, counts, strict=True) if count > 1]
     assert near(r1(p, e, valid), sum(many) / max(len(many), 1), 1e-5)
     labels = torch.tensor([count - 1 if count > 1 else -100 for count in counts])
-    losses = [float(functional.cross_entropy((e[row, :count] @ functional.gelu(q[row] * p[row]))[None],
-                                             labels[row : row + 1])) for row, count in enumerate(counts)
-              if count > 1]  # fmt: skip
+    losses = [
+        float(
+            functional.cross_entropy((e[row, :count] @ functional.gelu(q[row] * p[row]))[None], labels[row : row + 1])
+        )
+        for row, count in enumerate(counts)
+        if count > 1
+    ]
     assert near(r2(q, p, e, valid, labels), sum(losses) / max(len(losses), 1), 1e-5)
 
 

@@ -93,8 +93,13 @@ def test_negatives_come_from_the_parent_or_from_a_named_method(root):
     assert ance["previous"] == "results/mined/ance/shared/ep1/manifest.json"
     dpr = made.mining_inputs(SimpleNamespace(scope="shared", model="dpr", stage="ep0"))
     assert "bm25-flat+bm25s" in dpr["candidates"] and "previous" not in dpr
-    change(root, "dpr", alone={"settings": {"chain": {"ep0": {"negatives": {"source": "none"}, "objective": {
-        "negatives_per_query": 0}}}}})  # fmt: skip
+    change(
+        root,
+        "dpr",
+        alone={
+            "settings": {"chain": {"ep0": {"negatives": {"source": "none"}, "objective": {"negatives_per_query": 0}}}}
+        },
+    )
     assert set(plan(root).mining_inputs(SimpleNamespace(scope="shared", model="dpr+alone", stage="ep0"))) == {"source"}
 
 
@@ -159,8 +164,15 @@ def test_a_teacher_is_no_row(root):
 
 
 def test_gated_corpora_are_left_out_of_pretraining_and_told(root):
-    closed, opened = (settings(plan(root, scale="paper", collections=("scifact", "robust04"), **more), "pretrain",
-                               model="coco-dr", stage="coco") for more in ({}, {"gated": ("robust04",)}))  # fmt: skip
+    closed, opened = (
+        settings(
+            plan(root, scale="paper", collections=("scifact", "robust04"), **more),
+            "pretrain",
+            model="coco-dr",
+            stage="coco",
+        )
+        for more in ({}, {"gated": ("robust04",)})
+    )
     assert closed["settings"]["left_out"] == ["robust04"] and opened["settings"]["left_out"] == []
     link = Link("coco-dr", "coco")
     assert "robust04" not in plan(root, scale="paper", collections=("scifact", "robust04")).chains.corpora(link)
@@ -241,8 +253,13 @@ def test_models_of_other_kinds_are_looked_at_too(root, recipe, told):
     ],
 )
 def test_fp16_is_refused_for_what_is_known_to_be_a_t5(root, encoder, refused):
-    chain = {"ep0": {"negatives": {"source": "none"}, "objective": {"name": "info_nce", "negatives_per_query": 0},
-                     "training": {"precision": "fp16"}}}  # fmt: skip
+    chain = {
+        "ep0": {
+            "negatives": {"source": "none"},
+            "objective": {"name": "info_nce", "negatives_per_query": 0},
+            "training": {"precision": "fp16"},
+        }
+    }
     value = {"kind": "trained", "label": "Half", "description": "x", "settings": {"encoder": encoder, "chain": chain}}
     (root / "config/methods/half.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
     if refused:

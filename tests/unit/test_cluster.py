@@ -29,37 +29,59 @@ def test_partitions_are_read():
     assert [PARTITIONS[name].minutes for name in ("cpu", "gpu", "long")] == [1440, 240, None]
 
 
-@pytest.mark.parametrize("text, minutes", [("30:00", 30), ("2:30:00", 150), ("7-12:00:00", 10800), ("45", 45),
-                                           ("infinite", None), ("n/a", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, minutes",
+    [("30:00", 30), ("2:30:00", 150), ("7-12:00:00", 10800), ("45", 45), ("infinite", None), ("n/a", None)],
+)
 def test_walltimes(text, minutes):
     assert minutes_of(text) == minutes
 
 
-@pytest.mark.parametrize("ask, told", [
-    (Ask("finetune", gpus=16, partition="gpu"), "asks for 16 GPUs on a node, the largest node of partition gpu has 8"),
-    (Ask("finetune", gpus=1), "asks for 1 GPUs on a node, the largest node of partition cpu has 0"),
-    (Ask("finetune", gpus=16, nodes=3, partition="gpu"), "asks for 3 nodes, partition gpu has 2"),
-    (Ask("embed_corpus", cores=256), "asks for 256 cores, the largest node of partition cpu has 128"),
-    (Ask("index_bm25", memory_mib=600000), "asks for 600000 MiB of memory, the largest node of partition cpu has"),
-    (Ask("finetune", gpus=8, minutes=1440, partition="gpu"), "asks for 1440 minutes, partition gpu allows 240"),
-    (Ask("finetune", partition="gpus"), "did you mean gpu or cpu?"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ask, told",
+    [
+        (
+            Ask("finetune", gpus=16, partition="gpu"),
+            "asks for 16 GPUs on a node, the largest node of partition gpu has 8",
+        ),
+        (Ask("finetune", gpus=1), "asks for 1 GPUs on a node, the largest node of partition cpu has 0"),
+        (Ask("finetune", gpus=16, nodes=3, partition="gpu"), "asks for 3 nodes, partition gpu has 2"),
+        (Ask("embed_corpus", cores=256), "asks for 256 cores, the largest node of partition cpu has 128"),
+        (Ask("index_bm25", memory_mib=600000), "asks for 600000 MiB of memory, the largest node of partition cpu has"),
+        (Ask("finetune", gpus=8, minutes=1440, partition="gpu"), "asks for 1440 minutes, partition gpu allows 240"),
+        (Ask("finetune", partition="gpus"), "did you mean gpu or cpu?"),
+    ],
+)
 def test_what_can_not_run_is_refused(ask, told):
     with pytest.raises(MachineError) as error:
         check_fit([ask], PARTITIONS)
     assert told in str(error.value)
 
 
-@pytest.mark.parametrize("ask", [Ask("a"), Ask("a", gpus=16, nodes=2, cores=32, partition="gpu"),
-                                 Ask("a", minutes=10**6, partition="long"), Ask("a", memory_mib=500000)])  # fmt: skip
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Ask("a"),
+        Ask("a", gpus=16, nodes=2, cores=32, partition="gpu"),
+        Ask("a", minutes=10**6, partition="long"),
+        Ask("a", memory_mib=500000),
+    ],
+)
 def test_what_fits_is_let_through(ask):
     check_fit([ask], PARTITIONS)
 
 
 def test_all_rules_that_do_not_fit_are_named_at_once():
-    asks = [Ask("embed_corpus", gpus=1, cores=8, memory_mib=9000), Ask("embed_corpus", gpus=1), Ask("finetune", gpus=1),
-            Ask("train_main", minutes=2000), Ask("pretrain", minutes=2000), Ask("merge_run"),
-            Ask("index_bm25", memory_mib=600000), Ask("index_bm25", memory_mib=550000)]  # fmt: skip
+    asks = [
+        Ask("embed_corpus", gpus=1, cores=8, memory_mib=9000),
+        Ask("embed_corpus", gpus=1),
+        Ask("finetune", gpus=1),
+        Ask("train_main", minutes=2000),
+        Ask("pretrain", minutes=2000),
+        Ask("merge_run"),
+        Ask("index_bm25", memory_mib=600000),
+        Ask("index_bm25", memory_mib=550000),
+    ]
     with pytest.raises(MachineError) as error:
         check_fit(asks, PARTITIONS)
     told = str(error.value)
@@ -75,8 +97,9 @@ def test_all_rules_that_do_not_fit_are_named_at_once():
 
 
 def test_several_partitions_are_enough_when_one_of_them_fits():
-    check_fit([Ask("finetune", gpus=8, partition="cpu,gpu"), Ask("merge_run", minutes=9000, partition="cpu,long")],
-              PARTITIONS)  # fmt: skip
+    check_fit(
+        [Ask("finetune", gpus=8, partition="cpu,gpu"), Ask("merge_run", minutes=9000, partition="cpu,long")], PARTITIONS
+    )
     with pytest.raises(MachineError, match="asks for 8 GPUs on a node, the largest node of partition cpu has 0"):
         check_fit([Ask("finetune", gpus=8, partition="cpu,long")], PARTITIONS)
 
@@ -95,8 +118,15 @@ def test_resources_of_a_job_become_an_ask():
 
 def test_options_of_a_job_are_those_that_the_plugin_submits_with():
     settings = SimpleNamespace(qos="fast", reservation="monday", partition_config=None)
-    resources = {"slurm_account": 123, "qos": "slow", "constraint": "a100", "clusters": "big", "gpu_model": "h200",
-                 "gpu": 2, "slurm_extra": "--open-mode=append --exclude='n1,n2'"}  # fmt: skip
+    resources = {
+        "slurm_account": 123,
+        "qos": "slow",
+        "constraint": "a100",
+        "clusters": "big",
+        "gpu_model": "h200",
+        "gpu": 2,
+        "slurm_extra": "--open-mode=append --exclude='n1,n2'",
+    }
     ask = ask_of("finetune", resources, 8, submitting(settings))
     assert ask.account == "123" and not ask.chosen_later
     assert ask.queue == ("--clusters=big", "--constraint=a100", "--qos=fast", "--reservation=monday")
@@ -121,8 +151,12 @@ def test_partitions_that_are_chosen_elsewhere_are_not_checked(monkeypatch):
 
 def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
     monkeypatch.setattr(cluster, "read_partitions", lambda: PARTITIONS)
-    asks = [Ask("evaluate_run"), Ask("finetune", gpus=8, partition="gpu"), Ask("index_bm25", partition="cpu,long"),
-            Ask("embed_corpus", gpus=1, partition="long,gpu")]  # fmt: skip
+    asks = [
+        Ask("evaluate_run"),
+        Ask("finetune", gpus=8, partition="gpu"),
+        Ask("index_bm25", partition="cpu,long"),
+        Ask("embed_corpus", gpus=1, partition="long,gpu"),
+    ]
     assert cluster.ceilings(asks) == {
         "evaluate_run": Ceiling(500000, 1440),
         "finetune": Ceiling(500000, 240),

@@ -39,9 +39,17 @@ def here(tmp_path, monkeypatch) -> Path:
 
 def run(seed: int = 13, threads: int = 1, **changes: Any) -> Path:
     params = {"count": 4, "iterations": 20, "restarts": 2, "split": "train"} | changes
-    spec = StageSpec("cluster_queries", "zerodr.mining.clusters:cluster_queries", 1, {"stage": "ep1"},
-                     {"queries": "results/queries.npy", "collection": "results/source/manifest.json"},
-                     {"clusters": f"{OUT}/manifest.json"}, params, seed, threads)  # fmt: skip
+    spec = StageSpec(
+        "cluster_queries",
+        "zerodr.mining.clusters:cluster_queries",
+        1,
+        {"stage": "ep1"},
+        {"queries": "results/queries.npy", "collection": "results/source/manifest.json"},
+        {"clusters": f"{OUT}/manifest.json"},
+        params,
+        seed,
+        threads,
+    )
     run_spec(spec)
     return Path(OUT)
 
@@ -97,8 +105,12 @@ def test_a_sample_sees_fewer_points_but_all_are_assigned():
 
 
 @settings(max_examples=25, deadline=None)
-@given(count=st.integers(3, 40), clusters=st.integers(2, 6), seed=st.integers(0, 99),
-       metric=st.sampled_from(["l2", "cosine"]))  # fmt: skip
+@given(
+    count=st.integers(3, 40),
+    clusters=st.integers(2, 6),
+    seed=st.integers(0, 99),
+    metric=st.sampled_from(["l2", "cosine"]),
+)
 def test_every_point_belongs_to_its_nearest_centroid(count, clusters, seed, metric):
     points = np.random.default_rng(seed).normal(size=(count, 5)).astype(np.float32)
     chosen = ClusterSettings(count=min(clusters, count), metric=metric, iterations=5, restarts=1)
@@ -127,12 +139,15 @@ def test_statistics_by_hand():
     assert facts["balance"] == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)) / np.log(3))
 
 
-@pytest.mark.parametrize("changes, kind, said", [
-    ({"count": QUERIES + 1}, ConfigError, f"{QUERIES + 1} clusters of the {QUERIES} queries of source/train"),
-    ({"split": "other"}, ZerodrError, "no judgements for this split"),
-    ({"metric": "dot"}, ConfigError, "metric"),
-    ({"clusters": 3}, ConfigError, "unknown key"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, kind, said",
+    [
+        ({"count": QUERIES + 1}, ConfigError, f"{QUERIES + 1} clusters of the {QUERIES} queries of source/train"),
+        ({"split": "other"}, ZerodrError, "no judgements for this split"),
+        ({"metric": "dot"}, ConfigError, "metric"),
+        ({"clusters": 3}, ConfigError, "unknown key"),
+    ],
+)
 def test_bad_settings_are_refused(here, changes, kind, said):
     with pytest.raises(kind, match=said):
         run(**changes)

@@ -22,8 +22,14 @@ SETTINGS = CompareSettings(baseline="base", samples=200, methods=METHODS)
 
 def write(folder: Path, model: str, collection: str, values: np.ndarray, **card: object) -> Path:
     count = len(values)
-    identity = {"model": model, "collection": collection, "split": "test", "protocol": "standard", "depth": 10,
-                "exclude_self": False} | card  # fmt: skip
+    identity = {
+        "model": model,
+        "collection": collection,
+        "split": "test",
+        "protocol": "standard",
+        "depth": 10,
+        "exclude_self": False,
+    } | card
     columns = {name: [value] * count for name, value in identity.items()}
     columns |= {
         "query": [f"q{i:02d}" for i in range(count)],
@@ -50,7 +56,11 @@ def paths(tmp_path: Path) -> list[Path]:
 def test_every_method_but_the_baseline_on_every_collection(paths):
     table = compare(read_per_query(paths, METHODS), SETTINGS, 13)
     assert list(zip(table["collection"], table["method"], strict=True)) == [
-        ("one", "better"), ("one", "equal"), ("two", "better"), ("two", "equal")]  # fmt: skip
+        ("one", "better"),
+        ("one", "equal"),
+        ("two", "better"),
+        ("two", "equal"),
+    ]
     np.testing.assert_allclose(table["difference"], table["method_value"] - table["baseline_value"], atol=1e-12)
     better, equal = (table[table["method"] == name] for name in ("better", "equal"))
     assert (better["p_t_holm"] < 0.01).all() and (better["low"] > 0).all() and (better["wins"] == 30).all()

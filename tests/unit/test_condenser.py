@@ -25,9 +25,14 @@ def headed(tmp_path, family: str = "bert", kind: str = "condenser", layers: int 
 def batch(model: HeadedEncoder) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Two texts, the second padded, and labels of two masked tokens each."""
     encoder = model.encoder
-    rows = [row[:9] if place == 0 else row[:6] for place, row in
-            enumerate(encoder.tokenize(["river stone forest light copper engine garden", "winter market signal paper"],
-                                       "document"))]  # fmt: skip
+    rows = [
+        row[:9] if place == 0 else row[:6]
+        for place, row in enumerate(
+            encoder.tokenize(
+                ["river stone forest light copper engine garden", "winter market signal paper"], "document"
+            )
+        )
+    ]
     features = encoder.pad(rows)
     labels = torch.full_like(features["input_ids"], -100)
     labels[:, 2:4] = features["input_ids"][:, 2:4]
@@ -66,8 +71,10 @@ def test_padding_changes_nothing(tmp_path):
     features, labels = batch(model)
     alone = {key: value[1:, :6] for key, value in features.items()}
     wanted = torch.cat([torch.full_like(labels[:1], -100), labels[1:]])
-    both = [model.masked_losses(*model.states(f)[1:], f["attention_mask"], w)
-            for f, w in ((features, wanted), (alone, labels[1:, :6]))]  # fmt: skip
+    both = [
+        model.masked_losses(*model.states(f)[1:], f["attention_mask"], w)
+        for f, w in ((features, wanted), (alone, labels[1:, :6]))
+    ]
     for name in ("late_mlm", "head_mlm"):
         assert float(both[0][name]) == pytest.approx(float(both[1][name]), rel=1e-5)
 
@@ -144,7 +151,9 @@ def test_kept_heads_are_taken_up_and_the_folder_is_a_plain_model(tmp_path, famil
     model.save(tmp_path / "kept")
     assert load_encoder(tmp_path / "kept", device="cpu").dimension == 32 and read_layout(tmp_path / "kept")
     assert {name for name in relative_files(tmp_path / "kept") if "pretraining" in name} == {
-        "pretraining/head.json", "pretraining/head.safetensors"}  # fmt: skip
+        "pretraining/head.json",
+        "pretraining/head.safetensors",
+    }
     again = HeadedEncoder(BiEncoder.load(tmp_path / "kept"), "condenser", 2, seed=2).eval()
     fresh = {key: value.clone() for key, value in again.state_dict().items()}
     assert take_additions(again, tmp_path / "kept", True) == {"prediction": "pretraining", "layers": "model"}
@@ -157,8 +166,10 @@ def test_kept_heads_are_taken_up_and_the_folder_is_a_plain_model(tmp_path, famil
     )
 
 
-@pytest.mark.parametrize("family, masked", [("bert", "BertForMaskedLM"), ("roberta", "RobertaForMaskedLM"),
-                                            ("distilbert", "DistilBertForMaskedLM")])  # fmt: skip
+@pytest.mark.parametrize(
+    "family, masked",
+    [("bert", "BertForMaskedLM"), ("roberta", "RobertaForMaskedLM"), ("distilbert", "DistilBertForMaskedLM")],
+)
 def test_a_checkpoints_own_prediction_layer_is_taken(tmp_path, family, masked):
     import transformers
 

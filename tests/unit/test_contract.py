@@ -11,18 +11,31 @@ from zerodr.encoders.contract import EncoderContract, make_contract, read_contra
 from zerodr.encoders.layout import check_layout, read_layout, write_layout
 from zerodr.errors import ModelError
 
-VALUES = {"pooling": "mean", "normalize": True, "similarity": "cosine", "max_tokens": 32, "dimension": 8,
-          "architecture": "BertModel", "source": "here"}  # fmt: skip
+VALUES = {
+    "pooling": "mean",
+    "normalize": True,
+    "similarity": "cosine",
+    "max_tokens": 32,
+    "dimension": 8,
+    "architecture": "BertModel",
+    "source": "here",
+}
 
 
 def contract(**changes: object) -> EncoderContract:
     return EncoderContract.model_validate(VALUES | changes)
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"pooling": "cls"}, {"pooling": "last", "normalize": False, "similarity": "dot"},
-    {"query_prefix": "query: ", "document_prefix": "passage: "}, {"pooling": "max", "lowercase": True},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pooling": "cls"},
+        {"pooling": "last", "normalize": False, "similarity": "dot"},
+        {"query_prefix": "query: ", "document_prefix": "passage: "},
+        {"pooling": "max", "lowercase": True},
+    ],
+)
 def test_round_trip_through_files(tmp_path: Path, changes: dict) -> None:
     made = contract(**changes)
     write_contract(tmp_path, made)
@@ -34,10 +47,15 @@ def test_round_trip_through_files(tmp_path: Path, changes: dict) -> None:
     assert {"pooling", "normalize", "similarity", "max_tokens", "dimension"} <= set(found)
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"pooling": "median"}, "pooling"), ({"normalize": False}, "contradicts"), ({"dimension": 0}, "dimension"),
-    ({"poling": "mean"}, "poling"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pooling": "median"}, "pooling"),
+        ({"normalize": False}, "contradicts"),
+        ({"dimension": 0}, "dimension"),
+        ({"poling": "mean"}, "poling"),
+    ],
+)
 def test_wrong_contract_names_the_key(changes: dict, said: str) -> None:
     with pytest.raises(ModelError, match=said):
         make_contract("folder", VALUES | changes)
@@ -70,12 +88,15 @@ def test_new_and_old_spelling_of_pooling(tmp_path: Path) -> None:
     assert read_layout(tmp_path)["pooling"] == "cls"
 
 
-@pytest.mark.parametrize(("name", "value", "said"), [
-    ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "pooling weightedmean is not known"),
-    ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, r"pooling cls \+ mean is not known"),
-    ("config_sentence_transformers.json", {"similarity_fn_name": "manhattan"}, "similarity manhattan"),
-    ("modules.json", [{"type": "a.Transformer", "path": ""}, {"type": "a.CNN", "path": "1"}], "Transformer, CNN"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "pooling weightedmean is not known"),
+        ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, r"pooling cls \+ mean is not known"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "manhattan"}, "similarity manhattan"),
+        ("modules.json", [{"type": "a.Transformer", "path": ""}, {"type": "a.CNN", "path": "1"}], "Transformer, CNN"),
+    ],
+)
 def test_what_this_bench_does_not_run(tmp_path: Path, name: str, value: object, said: str) -> None:
     write_layout(tmp_path, contract(), 8)
     (tmp_path / name).write_text(json.dumps(value))

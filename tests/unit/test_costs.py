@@ -22,8 +22,14 @@ def plan(tmp_path, monkeypatch):
 
 
 def put(folder: Path, name: str, rule: str, seconds: float, wildcards: dict, params: dict, device: str = "cpu") -> None:
-    record = {"rule": rule, "wildcards": wildcards, "spec": {"params": params}, "spec_digest": name,
-              "seconds": seconds, "notes": {"device": device}}  # fmt: skip
+    record = {
+        "rule": rule,
+        "wildcards": wildcards,
+        "spec": {"params": params},
+        "spec_digest": name,
+        "seconds": seconds,
+        "notes": {"device": device},
+    }
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.lineage.json").write_text(json.dumps(record))
 

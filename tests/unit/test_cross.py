@@ -45,11 +45,13 @@ def test_pairs_are_cut_as_transformers_cuts_the_longest_first(query, document, r
 def test_ids_are_those_of_the_tokenizer(query, document, limit):
     raw = Tokenizer(models.WordLevel({"[UNK]": 0, "[CLS]": 1, "[SEP]": 2, "q": 3, "d": 4, "a": 5, "b": 6}, "[UNK]"))
     raw.pre_tokenizer = pre_tokenizers.Whitespace()
-    raw.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-                                                       special_tokens=[("[CLS]", 1), ("[SEP]", 2)])  # fmt: skip
+    raw.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 1), ("[SEP]", 2)]
+    )
     names = ["input_ids", "token_type_ids", "attention_mask"]
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, pad_token="[UNK]", unk_token="[UNK]",
-                                        model_input_names=names)  # fmt: skip
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=raw, pad_token="[UNK]", unk_token="[UNK]", model_input_names=names
+    )
     template, texts = pair_template("test", tokenizer, 2), ["q " * query, "d " * document]
     pair = template.join(*bare_ids(tokenizer, texts), limit)
     expected = tokenizer([texts], truncation=True, max_length=limit)

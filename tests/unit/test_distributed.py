@@ -27,9 +27,22 @@ def both(tmp_path_factory, root):
     tiny_model(folder / "model")
     environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
     environment["PYTHONPATH"] += f"{os.pathsep}{root}"
-    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
-                    "tests.unit.gradient_probe", str(folder), str(folder / "two")], env=environment, check=True,
-                   capture_output=True)  # fmt: skip
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            "-m",
+            "tests.unit.gradient_probe",
+            str(folder),
+            str(folder / "two"),
+        ],
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
     return gradient_probe.gradients(folder), [load_file(folder / f"two-{rank}.safetensors") for rank in (0, 1)]
 
 
@@ -67,8 +80,10 @@ def test_missing_gpus_are_told():
         check_gpus(have + 1, "stage")
 
 
-@pytest.mark.parametrize("gpus, world, visible, device", [(0, 1, True, "cuda:0"), (0, 1, False, "cpu"),
-                                                          (0, 2, True, "cpu"), (2, 2, True, "cuda:0")])  # fmt: skip
+@pytest.mark.parametrize(
+    "gpus, world, visible, device",
+    [(0, 1, True, "cuda:0"), (0, 1, False, "cpu"), (0, 2, True, "cpu"), (2, 2, True, "cuda:0")],
+)
 def test_a_job_that_asks_for_no_gpu_takes_one_that_it_sees(monkeypatch, gpus, world, visible, device):
     """What README says of gpus=0; several processes without GPUs of their own stay on the CPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: visible)

@@ -216,5 +216,19 @@ def test_everything_is_examined_once(plan, monkeypatch):
     monkeypatch.setattr(doctor, "PATIENCE_S", 1)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     topics = [finding.topic for finding in doctor.examine(plan)]
-    assert topics == ["Python", "packages", "Java", "disk", "memory", "cores", "GPU", "Slurm", "archives", "model hub",
-                      "MLflow", "results", "browser", "scale lab"]  # fmt: skip
+    assert topics == [
+        "Python",
+        "packages",
+        "Java",
+        "disk",
+        "memory",
+        "cores",
+        "GPU",
+        "Slurm",
+        "archives",
+        "model hub",
+        "MLflow",
+        "results",
+        "browser",
+        "scale lab",
+    ]

@@ -110,13 +110,25 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 def spec(**params: object) -> StageSpec:
-    inputs = {"model": "results/model/manifest.json", "source": "results/source/manifest.json",
-              "targets": ["results/target/manifest.json"]}  # fmt: skip
+    inputs = {
+        "model": "results/model/manifest.json",
+        "source": "results/source/manifest.json",
+        "targets": ["results/target/manifest.json"],
+    }
     outputs = {"measures": "results/measures.tsv", "nearest": "results/nearest.parquet"}
     texts = {"source": {"split": "test"}, "targets": {"target": {"split": "test"}}}
     values = texts | {"documents": 12, "neighbours": 5} | params
-    return StageSpec("measure_domains", "zerodr.analysis.measure:measure_domains", 1, {"model": "tiny"}, inputs,
-                     outputs, values, 13, 1)  # fmt: skip
+    return StageSpec(
+        "measure_domains",
+        "zerodr.analysis.measure:measure_domains",
+        1,
+        {"model": "tiny"},
+        inputs,
+        outputs,
+        values,
+        13,
+        1,
+    )
 
 
 def test_the_stage_measures_samples(project):
@@ -126,8 +138,9 @@ def test_the_stage_measures_samples(project):
     assert (found["source_documents"], found["target_documents"], found["target_queries"]) == (12, 12, 10)
     assert found["knn_source_base_rate"] == 0.5 and 0 <= found["knn_source_5"] <= 1
     own = {name for name in found if name.startswith("domain_accuracy_")}
-    assert own == {f"domain_accuracy_{who}_{kind}" for who in ("released", "converged", "own")
-                   for kind in ("queries", "documents")}  # fmt: skip
+    assert own == {
+        f"domain_accuracy_{who}_{kind}" for who in ("released", "converged", "own") for kind in ("queries", "documents")
+    }
     assert {point["name"] for point in read_record("results/measures.tsv")["metrics"]} == set(found)
     near = pq.read_table("results/nearest.parquet").to_pandas()
     assert len(near) == 50 and near.groupby("query")["score"].is_monotonic_decreasing.all()
@@ -143,9 +156,12 @@ def test_other_targets_are_refused(project):
 
 
 def projected(**params: object) -> StageSpec:
-    return replace(spec(**{"documents": 6, "queries": 4} | params), rule="project_domains",
-                   function="zerodr.analysis.projection:project_domains",
-                   outputs={"projection": "results/tsne.parquet"})  # fmt: skip
+    return replace(
+        spec(**{"documents": 6, "queries": 4} | params),
+        rule="project_domains",
+        function="zerodr.analysis.projection:project_domains",
+        outputs={"projection": "results/tsne.parquet"},
+    )
 
 
 def test_both_domains_are_put_in_the_plane(project):
@@ -154,8 +170,11 @@ def test_both_domains_are_put_in_the_plane(project):
     run_spec(wanted)
     found = pq.read_table("results/tsne.parquet").to_pandas()
     assert found.groupby(["domain", "kind"]).size().to_dict() == {
-        ("source", "documents"): 6, ("source", "queries"): 4, ("target", "documents"): 6, ("target", "queries"): 4
-    }  # fmt: skip
+        ("source", "documents"): 6,
+        ("source", "queries"): 4,
+        ("target", "documents"): 6,
+        ("target", "queries"): 4,
+    }
     assert found[["x", "y"]].notna().all(axis=None) and found["x"].std() > 0
     before = Path("results/tsne.parquet").read_bytes()
     Path("results/tsne.parquet").unlink()

@@ -41,9 +41,10 @@ def test_oracle_1_similarities():
     near(sums(), 2.32, 1.43026334, -0.12723666)
 
 
-@pytest.mark.parametrize("temperature, expected", [(1.0, (0.78059668, 0.19238457, 0.02701875)),
-                                                   (0.1, (0.99991796, 0.00008204, 0.0)),
-                                                   (1e9, (0.5, 0.3, 0.2))])  # fmt: skip
+@pytest.mark.parametrize(
+    "temperature, expected",
+    [(1.0, (0.78059668, 0.19238457, 0.02701875)), (0.1, (0.99991796, 0.00008204, 0.0)), (1e9, (0.5, 0.3, 0.2))],
+)
 def test_oracle_2_temperatures(temperature, expected):
     near(dro.update_weights(BEFORE, sums(), ALL, temperature=temperature), *expected)
 
@@ -84,8 +85,9 @@ def test_oracle_7_loss():
 def test_oracle_8_an_absent_group():
     found = sums(present=TWO)
     near(found, 2.32, 1.62, 0.0)
-    torch.testing.assert_close(dro.update_weights(BEFORE, found, TWO),
-                               vector(0.616356, 0.183644, 0.2), atol=5e-7, rtol=0)  # fmt: skip
+    torch.testing.assert_close(
+        dro.update_weights(BEFORE, found, TWO), vector(0.616356, 0.183644, 0.2), atol=5e-7, rtol=0
+    )
     near(dro.update_weights(BEFORE, found, TWO, absent="decay"), 0.74779739, 0.22280712, 0.02939549)
 
 
@@ -170,8 +172,12 @@ def step(omega: Tensor, losses: Tensor, present: Tensor, gradients: Tensor, shif
 
 
 @settings(max_examples=60, deadline=None)
-@given(problem=problems(), kappa=st.sampled_from([0.1, 1.0]), absent=st.sampled_from(["keep", "decay"]),
-       floor=st.sampled_from([0.0, 0.01]))  # fmt: skip
+@given(
+    problem=problems(),
+    kappa=st.sampled_from([0.1, 1.0]),
+    absent=st.sampled_from(["keep", "decay"]),
+    floor=st.sampled_from([0.0, 0.01]),
+)
 def test_oracle_17_weights_are_a_distribution(problem, kappa, absent, floor):
     made = step(*problem, kappa=kappa, absent=absent, floor=floor)
     assert bool((made >= 0).all()) and made.sum().item() == pytest.approx(1.0)
@@ -196,8 +202,13 @@ def test_oracle_17_a_constant_changes_nothing(problem, shift):
 @given(problem=problems(), absent=st.sampled_from(["keep", "decay"]))
 def test_oracle_17_equal_groups_keep_their_weights(problem, absent):
     omega, losses, _, gradients = problem
-    made = step(omega, losses[:1].expand(len(omega)), torch.ones(len(omega), dtype=torch.bool),
-                gradients[:1].expand_as(gradients), absent=absent)  # fmt: skip
+    made = step(
+        omega,
+        losses[:1].expand(len(omega)),
+        torch.ones(len(omega), dtype=torch.bool),
+        gradients[:1].expand_as(gradients),
+        absent=absent,
+    )
     torch.testing.assert_close(made, omega)
 
 

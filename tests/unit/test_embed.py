@@ -67,8 +67,9 @@ def test_documents_and_queries_equal_sentence_transformers(bench: Path) -> None:
     matrix = made(embed_spec("small"))
     assert matrix.dtype == np.float32 and matrix.flags.c_contiguous
     np.testing.assert_allclose(matrix, expected(texts, "document"), atol=2e-5)
-    np.testing.assert_allclose(made(embed_spec("small", "queries")),
-                               expected(["some words", "other text", ""], "query"), atol=2e-5)  # fmt: skip
+    np.testing.assert_allclose(
+        made(embed_spec("small", "queries")), expected(["some words", "other text", ""], "query"), atol=2e-5
+    )
 
 
 def test_real_texts_of_scifact_with_the_real_model(
@@ -114,9 +115,14 @@ def test_two_runs_give_the_same_bytes(bench: Path) -> None:
     assert not list((bench / "results/.state").glob("*/work/*"))
 
 
-@pytest.mark.parametrize(("join", "said"), [
-    (" ", ["T x", "x", "T "]), ("\n", ["T\nx", "x", "T\n"]), (None, ["x", "x", ""]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("join", "said"),
+    [
+        (" ", ["T x", "x", "T "]),
+        ("\n", ["T\nx", "x", "T\n"]),
+        (None, ["x", "x", ""]),
+    ],
+)
 def test_title_stands_before_the_text_when_there_is_one(tmp_path: Path, join: str | None, said: list[str]) -> None:
     make_collection(tmp_path / "c", [("1", "T", "x"), ("2", "", "x"), ("3", "T", "")])
     assert [text for _, text in document_texts(tmp_path / "c", 0, 3, join)] == said
@@ -176,8 +182,7 @@ run_spec(StageSpec(**json.loads(sys.argv[1])))
 def start(root: Path, spec: StageSpec) -> subprocess.Popen:
     environment = os.environ | {"PYTHONPATH": str(root / "workflow/scripts")}
     command = [sys.executable, "-c", RUNNER.format(window=WINDOW), json.dumps(asdict(spec))]
-    return subprocess.Popen(command, env=environment,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def kill_inside_a_window(process: subprocess.Popen, windows: int) -> dict:
@@ -223,16 +228,23 @@ def test_killed_and_continued_gives_the_same_bytes(
 
 def test_full_disk_is_an_error_at_once(tmp_path: Path, root: Path) -> None:
     """A matrix of 1.2 MB on a tmpfs of 400 kB, in a mount namespace of its own: no crash in the middle (SIGBUS)."""
-    code = ("import pathlib, zerodr.retrieval.store as store\n"
-            "try: store.EmbeddingStore(pathlib.Path('.'), 10000, 32, {})\n"
-            "except OSError as error: raise SystemExit(error.errno)")  # fmt: skip
+    code = (
+        "import pathlib, zerodr.retrieval.store as store\n"
+        "try: store.EmbeddingStore(pathlib.Path('.'), 10000, 32, {})\n"
+        "except OSError as error: raise SystemExit(error.errno)"
+    )
     script = f'mount -t tmpfs -o size=400k tmpfs "$1" && cd "$1" && exec "$2" -c "{code}"'
     probe = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False)
     if probe.returncode:
         pytest.skip("no mount namespaces here")
     environment = os.environ | {"PYTHONPATH": str(root / "workflow/scripts")}
-    call = subprocess.run(["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable],
-                          capture_output=True, text=True, env=environment, check=False)  # fmt: skip
+    call = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", str(tmp_path), sys.executable],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
     assert call.returncode == errno.ENOSPC, call.stderr
 
 

@@ -36,17 +36,31 @@ def world(tmp_path_factory) -> tuple[Path, Examples]:
     return tiny_model(root / "model"), tiny_examples(root)
 
 
-def engine(world: tuple[Path, Examples], state: Path, objective: Objective | None = None, dropout: float = 0.2,
-           run: dict | None = None, **changes) -> Engine:  # fmt: skip
+def engine(
+    world: tuple[Path, Examples],
+    state: Path,
+    objective: Objective | None = None,
+    dropout: float = 0.2,
+    run: dict | None = None,
+    **changes,
+) -> Engine:
     folder, examples = world
-    chosen = TrainingSettings(**({"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5,
-                                  "warmup_steps": 3} | changes))  # fmt: skip
+    chosen = TrainingSettings(
+        **({"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5, "warmup_steps": 3} | changes)
+    )
     model = load_tiny(folder, dropout=dropout)
     stream = Stream(examples, np.arange(QUERIES), chosen.batch_queries, 1, [13, 0], chosen.bucket_batches)
     facts = Run("test", state, "identity", [13, 0], **(run or {}))
     forward = Forward(model, examples, "cpu", chosen.cache_chunk)
-    return Engine(forward, objective or InfoNCE(), stream, make_optimizer(model, chosen),
-                  schedule(chosen.schedule, chosen.warmup_steps, 12), chosen, facts)  # fmt: skip
+    return Engine(
+        forward,
+        objective or InfoNCE(),
+        stream,
+        make_optimizer(model, chosen),
+        schedule(chosen.schedule, chosen.warmup_steps, 12),
+        chosen,
+        facts,
+    )
 
 
 def weights(made: Engine) -> dict[str, torch.Tensor]:
@@ -123,8 +137,9 @@ def test_a_long_run_has_a_bounded_curve(world, tmp_path):
     points = [(step, value) for name, value, step in made.fit() if name == "loss"]
     every = [value for name, value, _ in engine(world, tmp_path / "x", steps=12).fit() if name == "loss"]
     assert [step for step, _ in points] == [5, 10, 12]
-    np.testing.assert_allclose([value for _, value in points],
-                               [np.mean(every[:5]), np.mean(every[5:10]), np.mean(every[10:])])  # fmt: skip
+    np.testing.assert_allclose(
+        [value for _, value in points], [np.mean(every[:5]), np.mean(every[5:10]), np.mean(every[10:])]
+    )
 
 
 def test_accumulation_is_the_mean_over_micro_batches(world, tmp_path):

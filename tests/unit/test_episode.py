@@ -70,8 +70,10 @@ def test_the_main_model_learns_with_documents(here):
 
 def test_gradient_caching_changes_nothing(here, monkeypatch):
     alike = {"dropout": 0.0, "dev_queries": 0}
-    plain, cached = (FusionEncoder.load(train_main(name, training=alike | more))
-                     for name, more in (("plain", {}), ("cached", {"cache_chunk": 8})))  # fmt: skip
+    plain, cached = (
+        FusionEncoder.load(train_main(name, training=alike | more))
+        for name, more in (("plain", {}), ("cached", {"cache_chunk": 8}))
+    )
     for (name, one), other in zip(plain.named_parameters(), cached.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4, msg=name)
 
@@ -144,8 +146,9 @@ def test_judged_documents_are_learned_from_where_the_source_is_no_memory(here):
     ranked = rankings("others.parquet", source=False)
     attention = measure("of-others.parquet", rankings=ranked, memories=("other",))
     place = mine("learned-of-others", str(attention), ranked, ("other",))
-    corpus = dict(zip(*pq.read_table(place / "corpus.parquet", columns=["id", "text"]).to_pydict().values(),
-                      strict=True))  # fmt: skip
+    corpus = dict(
+        zip(*pq.read_table(place / "corpus.parquet", columns=["id", "text"]).to_pydict().values(), strict=True)
+    )
     source = pq.read_table("source/corpus.parquet", columns=["id", "text"]).to_pydict()
     for row in pq.read_table(place / "mined.parquet").to_pylist():
         own = f"d{row['query'][1:]}"
@@ -171,25 +174,45 @@ def test_only_judged_documents_are_relevant_to_held_out_queries(here):
 
 def test_attention_of_other_queries_is_refused(here):
     pq.write_table(pq.read_table("rankings.parquet").slice(2), "few.parquet")
-    inputs = {"attention": "attention.parquet", "rankings": "few.parquet", "source": "source/manifest.json",
-              "memories": ["source/manifest.json", "other/manifest.json"]}  # fmt: skip
-    params = {"source": "source", "split": "train", "joins": {"source": " ", "other": " "}, "selected": 2, "depth": 12,
-              "count": 4, "exclude_unselected": False, "distils": False, "stage_index": 0}  # fmt: skip
+    inputs = {
+        "attention": "attention.parquet",
+        "rankings": "few.parquet",
+        "source": "source/manifest.json",
+        "memories": ["source/manifest.json", "other/manifest.json"],
+    }
+    params = {
+        "source": "source",
+        "split": "train",
+        "joins": {"source": " ", "other": " "},
+        "selected": 2,
+        "depth": 12,
+        "count": 4,
+        "exclude_unselected": False,
+        "distils": False,
+        "stage_index": 0,
+    }
     with pytest.raises(ArtifactError, match="lacks 2 queries of attention.parquet, the first is q0"):
         run("mining.memories:mine_memories", inputs, {"learned": "never/manifest.json"}, params)
 
 
 # ---- the augmenter ---------------------------------------------------------------------------------------------------
 def augmenter(place: str, learned: str = "learned", model: str = "start", separate: bool = False, **more) -> Path:
-    run("training.moma:train_augmenter", {"model": f"{model}/manifest.json", "learned": f"{learned}/manifest.json"},
+    run(
+        "training.moma:train_augmenter",
+        {"model": f"{model}/manifest.json", "learned": f"{learned}/manifest.json"},
         {"model": f"{place}/manifest.json"},
-        training(**more) | {"title_join": None, "parent_learned": separate})  # fmt: skip
+        training(**more) | {"title_join": None, "parent_learned": separate},
+    )
     return Path(place)
 
 
 def join(place: str, separate: bool = False, **inputs: str) -> Path:
-    run("training.moma:join_components", {name: f"{path}/manifest.json" for name, path in inputs.items()},
-        {"model": f"{place}/manifest.json"}, {"parent_learned": separate})  # fmt: skip
+    run(
+        "training.moma:join_components",
+        {name: f"{path}/manifest.json" for name, path in inputs.items()},
+        {"model": f"{place}/manifest.json"},
+        {"parent_learned": separate},
+    )
     return Path(place)
 
 

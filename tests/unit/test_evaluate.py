@@ -18,8 +18,16 @@ from zerodr.evaluation.metrics import METRICS
 
 QRELS = [("q1", "a", 2), ("q1", "b", 0), ("q2", "b", 1), ("q3", "a", -1), ("q4", "q4", 1), ("gone", "a", 1)]
 RUN = [("q1", "a", 2.0), ("q1", "c", 1.0), ("q2", "c", 3.0), ("q2", "b", 2.5), ("q3", "a", 1.0)]
-PARAMS = {"model": "m", "collection": "toy", "language": "en", "split": "test", "protocol": "standard", "depth": 10,
-          "exclude_self": False, "bootstrap_samples": 50}  # fmt: skip
+PARAMS = {
+    "model": "m",
+    "collection": "toy",
+    "language": "en",
+    "split": "test",
+    "protocol": "standard",
+    "depth": 10,
+    "exclude_self": False,
+    "bootstrap_samples": 50,
+}
 
 
 def stage_of(folder: Path, run: list[tuple], **changes: object) -> Stage:

@@ -166,10 +166,24 @@ def own_run(root: Path) -> str:
     (root / "notes/corpus.jsonl").write_text('{"_id": "1", "text": "a note"}\n')
     plan = Plan(load_bench(root, {"scale": "mini", "seed": 7, "byo": "notes"}))
     collection, run = paths.collection("notes"), paths.run("bm25-flat", "notes", "standard")
-    run_stage(plan, "normalize_collection", {"archive": ["notes/corpus.jsonl"]}, {"collection": collection}, normalize,
-              collection="notes")  # fmt: skip
-    run_stage(plan, "search_bm25", {"collection": collection}, {"run": run}, concatenate, model="bm25-flat",
-              collection="notes", protocol="standard")  # fmt: skip
+    run_stage(
+        plan,
+        "normalize_collection",
+        {"archive": ["notes/corpus.jsonl"]},
+        {"collection": collection},
+        normalize,
+        collection="notes",
+    )
+    run_stage(
+        plan,
+        "search_bm25",
+        {"collection": collection},
+        {"run": run},
+        concatenate,
+        model="bm25-flat",
+        collection="notes",
+        protocol="standard",
+    )
     return run
 
 

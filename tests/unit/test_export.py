@@ -56,15 +56,30 @@ def trained(tmp_path, monkeypatch):
     """A checkout with one collection, an initial model and one stage of training."""
     monkeypatch.chdir(tmp_path)
     run("normalize_collection", normalize, {}, {"collection": COLLECTION}, name="squad-tiny")
-    run("init_model", init_model, {"source": COLLECTION}, {"model": INIT}, init="scratch", architecture=SHAPE,
-        query_tokens=12, document_tokens=40)  # fmt: skip
+    run(
+        "init_model",
+        init_model,
+        {"source": COLLECTION},
+        {"model": INIT},
+        init="scratch",
+        architecture=SHAPE,
+        query_tokens=12,
+        document_tokens=40,
+    )
     run("finetune", train_a_little, {"model": INIT, "source": COLLECTION}, {"model": EP0}, **TRAINING)
     return tmp_path
 
 
 def export(model: str = EP0, **inputs: str) -> Path:
-    run("export_model", export_model, {"model": model, **inputs}, {"exported": EXPORTED}, model="dpr", scope="shared",
-        licences=LICENCES)  # fmt: skip
+    run(
+        "export_model",
+        export_model,
+        {"model": model, **inputs},
+        {"exported": EXPORTED},
+        model="dpr",
+        scope="shared",
+        licences=LICENCES,
+    )
     return Path(EXPORTED).parent
 
 
@@ -87,10 +102,21 @@ def test_the_card_tells_base_data_settings_metrics_and_protocol(trained):
     text = (export() / "README.md").read_text()
     front = yaml.safe_load(text.split("---")[1])
     assert front["library_name"] == "sentence-transformers" and "base_model" not in front
-    for line in ("# dpr", "* starts from: random weights (bert, 2 layers of width 32)", "* stages: dpr@init -> dpr@ep0",
-                 "| squad-tiny | CC BY-SA 4.0 |", "* pooling: first token", "queries 12, documents 40 tokens",
-                 "* a document is its title, ' ', and its text", "learning_rate: 2.0e-05", "Rule `finetune`, seed 3.",
-                 "| loss | 0.333333 |", "| dev_ndcg_cut_10 | 0.25 |", "model.encode_query(", "\n## Use\n"):  # fmt: skip
+    for line in (
+        "# dpr",
+        "* starts from: random weights (bert, 2 layers of width 32)",
+        "* stages: dpr@init -> dpr@ep0",
+        "| squad-tiny | CC BY-SA 4.0 |",
+        "* pooling: first token",
+        "queries 12, documents 40 tokens",
+        "* a document is its title, ' ', and its text",
+        "learning_rate: 2.0e-05",
+        "Rule `finetune`, seed 3.",
+        "| loss | 0.333333 |",
+        "| dev_ndcg_cut_10 | 0.25 |",
+        "model.encode_query(",
+        "\n## Use\n",
+    ):
         assert line in text, line
     assert "MoMA" not in text and "elsewhere" not in text and "per_second" not in text and str(trained) not in text
 

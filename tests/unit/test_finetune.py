@@ -66,10 +66,20 @@ def test_the_same_spec_gives_the_same_bytes(project):
     assert weights_in(project / "results/a") == weights_in(project / "results/b")
 
 
-@pytest.mark.parametrize("changes", [
-    {"name": "pairwise_nll", "optimizer": "lamb"}, {"cache_chunk": 3}, {"accumulation": 2}, {"precision": "bf16"},
-    {"bucket_batches": 3}, {"negatives_per_query": 0}, {"name": "info_nce", "in_batch": False}, {"dropout": 0.0},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "pairwise_nll", "optimizer": "lamb"},
+        {"cache_chunk": 3},
+        {"accumulation": 2},
+        {"precision": "bf16"},
+        {"bucket_batches": 3},
+        {"negatives_per_query": 0},
+        {"name": "info_nce", "in_batch": False},
+        {"dropout": 0.0},
+    ],
+    ids=str,
+)
 def test_every_setting_trains(project, changes):
     run_spec(finetune_spec(**changes))
     assert np.isfinite([value for _, value in curve("loss")]).all()
@@ -85,8 +95,16 @@ def test_distillation_reads_the_scored_file(project, name):
 
 def test_a_chain_continues_schedule_and_moments(project):
     run_spec(finetune_spec("ep0", total_steps=24, save_optimizer=True))
-    run_spec(finetune_spec("ep1", inputs={"model": "results/ep0/manifest.json"}, stage_index=1, first_step=12,
-                           total_steps=24, keep_optimizer=True))  # fmt: skip
+    run_spec(
+        finetune_spec(
+            "ep1",
+            inputs={"model": "results/ep0/manifest.json"},
+            stage_index=1,
+            first_step=12,
+            total_steps=24,
+            keep_optimizer=True,
+        )
+    )
     rates = curve("learning_rate", "results/ep0/manifest.json") + curve("learning_rate", "results/ep1/manifest.json")
     expected = [1e-3 * min((step - 1) / 2, (24 - (step - 1)) / 22) for step in range(1, 25)]
     assert [step for step, _ in rates] == list(range(1, 25))
@@ -98,9 +116,15 @@ def test_models_of_save_steps_can_be_taken(project):
     run_spec(finetune_spec("short", steps=5))
 
     def take(step: int) -> StageSpec:
-        return StageSpec("take_step", "zerodr.encoders.export:take_step", 1, {"step": str(step)},
-                         {"model": "results/ep0/manifest.json"}, {"model": f"results/ep0.{step}/manifest.json"},
-                         {"step": step})  # fmt: skip
+        return StageSpec(
+            "take_step",
+            "zerodr.encoders.export:take_step",
+            1,
+            {"step": str(step)},
+            {"model": "results/ep0/manifest.json"},
+            {"model": f"results/ep0.{step}/manifest.json"},
+            {"step": step},
+        )
 
     run_spec(take(5))
     assert weights_in(project / "results/ep0.5") == weights_in(project / "results/short")
@@ -112,8 +136,14 @@ def test_models_of_save_steps_can_be_taken(project):
 def start(spec: StageSpec, tmp_path: Path) -> subprocess.Popen:
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(asdict(spec)))
-    return subprocess.Popen([sys.executable, "-m", "zerodr.run", str(file)], cwd=tmp_path, env=alone(),
-                            stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "zerodr.run", str(file)],
+        cwd=tmp_path,
+        env=alone(),
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def wait_for_checkpoint(root: Path, process: subprocess.Popen, after: int = 0) -> None:
@@ -170,18 +200,22 @@ def test_nan_stops_keeps_good_weights_and_names_the_queries(project):
     assert all(bool(torch.isfinite(value).all()) for value in load_file(kept / "model.safetensors").values())
 
 
-@pytest.mark.parametrize("changes, error, message", [
-    ({"source_split": "none"}, CollectionError, "no positive judgement"),
-    ({"source_split": "nowhere"}, CollectionError, "no judgements for this split"),
-    ({"batch_queries": 64}, ConfigError, "larger than the 44 queries"),
-    ({"learning_rate": 0.0}, ConfigError, "learning_rate"),
-    ({"gpus": 3}, MachineError, "asks for 3 GPUs"),
-    ({"keep_optimizer": True}, ArtifactError, "no optimiser moments"),
-    ({"name": "pairwise_nll", "negatives_per_query": 0}, ConfigError, "hard negatives"),
-    ({"name": "kl"}, ConfigError, "needs a teacher"),
-    ({"accumulation": 3}, ConfigError, "can't be shared equally"),
-    ({"precision": "fp16"}, Exception, "fp16 needs a GPU"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"source_split": "none"}, CollectionError, "no positive judgement"),
+        ({"source_split": "nowhere"}, CollectionError, "no judgements for this split"),
+        ({"batch_queries": 64}, ConfigError, "larger than the 44 queries"),
+        ({"learning_rate": 0.0}, ConfigError, "learning_rate"),
+        ({"gpus": 3}, MachineError, "asks for 3 GPUs"),
+        ({"keep_optimizer": True}, ArtifactError, "no optimiser moments"),
+        ({"name": "pairwise_nll", "negatives_per_query": 0}, ConfigError, "hard negatives"),
+        ({"name": "kl"}, ConfigError, "needs a teacher"),
+        ({"accumulation": 3}, ConfigError, "can't be shared equally"),
+        ({"precision": "fp16"}, Exception, "fp16 needs a GPU"),
+    ],
+    ids=str,
+)
 def test_bad_settings(project, changes, error, message):
     if "gpus" in changes and torch.cuda.device_count() >= 3:
         pytest.skip("has the GPUs")
@@ -190,13 +224,17 @@ def test_bad_settings(project, changes, error, message):
     assert not (project / "results/ep0/manifest.json").exists()
 
 
-@pytest.mark.parametrize("rows, message", [
-    ([], "holds no query"),
-    ([("q0", ["d0"], ["zz9"])], "1 of its 2 documents are not in collection source, the first is zz9"),
-    ([("other", ["d0"], ["d1"])], "1 of its 1 queries are not in collection source, the first is other"),
-    ([("q0", [], ["d1"])], "queries_without_positive"),
-    ([("q0", ["d0"], [])], "queries_without_negative"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ([], "holds no query"),
+        ([("q0", ["d0"], ["zz9"])], "1 of its 2 documents are not in collection source, the first is zz9"),
+        ([("other", ["d0"], ["d1"])], "1 of its 1 queries are not in collection source, the first is other"),
+        ([("q0", [], ["d1"])], "queries_without_positive"),
+        ([("q0", ["d0"], [])], "queries_without_negative"),
+    ],
+    ids=str,
+)
 def test_bad_mined_files(project, rows, message):
     make_mined(project / "results/bad", rows=rows)
     with pytest.raises((ArtifactError, CollectionError), match=message):

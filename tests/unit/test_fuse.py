@@ -18,8 +18,17 @@ from zerodr.errors import ArtifactError, ConfigError, ProtocolError
 from zerodr.retrieval.fuse import FuseSettings, check_run, fuse, fuse_runs, run_scores
 
 QUERIES = pd.Series(["q2", "q0", "q1"])
-PARAMS = {"runs": ["a", "b"], "fusion": "reciprocal_rank", "rank_constant": 60, "weights": [1.0, 1.0],
-          "collection": "c", "split": "test", "depth": 10, "exclude_self": True, "tag": "both"}  # fmt: skip
+PARAMS = {
+    "runs": ["a", "b"],
+    "fusion": "reciprocal_rank",
+    "rank_constant": 60,
+    "weights": [1.0, 1.0],
+    "collection": "c",
+    "split": "test",
+    "depth": 10,
+    "exclude_self": True,
+    "tag": "both",
+}
 
 
 def settings_of(**changed) -> FuseSettings:
@@ -136,8 +145,18 @@ def test_stage(tmp_path, monkeypatch):
         write_run(Path(f"{name}.trec.gz"), run_of(rows), name)
     for output in ("one.trec.gz", "two.trec.gz"):
         inputs = {"runs": ["a.trec.gz", "b.trec.gz"], "collection": str(collection)}
-        run_spec(StageSpec(rule="fuse_runs", function="zerodr.retrieval.fuse:fuse_runs", version=1, wildcards={},
-                           inputs=inputs, outputs={"run": output}, params=PARAMS), fuse_runs)  # fmt: skip
+        run_spec(
+            StageSpec(
+                rule="fuse_runs",
+                function="zerodr.retrieval.fuse:fuse_runs",
+                version=1,
+                wildcards={},
+                inputs=inputs,
+                outputs={"run": output},
+                params=PARAMS,
+            ),
+            fuse_runs,
+        )
     assert Path("one.trec.gz").read_bytes() == Path("two.trec.gz").read_bytes()
     run = read_run(Path("one.trec.gz"))
     assert run[["query", "document"]].to_numpy().tolist() == [["q2", "x"], ["q0", "x"], ["q0", "y"]]

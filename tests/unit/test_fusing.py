@@ -49,8 +49,10 @@ class Texts:
 
 def expected(model: FusionEncoder) -> np.ndarray:
     """The model's own vectors, query by query."""
-    rows = [Grounded(query, model.tokenize_augmentations([DOCUMENTS[key] for key in own]))
-            for query, own in zip(model.tokenize(QUERIES, "query"), GIVEN, strict=True)]  # fmt: skip
+    rows = [
+        Grounded(query, model.tokenize_augmentations([DOCUMENTS[key] for key in own]))
+        for query, own in zip(model.tokenize(QUERIES, "query"), GIVEN, strict=True)
+    ]
     with torch.no_grad():
         return torch.cat([model.encode(model.pad([row]), "query") for row in rows]).numpy()
 

@@ -37,8 +37,10 @@ def model(folder) -> FusionEncoder:
 
 
 def grounded(model: FusionEncoder, queries: list[str], documents: list[list[str]]) -> dict[str, Tensor]:
-    rows = [Grounded(query, model.tokenize_augmentations(own))
-            for query, own in zip(model.tokenize(queries, "query"), documents, strict=True)]  # fmt: skip
+    rows = [
+        Grounded(query, model.tokenize_augmentations(own))
+        for query, own in zip(model.tokenize(queries, "query"), documents, strict=True)
+    ]
     return model.pad(rows)
 
 
@@ -58,8 +60,11 @@ def toy() -> tuple[CrossAttention, Tensor, Tensor]:
     logits = torch.tensor([[[0, 0, 0, 0, 0], [1, 0, 0, 2, 1]], [[0, 1, 2, 0, 1], [2, 2, 0, 0, 0]]], dtype=torch.float32)
     logits = torch.cat([logits, torch.full((2, 2, 1), -1e9)], -1)[:, None]  # (L, B, H, T)
     norms = torch.tensor([1.0, 2.0, 1.0, 3.0, 2.0, 5.0]).expand(2, 1, 2, 6)
-    return (CrossAttention(torch.softmax(logits, -1), logits, norms), torch.tensor([[0, 0, 1, 1, 2, 2]]),
-            torch.tensor([[1, 1, 1, 1, 1, 0]]))  # fmt: skip
+    return (
+        CrossAttention(torch.softmax(logits, -1), logits, norms),
+        torch.tensor([[0, 0, 1, 1, 2, 2]]),
+        torch.tensor([[1, 1, 1, 1, 1, 0]]),
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,8 +113,12 @@ def test_the_order_of_documents_does_not_matter(model):
 
 def test_a_query_alone_is_the_query_of_a_batch(model):
     together = fused(model, TEXTS[1:4], [DOCUMENTS, DOCUMENTS[:1], DOCUMENTS[1:3]])
-    alone = torch.cat([fused(model, [text], [own]) for text, own in
-                       zip(TEXTS[1:4], [DOCUMENTS, DOCUMENTS[:1], DOCUMENTS[1:3]], strict=True)])  # fmt: skip
+    alone = torch.cat(
+        [
+            fused(model, [text], [own])
+            for text, own in zip(TEXTS[1:4], [DOCUMENTS, DOCUMENTS[:1], DOCUMENTS[1:3]], strict=True)
+        ]
+    )
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
 
 

@@ -120,8 +120,9 @@ def test_fast_linear_layers_give_the_same_gradient(data, folder):
     assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) < CLOSE
 
 
-@pytest.mark.parametrize("family, pooling", [("bert", "cls"), ("roberta", "cls"), ("distilbert", "mean"),
-                                             ("t5", "decoder_first")])  # fmt: skip
+@pytest.mark.parametrize(
+    "family, pooling", [("bert", "cls"), ("roberta", "cls"), ("distilbert", "mean"), ("t5", "decoder_first")]
+)
 def test_every_family_is_cached_and_sped_up(data, tmp_path, family, pooling):
     model = from_scratch_model(tmp_path, family, pooling=pooling).train()
     with torch.no_grad():  # at their start all texts have nearly the same vector, and gradients cancel

@@ -29,51 +29,75 @@ def test_settings_survive_a_round_trip_through_json():
     assert GroupSettings.model_validate(made.model_dump(mode="json")) == made
 
 
-@pytest.mark.parametrize("settings, said", [
-    ({"mode": "balanced", "beta": 0.5}, "beta is for mode paper and official, mode balanced does not use it"),
-    ({"mode": "erm", "eta": 0.5}, "eta is for mode group_dro"),
-    ({"mode": "official", "kappa": 0.5}, "kappa is for mode paper"),
-    ({"mode": "official", "timing": "current"}, "timing is for mode paper"),
-    ({"mode": "official", "absent": "keep"}, "absent is for mode paper and group_dro"),
-    ({"mode": "paper", "rho": 0.1}, "rho is for mode official"),
-    ({"mode": "group_dro", "similarity": "dot"}, "similarity is for mode paper and official"),
-    ({"mode": "official", "similarity": "dot"}, "mode official compares cosines"),
-    ({"layers": 0}, "layers is at least 1"),
-    ({"layers": "most"}, "layers"),
-    ({"mode": "dro"}, "mode"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, said",
+    [
+        ({"mode": "balanced", "beta": 0.5}, "beta is for mode paper and official, mode balanced does not use it"),
+        ({"mode": "erm", "eta": 0.5}, "eta is for mode group_dro"),
+        ({"mode": "official", "kappa": 0.5}, "kappa is for mode paper"),
+        ({"mode": "official", "timing": "current"}, "timing is for mode paper"),
+        ({"mode": "official", "absent": "keep"}, "absent is for mode paper and group_dro"),
+        ({"mode": "paper", "rho": 0.1}, "rho is for mode official"),
+        ({"mode": "group_dro", "similarity": "dot"}, "similarity is for mode paper and official"),
+        ({"mode": "official", "similarity": "dot"}, "mode official compares cosines"),
+        ({"layers": 0}, "layers is at least 1"),
+        ({"layers": "most"}, "layers"),
+        ({"mode": "dro"}, "mode"),
+    ],
+)
 def test_what_a_mode_does_not_use_is_refused(settings, said):
     with pytest.raises(ValidationError, match=said):
         GroupSettings(**settings)
 
 
-@pytest.mark.parametrize("settings, objective, engine", [
-    ({}, PAIRWISE, "segment"),
-    ({"mode": "official"}, OWN, "segment"),
-    ({"similarity": "dot"}, PAIRWISE, "ghost"),
-    ({"similarity": "dot", "exclude_self": True}, PAIRWISE, "segment"),
-    ({"similarity": "dot"}, IN_BATCH, "jvp"),
-    ({"similarity": "dot", "layers": "all"}, OWN, "jvp"),
-    ({"engine": "loop"}, IN_BATCH, "loop"),
-    ({"engine": "jvp", "similarity": "dot"}, PAIRWISE, "jvp"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, objective, engine",
+    [
+        ({}, PAIRWISE, "segment"),
+        ({"mode": "official"}, OWN, "segment"),
+        ({"similarity": "dot"}, PAIRWISE, "ghost"),
+        ({"similarity": "dot", "exclude_self": True}, PAIRWISE, "segment"),
+        ({"similarity": "dot"}, IN_BATCH, "jvp"),
+        ({"similarity": "dot", "layers": "all"}, OWN, "jvp"),
+        ({"engine": "loop"}, IN_BATCH, "loop"),
+        ({"engine": "jvp", "similarity": "dot"}, PAIRWISE, "jvp"),
+    ],
+)
 def test_the_engine_follows_from_what_is_asked_for(settings, objective, engine):
     name, reason = choose_engine(GroupSettings(**settings), objective)
     assert name == engine and reason
     check_groups(GroupSettings(**settings), objective, PLAIN)
 
 
-@pytest.mark.parametrize("settings, objective, training, said", [
-    ({}, IN_BATCH, {}, "cosine needs each group's own gradient, which is not to be had with in-batch negatives"),
-    ({"layers": "all"}, PAIRWISE, {}, "not to be had with layers: all"),
-    ({"similarity": "dot", "engine": "ghost"}, IN_BATCH, {}, "engine ghost can't be combined with in-batch negatives"),
-    ({"engine": "segment", "layers": "all"}, PAIRWISE, {}, "engine segment can't be combined with layers: all"),
-    ({"engine": "ghost"}, PAIRWISE, {}, "similarity: cosine needs each group's own gradient, engine ghost has only"),
-    ({"engine": "jvp", "similarity": "dot", "exclude_self": True}, PAIRWISE, {}, "exclude_self needs each group's own"),
-    ({}, ObjectiveSettings(name="kl"), {}, "groups weigh losses of queries"),
-    ({}, PAIRWISE, {"cache_chunk": 8}, "engine segment holds the activations .* which training.cache_chunk avoids"),
-    ({"mode": "balanced"}, PAIRWISE, {"accumulation": 2}, "training.accumulation cuts: set it to 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, objective, training, said",
+    [
+        ({}, IN_BATCH, {}, "cosine needs each group's own gradient, which is not to be had with in-batch negatives"),
+        ({"layers": "all"}, PAIRWISE, {}, "not to be had with layers: all"),
+        (
+            {"similarity": "dot", "engine": "ghost"},
+            IN_BATCH,
+            {},
+            "engine ghost can't be combined with in-batch negatives",
+        ),
+        ({"engine": "segment", "layers": "all"}, PAIRWISE, {}, "engine segment can't be combined with layers: all"),
+        (
+            {"engine": "ghost"},
+            PAIRWISE,
+            {},
+            "similarity: cosine needs each group's own gradient, engine ghost has only",
+        ),
+        (
+            {"engine": "jvp", "similarity": "dot", "exclude_self": True},
+            PAIRWISE,
+            {},
+            "exclude_self needs each group's own",
+        ),
+        ({}, ObjectiveSettings(name="kl"), {}, "groups weigh losses of queries"),
+        ({}, PAIRWISE, {"cache_chunk": 8}, "engine segment holds the activations .* which training.cache_chunk avoids"),
+        ({"mode": "balanced"}, PAIRWISE, {"accumulation": 2}, "training.accumulation cuts: set it to 1"),
+    ],
+)
 def test_what_can_t_be_combined_is_refused_with_a_sentence(settings, objective, training, said):
     with pytest.raises(ValueError, match=said):
         check_groups(GroupSettings(**settings), objective, TrainingSettings(**training))

@@ -137,20 +137,34 @@ def test_official_starts_as_a_sum_and_forgets_absent_groups(data, folder):
     assert loss_of(one_step(model, data, objective, batch_of(data))) == pytest.approx(losses.sum().item(), rel=1e-5)
     objective.on_step(1)
     assert bool((objective.state.omega[~present] == 0.01).all()) and bool((~present).any())
-    expected = dro.official_update(torch.ones(KINDS).double(), torch.zeros(KINDS).double().index_put(
-        (present.nonzero()[:, 0],), objective.sums), present, 0.05, 0.1, 0.01)  # fmt: skip
+    expected = dro.official_update(
+        torch.ones(KINDS).double(),
+        torch.zeros(KINDS).double().index_put((present.nonzero()[:, 0],), objective.sums),
+        present,
+        0.05,
+        0.1,
+        0.01,
+    )
     torch.testing.assert_close(objective.state.omega, expected)
 
 
 def engine_of(folder: Path, data: Examples, state: Path, objective: Any, **changes: Any) -> Engine:
-    chosen = TrainingSettings(**({"steps": 8, "batch_queries": 12, "learning_rate": 1e-3, "checkpoint_steps": 3,
-                                  "warmup_steps": 2} | changes))  # fmt: skip
+    chosen = TrainingSettings(
+        **({"steps": 8, "batch_queries": 12, "learning_rate": 1e-3, "checkpoint_steps": 3, "warmup_steps": 2} | changes)
+    )
     model = tiny(folder, 0.1)
     settings = GroupSettings(**objective[1])
     made = weigh_groups(make_objective(objective[0]), settings, objective[0], model, clusters_of(data))
     stream = Stream(data, np.arange(QUERIES), 12, objective[0].negatives_per_query, [13, 0])
-    return Engine(Forward(model, data, "cpu", chosen.cache_chunk), made, stream, make_optimizer(model, chosen),
-                  schedule("linear", 2, 8), chosen, Run("test", state, "identity", [13, 0]))  # fmt: skip
+    return Engine(
+        Forward(model, data, "cpu", chosen.cache_chunk),
+        made,
+        stream,
+        make_optimizer(model, chosen),
+        schedule("linear", 2, 8),
+        chosen,
+        Run("test", state, "identity", [13, 0]),
+    )
 
 
 RUNS = [
@@ -198,9 +212,22 @@ def both(tmp_path_factory, root):
     tiny_model(place / "model")
     environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
     environment["PYTHONPATH"] += f"{os.pathsep}{root}"
-    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
-                    "tests.unit.group_probe", str(place), str(place / "two")], env=environment, check=True,
-                   capture_output=True)  # fmt: skip
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            "-m",
+            "tests.unit.group_probe",
+            str(place),
+            str(place / "two"),
+        ],
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
     return group_probe.steps(place), [load_file(place / f"two-{rank}.safetensors") for rank in (0, 1)]
 
 
@@ -209,8 +236,10 @@ def test_two_processes_are_one_on_the_union_batch(both, name):
     one, (first, second) = both
     keys = [key for key in one if key.startswith(f"{name}/")]
     assert len(keys) > 20
-    tops = [max(float(one[key].abs().max()) for key in keys if key.startswith(f"{name}/{step}/") and "omega" not in key)
-            for step in range(group_probe.STEPS)]  # fmt: skip
+    tops = [
+        max(float(one[key].abs().max()) for key in keys if key.startswith(f"{name}/{step}/") and "omega" not in key)
+        for step in range(group_probe.STEPS)
+    ]
     for key in keys:
         assert first[key].equal(second[key]), key  # global, not each process's own
         if "omega" in key:
@@ -224,8 +253,9 @@ def test_two_processes_are_one_on_the_union_batch(both, name):
 def make_clusters(folder: Path, rows: list[tuple[str, int]]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     queries, numbers = zip(*rows, strict=True)
-    pq.write_table(pa.table({"query": pa.array(queries), "cluster": pa.array(numbers, pa.int32())}),
-                   folder / "clusters.parquet")  # fmt: skip
+    pq.write_table(
+        pa.table({"query": pa.array(queries), "cluster": pa.array(numbers, pa.int32())}), folder / "clusters.parquet"
+    )
     seal(folder)
     return folder
 
@@ -311,8 +341,9 @@ def test_combinations_are_refused_before_training(project):
 
 
 def test_clusters_reach_batches_in_the_order_of_queries(project):
-    examples = load_examples(project / "results/mined", project / "results/source", " ",
-                             clusters=project / "results/clusters")  # fmt: skip
+    examples = load_examples(
+        project / "results/mined", project / "results/source", " ", clusters=project / "results/clusters"
+    )
     expected = [2 * (int(query[1:]) % 5) for query in examples.queries.to_pylist()]
     assert examples.groups.tolist() == expected
     batch = Stream(examples, np.arange(QUERIES), 8, 1, [0]).batch(3)

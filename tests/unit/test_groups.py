@@ -67,8 +67,11 @@ def same_gradients(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], close
 
 def plain_gram(model: Any, examples: Examples, batch: Batch, layers: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Group losses and inner products by one plain backward pass for each group; no code of ours but the encoder."""
-    chosen = [p for name, p in model.named_parameters() if p.requires_grad and "encoder.layer." in name
-              and int(name.split("encoder.layer.")[1][0]) >= 2 - layers]  # fmt: skip
+    chosen = [
+        p
+        for name, p in model.named_parameters()
+        if p.requires_grad and "encoder.layer." in name and int(name.split("encoder.layer.")[1][0]) >= 2 - layers
+    ]
 
     def encoded(texts: list[str], side: str) -> torch.Tensor:
         return model.encode(model.pad(model.tokenize(texts, side)), side)
@@ -110,8 +113,9 @@ def test_engines_give_the_similarities_of_plain_autograd(data, folders, many_pas
 
 
 @pytest.mark.parametrize("towers", ["tied", "separate"])
-@pytest.mark.parametrize("engine, timing", [("segment", "lagged"), ("ghost", "lagged"), ("ghost", "current"),
-                                            ("jvp", "lagged")])  # fmt: skip
+@pytest.mark.parametrize(
+    "engine, timing", [("segment", "lagged"), ("ghost", "lagged"), ("ghost", "current"), ("jvp", "lagged")]
+)
 def test_gradients_are_those_of_the_weighted_loss(data, folders, many_passes, towers, engine, timing):
     """Of all weights, the compared ones included; `loop` leaves the backward pass of training alone."""
     model, batch = tiny(folders[towers]), batch_of(data)
@@ -121,11 +125,19 @@ def test_gradients_are_those_of_the_weighted_loss(data, folders, many_passes, to
     assert all(p.requires_grad for p in by_loop.engine.weights)
 
 
-@pytest.mark.parametrize("settings", [
-    {"similarity": "cosine"}, {"exclude_self": True}, {"similarity": "cosine", "exclude_self": True},
-    {"outer_alpha": False}, {"layers": 2}, {"layers": 5}, {"beta": 1.0},
-    {"mode": "official", "similarity": "cosine", "temperature": 1000.0},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"similarity": "cosine"},
+        {"exclude_self": True},
+        {"similarity": "cosine", "exclude_self": True},
+        {"outer_alpha": False},
+        {"layers": 2},
+        {"layers": 5},
+        {"beta": 1.0},
+        {"mode": "official", "similarity": "cosine", "temperature": 1000.0},
+    ],
+)
 def test_segment_has_every_option_of_the_loop(data, folders, settings):
     model, batch = tiny(folders["tied"]), batch_of(data)
     made = [weighted(model, data, OWN, engine=engine, **settings) for engine in ("loop", "segment")]
@@ -177,8 +189,9 @@ def test_kernels_of_training_give_the_same(data, folders, engine):
     plain, fast = tiny(folders["tied"]), tiny(folders["tied"])
     speed_up(fast, "cpu", "fp32")
     made = [weighted(model, data, engine=engine) for model in (plain, fast)]
-    first, second = (one_step(model, data, objective, batch)
-                     for model, objective in zip((plain, fast), made, strict=True))  # fmt: skip
+    first, second = (
+        one_step(model, data, objective, batch) for model, objective in zip((plain, fast), made, strict=True)
+    )
     near(made[1].sums, made[0].sums)
     same_gradients(second, first)
 

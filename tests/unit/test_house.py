@@ -55,8 +55,17 @@ BANNED_ROOMS = {  # rooms above that a room must not import all the same
     "evaluation": {"encoders", "losses", "mining", "training", "retrieval"},
 }
 EVERYWHERE_BANNED = {"pickle", "dill", "joblib", "shelve", "marshal", "beir"}
-BANNED_CALLS = {"print", "eval", "exec", "torch.load", "yaml.load", "os.system", "os.popen", "pd.read_pickle",
-                "pandas.read_pickle"}  # fmt: skip
+BANNED_CALLS = {
+    "print",
+    "eval",
+    "exec",
+    "torch.load",
+    "yaml.load",
+    "os.system",
+    "os.popen",
+    "pd.read_pickle",
+    "pandas.read_pickle",
+}
 MACHINE_PATH = re.compile(r"(?<![\w.~}*$/-])/(?:work|home|root|tmp|Users|mnt|scratch)/\w")
 MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 150, 60, 200
 

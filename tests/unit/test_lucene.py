@@ -138,8 +138,9 @@ def test_two_processes_make_the_same_index(tmp_path, monkeypatch):
     for place in ("one", "two"):
         write_collection(tmp_path / place / "results/collections/fox", FOX, ASKED)
         paths = [path for path in sys.path if path.endswith(("tests/unit", "workflow/scripts"))]
-        call = subprocess.run([sys.executable, "-c", code, *paths[:2]], cwd=tmp_path / place, text=True,
-                              capture_output=True, check=True)  # fmt: skip
+        call = subprocess.run(
+            [sys.executable, "-c", code, *paths[:2]], cwd=tmp_path / place, text=True, capture_output=True, check=True
+        )
         digests.append(call.stdout.split()[-1])
     monkeypatch.chdir(tmp_path / "one")
     for _ in range(2):

@@ -136,8 +136,11 @@ def test_tokens_by_themselves_are_masked_in_berts_proportions():
     fates = [(ids == 4)[chosen].mean(), ((ids != 4) & (ids != true))[chosen].mean(), (ids == true)[chosen].mean()]
     assert fates == pytest.approx([0.8, 0.1, 0.1], abs=0.02)
     words = texts[0].words
-    whole = [chosen[:, words == word].all(1).sum() / max(1, chosen[:, words == word].any(1).sum())
-             for word in range(24) if (words == word).sum() == 3]  # fmt: skip
+    whole = [
+        chosen[:, words == word].all(1).sum() / max(1, chosen[:, words == word].any(1).sum())
+        for word in range(24)
+        if (words == word).sum() == 3
+    ]
     assert np.mean(whole) < 0.05  # words are not taken whole
 
 

@@ -31,8 +31,9 @@ def test_every_episode_of_training_and_targets_is_asked_for(mini):
     found = mini.looked_into(SharesItem(kind="shares", title="x", method="moma-t5ance"), ["scifact", "nfcorpus"])
     words = [("moma-t5ance", "shared", stage) for stage in ("moma1", "moma2")]
     assert found["learning"] == [paths.shares(*w, "learning", "squad-v1.1", "train", "shares.tsv") for w in words]
-    assert found["search"] == [paths.shares(*w, "search", name, "test", "shares.tsv") for w in words
-                               for name in ("scifact", "nfcorpus")]  # fmt: skip
+    assert found["search"] == [
+        paths.shares(*w, "search", name, "test", "shares.tsv") for w in words for name in ("scifact", "nfcorpus")
+    ]
 
 
 def test_what_trains_no_augmenter_has_none_to_look_at(mini):
@@ -92,16 +93,23 @@ def component_inputs(folder: Path) -> dict[str, list[Path]]:
     def made(method: str, stage: str, which: str, mrr: float) -> Path:
         return recorded(folder / method / "shared" / stage / which / "manifest.json", **{item_memories.MRR: mrr})
 
-    return {"main": [made("ours", "m1", "main", 0.1), made("ours", "m2", "main", 0.2), made("own", "m1", "main", 0.3)],
-            "augmenter": [made("ours", "m1", "augmenter", 0.4), made("ours", "m2", "augmenter", 0.5)]}  # fmt: skip
+    return {
+        "main": [made("ours", "m1", "main", 0.1), made("ours", "m2", "main", 0.2), made("own", "m1", "main", 0.3)],
+        "augmenter": [made("ours", "m1", "augmenter", 0.4), made("ours", "m2", "augmenter", 0.5)],
+    }
 
 
 def test_components_by_episode(tmp_path):
     stage, settings = told(COMPONENTS, component_inputs(tmp_path), tmp_path, methods=("ours", "own"), stages=STAGES)
     frame = item_memories.components(stage, settings, item_of(settings.item, "x")).frame
     found = {(row.method, row.episode, row.component): row.mrr for row in frame.itertuples()}
-    assert found == {("ours", 1, "main model"): 0.1, ("ours", 1, "augmenter"): 0.4, ("ours", 2, "main model"): 0.2,
-                     ("ours", 2, "augmenter"): 0.5, ("own", 1, "main model"): 0.3}  # fmt: skip
+    assert found == {
+        ("ours", 1, "main model"): 0.1,
+        ("ours", 1, "augmenter"): 0.4,
+        ("ours", 2, "main model"): 0.2,
+        ("ours", 2, "augmenter"): 0.5,
+        ("own", 1, "main model"): 0.3,
+    }
 
 
 def test_a_component_without_the_measure_is_named(tmp_path):
@@ -112,8 +120,9 @@ def test_a_component_without_the_measure_is_named(tmp_path):
         item_memories.components(stage, settings, item_of(settings.item, "x"))
 
 
-@pytest.mark.parametrize(("item", "inputs", "more"), [
-    (SHARES, share_inputs, {"collections": ("a", "b")}), (COMPONENTS, component_inputs, {"methods": ("ours", "own")})
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("item", "inputs", "more"),
+    [(SHARES, share_inputs, {"collections": ("a", "b")}), (COMPONENTS, component_inputs, {"methods": ("ours", "own")})],
+)
 def test_both_are_drawn_twice_the_same(tmp_path, item, inputs, more):
     drawn(tmp_path, inputs(tmp_path), item, stages=STAGES, **more)

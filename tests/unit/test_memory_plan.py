@@ -91,9 +91,18 @@ def test_shares_of_evaluated_queries_name_their_collection_target():
 def test_variants_of_inference_share_the_model_and_not_the_queries():
     made = plan()
     assert made.chains.link("moma-t5ance+no-target") == Link("moma-t5ance", "moma2")
-    paths = {name: made.query_embeddings(SimpleNamespace(model=name, collection="scifact", protocol="standard"))
-             for name in ("moma-t5ance", "moma-t5ance+no-target", "moma-t5ance+adist", "moma-t5ance+no-memory",
-                          "moma-t5ance@moma2", "moma-t5ance@moma1", "moma-t5ance@init")}  # fmt: skip
+    paths = {
+        name: made.query_embeddings(SimpleNamespace(model=name, collection="scifact", protocol="standard"))
+        for name in (
+            "moma-t5ance",
+            "moma-t5ance+no-target",
+            "moma-t5ance+adist",
+            "moma-t5ance+no-memory",
+            "moma-t5ance@moma2",
+            "moma-t5ance@moma1",
+            "moma-t5ance@init",
+        )
+    }
     assert paths["moma-t5ance"] == f"{HERE}/moma2/queries/scifact/standard/test.npy" == paths["moma-t5ance@moma2"]
     assert paths["moma-t5ance+no-target"] == (
         "results/memory/moma-t5ance+no-target/shared/moma2/queries/scifact/standard/test.npy"
@@ -175,23 +184,34 @@ def test_an_exported_model_says_how_its_queries_are_augmented(root):
 
     small = ["memory-wikipedia-vital", "memory-mesh"]
     assert exported(plan(), "moma-t5ance")["augmentation"] == {
-        "memories": ["target", *small], "documents": 10, "document_tokens": 64, "exclude_self": True
-    }  # fmt: skip
+        "memories": ["target", *small],
+        "documents": 10,
+        "document_tokens": 64,
+        "exclude_self": True,
+    }
     assert exported(plan(), "moma-t5ance+no-target")["augmentation"]["memories"] == ["squad-v1.1", *small]
     assert "augmentation" not in exported(plan(), "moma-t5ance+no-memory")
     own = EPISODE["memory"] | {"exclude_self": False}
-    add(root, chain={"moma1": EPISODE | {"memory": own}}, inference={"documents": 7,
-        "memories": ["memory-mesh"], "document_tokens": 48})  # fmt: skip
+    add(
+        root,
+        chain={"moma1": EPISODE | {"memory": own}},
+        inference={"documents": 7, "memories": ["memory-mesh"], "document_tokens": 48},
+    )
     assert exported(plan(root), "mine")["augmentation"] == {
-        "memories": ["memory-mesh"], "documents": 7, "document_tokens": 48, "exclude_self": False
-    }  # fmt: skip
+        "memories": ["memory-mesh"],
+        "documents": 7,
+        "document_tokens": 48,
+        "exclude_self": False,
+    }
 
 
 def test_inference_changes_targets_and_no_training_query(root):
     add(root, inference={"documents": 7, "document_tokens": 48})
     made = plan(root)
-    for asked, expected in (({"collection": "scifact", "split": "test"}, (7, 48)),
-                            ({"collection": "squad-v1.1", "split": "train"}, (4, 128))):  # fmt: skip
+    for asked, expected in (
+        ({"collection": "scifact", "split": "test"}, (7, 48)),
+        ({"collection": "squad-v1.1", "split": "train"}, (4, 128)),
+    ):
         words = wc("moma1", "mine", protocol="standard", use=SEARCH, **asked)
         fused = json.loads(made.settings("embed_fused_queries")(words))["settings"]
         seen = json.loads(made.settings("measure_attention")(words))["settings"]
@@ -214,9 +234,16 @@ def test_without_memory_there_are_as_many_steps_of_the_same_schedule(recipe, sca
         chain = made.trained(method).chain
         schedules = [made.schedule(Link(method, name)) for name in chain if name.startswith(stem) and name != "ep0"]
         stages = [chain[one["stage"]] for one in schedules]
-        return [(one["first_step"], one["total_steps"], own.objective, own.negatives,
-                 own.training.model_copy(update={"restart_schedule": False}))
-                for one, own in zip(schedules, stages, strict=True)]  # fmt: skip
+        return [
+            (
+                one["first_step"],
+                one["total_steps"],
+                own.objective,
+                own.negatives,
+                own.training.model_copy(update={"restart_schedule": False}),
+            )
+            for one, own in zip(schedules, stages, strict=True)
+        ]
 
     episodes = steps(recipe, "moma")
     assert len(episodes) == (3 if scale == "paper" else 2)

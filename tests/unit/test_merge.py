@@ -74,8 +74,17 @@ def test_a_shorter_run_is_the_beginning_of_a_longer(tmp_path, monkeypatch):
 
 def run_candidates(collection: Path, hits: list[Path], output: Path, depth: int) -> Path:
     inputs = {"hits": [str(path) for path in hits], "collection": str(collection)}
-    run_spec(StageSpec("merge_candidates", "zerodr.retrieval.merge:merge_candidates", 1, {}, inputs,
-                       {"candidates": str(output)}, {"collection": "c", "split": "test", "depth": depth}))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "merge_candidates",
+            "zerodr.retrieval.merge:merge_candidates",
+            1,
+            {},
+            inputs,
+            {"candidates": str(output)},
+            {"collection": "c", "split": "test", "depth": depth},
+        )
+    )
     return output
 
 
@@ -120,11 +129,14 @@ def hits_file(path: Path, counts: list[int], **searched: int) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("shards", "message"), [
-    ([0, 1], "expected shards 0 to 2 once each, found [0, 1]"),
-    ([0, 1, 1], "expected shards 0 to 2 once each, found [0, 1, 1]"),
-    ([0, 1, 2, 2], "expected shards 0 to 2 once each, found [0, 1, 2, 2]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        ([0, 1], "expected shards 0 to 2 once each, found [0, 1]"),
+        ([0, 1, 1], "expected shards 0 to 2 once each, found [0, 1, 1]"),
+        ([0, 1, 2, 2], "expected shards 0 to 2 once each, found [0, 1, 2, 2]"),
+    ],
+)
 def test_every_shard_once(tmp_path, shards, message):
     files = [hits_file(tmp_path / f"{n}.parquet", [2], shard=s, shards=3) for n, s in enumerate(shards)]
     with pytest.raises(ArtifactError) as error:

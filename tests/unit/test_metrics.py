@@ -20,9 +20,9 @@ DOCUMENTS = [f"d{i}" for i in range(8)] + ["é", "Z", "10", "9"]
 QUERIES = ["q1", "q2", "q3"]
 scores = st.dictionaries(st.sampled_from(DOCUMENTS), st.sampled_from([-1.5, 0.0, 0.25, 1.0, 7.0]))
 rankings = st.dictionaries(st.sampled_from(QUERIES), scores)
-judgements = st.fixed_dictionaries({
-    query: st.dictionaries(st.sampled_from(DOCUMENTS), st.integers(-1, 3), min_size=1) for query in QUERIES
-})  # fmt: skip
+judgements = st.fixed_dictionaries(
+    {query: st.dictionaries(st.sampled_from(DOCUMENTS), st.integers(-1, 3), min_size=1) for query in QUERIES}
+)
 
 
 def frame_of(run: dict[str, dict[str, float]]) -> pd.DataFrame:

@@ -38,8 +38,19 @@ RANKED = {
     "q3": [],  # positive d0
     "q4": ["d1", "d2", "d3", "d4", "d5", "d6"],  # judged, no positive
 }
-QRELS = [("q1", "d3", 1), ("q1", "d10", 2), ("q1", "d2", 2), ("q1", "d9", 0), ("q0", "d1", 1), ("q0", "d1", 1),
-         ("q2", "d8", 1), ("q2", "d7", 1), ("q3", "d0", 1), ("q4", "d11", 0), ("q3", "gone", 3)]  # fmt: skip
+QRELS = [
+    ("q1", "d3", 1),
+    ("q1", "d10", 2),
+    ("q1", "d2", 2),
+    ("q1", "d9", 0),
+    ("q0", "d1", 1),
+    ("q0", "d1", 1),
+    ("q2", "d8", 1),
+    ("q2", "d7", 1),
+    ("q3", "d0", 1),
+    ("q4", "d11", 0),
+    ("q3", "gone", 3),
+]
 
 
 def make_source(folder: Path, texts: dict[str, str] | None = None, qrels: list[tuple] = QRELS) -> Path:
@@ -62,8 +73,14 @@ def write_candidates(path: Path, ranked: dict[str, list[str]], depth: int = 6, p
             part = rows[first : first + piece]
             documents = [document for _, row in part for document in row]
             sizes = np.array([len(row) for _, row in part], np.int64)
-            writer.write(Rankings(pa.array([query for query, _ in part], pa.string()), sizes,
-                                  pa.array(documents, pa.string()), np.zeros(len(documents), np.float32)))  # fmt: skip
+            writer.write(
+                Rankings(
+                    pa.array([query for query, _ in part], pa.string()),
+                    sizes,
+                    pa.array(documents, pa.string()),
+                    np.zeros(len(documents), np.float32),
+                )
+            )
     return path
 
 
@@ -75,17 +92,33 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run_mine(name: str = "ep0", candidates: str | None = "results/candidates.parquet", previous: str = "",
-             stage_index: int = 0, seed: int = 13, split: str = "train",
-             dev_queries: int = 0, **negatives: Any) -> Path:  # fmt: skip
+def run_mine(
+    name: str = "ep0",
+    candidates: str | None = "results/candidates.parquet",
+    previous: str = "",
+    stage_index: int = 0,
+    seed: int = 13,
+    split: str = "train",
+    dev_queries: int = 0,
+    **negatives: Any,
+) -> Path:
     inputs = {"source": "results/source/manifest.json"}
     inputs |= {"candidates": candidates} if candidates else {}
     inputs |= {"previous": f"results/mined/{previous}/manifest.json"} if previous else {}
     kept = {"source": "bm25", "depth": 6, "count": 3, "sampling": "top"} | negatives
-    params = {"negatives": kept, "split": split, "stage": name, "stage_index": stage_index,
-              "dev_queries": dev_queries}  # fmt: skip
-    run_spec(StageSpec("mine_negatives", "zerodr.mining.mine:mine_negatives", 1, {}, inputs,
-                       {"mined": f"results/mined/{name}/manifest.json"}, params, seed))  # fmt: skip
+    params = {"negatives": kept, "split": split, "stage": name, "stage_index": stage_index, "dev_queries": dev_queries}
+    run_spec(
+        StageSpec(
+            "mine_negatives",
+            "zerodr.mining.mine:mine_negatives",
+            1,
+            {},
+            inputs,
+            {"mined": f"results/mined/{name}/manifest.json"},
+            params,
+            seed,
+        )
+    )
     return Path("results/mined") / name
 
 
@@ -115,8 +148,11 @@ def test_one_keeps_out_the_first_positive_alone(here):
     assert rows[1][2:] == (["d6", "d5", "d4", "d3", "d2", "d1"], [1, 2, 3, 4, 5, 6])
     assert rows[2][1:] == (["d7", "d8"], ["d8"], [2])
     assert facts_of(Path("results/mined/ep0"))["suspects"] == {
-        "above_best_positive": 4, "above_share": pytest.approx(4 / 12), "copies_of_positives": 0, "known_positives": 3
-    }  # fmt: skip
+        "above_best_positive": 4,
+        "above_share": pytest.approx(4 / 12),
+        "copies_of_positives": 0,
+        "known_positives": 3,
+    }
 
 
 def test_training_reads_it(here):
@@ -132,12 +168,24 @@ def test_statistics_by_hand(here):
     facts = facts_of(folder)
     assert facts["queries"] == {"asked": 5, "mined": 4, "short": 0, "empty": 2, "without_positive": 1}
     assert facts["positives"] == {"known": 7, "missing": 1}
-    assert facts["negatives"] == {"kept": 6, "distinct": 6, "mean_rank": pytest.approx(14 / 6), "median_rank": 2.5,
-                                  "top10_share": 1.0}  # fmt: skip
-    assert facts["best_positive"] == {"found_share": 0.75, "median_rank": 2.0,
-                                      "reciprocal_rank": pytest.approx((1 / 2 + 1 / 4 + 1) / 4)}  # fmt: skip
-    assert facts["suspects"] == {"above_best_positive": 4, "above_share": pytest.approx(4 / 6),
-                                 "copies_of_positives": 0, "known_positives": 0}  # fmt: skip
+    assert facts["negatives"] == {
+        "kept": 6,
+        "distinct": 6,
+        "mean_rank": pytest.approx(14 / 6),
+        "median_rank": 2.5,
+        "top10_share": 1.0,
+    }
+    assert facts["best_positive"] == {
+        "found_share": 0.75,
+        "median_rank": 2.0,
+        "reciprocal_rank": pytest.approx((1 / 2 + 1 / 4 + 1) / 4),
+    }
+    assert facts["suspects"] == {
+        "above_best_positive": 4,
+        "above_share": pytest.approx(4 / 6),
+        "copies_of_positives": 0,
+        "known_positives": 0,
+    }
     assert facts["previous"] is None and facts["stage"] == "ep0" and facts["split"] == "train"
     assert [row["negatives"] for row in facts["histogram"]] == [2, 1, 2, 1, 0, 0]
     record = read_record("results/mined/ep0/manifest.json")
@@ -228,16 +276,27 @@ QUERY = st.tuples(st.permutations(range(9)), st.integers(0, 9), st.sets(st.integ
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(QUERY, min_size=1, max_size=6), st.integers(0, 3), st.integers(1, 4), st.integers(1, 5),
-    st.sampled_from(["uniform", "top"]), st.sampled_from(["all", "one"]), st.integers(1, 40), st.randoms(),
-)  # fmt: skip
+    st.lists(QUERY, min_size=1, max_size=6),
+    st.integers(0, 3),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.sampled_from(["uniform", "top"]),
+    st.sampled_from(["all", "one"]),
+    st.integers(1, 40),
+    st.randoms(),
+)
 def test_the_rules_hold(tmp_path_factory, queries, skip, more, count, sampling, exclude, piece, random):
     """Only ranks skip+1..depth, never what is excluded, as many as there are; the order of candidates is no matter."""
     corpus = pa.array([f"d{n}" for n in range(9)])
     ranked = {f"q{n}": [f"d{d}" for d in order[:size]] for n, (order, size, _) in enumerate(queries)}
     own = [sorted(positives) for _, _, positives in queries]
-    known = Positives(pa.array(ranked), np.array([len(row) for row in own]),
-                      np.array([d for row in own for d in row], np.int32), pa.array(ranked), 0)  # fmt: skip
+    known = Positives(
+        pa.array(ranked),
+        np.array([len(row) for row in own]),
+        np.array([d for row in own for d in row], np.int32),
+        pa.array(ranked),
+        0,
+    )
     kept = NegativesSettings(depth=skip + more, skip=skip, count=count, sampling=sampling, exclude=exclude)
     made = []
     for order in (list(ranked), random.sample(list(ranked), len(ranked))):

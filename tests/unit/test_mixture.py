@@ -38,36 +38,70 @@ def make(name: str, documents: Texts, queries: Sequence[tuple[str, str]] = ()) -
     return Path(name) / "manifest.json"
 
 
-def search(asking: Path, memory: Path, queries: np.ndarray, corpus: np.ndarray, depth: int, shards: int = 1,
-           **more: object) -> list[Path]:  # fmt: skip
+def search(
+    asking: Path, memory: Path, queries: np.ndarray, corpus: np.ndarray, depth: int, shards: int = 1, **more: object
+) -> list[Path]:
     """Run `search_memory` on every shard of a memory."""
     name, hits = memory.parent.name, []
     np.save("queries.npy", queries)
     for number in range(shards):
         np.save(f"{name}-{number}.npy", corpus[slice(*shard_rows(len(corpus), number, shards))])
         hits.append(Path(f"hits-{depth}/{name}/{shard('shard', number, shards)}.parquet"))
-        params = {"collection": asking.parent.name, "split": "test", "memory": name, "depth": depth, "title_join": " ",
-                  "exclude_self": True, "shard": number, "shards": shards,
-                  **more}  # fmt: skip
-        inputs = {"queries": "queries.npy", "corpus": f"{name}-{number}.npy", "collection": str(asking),
-                  "memory": str(memory)}  # fmt: skip
-        run_spec(StageSpec("search_memory", "zerodr.retrieval.mixture:search_memory", 1, {}, inputs,
-                           {"hits": str(hits[-1])}, params, threads=1))  # fmt: skip
+        params = {
+            "collection": asking.parent.name,
+            "split": "test",
+            "memory": name,
+            "depth": depth,
+            "title_join": " ",
+            "exclude_self": True,
+            "shard": number,
+            "shards": shards,
+            **more,
+        }
+        inputs = {
+            "queries": "queries.npy",
+            "corpus": f"{name}-{number}.npy",
+            "collection": str(asking),
+            "memory": str(memory),
+        }
+        run_spec(
+            StageSpec(
+                "search_memory",
+                "zerodr.retrieval.mixture:search_memory",
+                1,
+                {},
+                inputs,
+                {"hits": str(hits[-1])},
+                params,
+                threads=1,
+            )
+        )
     return hits
 
 
-def merge(asking: Path, memories: Sequence[Path], hits: Sequence[Path], depth: int, place: str = "m.parquet",
-          needed: int = 1) -> list[list[tuple[str, float]]]:  # fmt: skip
+def merge(
+    asking: Path, memories: Sequence[Path], hits: Sequence[Path], depth: int, place: str = "m.parquet", needed: int = 1
+) -> list[list[tuple[str, float]]]:
     """Run `merge_memories`; the rankings as lists of (id, score)."""
     inputs = {"hits": [str(path) for path in hits], "collection": str(asking), "memories": [str(m) for m in memories]}
-    params = {"collection": asking.parent.name, "split": "test", "depth": depth, "needed": needed,
-              "memories": [path.parent.name for path in memories]}  # fmt: skip
-    run_spec(StageSpec("merge_memories", "zerodr.retrieval.mixture:merge_memories", 1, {}, inputs,
-                       {"rankings": place}, params))  # fmt: skip
+    params = {
+        "collection": asking.parent.name,
+        "split": "test",
+        "depth": depth,
+        "needed": needed,
+        "memories": [path.parent.name for path in memories],
+    }
+    run_spec(
+        StageSpec(
+            "merge_memories", "zerodr.retrieval.mixture:merge_memories", 1, {}, inputs, {"rankings": place}, params
+        )
+    )
     made = read_rankings(Path(place))
     ends, documents, scores = np.cumsum(made.sizes), made.documents.to_pylist(), made.scores.tolist()
-    return [list(zip(documents[end - size : end], scores[end - size : end], strict=True))
-            for end, size in zip(ends, made.sizes, strict=True)]  # fmt: skip
+    return [
+        list(zip(documents[end - size : end], scores[end - size : end], strict=True))
+        for end, size in zip(ends, made.sizes, strict=True)
+    ]
 
 
 def flat(queries: np.ndarray, parts: dict[str, np.ndarray], depth: int) -> list[list[tuple[str, float]]]:
@@ -85,19 +119,26 @@ def numbered(count: int, word: str) -> list[tuple[str, str, str]]:
     return [(f"d{row}", "", f"{word} {row}") for row in range(count)]
 
 
-@given(sizes=st.lists(st.integers(1, 40), min_size=3, max_size=3), shards=st.integers(1, 3), depth=st.integers(1, 30),
-       seed=st.integers(0, 99))  # fmt: skip
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=3, max_size=3),
+    shards=st.integers(1, 3),
+    depth=st.integers(1, 30),
+    seed=st.integers(0, 99),
+)
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_merged_shards_are_one_flat_index_and_plugging_out_is_rebuilding_without(tmp_path_factory, monkeypatch, sizes,
-                                                                                 shards, depth, seed):  # fmt: skip
+def test_merged_shards_are_one_flat_index_and_plugging_out_is_rebuilding_without(
+    tmp_path_factory, monkeypatch, sizes, shards, depth, seed
+):
     monkeypatch.chdir(tmp_path_factory.mktemp("mixture"))
     random = np.random.default_rng(seed)
     queries = random.integers(-2, 3, (3, SIZE)).astype(np.float32)  # small integers: many ties across memories
     parts = {name: random.integers(-1, 2, (n, SIZE)).astype(np.float32) for name, n in zip("abc", sizes, strict=True)}
     asking = make("asking", [("x", "", "")], [(f"q{n}", f"query {n}") for n in range(3)])
     memories = {name: make(name, numbered(len(part), name)) for name, part in parts.items()}
-    hits = {name: search(asking, memories[name], queries, part, depth, min(shards, len(part)))
-            for name, part in parts.items()}  # fmt: skip
+    hits = {
+        name: search(asking, memories[name], queries, part, depth, min(shards, len(part)))
+        for name, part in parts.items()
+    }
     kept = {path: path.read_bytes() for part in hits.values() for path in part}
     everything = merge(asking, list(memories.values()), sum(hits.values(), []), depth)
     assert everything == flat(queries, parts, depth)
@@ -110,8 +151,13 @@ def test_a_query_does_not_get_itself_back(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
     queries, corpus = random.normal(size=(2, SIZE)).astype(np.float32), random.normal(size=(9, SIZE)).astype(np.float32)
-    texts = [("q0", "", "a document"), *numbered(6, "w")[1:], ("d6", "How are", "YOU  today"), ("d7", "t", "fine"),
-             ("d8", "", "Fine ")]  # fmt: skip
+    texts = [
+        ("q0", "", "a document"),
+        *numbered(6, "w")[1:],
+        ("d6", "How are", "YOU  today"),
+        ("d7", "t", "fine"),
+        ("d8", "", "Fine "),
+    ]
     target = make("target", texts, [("q0", "how are you today"), ("q1", "fine")])
     (first, second) = merge(target, [target], search(target, target, queries, corpus, 9), 9)
     assert {key for key, _ in first} == {f"target:d{n}" for n in (1, 2, 3, 4, 5, 7, 8)}

@@ -118,8 +118,11 @@ def made(kind: str, maker, folder: Path, inputs: dict, item: dict, **more: objec
 
 
 def measures(folder: Path, model: str) -> Path:
-    facts = {f"domain_accuracy_{who}_{kind}": ACCURACY[model] for who in ("released", "converged")
-             for kind in ("queries", "documents")}  # fmt: skip
+    facts = {
+        f"domain_accuracy_{who}_{kind}": ACCURACY[model]
+        for who in ("released", "converged")
+        for kind in ("queries", "documents")
+    }
     facts |= {"domain_accuracy_converged_queries": 1.0, "knn_source_100": 0.25, "knn_source_base_rate": 0.5}
     path = folder / f"{model}.measures.tsv"
     pd.Series(facts, name="value").to_csv(path, sep="\t", index_label="metric")
@@ -139,9 +142,11 @@ def trained(folder: Path, name: str, local: dict[int, float]) -> Path:
 
 def domain_inputs(folder: Path) -> dict[str, list[Path]]:
     curves = {"ours": {1: 0.5, 2: 0.7, 3: 0.8, 4: 1.0}, "single": {1: 0.4, 4: 0.6}}
-    return {"per_query": [scores(folder, name, "a", values) for name, values in NDCG.items()],
-            "measures": [measures(folder, name) for name in NDCG],
-            "models": [trained(folder, name, curve) for name, curve in curves.items()]}  # fmt: skip
+    return {
+        "per_query": [scores(folder, name, "a", values) for name, values in NDCG.items()],
+        "measures": [measures(folder, name) for name in NDCG],
+        "models": [trained(folder, name, curve) for name, curve in curves.items()],
+    }
 
 
 DOMAINS = {"kind": "domains", "methods": ["ours", "single"]}
@@ -174,8 +179,16 @@ def test_a_model_without_a_record_is_named(tmp_path):
 def near(folder: Path, model: str, queries: list[str]) -> Path:
     rows = [(query, rank, f"{model} {query} {rank}") for query in queries for rank in (1, 2, 3)]
     path = folder / f"{model}.nearest.parquet"
-    pq.write_table(pa.table({"query": [r[0] for r in rows], "rank": pa.array([r[1] for r in rows], pa.int32()),
-                             "source": [r[2] for r in rows]}), path)  # fmt: skip
+    pq.write_table(
+        pa.table(
+            {
+                "query": [r[0] for r in rows],
+                "rank": pa.array([r[1] for r in rows], pa.int32()),
+                "source": [r[2] for r in rows],
+            }
+        ),
+        path,
+    )
     return path
 
 
@@ -185,13 +198,21 @@ def test_nearest_queries_before_and_after(tmp_path):
     names = ["q0", "q1", "q2"]
     pq.write_table(pa.table({"id": names, "text": ["x", "y", "z"]}), folder / "queries.parquet")
     (folder / "qrels.test.tsv").write_text("query\tdocument\tgrade\n" + "".join(f"{q}\td\t1\n" for q in names))
-    inputs = {"per_query": [scores(tmp_path, "start", "a", [0.5, 0.5, 0.5]),
-                            scores(tmp_path, "ours", "a", [0.1, 0.9, 0.5])],
-              "nearest": [near(tmp_path, "start", ["z", "y", "x"]), near(tmp_path, "ours", ["x", "y"])],
-              "collections": [folder / "manifest.json"]}  # fmt: skip
+    inputs = {
+        "per_query": [scores(tmp_path, "start", "a", [0.5, 0.5, 0.5]), scores(tmp_path, "ours", "a", [0.1, 0.9, 0.5])],
+        "nearest": [near(tmp_path, "start", ["z", "y", "x"]), near(tmp_path, "ours", ["x", "y"])],
+        "collections": [folder / "manifest.json"],
+    }
     item = {"method": "ours", "examples": 1, "neighbours": 2}
-    frame = made("nearest_queries", item_domains.nearest_queries, tmp_path, inputs, item,
-                 points={"ours": {"start": 0, "ours": 4}}, methods=("start", "ours")).frame  # fmt: skip
+    frame = made(
+        "nearest_queries",
+        item_domains.nearest_queries,
+        tmp_path,
+        inputs,
+        item,
+        points={"ours": {"start": 0, "ours": 4}},
+        methods=("start", "ours"),
+    ).frame
     assert frame["query"].tolist() == ["y", "y", "x", "x"] and frame["gain"].tolist() == [0.4, 0.4, -0.4, -0.4]
     assert frame["source_before"].tolist()[:2] == ["start y 1", "start y 2"]
     assert frame["source_after"].tolist()[2:] == ["ours x 1", "ours x 2"]
@@ -201,8 +222,17 @@ def picture(folder: Path, model: str, shift: float) -> Path:
     places = np.random.default_rng(3).normal(size=(80, 2))
     places[40:, 0] += shift
     path = folder / f"{model}.tsne.parquet"
-    pq.write_table(pa.table({"domain": ["source"] * 40 + ["target"] * 40, "kind": ["queries", "documents"] * 40,
-                             "x": places[:, 0], "y": places[:, 1]}), path)  # fmt: skip
+    pq.write_table(
+        pa.table(
+            {
+                "domain": ["source"] * 40 + ["target"] * 40,
+                "kind": ["queries", "documents"] * 40,
+                "x": places[:, 0],
+                "y": places[:, 1],
+            }
+        ),
+        path,
+    )
     return path
 
 
@@ -221,15 +251,20 @@ def test_pictures_say_how_mixed_they_are(tmp_path, points):
 def unit_measures(folder: Path, name: str, value: float) -> Path:
     path = folder / f"{name}.tsv"
     row = [value, value - 0.1, value + 0.1, 9]
-    pd.DataFrame([["balance_variance", *row], ["random_accuracy", *row]],
-                 columns=["measure", "mean", "low", "high", "count"]).to_csv(path, sep="\t", index=False)  # fmt: skip
+    pd.DataFrame(
+        [["balance_variance", *row], ["random_accuracy", *row]], columns=["measure", "mean", "low", "high", "count"]
+    ).to_csv(path, sep="\t", index=False)
     return path
 
 
 def test_units_are_told_with_intervals(tmp_path):
     inputs = {"measures": [unit_measures(tmp_path, "ours", 0.5), unit_measures(tmp_path, "bm25", 0.7)]}
-    item = {"kind": "units", "units_of": "ours", "methods": ["ours", "bm25"],
-            "measures": ["balance_variance", "random_accuracy"]}  # fmt: skip
+    item = {
+        "kind": "units",
+        "units_of": "ours",
+        "methods": ["ours", "bm25"],
+        "measures": ["balance_variance", "random_accuracy"],
+    }
     found = made("units", item_models.units, tmp_path, inputs, item)
     assert found.shown[1][1] == ["Bm25", "0.7 [0.6, 0.8]", "0.7 [0.6, 0.8]"]
     drawn(tmp_path, inputs, item)
@@ -269,8 +304,10 @@ def test_parameters_are_counted_in_the_models(tmp_path):
 
 def test_other_measures_stand_beside_the_tested_one(tmp_path):
     holes = ("recall_1000", "hole_pair_10")
-    files = [scores(tmp_path, name, "a", NDCG[other], more=holes)
-             for name, other in {"ours": "ours", "bm25": "start"}.items()]  # fmt: skip
+    files = [
+        scores(tmp_path, name, "a", NDCG[other], more=holes)
+        for name, other in {"ours": "ours", "bm25": "start"}.items()
+    ]
     item = {"methods": ["bm25", "ours"], "baseline": "bm25", "measure": "recall_1000", "beside": ["hole_pair_10"]}
     found = made("methods", item_tables.methods, tmp_path, {"per_query": files}, item)
     assert "R@1000" in found.notes[0] and "without a judgement" in found.notes[1]

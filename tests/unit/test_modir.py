@@ -176,8 +176,14 @@ def test_samples_are_of_filled_places_and_repeat_none_before_all_were_taken(fill
 def test_the_released_order_leaves_the_oldest_out_and_repeats_the_newest():
     """Length 4, two batches in an update, two updates: j = 1..4 -> min(j, filled - 1)."""
     queue = MomentumQueue(4, 2, 4, 3)
-    for number, expected in ((1, [1, 1, 1, 1]), (2, [2, 2, 2, 2]), (3, [2, 3, 3, 3]), (4, [2, 3, 4, 4]),
-                             (5, [3, 4, 5, 5]), (6, [4, 5, 6, 6])):  # fmt: skip
+    for number, expected in (
+        (1, [1, 1, 1, 1]),
+        (2, [2, 2, 2, 2]),
+        (3, [2, 3, 3, 3]),
+        (4, [2, 3, 4, 4]),
+        (5, [3, 4, 5, 5]),
+        (6, [4, 5, 6, 6]),
+    ):
         queue.push(batch(number))
         parts = list(queue.in_order(2, 4))
         assert [len(part) for part in parts] == [4, 4]

@@ -33,43 +33,85 @@ def made(tmp_path_factory):
         t5("main")
         t5("augmenter", seed=8)
         Path("main/fusion.json").write_text(json.dumps({"documents": K, "document_tokens": 16}))
-        run("training.moma:join_components", {"main": "main/manifest.json", "augmenter": "augmenter/manifest.json"},
-            {"model": "model/manifest.json"}, {"parent_learned": False})  # fmt: skip
+        run(
+            "training.moma:join_components",
+            {"main": "main/manifest.json", "augmenter": "augmenter/manifest.json"},
+            {"model": "model/manifest.json"},
+            {"parent_learned": False},
+        )
         for name in NAMES:
             embed(name)
-        run("retrieval.fused:embed_memory_queries",
-            {"collection": "source/manifest.json", "model": "model/manifest.json"}, {"embeddings": "queries.npy"},
-            EMBEDDING | {"collection": "source", "split": "train"})  # fmt: skip
+        run(
+            "retrieval.fused:embed_memory_queries",
+            {"collection": "source/manifest.json", "model": "model/manifest.json"},
+            {"embeddings": "queries.npy"},
+            EMBEDDING | {"collection": "source", "split": "train"},
+        )
         for name in NAMES:
-            run("retrieval.mixture:search_memory",
-                {"queries": "queries.npy", "corpus": f"{name}.npy", "collection": "source/manifest.json",
-                 "memory": f"{name}/manifest.json"}, {"hits": f"{name}.parquet"},
-                {"collection": "source", "split": "train", "memory": name, "depth": K, "title_join": " ",
-                 "exclude_self": False, "shard": 0, "shards": 1})  # fmt: skip
-        run("retrieval.mixture:merge_memories",
-            {"hits": [f"{name}.parquet" for name in NAMES], "collection": "source/manifest.json",
-             "memories": [f"{name}/manifest.json" for name in NAMES]}, {"rankings": "rankings.parquet"},
-            {"collection": "source", "split": "train", "memories": NAMES, "depth": K, "needed": K})  # fmt: skip
+            run(
+                "retrieval.mixture:search_memory",
+                {
+                    "queries": "queries.npy",
+                    "corpus": f"{name}.npy",
+                    "collection": "source/manifest.json",
+                    "memory": f"{name}/manifest.json",
+                },
+                {"hits": f"{name}.parquet"},
+                {
+                    "collection": "source",
+                    "split": "train",
+                    "memory": name,
+                    "depth": K,
+                    "title_join": " ",
+                    "exclude_self": False,
+                    "shard": 0,
+                    "shards": 1,
+                },
+            )
+        run(
+            "retrieval.mixture:merge_memories",
+            {
+                "hits": [f"{name}.parquet" for name in NAMES],
+                "collection": "source/manifest.json",
+                "memories": [f"{name}/manifest.json" for name in NAMES],
+            },
+            {"rankings": "rankings.parquet"},
+            {"collection": "source", "split": "train", "memories": NAMES, "depth": K, "needed": K},
+        )
         fused("fused.npy")
     return folder
 
 
 def embed(name: str) -> None:
     """Vectors of a memory by the augmenter, and the exported memory."""
-    run("retrieval.fused:embed_memory", {"collection": f"{name}/manifest.json", "model": "model/manifest.json"},
+    run(
+        "retrieval.fused:embed_memory",
+        {"collection": f"{name}/manifest.json", "model": "model/manifest.json"},
         {"embeddings": f"{name}.npy"},
-        EMBEDDING | {"collection": name, "shard": 0, "shards": 1, "title_join": JOIN})  # fmt: skip
-    run("retrieval.moma:export_memory", {"collection": f"{name}/manifest.json", "embeddings": f"{name}.npy",
-        "model": "model/manifest.json"}, {"memory": f"exported-{name}/manifest.json"},
-        {"memory": name, "title_join": JOIN})  # fmt: skip
+        EMBEDDING | {"collection": name, "shard": 0, "shards": 1, "title_join": JOIN},
+    )
+    run(
+        "retrieval.moma:export_memory",
+        {"collection": f"{name}/manifest.json", "embeddings": f"{name}.npy", "model": "model/manifest.json"},
+        {"memory": f"exported-{name}/manifest.json"},
+        {"memory": name, "title_join": JOIN},
+    )
 
 
 def fused(place: str, **more: object) -> np.ndarray:
-    run("retrieval.fused:embed_fused_queries",
-        {"collection": "source/manifest.json", "model": "model/manifest.json", "rankings": "rankings.parquet",
-         "memories": [f"{name}/manifest.json" for name in NAMES]}, {"embeddings": place},
-        EMBEDDING | {"collection": "source", "split": "train", "joins": JOINS, "documents": K, "document_limit": 16}
-        | more)  # fmt: skip
+    run(
+        "retrieval.fused:embed_fused_queries",
+        {
+            "collection": "source/manifest.json",
+            "model": "model/manifest.json",
+            "rankings": "rankings.parquet",
+            "memories": [f"{name}/manifest.json" for name in NAMES],
+        },
+        {"embeddings": place},
+        EMBEDDING
+        | {"collection": "source", "split": "train", "joins": JOINS, "documents": K, "document_limit": 16}
+        | more,
+    )
     return np.load(place)
 
 
@@ -144,17 +186,38 @@ def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages
     asked = {"q0": texts[0].upper(), "q1": f"rock.  {texts[2]}", "d3": "no text of a document", "q3": "Soil"}
     written("titled", titles, texts, asked)
     embed("titled")
-    run("retrieval.fused:embed_memory_queries", {"collection": "titled/manifest.json", "model": "model/manifest.json"},
-        {"embeddings": "titled-queries.npy"}, EMBEDDING | {"collection": "titled", "split": "train"})  # fmt: skip
-    run("retrieval.mixture:search_memory",
-        {"queries": "titled-queries.npy", "corpus": "titled.npy", "collection": "titled/manifest.json",
-         "memory": "titled/manifest.json"}, {"hits": "titled.parquet"},
-        {"collection": "titled", "split": "train", "memory": "titled", "depth": 8, "title_join": JOIN,
-         "exclude_self": True, "shard": 0, "shards": 1})  # fmt: skip
-    run("retrieval.mixture:merge_memories",
+    run(
+        "retrieval.fused:embed_memory_queries",
+        {"collection": "titled/manifest.json", "model": "model/manifest.json"},
+        {"embeddings": "titled-queries.npy"},
+        EMBEDDING | {"collection": "titled", "split": "train"},
+    )
+    run(
+        "retrieval.mixture:search_memory",
+        {
+            "queries": "titled-queries.npy",
+            "corpus": "titled.npy",
+            "collection": "titled/manifest.json",
+            "memory": "titled/manifest.json",
+        },
+        {"hits": "titled.parquet"},
+        {
+            "collection": "titled",
+            "split": "train",
+            "memory": "titled",
+            "depth": 8,
+            "title_join": JOIN,
+            "exclude_self": True,
+            "shard": 0,
+            "shards": 1,
+        },
+    )
+    run(
+        "retrieval.mixture:merge_memories",
         {"hits": ["titled.parquet"], "collection": "titled/manifest.json", "memories": ["titled/manifest.json"]},
         {"rankings": "titled-rankings.parquet"},
-        {"collection": "titled", "split": "train", "memories": ["titled"], "depth": 8, "needed": 1})  # fmt: skip
+        {"collection": "titled", "split": "train", "memories": ["titled"], "depth": 8, "needed": 1},
+    )
     rankings = read_rankings(here / "titled-rankings.parquet")
     named = pq.read_table("titled/queries.parquet").to_pydict()
     model = MoMA.load(here / "model").plug(here / "exported-titled")
@@ -163,8 +226,11 @@ def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages
     assert [list(own) for own in staged] == found
     left = [sorted({f"titled:d{row}" for row in range(8)} - {*own}) for own in found]
     assert dict(zip(named["id"], left, strict=True)) == {
-        "q0": ["titled:d0", "titled:d7"], "q1": ["titled:d2"], "d3": ["titled:d3"], "q3": []
-    }  # fmt: skip
+        "q0": ["titled:d0", "titled:d7"],
+        "q1": ["titled:d2"],
+        "d3": ["titled:d3"],
+        "q3": [],
+    }
     assert pq.read_table(here / "exported-titled/documents.parquet")["bare"].null_count == 2
     assert model.memories["titled"].facts.copies == 2
     model.main.fusion = model.main.fusion.model_copy(update={"exclude_self": False})
@@ -246,9 +312,16 @@ def test_exported_with_its_augmenter(here):
 @pytest.mark.parametrize("exclude", [True, False])
 def test_exported_as_targets_are_ranked(here, exclude):
     place, memories = f"exported-{exclude}", ["target", "other"]
-    run("encoders.export:export_model", {"model": "model/manifest.json"}, {"exported": f"{place}/manifest.json"},
-        {"model": "mine", "scope": "shared", "augmentation": {"memories": memories, "documents": K - 1,
-                                              "document_tokens": 12, "exclude_self": exclude}})  # fmt: skip
+    run(
+        "encoders.export:export_model",
+        {"model": "model/manifest.json"},
+        {"exported": f"{place}/manifest.json"},
+        {
+            "model": "mine",
+            "scope": "shared",
+            "augmentation": {"memories": memories, "documents": K - 1, "document_tokens": 12, "exclude_self": exclude},
+        },
+    )
     used = {"documents": K - 1, "document_tokens": 12}
     assert json.loads((here / place / FUSION).read_text()) == used | ({} if exclude else {"exclude_self": False})
     model = MoMA.load(place).plug("exported-other").plug("exported-source")
@@ -256,9 +329,14 @@ def test_exported_as_targets_are_ranked(here, exclude):
     (found,) = model.augment([text])
     assert len(found) == K - 1 and ("source:d4" in model.augment([text], DOCUMENTS * 2 - 1)[0]) is not exclude
     card = (here / place / "README.md").read_text()
-    for line in (f"the {K - 1} documents of memories", "augmented with `target`, `other`, where `target` is",
-                 'model = MoMA.load("path/to/this/folder")', 'model.plug("path/to/exported-memories/other")',
-                 "results/exported-memories/mine/shared/<memory>/manifest.json", "**does\nnot augment"):  # fmt: skip
+    for line in (
+        f"the {K - 1} documents of memories",
+        "augmented with `target`, `other`, where `target` is",
+        'model = MoMA.load("path/to/this/folder")',
+        'model.plug("path/to/exported-memories/other")',
+        "results/exported-memories/mine/shared/<memory>/manifest.json",
+        "**does\nnot augment",
+    ):
         assert line in card, line
     assert 'exported-memories/name-of-your-collection")' in card and "exported-memories/target" not in card
     assert card.index("MoMA.load") < card.index("## Use with sentence-transformers: queries without memories")

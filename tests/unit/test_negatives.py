@@ -55,8 +55,13 @@ def test_order_and_company_of_queries_do_not_matter(data, ids, count, sampling, 
     none = np.zeros(0, bool)
     words = words_of(ids, "negatives", seed, 1)
     together = kept(sizes, np.concatenate([none, *allowed]), words, count, sampling)
-    shuffled = kept([sizes[i] for i in order], np.concatenate([none, *(allowed[i] for i in order)]), words[list(order)],
-                    count, sampling)  # fmt: skip
+    shuffled = kept(
+        [sizes[i] for i in order],
+        np.concatenate([none, *(allowed[i] for i in order)]),
+        words[list(order)],
+        count,
+        sampling,
+    )
     for place, number in enumerate(order):
         may = np.flatnonzero(allowed[number]) + 1
         alone = kept([sizes[number]], allowed[number], words_of([ids[number]], "negatives", seed, 1), count, sampling)

@@ -28,8 +28,16 @@ def test_an_agent_on_each_node():
     environment, command = across_nodes(JOB, ["python", "-m", "agent"], 2, 4, 8, "finetune")
     assert environment == {"SLURM_JOB_ID": "7", "PATH": "/bin", "HOME": "/h"}, "srun would take the rest for options"
     at = command.index("python")
-    assert {"srun", "--overlap", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=4",
-            "--gpus-per-node=8", "--kill-on-bad-exit=1"} <= set(command[:at])  # fmt: skip
+    assert {
+        "srun",
+        "--overlap",
+        "--nodes=2",
+        "--ntasks=2",
+        "--ntasks-per-node=1",
+        "--cpus-per-task=4",
+        "--gpus-per-node=8",
+        "--kill-on-bad-exit=1",
+    } <= set(command[:at])
     assert command[at : at + 4] == ["python", "-m", "agent", "2"] and 1024 < int(command[-1]) < 65536
     assert not [word for word in across_nodes(JOB, [], 2, 4, 0, "x")[1] if "gpu" in word]
 
@@ -44,8 +52,10 @@ def test_agents_meet_where_srun_was_called():
     assert told == ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.5", "--master-port=4711"]
 
 
-@pytest.mark.parametrize("given, each, all_of_them", [({}, 1, 1), ({"gpus": 8, "nodes": 2}, 4, 8), ({"nodes": 3}, 1, 3),
-                                                      ({"processes": 2, "nodes": 2}, 2, 4)])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, each, all_of_them",
+    [({}, 1, 1), ({"gpus": 8, "nodes": 2}, 4, 8), ({"nodes": 3}, 1, 3), ({"processes": 2, "nodes": 2}, 2, 4)],
+)
 def test_processes_of_a_node_and_of_all(given, each, all_of_them):
     workers = Workers(**given)
     assert (workers.workers_of_a_node, workers.workers) == (each, all_of_them)
@@ -79,8 +89,13 @@ def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root):
 def test_rules_ask_for_nodes_only_where_they_train_on_them():
     one, two, cpu = Written(8, 1), Written(8, 2), Written(0, 2)
     assert one.placement("finetune") == two.placement("embed_corpus") == {"nodes": 1}
-    assert two.placement("finetune") == {"nodes": 2, "mpi": "srun", "tasks": 2, "tasks_per_gpu": 0,
-                                         "slurm_extra": f"{OF_ALL_JOBS} --gpus-per-node=4"}  # fmt: skip
+    assert two.placement("finetune") == {
+        "nodes": 2,
+        "mpi": "srun",
+        "tasks": 2,
+        "tasks_per_gpu": 0,
+        "slurm_extra": f"{OF_ALL_JOBS} --gpus-per-node=4",
+    }
     assert cpu.placement("pretrain") == {"nodes": 2, "mpi": "srun", "tasks": 2}
     assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 1, 0)
     assert (one.gpus("train_teacher"), one.gpus("score_pairs"), cpu.gpus("embed_corpus")) == (8, 1, 0)

@@ -16,8 +16,13 @@ from zerodr.errors import ConfigError
 from zerodr.training.objectives import Encoded, InfoNCE, Objective, PairwiseNLL, Stack, make_objective
 
 
-def encoded(queries: torch.Tensor, documents: torch.Tensor, ids: list[str] | None = None,
-            positives: list[set[str]] | None = None, teacher: torch.Tensor | None = None) -> Encoded:  # fmt: skip
+def encoded(
+    queries: torch.Tensor,
+    documents: torch.Tensor,
+    ids: list[str] | None = None,
+    positives: list[set[str]] | None = None,
+    teacher: torch.Tensor | None = None,
+) -> Encoded:
     count, width = documents.shape[:2]
     ids = ids or [f"{row}-{column}" for row in range(count) for column in range(width)]
     positives = positives or [{ids[row * width]} for row in range(count)]
@@ -26,8 +31,9 @@ def encoded(queries: torch.Tensor, documents: torch.Tensor, ids: list[str] | Non
 
 def random_batch(count: int, negatives: int, seed: int = 0, **more) -> Encoded:
     generator = torch.Generator().manual_seed(seed)
-    return encoded(torch.randn(count, 8, generator=generator),
-                   torch.randn(count, 1 + negatives, 8, generator=generator), **more)  # fmt: skip
+    return encoded(
+        torch.randn(count, 8, generator=generator), torch.randn(count, 1 + negatives, 8, generator=generator), **more
+    )
 
 
 def ddr_o6() -> Encoded:
@@ -76,9 +82,12 @@ def test_the_order_of_queries_does_not_matter(count, negatives, seed):
     batch = random_batch(count, negatives, seed)
     order = np.random.default_rng(seed).permutation(count)
     width = 1 + negatives
-    moved = encoded(batch.queries[order], batch.documents[order],
-                    [batch.document_ids[row * width + i] for row in order for i in range(width)],
-                    [batch.positives[row] for row in order])  # fmt: skip
+    moved = encoded(
+        batch.queries[order],
+        batch.documents[order],
+        [batch.document_ids[row * width + i] for row in order for i in range(width)],
+        [batch.positives[row] for row in order],
+    )
     assert InfoNCE()(moved)["info_nce"].item() == pytest.approx(InfoNCE()(batch)["info_nce"].item(), rel=1e-5)
 
 

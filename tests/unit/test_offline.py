@@ -34,8 +34,10 @@ def library() -> dict[str, str]:
     return kept | {"PYTHONPATH": str(Path(__file__).parents[2] / "workflow/scripts")}
 
 
-@pytest.mark.parametrize("rule, when, offline", [("embed_corpus", "late", True), ("embed_corpus", "early", True),
-                                                 ("init_model", "late", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule, when, offline",
+    [("embed_corpus", "late", True), ("embed_corpus", "early", True), ("init_model", "late", False)],
+)
 def test_only_downloads_may_ask_the_hub(rule, when, offline):
     done = subprocess.run([sys.executable, "-c", ASK, rule, when], env=library(), check=False)
     assert (done.returncode == 0) == offline
@@ -59,7 +61,12 @@ def test_a_stage_runs_without_any_network(tmp_path, monkeypatch):
     make_collection(Path("results/collections/small"), [("d1", "", "some words"), ("d2", "", "a text")], [("q1", "x")])
     spec = embed_spec("small")
     Path("spec.json").write_text(json.dumps(asdict(spec)))
-    done = subprocess.run([*alone, sys.executable, "-m", "zerodr.run", "spec.json"], env=library(), capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [*alone, sys.executable, "-m", "zerodr.run", "spec.json"],
+        env=library(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     assert np.load(spec.outputs["embeddings"]).shape[0] == 2

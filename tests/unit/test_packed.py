@@ -14,8 +14,15 @@ from zerodr.encoders.encoder import load_encoder
 from zerodr.encoders.importing import copy_model
 from zerodr.encoders.packed import PackedBert, why_not
 
-SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
-         "max_position_embeddings": 64, "vocab_size": 60, "initializer_range": 0.3}  # fmt: skip
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "vocab_size": 60,
+    "initializer_range": 0.3,
+}
 
 
 def bert(**config: object) -> BertModel:

@@ -62,7 +62,8 @@ def test_gains_need_the_same_queries():
 
 def test_correlation_tells_its_points():
     assert correlation([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], "x") == (
-        "x: Spearman +0.80 over 4 collections (p 0.2)")  # fmt: skip
+        "x: Spearman +0.80 over 4 collections (p 0.2)"
+    )
     assert "too few" in correlation([1.0, 2.0], [1.0, 2.0], "x")
 
 
@@ -83,8 +84,18 @@ def test_similarity_is_sorted_by_likeness(tmp_path):
 
 def space(folder: Path, model: str, collection: str, loss: float) -> Path:
     path = folder / f"{model}.{collection}.json"
-    path.write_text(json.dumps({"model": model, "collection": collection, "documents": 9, "contrastive": loss,
-                                "alignment": 0.5, "uniformity": -2.0}))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {
+                "model": model,
+                "collection": collection,
+                "documents": 9,
+                "contrastive": loss,
+                "alignment": 0.5,
+                "uniformity": -2.0,
+            }
+        )
+    )
     return path
 
 
@@ -117,12 +128,16 @@ def query_inputs(folder: Path) -> dict[str, list[Path]]:
         np.save(files[name], np.array(rows, np.float32))
     (folder / "clusters").mkdir()
     np.save(folder / "clusters" / "centroids.npy", np.array([[0.0, 1.0], [1.0, 0.0], [5.0, 5.0]], np.float32))
-    return {"queries": [files["a"], files["s"]],
-            "collections": [collection(folder, "a", list("wxyz")), collection(folder, "s", list("klmn"))],
-            "per_query": [scores(folder, name, "a", values) for name, values in GOLD.items()],
-            "source_per_query": [scores(folder, "ours", "s", [0.8, 0.8, 0.4, 0.4]),
-                                 scores(folder, "bm25", "s", [0.5, 0.5, 0.5, 0.5])],
-            "clusters": [folder / "clusters"]}  # fmt: skip
+    return {
+        "queries": [files["a"], files["s"]],
+        "collections": [collection(folder, "a", list("wxyz")), collection(folder, "s", list("klmn"))],
+        "per_query": [scores(folder, name, "a", values) for name, values in GOLD.items()],
+        "source_per_query": [
+            scores(folder, "ours", "s", [0.8, 0.8, 0.4, 0.4]),
+            scores(folder, "bm25", "s", [0.5, 0.5, 0.5, 0.5]),
+        ],
+        "clusters": [folder / "clusters"],
+    }
 
 
 def test_the_nearest_cluster_has_source_queries(tmp_path):

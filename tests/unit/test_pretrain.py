@@ -53,20 +53,25 @@ def test_coco_brings_spans_of_a_document_together(project):
     assert not list(project.glob("results/.state/*/work"))
 
 
-@pytest.mark.parametrize("name, terms, measures", [
-    ("coco", {"contrastive", "late_mlm", "head_mlm"}, {"masked_contrastive", "late_mlm", "head_mlm"}),
-    ("condenser", {"late_mlm", "head_mlm"}, {"masked_contrastive", "late_mlm", "head_mlm"}),
-    ("mlm", {"late_mlm"}, {"masked_contrastive", "late_mlm"}),
-    ("ict", {"contrastive"}, set()), ("simcse", {"contrastive"}, set()),
-    ("tsdae", {"reconstruction"}, {"reconstruction"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, terms, measures",
+    [
+        ("coco", {"contrastive", "late_mlm", "head_mlm"}, {"masked_contrastive", "late_mlm", "head_mlm"}),
+        ("condenser", {"late_mlm", "head_mlm"}, {"masked_contrastive", "late_mlm", "head_mlm"}),
+        ("mlm", {"late_mlm"}, {"masked_contrastive", "late_mlm"}),
+        ("ict", {"contrastive"}, set()),
+        ("simcse", {"contrastive"}, set()),
+        ("tsdae", {"reconstruction"}, {"reconstruction"}),
+    ],
+)
 def test_every_objective_runs_and_tells_its_curves(project, name, terms, measures):
     run_spec(pretrain_spec(name=name, cache_chunk=5))
     names = {point["name"] for point in read_record("results/coco/manifest.json")["metrics"]}
     assert {n for n in names if "dev" not in n} == terms | {"loss", "gradient_norm", "learning_rate"}
     plain = {"contrastive", "alignment", "uniformity"}
     assert {n for n in names if n.startswith("dev.")} == {
-        f"dev.{measure}{corpus}" for measure in plain | measures for corpus in ("", ".sea", ".land")}  # fmt: skip
+        f"dev.{measure}{corpus}" for measure in plain | measures for corpus in ("", ".sea", ".land")
+    }
     assert weights_in(project / "results/coco") != weights_in(project / "results/init")
 
 
@@ -78,8 +83,11 @@ def test_whole_documents_can_be_learned_from(project, name):
     assert read_record("results/coco/manifest.json")["notes"]["corpora"] == {"sea": 60}
 
 
-@pytest.mark.parametrize("changes", [{"accumulation": 2}, {"precision": "bf16"}, {"dropout": 0.0},
-                                     {"optimizer": "lamb"}, {"dev_queries": 0}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [{"accumulation": 2}, {"precision": "bf16"}, {"dropout": 0.0}, {"optimizer": "lamb"}, {"dev_queries": 0}],
+    ids=str,
+)
 def test_settings_train(project, changes):
     run_spec(pretrain_spec(**changes))
     assert np.isfinite([value for _, value in curve("loss")]).all()
@@ -96,8 +104,7 @@ def test_the_same_spec_gives_the_same_bytes_and_step_0_stands_in_the_chain(proje
 
 def test_a_next_pretraining_continues_with_the_head(project):
     run_spec(pretrain_spec("condenser", "condenser"))
-    model = {"model": "results/condenser/manifest.json",
-             "spans": ["results/spans/sea/manifest.json"]}  # fmt: skip
+    model = {"model": "results/condenser/manifest.json", "spans": ["results/spans/sea/manifest.json"]}
     run_spec(pretrain_spec("on", "coco", model, {"head": "from_model"}))
     notes = read_record("results/on/manifest.json")["notes"]
     assert notes["from"] == {"prediction": "pretraining", "layers": "model"} and notes["corpora"] == {"sea": 60}
@@ -110,9 +117,15 @@ def test_a_next_pretraining_continues_with_the_head(project):
 
 def test_models_of_save_steps_can_be_taken(project):
     run_spec(pretrain_spec("coco", save_steps=[5]))
-    taken = StageSpec("take_step", "zerodr.encoders.export:take_step", 1, {"step": "5"},
-                      {"model": "results/coco/manifest.json"}, {"model": "results/coco.5/manifest.json"},
-                      {"step": 5})  # fmt: skip
+    taken = StageSpec(
+        "take_step",
+        "zerodr.encoders.export:take_step",
+        1,
+        {"step": "5"},
+        {"model": "results/coco/manifest.json"},
+        {"model": "results/coco.5/manifest.json"},
+        {"step": 5},
+    )
     run_spec(taken)
     assert BiEncoder.load(project / "results/coco.5")
     assert weights_in(project / "results/coco.5") != weights_in(project / "results/coco")
@@ -172,22 +185,30 @@ def test_nan_stops_and_names_the_documents(project):
         run_spec(pretrain_spec(dev_queries=0))
 
 
-@pytest.mark.parametrize("changes, error, message", [
-    ({"batch_queries": 88}, ConfigError, "larger than the 84 that there are"),
-    ({"bucket_batches": 3}, ConfigError, "bucket_batches is not for pretraining"),
-    ({"keep_optimizer": True}, ConfigError, "keep_optimizer is not for pretraining"),
-    ({"name": "simcse", "dropout": 0.0}, ConfigError, "other dropout"),
-    ({"accumulation": 3}, ConfigError, "can't be shared equally"),
-    ({"gpus": 99}, MachineError, "asks for 99 GPUs"),
-    ({"objective": {"max_tokens": 600}}, ModelError, "takes 512 tokens, max_tokens asks for 600"),
-    ({"objective": {"skip_layer": 2}}, ModelError, "skip_layer 2 is not below"),
-    ({"objective": {"head": "from_model"}}, ModelError, "head: from_model continues with"),
-    ({"objective": {"keep_rate": 0.5}}, ConfigError, "keep_rate is not for coco"),
-    ({"inputs": COLLECTION}, ConfigError, "coco needs documents of several spans"),
-    ({"inputs": COLLECTION | {"spans": ["results/spans/sea/manifest.json"]}}, ConfigError, "has both of the inputs"),
-    ({"inputs": {"model": "results/init/manifest.json"}}, ConfigError, "has neither of the inputs"),
-    ({"inputs": {"spans": ["results/spans/sea/manifest.json"] * 2}}, ConfigError, "collection sea is given twice"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"batch_queries": 88}, ConfigError, "larger than the 84 that there are"),
+        ({"bucket_batches": 3}, ConfigError, "bucket_batches is not for pretraining"),
+        ({"keep_optimizer": True}, ConfigError, "keep_optimizer is not for pretraining"),
+        ({"name": "simcse", "dropout": 0.0}, ConfigError, "other dropout"),
+        ({"accumulation": 3}, ConfigError, "can't be shared equally"),
+        ({"gpus": 99}, MachineError, "asks for 99 GPUs"),
+        ({"objective": {"max_tokens": 600}}, ModelError, "takes 512 tokens, max_tokens asks for 600"),
+        ({"objective": {"skip_layer": 2}}, ModelError, "skip_layer 2 is not below"),
+        ({"objective": {"head": "from_model"}}, ModelError, "head: from_model continues with"),
+        ({"objective": {"keep_rate": 0.5}}, ConfigError, "keep_rate is not for coco"),
+        ({"inputs": COLLECTION}, ConfigError, "coco needs documents of several spans"),
+        (
+            {"inputs": COLLECTION | {"spans": ["results/spans/sea/manifest.json"]}},
+            ConfigError,
+            "has both of the inputs",
+        ),
+        ({"inputs": {"model": "results/init/manifest.json"}}, ConfigError, "has neither of the inputs"),
+        ({"inputs": {"spans": ["results/spans/sea/manifest.json"] * 2}}, ConfigError, "collection sea is given twice"),
+    ],
+    ids=str,
+)
 def test_bad_settings(project, changes, error, message):
     with pytest.raises(error, match=message):
         run_spec(pretrain_spec(**changes))
@@ -197,9 +218,10 @@ def test_bad_settings(project, changes, error, message):
 def test_models_that_cannot_be_pretrained(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for place, model, name, message in (
-            ("t5", {"family": "t5", "pooling": "mean"}, "mlm", "is of family t5"),
-            ("mean", {"pooling": "mean"}, "coco", "has pooling mean; Condenser's head teaches .CLS. alone"),
-            ("two", {"towers": "separate"}, "simcse", "has two towers")):  # fmt: skip
+        ("t5", {"family": "t5", "pooling": "mean"}, "mlm", "is of family t5"),
+        ("mean", {"pooling": "mean"}, "coco", "has pooling mean; Condenser's head teaches .CLS. alone"),
+        ("two", {"towers": "separate"}, "simcse", "has two towers"),
+    ):
         monkeypatch.chdir(lay_out(tmp_path / place, **model))
         with pytest.raises(ModelError, match=message):
             run_spec(pretrain_spec(name=name))
@@ -253,8 +275,15 @@ def test_an_encoder_of_another_family_learns_to_predict(tmp_path):
     from zerodr.encoders.condenser import HeadedEncoder
     from zerodr.encoders.initial import from_checkpoint
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
-             "max_position_embeddings": 64, "vocab_size": len(VOCABULARY), "embedding_size": 16}  # fmt: skip
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "vocab_size": len(VOCABULARY),
+        "embedding_size": 16,
+    }
     AlbertModel(AlbertConfig(**sizes)).save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     wanted = InitSettings(init=str(tmp_path), pooling="mean", query_tokens=12, document_tokens=12)

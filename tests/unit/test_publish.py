@@ -358,9 +358,23 @@ def test_a_real_tracking_server(tmp_path, monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-               "--backend-store-uri", f"sqlite:///{tmp_path}/server.db",
-               "--artifacts-destination", f"{tmp_path}/served", "--serve-artifacts"]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+        "--backend-store-uri",
+        f"sqlite:///{tmp_path}/server.db",
+        "--artifacts-destination",
+        f"{tmp_path}/served",
+        "--serve-artifacts",
+    ]
     uri = f"http://127.0.0.1:{port}"
     with open(tmp_path / "server.log", "w") as log:
         server = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)

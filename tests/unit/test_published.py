@@ -43,8 +43,9 @@ def reference(folder: Path, text: str = TEXT) -> pd.DataFrame:
 
 @pytest.fixture
 def frame(tmp_path: Path) -> pd.DataFrame:
-    return read_summaries([write_summary(tmp_path, model, name, value)
-                           for model, row in VALUES.items() for name, value in row.items()])  # fmt: skip
+    return read_summaries(
+        [write_summary(tmp_path, model, name, value) for model, row in VALUES.items() for name, value in row.items()]
+    )
 
 
 def test_complete_collections_aggregates_and_their_members_are_compared(tmp_path, frame):

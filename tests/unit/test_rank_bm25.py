@@ -27,16 +27,21 @@ def run_rank(index: str = "", collection: str = "fox", output: str = "c.parquet"
     path = Path("results/candidates") / output
     settings = {"collection": collection, "split": "test", "depth": 10} | params
     inputs = {"index": index or run_index("bm25s"), "collection": f"results/collections/{collection}/manifest.json"}
-    run_spec(StageSpec("rank_bm25", "zerodr.lexical.candidates:rank_bm25", 1, {}, inputs,
-                       {"candidates": str(path)}, settings))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "rank_bm25", "zerodr.lexical.candidates:rank_bm25", 1, {}, inputs, {"candidates": str(path)}, settings
+        )
+    )
     return path
 
 
 def lists(found: Rankings) -> dict[str, list[tuple[str, float]]]:
     pairs = list(zip(found.documents.to_pylist(), found.scores.tolist(), strict=True))
     ends = np.cumsum(found.sizes)
-    return {query: pairs[end - size : end]
-            for query, size, end in zip(found.queries.to_pylist(), found.sizes, ends, strict=True)}  # fmt: skip
+    return {
+        query: pairs[end - size : end]
+        for query, size, end in zip(found.queries.to_pylist(), found.sizes, ends, strict=True)
+    }
 
 
 def test_all_queries_have_a_row_and_ties_stand_by_id(here):

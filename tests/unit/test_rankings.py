@@ -30,9 +30,12 @@ Lists = list[tuple[str, list[str]]]
 def rankings(lists: Lists) -> Rankings:
     documents = [document for _, row in lists for document in row]
     scores = [-float(place) for _, row in lists for place in range(len(row))]
-    return Rankings(pa.array([query for query, _ in lists], pa.string()),
-                    np.array([len(row) for _, row in lists], np.int64), pa.array(documents, pa.string()),
-                    np.array(scores, np.float32))  # fmt: skip
+    return Rankings(
+        pa.array([query for query, _ in lists], pa.string()),
+        np.array([len(row) for _, row in lists], np.int64),
+        pa.array(documents, pa.string()),
+        np.array(scores, np.float32),
+    )
 
 
 def write(path: Path, *pieces: Lists, depth: int = 5) -> Path:
@@ -46,8 +49,10 @@ def plain(found: Rankings) -> Lists:
     ends = np.cumsum(found.sizes)
     documents = found.documents.to_pylist()
     assert len(found.scores) == len(documents) == (ends[-1] if len(ends) else 0)
-    return [(query, documents[end - size : end])
-            for query, size, end in zip(found.queries.to_pylist(), found.sizes, ends, strict=True)]  # fmt: skip
+    return [
+        (query, documents[end - size : end])
+        for query, size, end in zip(found.queries.to_pylist(), found.sizes, ends, strict=True)
+    ]
 
 
 LISTS = st.lists(st.lists(st.sampled_from(["a", "bb", "é", "d4"]), max_size=5), max_size=9)

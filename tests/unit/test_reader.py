@@ -45,24 +45,57 @@ def project(built, tmp_path, monkeypatch) -> Path:
 
 def init(max_tokens: int = 64, **changes: Any) -> None:
     params = {"init": "tiny/init", "max_tokens": max_tokens, "answer_tokens": 12, "trained": False} | changes
-    run_spec(StageSpec("init_reader", "zerodr.training.reader:init_reader", 1, {"model": "reader"},
-                       {"parent": "results/init/manifest.json"}, {"reader": "results/reader0/manifest.json"}, params, 5,
-                       1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "init_reader",
+            "zerodr.training.reader:init_reader",
+            1,
+            {"model": "reader"},
+            {"parent": "results/init/manifest.json"},
+            {"reader": "results/reader0/manifest.json"},
+            params,
+            5,
+            1,
+        )
+    )
 
 
 def train(place: str = "reader", dev_split: str = "train", **changes: Any) -> None:
     training = {"steps": 12, "batch_queries": 8, "learning_rate": 2e-3, "checkpoint_steps": 4, "dev_queries": 20}
     params = {"training": training | changes, "source_split": "train", "dev_split": dev_split}
-    run_spec(StageSpec("train_reader", "zerodr.training.reader:train_reader", 1, {"model": "reader", "stage": place},
-                       {"reader": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
-                       {"reader": f"results/{place}/manifest.json"}, params, 13, 1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "train_reader",
+            "zerodr.training.reader:train_reader",
+            1,
+            {"model": "reader", "stage": place},
+            {"reader": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
+            {"reader": f"results/{place}/manifest.json"},
+            params,
+            13,
+            1,
+        )
+    )
 
 
 def read(place: str = "read", reader: str = "reader", **changes: Any) -> Path:
-    run_spec(StageSpec("read_units", "zerodr.training.unit_reading:read_units", 1, {"model": place},
-                       {"reader": f"results/{reader}/manifest.json", "source": "results/source/manifest.json",
-                        "units": "results/units/manifest.json"}, {"read": f"results/{place}/manifest.json"},
-                       {"split": "train"} | changes, 0, 1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "read_units",
+            "zerodr.training.unit_reading:read_units",
+            1,
+            {"model": place},
+            {
+                "reader": f"results/{reader}/manifest.json",
+                "source": "results/source/manifest.json",
+                "units": "results/units/manifest.json",
+            },
+            {"read": f"results/{place}/manifest.json"},
+            {"split": "train"} | changes,
+            0,
+            1,
+        )
+    )
     return Path(f"results/{place}")
 
 
@@ -70,12 +103,17 @@ def curve(name: str, place: str = "reader") -> list[float]:
     return [p["value"] for p in read_record(f"results/{place}/manifest.json")["metrics"] if p["name"] == name]
 
 
-@pytest.mark.parametrize("answer, gold, match, overlap", [
-    ("The  Eiffel Tower!", ["eiffel tower"], 1.0, 1.0),
-    ("the red tower", ["a tower", "blue"], 0.0, 2 / 3),
-    ("", ["x"], 0.0, 0.0), ("the", ["a"], 1.0, 1.0),
-    ("one two two", ["two two three three"], 0.0, 4 / 7),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "answer, gold, match, overlap",
+    [
+        ("The  Eiffel Tower!", ["eiffel tower"], 1.0, 1.0),
+        ("the red tower", ["a tower", "blue"], 0.0, 2 / 3),
+        ("", ["x"], 0.0, 0.0),
+        ("the", ["a"], 1.0, 1.0),
+        ("one two two", ["two two three three"], 0.0, 4 / 7),
+    ],
+    ids=str,
+)
 def test_exact_match_and_f1(answer, gold, match, overlap):
     assert exact_match(answer, gold) == match and f1(answer, gold) == pytest.approx(overlap)
     assert plain("A cat's  tail.") == "cats tail"
@@ -100,8 +138,10 @@ def test_shares_of_units():
 
 def test_targets_are_the_tokens_of_the_answer(project):
     init()
-    reader, (questions, displaced) = Reader.load(Path("results/reader0")), load_questions(
-        Path("results/source"), "train", " ")  # fmt: skip
+    reader, (questions, displaced) = (
+        Reader.load(Path("results/reader0")),
+        load_questions(Path("results/source"), "train", " "),
+    )
     assert len(questions) == QUERIES - displaced
     for row, pair in enumerate(questions.tokens(reader, range(len(questions)))):
         first, last = questions.targets(row, pair)

@@ -187,8 +187,12 @@ def exact_difference(model: ModularEncoder, folder: Path) -> float:
     own = ModularEncoder.load(folder).double()
     features = own.pad(own.tokenize(TEXTS, "document"))
     with torch.no_grad():
-        made = [own.transformer(**features), own.plain().tower("document").transformer(**features),
-                theirs(**features), theirs.merge_and_unload().eval()(**features)]  # fmt: skip
+        made = [
+            own.transformer(**features),
+            own.plain().tower("document").transformer(**features),
+            theirs(**features),
+            theirs.merge_and_unload().eval()(**features),
+        ]
     found = [states.last_hidden_state[:, 0] for states in made]
     assert all(state.dtype == torch.float64 for state in found)
     return max(float((state - found[0]).abs().max()) for state in found)
@@ -234,7 +238,8 @@ def test_o11_the_backbone_is_left_as_it_is(tmp_path):
     model = ModularEncoder.of(tiny_model(tmp_path), settings()).train()
     kept = {name: value.clone() for name, value in model._backbone().items()}
     assert {name for name, _ in trained_parameters(model)} == {
-        name for name, _ in model.named_parameters() if ".lora_" in name or ".parallel." in name}  # fmt: skip
+        name for name, _ in model.named_parameters() if ".lora_" in name or ".parallel." in name
+    }
     optimizer = torch.optim.AdamW([weight for _, weight in trained_parameters(model)], lr=0.1)
     before = {name: weight.detach().clone() for name, weight in trained_parameters(model)}
     for _ in range(2):  # the second step reaches what stands before matrices that begin at zero
@@ -265,8 +270,14 @@ def test_the_modular_form_loads_and_says_what_it_is(tmp_path):
     with pytest.raises(ModelError, match="is a modular form"):
         BiEncoder.load(tmp_path / "m")
     again.save(tmp_path / "n")
-    for name in ("model.safetensors", "zerodr.json", "rem/rem.json", "rem/pa.safetensors", "rem/adapter_config.json",
-                 "rem/adapter_model.safetensors"):  # fmt: skip
+    for name in (
+        "model.safetensors",
+        "zerodr.json",
+        "rem/rem.json",
+        "rem/pa.safetensors",
+        "rem/adapter_config.json",
+        "rem/adapter_model.safetensors",
+    ):
         assert (tmp_path / "m" / name).read_bytes() == (tmp_path / "n" / name).read_bytes()
     assert not list(tmp_path.glob("[mn]/**/*.bin"))
     assert json.loads((tmp_path / "m" / "zerodr.json").read_text())["modules"] == "rem"
@@ -292,8 +303,9 @@ def test_families_with_other_blocks_are_named(tmp_path, shape):
     from transformers import ModernBertConfig, ModernBertModel
 
     model = tiny_model(tmp_path)
-    config = ModernBertConfig(vocab_size=400, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
-                              num_attention_heads=4, pad_token_id=0)  # fmt: skip
+    config = ModernBertConfig(
+        vocab_size=400, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0
+    )
     model.towers["shared"].transformer = ModernBertModel(config).eval()
     message = "rem: a model of family modernbert can't take a relevance module, which is known for bert, .*, t5"
     with pytest.raises(ConfigError, match=message):
@@ -320,12 +332,16 @@ def test_what_cant_take_modules_is_told(tmp_path):
         check_folding("x", model.transformer, settings())
 
 
-@pytest.mark.parametrize("values, message", [
-    ({"shape": "lora", "bottleneck": 8}, "bottleneck is not for shape lora"),
-    ({"shape": "pa", "rank": 8}, "rank is not for shape pa"),
-    ({"shape": "full", "fold": False}, "fold is not for shape full"),
-    ({"sharpness": 1000.0}, "power of two"), ({"targets": ("query", "query")}, "twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"shape": "lora", "bottleneck": 8}, "bottleneck is not for shape lora"),
+        ({"shape": "pa", "rank": 8}, "rank is not for shape pa"),
+        ({"shape": "full", "fold": False}, "fold is not for shape full"),
+        ({"sharpness": 1000.0}, "power of two"),
+        ({"targets": ("query", "query")}, "twice"),
+    ],
+)
 def test_settings_that_nothing_reads_are_refused(values, message):
     with pytest.raises(ValidationError, match=message):
         RemSettings(**values)

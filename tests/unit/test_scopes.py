@@ -17,8 +17,12 @@ from zerodr.plan.chains import Link
 from zerodr.plan.targets import is_target, nearest_target, render
 
 ROOT = Path(__file__).parents[2]
-ADAPTED = {"scope": "target", "negatives": {"source": "previous"}, "objective": {"name": "pairwise_nll"},
-           "training": {"schedule": "constant"}}  # fmt: skip
+ADAPTED = {
+    "scope": "target",
+    "negatives": {"source": "previous"},
+    "objective": {"name": "pairwise_nll"},
+    "training": {"schedule": "constant"},
+}
 
 
 @pytest.fixture
@@ -28,8 +32,13 @@ def root(tmp_path):
 
 
 def add(root: Path, name: str, chain: dict, init: str = "dpr/ep0", **variants: dict) -> None:
-    value = {"kind": "trained", "label": name, "description": "test", "variants": variants,
-             "settings": {"encoder": {"init": init}, "chain": chain}}  # fmt: skip
+    value = {
+        "kind": "trained",
+        "label": name,
+        "description": "test",
+        "variants": variants,
+        "settings": {"encoder": {"init": init}, "chain": chain},
+    }
     (root / f"config/methods/{name}.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
 
 
@@ -42,8 +51,15 @@ def wc(**wildcards: str) -> SimpleNamespace:
 
 
 def test_a_target_stage_and_what_follows_it_are_made_for_each_target(root):
-    add(root, "mine", {"warm": {k: v for k, v in ADAPTED.items() if k != "scope"}, "fit1": ADAPTED,
-                       "fit2": {**ADAPTED, "scope": "shared"}})  # fmt: skip
+    add(
+        root,
+        "mine",
+        {
+            "warm": {k: v for k, v in ADAPTED.items() if k != "scope"},
+            "fit1": ADAPTED,
+            "fit2": {**ADAPTED, "scope": "shared"},
+        },
+    )
     chains = plan(root).chains
     assert chains.link("mine", "scifact") == Link("mine", "fit2", "scifact")
     assert chains.parent(Link("mine", "fit2", "scifact")) == Link("mine", "fit1", "scifact")
@@ -111,7 +127,8 @@ def test_a_recipe_that_starts_from_a_targets_model_is_made_for_each_target(root)
     (root / "config/methods/next.yaml").write_text(yaml.safe_dump(value))
     made = plan(root)
     assert made.init_inputs(wc(model="next", scope="scifact")) == {
-        "parent": "results/models/mine/scifact/fit1/manifest.json"}  # fmt: skip
+        "parent": "results/models/mine/scifact/fit1/manifest.json"
+    }
 
 
 def test_pretraining_for_a_target_reads_that_target(root):
@@ -122,7 +139,8 @@ def test_pretraining_for_a_target_reads_that_target(root):
     assert inputs["collections"] == ["results/collections/nfcorpus/manifest.json"]
     assert made.chains.link("mine", "nfcorpus") == Link("mine", "ep0", "nfcorpus")
     assert made.chains.history(Link("mine", "domain", "scifact")) != made.chains.history(
-        Link("mine", "domain", "nfcorpus"))  # fmt: skip
+        Link("mine", "domain", "nfcorpus")
+    )
     add(root, "mine", {"domain": domain | {"scope": "shared"}})
     with pytest.raises(ConfigError, match="which a shared stage does not have: set scope: target"):
         plan(root)

@@ -42,8 +42,9 @@ def test_scores_are_those_of_sentence_transformers(project):
     examples = load_examples(project / "results/mined", project / "results/source", " ")
     queries = examples.texts_of_queries(np.arange(QUERIES))
     named = [np.r_[examples.positives[row][:1], examples.negatives[row]] for row in range(QUERIES)]
-    pairs = [(query, text) for query, own in zip(queries, named, strict=True)
-             for text in examples.texts_of_documents(own)]  # fmt: skip
+    pairs = [
+        (query, text) for query, own in zip(queries, named, strict=True) for text in examples.texts_of_documents(own)
+    ]
     expected = Theirs("results/teacher", device="cpu").predict(pairs).reshape(QUERIES, 5)
     np.testing.assert_allclose(np.array(scored["scores"].to_pylist()), expected, atol=1e-5)
     record = read_record("results/scored/manifest.json")
@@ -86,12 +87,20 @@ def test_statistics_of_scores(tmp_path):
     pairs = pairs_of(load_examples(tmp_path / "mined", tmp_path / "source", " "))
     slots = np.array([3, 1, 4, np.nan, 9, 2, 0], np.float32)
     found = score_statistics(slots, pairs)
-    assert found == pytest.approx({"mean_margin": 1.0, "margin_deviation": np.std([2, -1, 2]), "teacher_accuracy": 0.5,
-                                   "chance_accuracy": (1 / 3 + 1 / 2) / 2})  # fmt: skip
+    assert found == pytest.approx(
+        {
+            "mean_margin": 1.0,
+            "margin_deviation": np.std([2, -1, 2]),
+            "teacher_accuracy": 0.5,
+            "chance_accuracy": (1 / 3 + 1 / 2) / 2,
+        }
+    )
 
 
-@pytest.mark.parametrize(("accuracy", "chance", "told"), [(0.19, 1 / 6, True), (0.34, 1 / 6, False), (0.52, 0.5, True),
-                                                          (0.78, 0.5, False), (0.4, 0.5, True)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("accuracy", "chance", "told"),
+    [(0.19, 1 / 6, True), (0.34, 1 / 6, False), (0.52, 0.5, True), (0.78, 0.5, False), (0.4, 0.5, True)],
+)
 def test_a_teacher_that_guesses_is_told_of(caplog, accuracy, chance, told):
     facts = {"teacher_accuracy": accuracy, "chance_accuracy": chance, "margin_deviation": 0.0013}
     warn_of_guessing("score_pairs kd", facts)

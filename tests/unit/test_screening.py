@@ -36,8 +36,11 @@ def blocks(texts: list[str], size: int = 2):
 
 def kept(texts: list[str], tokenizer, size: int = 2) -> tuple[list[str], Counter]:
     counts: Counter = Counter()
-    made = [key for block in screened("sea", blocks(texts, size), tokenizer, counts)
-            for key in block.column("id").to_pylist()]  # fmt: skip
+    made = [
+        key
+        for block in screened("sea", blocks(texts, size), tokenizer, counts)
+        for key in block.column("id").to_pylist()
+    ]
     return made, counts
 
 

@@ -124,8 +124,15 @@ def test_no_text_at_all_is_an_error(tmp_path, monkeypatch):
 
 def test_index_of_another_kind_is_refused(here):
     run_index("lucene")
-    settings = SearchSettings(backend="lucene", fields="multifield", collection="fox", language="en", split="test",
-                              depth=10, exclude_self=False)  # fmt: skip
+    settings = SearchSettings(
+        backend="lucene",
+        fields="multifield",
+        collection="fox",
+        language="en",
+        split="test",
+        depth=10,
+        exclude_self=False,
+    )
     with pytest.raises(ArtifactError, match="expected"):
         open_index(here / "results/bm25/lucene-flat/fox", settings, 1)
     with pytest.raises(ArtifactError, match="no BM25 index"):
@@ -172,8 +179,10 @@ def test_published_numbers(mirror, tmp_path, monkeypatch, name, backend, fields,
     collection = from_mirror(mirror, name, tmp_path / f"results/collections/{name}")
     monkeypatch.chdir(tmp_path)
     run = read_run(run_search(backend, fields, name=name, exclude_self=name == "arguana"))
-    qrels = {q: dict(zip(g["document"], map(int, g["grade"]), strict=True))
-             for q, g in read_qrels(collection, "test").groupby("query")}  # fmt: skip
+    qrels = {
+        q: dict(zip(g["document"], map(int, g["grade"]), strict=True))
+        for q, g in read_qrels(collection, "test").groupby("query")
+    }
     ranked = {q: dict(zip(g["document"], map(float, g["score"]), strict=True)) for q, g in run.groupby("query")}
     found = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.10", "recall.100,1000"}).evaluate(ranked).values()
     for measure, expected in (("ndcg_cut_10", ndcg), ("recall_100", at100), ("recall_1000", at1000)):

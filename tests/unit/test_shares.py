@@ -16,8 +16,10 @@ from zerodr.mining.attention import SCHEMA
 
 def test_the_oracle():
     """specs/moma, oracle O3."""
-    rows = [Row(["marco:1", "marco:2", "wiki:1", "mesh:1"], [4, 2, 1, 1], [1] * 4, [True, False, False, False]),
-            Row(["wiki:2", "marco:3", "marco:2", "mesh:2"], [3, 3, 1, 1], [2] * 4, [False] * 4)]  # fmt: skip
+    rows = [
+        Row(["marco:1", "marco:2", "wiki:1", "mesh:1"], [4, 2, 1, 1], [1] * 4, [True, False, False, False]),
+        Row(["wiki:2", "marco:3", "marco:2", "mesh:2"], [3, 3, 1, 1], [2] * 4, [False] * 4),
+    ]
     made = shares_of(rows).set_index("memory")
     order = ["marco:relevant", "marco:other", "wiki", "mesh"]
     assert made.loc[order, "document_share"].tolist() == [0.125, 0.375, 0.25, 0.25]
@@ -33,13 +35,30 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     collection("source", 6, 2)
     collection("other", 6, seed=1)
-    rows = [{"query": "q0", "query_attention": 6.0, "documents": ["source:d0", "other:d1"], "attention": [0.5, 1.5],
-             "fid_attention": [0.5, 1.5], "tokens": [4, 5]},
-            {"query": "q1", "query_attention": 4.0, "documents": ["other:d2", "source:d5"], "attention": [0.3, 0.1],
-             "fid_attention": [3.0, 1.0], "tokens": [6, 7]}]  # fmt: skip
+    rows = [
+        {
+            "query": "q0",
+            "query_attention": 6.0,
+            "documents": ["source:d0", "other:d1"],
+            "attention": [0.5, 1.5],
+            "fid_attention": [0.5, 1.5],
+            "tokens": [4, 5],
+        },
+        {
+            "query": "q1",
+            "query_attention": 4.0,
+            "documents": ["other:d2", "source:d5"],
+            "attention": [0.3, 0.1],
+            "fid_attention": [3.0, 1.0],
+            "tokens": [6, 7],
+        },
+    ]
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), "attention.parquet")
-    inputs = {"attention": "attention.parquet", "collection": "source/manifest.json",
-              "memories": ["source/manifest.json", "other/manifest.json"]}  # fmt: skip
+    inputs = {
+        "attention": "attention.parquet",
+        "collection": "source/manifest.json",
+        "memories": ["source/manifest.json", "other/manifest.json"],
+    }
     params = {"collection": "source", "split": "train", "evaluated": False, "joins": JOINS, "cases": 2, "shown": 1}
     run("analysis.shares:measure_shares", inputs, {"shares": "shares.tsv", "cases": "cases.tsv"}, params)
     shares = pd.read_csv("shares.tsv", sep="\t").set_index("memory")
@@ -48,10 +67,15 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
     assert shares["document_share"].sum() == pytest.approx(1.0) == pytest.approx(shares["attention_share"].sum())
     cases = pd.read_csv("cases.tsv", sep="\t")
     assert cases["document"].tolist() == ["other:d1", "other:d2"] and cases["retrieved_at"].tolist() == [2, 1]
-    texts = dict(zip(*pq.read_table(Path("other/corpus.parquet"), columns=["id", "text"]).to_pydict().values(),
-                     strict=True))  # fmt: skip
+    texts = dict(
+        zip(*pq.read_table(Path("other/corpus.parquet"), columns=["id", "text"]).to_pydict().values(), strict=True)
+    )
     assert cases["document_text"].tolist() == [texts["d1"], texts["d2"]]
-    run("analysis.shares:measure_shares", inputs, {"shares": "searched.tsv", "cases": "searched-cases.tsv"},
-        params | {"evaluated": True})  # fmt: skip
+    run(
+        "analysis.shares:measure_shares",
+        inputs,
+        {"shares": "searched.tsv", "cases": "searched-cases.tsv"},
+        params | {"evaluated": True},
+    )
     shares = pd.read_csv("searched.tsv", sep="\t").set_index("memory")
     assert set(shares.index) == {"other", "target"} and shares.loc["target", "attention_share"] == pytest.approx(0.25)

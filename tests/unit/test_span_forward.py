@@ -78,8 +78,9 @@ def test_caching_gives_the_same_gradient(world, name, dropout):
 
 
 def test_dropout_matters_and_can_be_the_heads_alone(world):
-    with_dropout = [gradient(forward(world, "coco", dropout=None, backbone_dropout=on), batch_of())[1]
-                    for on in (True, False)]  # fmt: skip
+    with_dropout = [
+        gradient(forward(world, "coco", dropout=None, backbone_dropout=on), batch_of())[1] for on in (True, False)
+    ]
     without = gradient(forward(world, "coco"), batch_of())[1]
     assert with_dropout[0]["contrastive"] != pytest.approx(without["contrastive"], rel=1e-4)
     assert with_dropout[1]["contrastive"] == pytest.approx(without["contrastive"], rel=1e-5)
@@ -139,8 +140,10 @@ def test_simcse_needs_dropout_to_have_two_views(world):
     assert all(np.array_equal(a, b) for a, b in zip(views.tokens[0::2], views.tokens[1::2], strict=True))
     assert gradient(used, batch_of())[1]["contrastive"] > 1e-4
     set_dropout(used.model, 0.0)
-    assert gradient(used, batch_of())[1]["contrastive"] < gradient(forward(world, "simcse", dropout=0.3),
-                                                                   batch_of())[1]["contrastive"]  # fmt: skip
+    assert (
+        gradient(used, batch_of())[1]["contrastive"]
+        < gradient(forward(world, "simcse", dropout=0.3), batch_of())[1]["contrastive"]
+    )
 
 
 def test_families_and_objectives_run(tmp_path):
@@ -160,9 +163,22 @@ def test_t5_learns_by_contrast_only(tmp_path):
 def both(world, root):
     environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
     environment["PYTHONPATH"] += f"{os.pathsep}{root}"
-    subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
-                    "tests.unit.span_probe", str(world), str(world / "two")], env=environment, check=True,
-                   capture_output=True)  # fmt: skip
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            "-m",
+            "tests.unit.span_probe",
+            str(world),
+            str(world / "two"),
+        ],
+        env=environment,
+        check=True,
+        capture_output=True,
+    )
     return span_probe.gradients(world), [load_file(world / f"two-{rank}.safetensors") for rank in (0, 1)]
 
 

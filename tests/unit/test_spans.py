@@ -25,31 +25,51 @@ def never() -> float:
     return 1.0
 
 
-@pytest.mark.parametrize("text, expected", [
-    ("He saw Fig. 3 e.g. here. Dr. Smith left at 5 p.m. on Monday.",
-     ["He saw Fig. 3 e.g. here.", "Dr. Smith left at 5 p.m. on Monday."]),
-    ("A heading\n\nTwo   words\nand more. End", ["A heading", "Two words and more.", "End"]),
-    ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
-    ("", []), (" \n ", []), ("no end", ["no end"]),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        (
+            "He saw Fig. 3 e.g. here. Dr. Smith left at 5 p.m. on Monday.",
+            ["He saw Fig. 3 e.g. here.", "Dr. Smith left at 5 p.m. on Monday."],
+        ),
+        ("A heading\n\nTwo   words\nand more. End", ["A heading", "Two words and more.", "End"]),
+        ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
+        ("", []),
+        (" \n ", []),
+        ("no end", ["no end"]),
+    ],
+    ids=str,
+)
 def test_sentences(text, expected):
     assert sentences_of(text) == expected
 
 
 def test_a_title_is_the_first_sentence():
     assert sentences_of_all([("A  title", "One. Two."), (" ", "One."), ("T", "")]) == [
-        ["A title", "One.", "Two."], ["One."], ["T"]]  # fmt: skip
+        ["A title", "One.", "Two."],
+        ["One."],
+        ["T"],
+    ]
 
 
 def test_merging_is_greedy():
-    assert merge([10, 15, 6, 40, 3, 27, 1], 30, 0.0, never) == [range(0, 2), range(2, 3), range(3, 4), range(4, 6),
-                                                                range(6, 7)]  # fmt: skip
+    assert merge([10, 15, 6, 40, 3, 27, 1], 30, 0.0, never) == [
+        range(0, 2),
+        range(2, 3),
+        range(3, 4),
+        range(4, 6),
+        range(6, 7),
+    ]
     assert merge([1, 1, 1], 30, 1.0, lambda: 0.999) == [range(0, 1), range(1, 2), range(2, 3)]
 
 
 @settings(max_examples=60, deadline=None)
-@given(lengths=st.lists(st.integers(1, 50), min_size=1, max_size=30), limit=st.integers(2, 60),
-       early=st.floats(0, 1), seed=st.integers(0, 9))  # fmt: skip
+@given(
+    lengths=st.lists(st.integers(1, 50), min_size=1, max_size=30),
+    limit=st.integers(2, 60),
+    early=st.floats(0, 1),
+    seed=st.integers(0, 9),
+)
 def test_spans_cover_all_sentences_and_only_single_ones_are_long(lengths, limit, early, seed):
     parts = merge(lengths, limit, early, draws_for("d", seed))
     assert [place for part in parts for place in part] == list(range(len(lengths)))
@@ -87,8 +107,17 @@ def project(tmp_path, monkeypatch) -> Path:
 
 def spec(collection: str = "corpus", place: str = "spans", threads: int = 1, seed: int = 13, **params) -> StageSpec:
     inputs = {"collection": f"results/{collection}/manifest.json", "model": "results/init/manifest.json"}
-    return StageSpec("cut_spans", "zerodr.mining.spans:cut_spans", 1, {"collection": collection}, inputs,
-                     {"spans": f"results/{place}/manifest.json"}, params, seed, threads)  # fmt: skip
+    return StageSpec(
+        "cut_spans",
+        "zerodr.mining.spans:cut_spans",
+        1,
+        {"collection": collection},
+        inputs,
+        {"spans": f"results/{place}/manifest.json"},
+        params,
+        seed,
+        threads,
+    )
 
 
 def rows(place: str = "spans") -> dict[str, list[str]]:
@@ -99,8 +128,9 @@ def rows(place: str = "spans") -> dict[str, list[str]]:
 def test_the_stage(project):
     run_spec(spec(early_split=0.1))
     made, facts = rows(), json.loads(Path("results/spans/statistics.json").read_text())
-    texts = dict(zip(*(pq.read_table("results/corpus/corpus.parquet")[name].to_pylist() for name in ("id", "text")),
-                     strict=True))  # fmt: skip
+    texts = dict(
+        zip(*(pq.read_table("results/corpus/corpus.parquet")[name].to_pylist() for name in ("id", "text")), strict=True)
+    )
     assert all(len(spans) >= 2 and " ".join(spans) == " ".join(texts[name].split()) for name, spans in made.items())
     assert list(made) == [name for name in texts if name in made]
     assert facts["dropped"]["empty"] == 1 and facts["dropped"]["one_sentence"] >= 1
@@ -134,9 +164,12 @@ def test_processes_and_blocks_do_not_matter_but_the_seed_does(project, monkeypat
 
 
 def test_titles_may_be_sentences(project):
-    with pytest.raises(CollectionError, match="titles: none of its 50 documents gives two spans .drop rate 100 %: "
-                       "one_sentence 50. with max_tokens 30, early_split 0.1: lower max_tokens, raise early_split, or "
-                       "set title: join"):  # fmt: skip
+    with pytest.raises(
+        CollectionError,
+        match="titles: none of its 50 documents gives two spans .drop rate 100 %: "
+        "one_sentence 50. with max_tokens 30, early_split 0.1: lower max_tokens, raise early_split, or "
+        "set title: join",
+    ):
         run_spec(spec("titles"))
     assert not Path(OUT).exists()
     run_spec(spec("titles", title="join", max_tokens=8))
@@ -145,8 +178,10 @@ def test_titles_may_be_sentences(project):
         run_spec(spec("titles", title="join", early_split=0.0))
 
 
-@pytest.mark.parametrize("params, message", [({"max_tokens": 1}, "max_tokens"), ({"early_split": 2}, "early_split"),
-                                             ({"titel": "join"}, "did you mean title")])  # fmt: skip
+@pytest.mark.parametrize(
+    "params, message",
+    [({"max_tokens": 1}, "max_tokens"), ({"early_split": 2}, "early_split"), ({"titel": "join"}, "did you mean title")],
+)
 def test_bad_settings(project, params, message):
     with pytest.raises(ConfigError, match=message):
         run_spec(spec(**params))

@@ -90,8 +90,15 @@ def test_a_killed_attempt_counts_up_to_its_last_checkpoint(clock, age, counted):
     assert read_record(OUT)["seconds"] == pytest.approx(33 + counted, abs=0.01)
 
 
-@pytest.mark.parametrize("notes, gpus", [({"device": "cuda:0"}, 1), ({"device": "cuda", "processes": 4}, 4),
-                                         ({"device": "cpu", "processes": 4}, 0), ({}, 0)])  # fmt: skip
+@pytest.mark.parametrize(
+    "notes, gpus",
+    [
+        ({"device": "cuda:0"}, 1),
+        ({"device": "cuda", "processes": 4}, 4),
+        ({"device": "cpu", "processes": 4}, 0),
+        ({}, 0),
+    ],
+)
 def test_gpu_hours_are_those_of_all_processes(clock, notes, gpus):
     with pytest.raises(Preempted):
         attempt(clock, 1800, Preempted("make"))

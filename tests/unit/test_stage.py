@@ -25,8 +25,16 @@ from zerodr.errors import ArtifactError, ZerodrError
 def test_digest_covers_all_but_threads():
     inputs = {"results/in/a.txt": "1"}
     base = spec_of()
-    for changed in ({"rule": "r"}, {"function": "f:f"}, {"version": 2}, {"wildcards": {"name": "y"}}, {"seed": 1},
-                    {"inputs": {"text": "b"}}, {"outputs": {"out": "b"}}, {"params": {"times": 3}}):  # fmt: skip
+    for changed in (
+        {"rule": "r"},
+        {"function": "f:f"},
+        {"version": 2},
+        {"wildcards": {"name": "y"}},
+        {"seed": 1},
+        {"inputs": {"text": "b"}},
+        {"outputs": {"out": "b"}},
+        {"params": {"times": 3}},
+    ):
         assert spec_of(**changed).digest(inputs) != base.digest(inputs)
     assert spec_of(threads=7).digest(inputs) == base.digest(inputs)
     assert base.digest({"results/in/a.txt": "2"}) != base.digest(inputs)

@@ -62,10 +62,28 @@ def asked(monkeypatch):
 
 
 def test_permission_is_asked_for_with_everything_that_jobs_are_submitted_with(asked):
-    submission.check_permission(Ask("finetune", partition="a,b", account="lab,old", queue=("--qos=fast",),
-                                    shape=("--gpus=8", "--nodes=1", "--exclude=n1")))  # fmt: skip
-    assert asked[-1] == ["sbatch", "--test-only", "--time=1", "--mem=1", "--partition=a,b", "--account=lab",
-                         "--qos=fast", "--gpus=8", "--nodes=1", "--exclude=n1", "--wrap=true"]  # fmt: skip
+    submission.check_permission(
+        Ask(
+            "finetune",
+            partition="a,b",
+            account="lab,old",
+            queue=("--qos=fast",),
+            shape=("--gpus=8", "--nodes=1", "--exclude=n1"),
+        )
+    )
+    assert asked[-1] == [
+        "sbatch",
+        "--test-only",
+        "--time=1",
+        "--mem=1",
+        "--partition=a,b",
+        "--account=lab",
+        "--qos=fast",
+        "--gpus=8",
+        "--nodes=1",
+        "--exclude=n1",
+        "--wrap=true",
+    ]
 
 
 def test_refused_permissions(asked):
@@ -92,8 +110,11 @@ def test_the_folder_that_results_are_linked_to_counts(linked, asks_a_node, asked
     if linked:
         (checkout / "results").symlink_to(scratch)
     kinds = {checkout: "nfs4", scratch: "ext4"}
-    monkeypatch.setattr(submission, "file_system", lambda place: next(
-        kind for home, kind in kinds.items() if place.resolve().is_relative_to(home)))  # fmt: skip
+    monkeypatch.setattr(
+        submission,
+        "file_system",
+        lambda place: next(kind for home, kind in kinds.items() if place.resolve().is_relative_to(home)),
+    )
     submission.check_shared(checkout, Ask("finetune"))
     assert [command[0] for command in asked] == (["srun"] if asks_a_node else [])
     assert not list((checkout / "results/.state").iterdir()), "nothing is left behind"
@@ -109,10 +130,13 @@ def test_a_node_that_does_not_see_the_linked_results(tmp_path, monkeypatch):
         submission.check_shared(tmp_path / "checkout", Ask("finetune"))
 
 
-@pytest.mark.parametrize("answer, told", [
-    (CompletedProcess([], 1, "", "srun: job 7 queued\nsrun: error: Unable to allocate resources: busy\n"), "busy"),
-    (CompletedProcess([], 0, "seen\n", ""), None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer, told",
+    [
+        (CompletedProcess([], 1, "", "srun: job 7 queued\nsrun: error: Unable to allocate resources: busy\n"), "busy"),
+        (CompletedProcess([], 0, "seen\n", ""), None),
+    ],
+)
 def test_no_free_node_is_told_and_refuses_nothing(answer, told, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(submission, "ask_slurm", lambda words: answer)
     monkeypatch.setattr(submission, "file_system", lambda place: "ext4")

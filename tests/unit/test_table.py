@@ -21,8 +21,10 @@ from zerodr.reporting.grid import check_summaries, fill, read_summaries
 from zerodr.reporting.settings import TableSettings
 from zerodr.reporting.table import build_table
 
-VALUES = {"bm25": {"alpha": 0.5, "beta": 0.25, "part": 0.9, "dup-a": 0.2, "dup-b": 0.4},
-          "dense": {"alpha": 0.4, "beta": 0.35, "part": 0.1, "dup-a": 0.1, "dup-b": 0.1}}  # fmt: skip
+VALUES = {
+    "bm25": {"alpha": 0.5, "beta": 0.25, "part": 0.9, "dup-a": 0.2, "dup-b": 0.4},
+    "dense": {"alpha": 0.4, "beta": 0.35, "part": 0.1, "dup-a": 0.1, "dup-b": 0.1},
+}
 
 
 def collection(name: str, kind: str = "complete", **changes: Any) -> dict[str, Any]:
@@ -32,18 +34,24 @@ def collection(name: str, kind: str = "complete", **changes: Any) -> dict[str, A
 def params(**changes: Any) -> dict[str, Any]:
     dup = {"aggregate": "dup", "groups": ["all4"]}
     return {
-        "methods": [{"name": "bm25", "label": "BM25"},
-                    {"name": "dense", "label": "Dense_1", "remark": "not zero-shot"}],
-        "collections": [collection("alpha", groups=["all4", "pair"], exclude_self=True),
-                        collection("beta", groups=["pair"]),
-                        collection("part", "subset", groups=["all4"], remark="13 of 57 documents"),
-                        collection("dup-a", **dup), collection("dup-b", **dup)],
+        "methods": [
+            {"name": "bm25", "label": "BM25"},
+            {"name": "dense", "label": "Dense_1", "remark": "not zero-shot"},
+        ],
+        "collections": [
+            collection("alpha", groups=["all4", "pair"], exclude_self=True),
+            collection("beta", groups=["pair"]),
+            collection("part", "subset", groups=["all4"], remark="13 of 57 documents"),
+            collection("dup-a", **dup),
+            collection("dup-b", **dup),
+        ],
         "missing": [{"name": "secret", "reason": "gated: needs registration"}],
         "groups": {"all4": ["alpha", "part", "dup", "secret"], "pair": ["alpha", "beta"], "other": ["secret"]},
         "aggregates": {"dup": ["dup-a", "dup-b"]},
         "protocol": {"name": "standard", "description": "as usual", "depth": 10},
-        "scale": "mini", "source": "beta",
-    } | changes  # fmt: skip
+        "scale": "mini",
+        "source": "beta",
+    } | changes
 
 
 def settings_of(**changes: Any) -> TableSettings:
@@ -51,8 +59,14 @@ def settings_of(**changes: Any) -> TableSettings:
 
 
 def write_summary(folder: Path, model: str, name: str, value: float, empty: int = 0, **card: Any) -> Path:
-    identity = {"model": model, "collection": name, "split": "test", "protocol": "standard", "depth": 10,
-                "exclude_self": name == "alpha"} | card  # fmt: skip
+    identity = {
+        "model": model,
+        "collection": name,
+        "split": "test",
+        "protocol": "standard",
+        "depth": 10,
+        "exclude_self": name == "alpha",
+    } | card
     rows = [
         identity | {"metric": m, "value": f"{value:.6f}", "low": "0.1", "high": "0.9", "queries": 30} for m in METRICS
     ]
@@ -65,14 +79,23 @@ def write_summary(folder: Path, model: str, name: str, value: float, empty: int 
 
 @pytest.fixture
 def summaries(tmp_path: Path) -> list[Path]:
-    return [write_summary(tmp_path, model, name, value, empty=2 if (model, name) == ("bm25", "beta") else 0)
-            for model, row in VALUES.items() for name, value in row.items()]  # fmt: skip
+    return [
+        write_summary(tmp_path, model, name, value, empty=2 if (model, name) == ("bm25", "beta") else 0)
+        for model, row in VALUES.items()
+        for name, value in row.items()
+    ]
 
 
 def test_aggregates_are_macro_means_and_averages_take_complete_columns_only(summaries):
     grid = fill(read_summaries(summaries), settings_of())
     assert [column.header for column in grid.columns] == [
-        "alpha", "beta", "part (subset)", "dup", "Avg all4 (2 of 4)", "Avg pair"]  # fmt: skip
+        "alpha",
+        "beta",
+        "part (subset)",
+        "dup",
+        "Avg all4 (2 of 4)",
+        "Avg pair",
+    ]
     assert grid.values.loc["bm25"].tolist() == pytest.approx([0.5, 0.25, 0.9, 0.3, (0.5 + 0.3) / 2, 0.375])
 
 
@@ -117,13 +140,22 @@ def test_a_table_without_columns_is_one_clear_error():
 def test_footnotes_tell_what_a_reader_must_know(summaries):
     frame, settings = read_summaries(summaries), settings_of()
     text = "\n".join(footnotes(frame, fill(frame, settings), settings))
-    for words in ("nDCG@10 (ndcg_cut_10)", "protocol standard: as usual", "lengths: the model's own", "depth 10",
-                  "own documents left out at search time in alpha",
-                  "ties: score descending, then document id descending",
-                  "alpha test (30 queries)", "part (subset): a subset of the published collection",
-                  "dup: macro mean over 2 collections", "Avg all4 (2 of 4): mean over alpha, dup",
-                  "missing: secret (gated: needs registration)", "queries without results, which score 0: beta bm25 2",
-                  "part: 13 of 57 documents", "[a] not zero-shot"):  # fmt: skip
+    for words in (
+        "nDCG@10 (ndcg_cut_10)",
+        "protocol standard: as usual",
+        "lengths: the model's own",
+        "depth 10",
+        "own documents left out at search time in alpha",
+        "ties: score descending, then document id descending",
+        "alpha test (30 queries)",
+        "part (subset): a subset of the published collection",
+        "dup: macro mean over 2 collections",
+        "Avg all4 (2 of 4): mean over alpha, dup",
+        "missing: secret (gated: needs registration)",
+        "queries without results, which score 0: beta bm25 2",
+        "part: 13 of 57 documents",
+        "[a] not zero-shot",
+    ):
         assert words in text, words
     assert "licences" not in text
 
@@ -141,8 +173,11 @@ def test_lengths_and_overrides_of_the_protocol_are_told(summaries):
     overrides = {"alpha": {"document_tokens": 128}, "absent": {"query_tokens": 9}}
     changed = {"query_tokens": 64, "exclude_self": "never", "title_join": "none", "overrides": overrides}
     protocol = params()["protocol"] | changed
-    text = "\n".join(footnotes(read_summaries(summaries), fill(read_summaries(summaries), settings_of()),
-                               settings_of(protocol=protocol)))  # fmt: skip
+    text = "\n".join(
+        footnotes(
+            read_summaries(summaries), fill(read_summaries(summaries), settings_of()), settings_of(protocol=protocol)
+        )
+    )
     assert "lengths: query 64 tokens, document as the model says; alpha: query 64 tokens, document 128 tokens;" in text
     assert "title join: no title, text alone; own documents are kept" in text
 
@@ -154,10 +189,26 @@ def test_equal_remarks_share_a_letter():
 
 
 def significance(folder: Path) -> Path:
-    rows = [dict.fromkeys(TEST_COLUMNS, 0.5) | {"collection": "alpha", "method": "dense", "baseline": "bm25",
-            "metric": "ndcg_cut_10", "difference": -0.1, "p_t_holm": 0.01},
-            dict.fromkeys(TEST_COLUMNS, 0.5) | {"collection": "beta", "method": "dense", "baseline": "bm25",
-            "metric": "ndcg_cut_10", "difference": 0.1, "p_t_holm": 0.06}]  # fmt: skip
+    rows = [
+        dict.fromkeys(TEST_COLUMNS, 0.5)
+        | {
+            "collection": "alpha",
+            "method": "dense",
+            "baseline": "bm25",
+            "metric": "ndcg_cut_10",
+            "difference": -0.1,
+            "p_t_holm": 0.01,
+        },
+        dict.fromkeys(TEST_COLUMNS, 0.5)
+        | {
+            "collection": "beta",
+            "method": "dense",
+            "baseline": "bm25",
+            "metric": "ndcg_cut_10",
+            "difference": 0.1,
+            "p_t_holm": 0.06,
+        },
+    ]
     path = folder / "significance.tsv"
     path.write_text(pd.DataFrame(rows)[TEST_COLUMNS].to_csv(sep="\t", index=False) + "# a note\n")
     return path

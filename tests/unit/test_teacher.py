@@ -56,8 +56,9 @@ def test_from_a_checkpoint_to_a_teacher_that_learned(project):
     run_spec(init_spec(tiny_bert(project / "plain", initializer_range=0.1), "start"))
     assert not CrossEncoder.load(project / "results/start").contract.trained
     inputs = {"teacher": "results/start/manifest.json"}
-    run_spec(train_spec(inputs=inputs, steps=150, learning_rate=3e-3, evaluate_steps=75, dropout=0.0,
-                        checkpoint_steps=100))  # fmt: skip
+    run_spec(
+        train_spec(inputs=inputs, steps=150, learning_rate=3e-3, evaluate_steps=75, dropout=0.0, checkpoint_steps=100)
+    )
     losses = [value for _, value in curve("loss", RECORD)]
     assert losses[0] == pytest.approx(np.log(3), rel=0.2)
     assert np.mean(losses[-15:]) < 0.6 * np.mean(losses[:15])
@@ -110,10 +111,21 @@ def test_gradient_caching_is_exact(project):
     assert max(float((plain[name] - cached[name]).abs().max()) for name in plain) < 1e-5 * largest
 
 
-@pytest.mark.parametrize("changes", [
-    {"optimizer": "lamb"}, {"cache_chunk": 3}, {"accumulation": 2}, {"precision": "bf16"}, {"bucket_batches": 3},
-    {"dropout": 0.0}, {"dev_queries": 0}, {"negatives_per_query": 9}, {"title_join": None},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "lamb"},
+        {"cache_chunk": 3},
+        {"accumulation": 2},
+        {"precision": "bf16"},
+        {"bucket_batches": 3},
+        {"dropout": 0.0},
+        {"dev_queries": 0},
+        {"negatives_per_query": 9},
+        {"title_join": None},
+    ],
+    ids=str,
+)
 def test_every_setting_trains(project, changes):
     run_spec(train_spec(**changes))
     assert np.isfinite([value for _, value in curve("loss", RECORD)]).all()
@@ -216,11 +228,15 @@ def test_nan_is_told_with_the_first_pair_or_the_batch(project):
         run_spec(train_spec())
 
 
-@pytest.mark.parametrize("rows, message", [
-    ([], "holds no query"),
-    ([("q0", ["d0"], ["zz9"])], "1 of its 2 documents are not in collection source, the first is zz9"),
-    ([("other", ["d0"], ["d1"])], "1 of its 1 queries are not in collection source"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ([], "holds no query"),
+        ([("q0", ["d0"], ["zz9"])], "1 of its 2 documents are not in collection source, the first is zz9"),
+        ([("other", ["d0"], ["d1"])], "1 of its 1 queries are not in collection source"),
+    ],
+    ids=str,
+)
 def test_mined_files_of_another_corpus(project, rows, message):
     make_mined(project / "results/bad", rows=rows)
     tiny_teacher(project / "results/teacher")
@@ -229,14 +245,18 @@ def test_mined_files_of_another_corpus(project, rows, message):
             run_spec(spec(inputs={"mined": "results/bad/manifest.json"}))
 
 
-@pytest.mark.parametrize("changes, error, message", [
-    ({"source_split": "none"}, CollectionError, "no positive judgement"),
-    ({"batch_queries": 64}, ConfigError, "larger than the 44 queries"),
-    ({"negatives_per_query": 0}, ConfigError, "negatives_per_query"),
-    ({"save_steps": [5]}, ConfigError, "save_steps"),
-    ({"keep_optimizer": True}, ConfigError, "keep_optimizer"),
-    ({"precision": "fp16"}, ModelError, "fp16 needs a GPU"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, error, message",
+    [
+        ({"source_split": "none"}, CollectionError, "no positive judgement"),
+        ({"batch_queries": 64}, ConfigError, "larger than the 44 queries"),
+        ({"negatives_per_query": 0}, ConfigError, "negatives_per_query"),
+        ({"save_steps": [5]}, ConfigError, "save_steps"),
+        ({"keep_optimizer": True}, ConfigError, "keep_optimizer"),
+        ({"precision": "fp16"}, ModelError, "fp16 needs a GPU"),
+    ],
+    ids=str,
+)
 def test_bad_settings(project, changes, error, message):
     with pytest.raises(error, match=message):
         run_spec(train_spec(**changes))
@@ -267,14 +287,18 @@ def test_a_trained_cross_encoder_is_taken_as_it_is(project):
     assert len(pq.read_table("results/scored/scored.parquet")) == QUERIES
 
 
-@pytest.mark.parametrize("change, message", [
-    ({"init": "scratch"}, "starts from a checkpoint"),
-    ({"layers": 3}, "layers is for training"),
-    ({"negatives_per_query": 3}, "negatives_per_query is for training"),
-    ({"training": {}, "negatives": {"source": "previous"}}, "negatives.source previous"),
-    ({"training": {"save_steps": [3]}}, "save_steps"),
-    ({"training": {"dev_negatives": 0}}, "dev_negatives"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"init": "scratch"}, "starts from a checkpoint"),
+        ({"layers": 3}, "layers is for training"),
+        ({"negatives_per_query": 3}, "negatives_per_query is for training"),
+        ({"training": {}, "negatives": {"source": "previous"}}, "negatives.source previous"),
+        ({"training": {"save_steps": [3]}}, "save_steps"),
+        ({"training": {"dev_negatives": 0}}, "dev_negatives"),
+    ],
+    ids=str,
+)
 def test_bad_recipes_of_teachers(change, message):
     with pytest.raises(ConfigError, match=message):
         validate(TeacherSettings, {"init": "package:x"} | change, "test")

@@ -15,8 +15,28 @@ from hypothesis import strategies as st
 from zerodr.artifacts.trec import order_rows, read_run, run_writer, total_order, write_run
 from zerodr.errors import ArtifactError
 
-ODD = ["#1", '"quoted"', "it's", "a,b", "NA", "nan", "null", "1e5", "007", "-", "naïve", "文档", "🙂",
-       "a\u00a0b", "a\u2028b", "\ufeffbom", "x\\y", "%20", "</tag>", "A" * 300]  # fmt: skip
+ODD = [
+    "#1",
+    '"quoted"',
+    "it's",
+    "a,b",
+    "NA",
+    "nan",
+    "null",
+    "1e5",
+    "007",
+    "-",
+    "naïve",
+    "文档",
+    "🙂",
+    "a\u00a0b",
+    "a\u2028b",
+    "\ufeffbom",
+    "x\\y",
+    "%20",
+    "</tag>",
+    "A" * 300,
+]
 IDS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \t\r\n\x00"), min_size=1, max_size=8)
 SCORES = st.floats(width=32, allow_nan=False, allow_infinity=False).map(lambda value: value + 0.0)
 

@@ -65,9 +65,12 @@ def test_masked_units_and_their_order_change_nothing(seed, count):
     order = made.permutation(6)
     back = np.argsort(order)
     labels = np.array([1, 0, 3])
-    for function in (lambda u, v, y: balance_variance(unit_dots(passages, u), v),
-                     lambda u, v, y: extracted(queries, passages, u, v, y), lambda u, v, y: absolute_cosine(u, v),
-                     lambda u, v, y: dispersion(u, v)):  # fmt: skip
+    for function in (
+        lambda u, v, y: balance_variance(unit_dots(passages, u), v),
+        lambda u, v, y: extracted(queries, passages, u, v, y),
+        lambda u, v, y: absolute_cosine(u, v),
+        lambda u, v, y: dispersion(u, v),
+    ):
         expected = function(units, valid, labels)
         np.testing.assert_allclose(function(other, valid, labels), expected)
         np.testing.assert_allclose(function(units[:, order], valid[:, order], back[labels]), expected)
@@ -90,10 +93,24 @@ def project(tmp_path, monkeypatch) -> Path:
 
 
 def test_the_stage_measures_a_model(project):
-    run_spec(StageSpec("measure_units", "zerodr.analysis.unit_measures:measure_units", 1, {"model": "tiny"},
-                       {"model": "results/init/manifest.json", "source": "results/source/manifest.json",
-                        "units": "results/units/manifest.json", "labels": "results/labels/manifest.json"},
-                       {"measures": "results/measures.tsv"}, {"pairs": 30}, 13, 1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "measure_units",
+            "zerodr.analysis.unit_measures:measure_units",
+            1,
+            {"model": "tiny"},
+            {
+                "model": "results/init/manifest.json",
+                "source": "results/source/manifest.json",
+                "units": "results/units/manifest.json",
+                "labels": "results/labels/manifest.json",
+            },
+            {"measures": "results/measures.tsv"},
+            {"pairs": 30},
+            13,
+            1,
+        )
+    )
     rows = {row["measure"]: row for row in csv.DictReader(open("results/measures.tsv"), delimiter="\t")}
     assert float(rows["random_accuracy"]["mean"]) == pytest.approx(1 / 3, rel=1e-4)
     assert {row["count"] for row in rows.values()} == {"30"}

@@ -96,13 +96,17 @@ def test_units_of_documents_of_another_length_are_refused_in_the_plan(root):
         plan(root, scale="paper").measuring_inputs(SimpleNamespace(units_of="berm-dpr", model="berm-ance"))
 
 
-@pytest.mark.parametrize("stage, said", [
-    ({"units": None}, "give units and berm, or none"),
-    ({"units": {"reader": "cross-encoder"}}, "is of kind teacher, expected reader"),
-    ({"units": {"reader": "raeder"}}, "did you mean reader"),
-    ({"berm": {"w_r1": 0.0, "w_r2": 0.0}}, "both 0"),
-    ({"units": {"cut": {"segmenter": "nltk"}}}, "segmenter"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "stage, said",
+    [
+        ({"units": None}, "give units and berm, or none"),
+        ({"units": {"reader": "cross-encoder"}}, "is of kind teacher, expected reader"),
+        ({"units": {"reader": "raeder"}}, "did you mean reader"),
+        ({"berm": {"w_r1": 0.0, "w_r2": 0.0}}, "both 0"),
+        ({"units": {"cut": {"segmenter": "nltk"}}}, "segmenter"),
+    ],
+    ids=str,
+)
 def test_what_can_not_be_meant_is_refused(root, stage, said):
     change(root, "berm-dpr", odd={"settings": {"chain": {"ep0": stage}}})
     with pytest.raises(ConfigError, match=said):

@@ -35,8 +35,9 @@ UNITS = {"units": "results/units/manifest.json", "labels": "results/labels/manif
 
 def mined_rows() -> list[tuple]:
     generator = np.random.default_rng(1)
-    return [(f"q{i}", [f"d{i}"], [f"d{j}" for j in generator.permutation(DOCUMENTS)[:5] if j != i])
-            for i in range(QUERIES)]  # fmt: skip
+    return [
+        (f"q{i}", [f"d{i}"], [f"d{j}" for j in generator.permutation(DOCUMENTS)[:5] if j != i]) for i in range(QUERIES)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +61,35 @@ def project(built, tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def spec(place: str = "ep0", inputs: dict[str, str] | None = None, berm: dict | None = None, groups: Any = None,
-         **changes: Any) -> StageSpec:  # fmt: skip
-    named = {"model": "results/init/manifest.json", "mined": "results/mined/manifest.json",
-             "source": "results/source/manifest.json"} | UNITS | (inputs or {})  # fmt: skip
+def spec(
+    place: str = "ep0",
+    inputs: dict[str, str] | None = None,
+    berm: dict | None = None,
+    groups: Any = None,
+    **changes: Any,
+) -> StageSpec:
+    named = (
+        {
+            "model": "results/init/manifest.json",
+            "mined": "results/mined/manifest.json",
+            "source": "results/source/manifest.json",
+        }
+        | UNITS
+        | (inputs or {})
+    )
     params = tiny_settings(**changes) | ({"groups": groups} if groups else {})
     params |= {"berm": berm or {}} if named["units"] or named["labels"] else {}
-    return StageSpec("finetune", "zerodr.training.finetune:finetune", 1, {"model": "tiny", "stage": place},
-                     {key: value for key, value in named.items() if value},
-                     {"model": f"results/{place}/manifest.json"}, params, 13, 1)  # fmt: skip
+    return StageSpec(
+        "finetune",
+        "zerodr.training.finetune:finetune",
+        1,
+        {"model": "tiny", "stage": place},
+        {key: value for key, value in named.items() if value},
+        {"model": f"results/{place}/manifest.json"},
+        params,
+        13,
+        1,
+    )
 
 
 def curve(name: str, place: str = "ep0") -> list[float]:
@@ -158,11 +179,19 @@ def test_training_lowers_both_terms_and_finds_more_units(project):
     assert trained == plain | {"lineage.json"}
 
 
-@pytest.mark.parametrize("changes", [
-    {"berm": {"preset": "official_ance"}, "name": "pairwise_nll"}, {"berm": {"preset": "official_dpr_as_released"}},
-    {"berm": {"preset": "official_dpr_schedule"}, "accumulation": 2}, {"cache_chunk": 3}, {"precision": "bf16"},
-    {"berm": {"w_r1": 0.0}}, {"berm": {"unit_space": "head", "similarity": "cosine", "temperature": 0.05}},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"berm": {"preset": "official_ance"}, "name": "pairwise_nll"},
+        {"berm": {"preset": "official_dpr_as_released"}},
+        {"berm": {"preset": "official_dpr_schedule"}, "accumulation": 2},
+        {"cache_chunk": 3},
+        {"precision": "bf16"},
+        {"berm": {"w_r1": 0.0}},
+        {"berm": {"unit_space": "head", "similarity": "cosine", "temperature": 0.05}},
+    ],
+    ids=str,
+)
 def test_every_setting_trains(project, changes):
     run_spec(spec(**changes))
     assert np.isfinite(curve("loss")).all() and weights_in(Path("results/ep0")) != weights_in(Path("results/init"))
@@ -186,10 +215,28 @@ def test_groups_weigh_the_loss_and_not_the_units(project, engine):
     pq.write_table(pa.table(columns), folder / "clusters.parquet")
     seal(folder)
     groups = {"mode": "paper", "engine": engine, "layers": 1, "similarity": "dot"}
-    run_spec(spec(engine, {"clusters": "results/clusters/manifest.json"}, name="pairwise_nll", groups=groups,
-                  dropout=0.0, steps=6, total_steps=6))  # fmt: skip
-    run_spec(spec("loop-again", {"clusters": "results/clusters/manifest.json"}, name="pairwise_nll",
-                  groups=groups | {"engine": "loop"}, dropout=0.0, steps=6, total_steps=6))  # fmt: skip
+    run_spec(
+        spec(
+            engine,
+            {"clusters": "results/clusters/manifest.json"},
+            name="pairwise_nll",
+            groups=groups,
+            dropout=0.0,
+            steps=6,
+            total_steps=6,
+        )
+    )
+    run_spec(
+        spec(
+            "loop-again",
+            {"clusters": "results/clusters/manifest.json"},
+            name="pairwise_nll",
+            groups=groups | {"engine": "loop"},
+            dropout=0.0,
+            steps=6,
+            total_steps=6,
+        )
+    )
     assert curve("main.omega_max", engine) == pytest.approx(curve("main.omega_max", "loop-again"), rel=1e-3)
     assert curve("berm.r1", engine) == pytest.approx(curve("berm.r1", "loop-again"), rel=1e-3)
 

@@ -35,8 +35,10 @@ def tokens_of(text: str) -> list[Token]:
     """A token for each word and each full stop; 7 is the full stop's id."""
     import re
 
-    return [Token(place + 1, 7 if match.group() == "." else 9, *match.span())
-            for place, match in enumerate(re.finditer(r"[^\s.]+|\.", text))]  # fmt: skip
+    return [
+        Token(place + 1, 7 if match.group() == "." else 9, *match.span())
+        for place, match in enumerate(re.finditer(r"[^\s.]+|\.", text))
+    ]
 
 
 def test_oracle_5_rule():
@@ -46,18 +48,25 @@ def test_oracle_5_rule():
 def test_oracle_5_period_token():
     tokens = tokens_of(PARIS)
     units = by_full_stop(tokens, 7)
-    assert [PARIS[unit.start : unit.end] for unit in units] == ["Paris is the capital of France",
-                                                                "It has many museums! It costs 3"]  # fmt: skip
+    assert [PARIS[unit.start : unit.end] for unit in units] == [
+        "Paris is the capital of France",
+        "It has many museums! It costs 3",
+    ]
     assert units[0][2:] == (1, 7)
 
 
-@pytest.mark.parametrize("text, expected", [
-    ("He saw Fig. 3 e.g. here. Dr. Smith left.", ["He saw Fig. 3 e.g. here.", "Dr. Smith left."]),
-    ("A line\nand another. End", ["A line", "and another.", "End"]),
-    ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
-    ("他来了吗?来了!好", ["他来了吗?", "来了!", "好"]),
-    ("no boundary at all", ["no boundary at all"]), ("", []),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("He saw Fig. 3 e.g. here. Dr. Smith left.", ["He saw Fig. 3 e.g. here.", "Dr. Smith left."]),
+        ("A line\nand another. End", ["A line", "and another.", "End"]),
+        ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
+        ("他来了吗?来了!好", ["他来了吗?", "来了!", "好"]),
+        ("no boundary at all", ["no boundary at all"]),
+        ("", []),
+    ],
+    ids=str,
+)
 def test_sentences(text, expected):
     assert cut(text) == expected
 
@@ -98,8 +107,10 @@ def as_released(query: list[str], units: list[list[str]]) -> list[float]:
     known = scorer(100.0)
     idf = {term: math.log(known.documents / (known.holders(term) + 1)) for term in query}
     long = [1 - known.b + known.b * len(unit) / 100 for unit in units]
-    return [sum(idf[term] for term in query if term in unit) * (known.k1 + 1) / known.k1 * factor
-            for unit, factor in zip(units, long, strict=True)]  # fmt: skip
+    return [
+        sum(idf[term] for term in query if term in unit) * (known.k1 + 1) / known.k1 * factor
+        for unit, factor in zip(units, long, strict=True)
+    ]
 
 
 def test_oracle_6_bm25():
@@ -150,8 +161,10 @@ def rows_of(folder: Path, name: str = "units.parquet") -> dict[str, dict]:
 
 def test_segmentation_names_characters_and_tokens(project):
     folder = segment()
-    rows, corpus = rows_of(folder), {row["id"]: row for row in
-                                     pq.read_table("results/source/corpus.parquet").to_pylist()}  # fmt: skip
+    rows, corpus = (
+        rows_of(folder),
+        {row["id"]: row for row in pq.read_table("results/source/corpus.parquet").to_pylist()},
+    )
     assert len(rows) == QUERIES
     for number in range(QUERIES - 1):
         text = " ".join(filter(None, (corpus[f"d{number}"]["title"], corpus[f"d{number}"]["text"])))
@@ -201,10 +214,17 @@ def test_chinese_passages_are_cut_and_labelled_by_punctuation(tmp_path, monkeypa
     assert facts["ignored"] == {"few_units": 1, "no_overlap": 1}
 
 
-@pytest.mark.parametrize("changes", [
-    {"segmenter": "period_token"}, {"segmenter": "fixed_tokens", "tokens_per_unit": 5}, {"max_units": 2},
-    {"min_tokens": 30}, {"title": "join"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"segmenter": "period_token"},
+        {"segmenter": "fixed_tokens", "tokens_per_unit": 5},
+        {"max_units": 2},
+        {"min_tokens": 30},
+        {"title": "join"},
+    ],
+    ids=str,
+)
 def test_other_ways_to_cut(project, changes):
     if changes.get("min_tokens"):
         with pytest.raises(CollectionError, match="none of its 40 positives has two units"):
@@ -293,13 +313,17 @@ def test_answers_that_stand_elsewhere_are_left_out(project, caplog):
         read_answers(source, "dev", texts)
 
 
-@pytest.mark.parametrize("kind, value, said", [
-    (CutSettings, {"segmenter": "fixed_tokens"}, "needs tokens_per_unit"),
-    (CutSettings, {"tokens_per_unit": 4}, "only it uses it"),
-    (UnitSettings, {"label": {"delta": 0.2}}, "reader is not set"),
-    (BermSettings, {"w_r1": 0.0, "preset": "official_dpr_as_released"}, "both 0"),
-    (BermSettings, {"preset": "offical_ance"}, "preset"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, value, said",
+    [
+        (CutSettings, {"segmenter": "fixed_tokens"}, "needs tokens_per_unit"),
+        (CutSettings, {"tokens_per_unit": 4}, "only it uses it"),
+        (UnitSettings, {"label": {"delta": 0.2}}, "reader is not set"),
+        (BermSettings, {"w_r1": 0.0, "preset": "official_dpr_as_released"}, "both 0"),
+        (BermSettings, {"preset": "offical_ance"}, "preset"),
+    ],
+    ids=str,
+)
 def test_settings_that_can_not_be_meant(kind, value, said):
     with pytest.raises(ConfigError, match=said):
         validate(kind, value, "units")

@@ -67,8 +67,16 @@ def test_a_changed_own_file_is_told(plan, tmp_path):
 
     Path("own.txt").write_text("one")
     made = {"run": paths.run("dense", "other", "standard")}
-    run_stage(plan, "merge_run", {"hits": ["own.txt"]}, made, concatenate, model="dense", collection="other",
-              protocol="standard")  # fmt: skip
+    run_stage(
+        plan,
+        "merge_run",
+        {"hits": ["own.txt"]},
+        made,
+        concatenate,
+        model="dense",
+        collection="other",
+        protocol="standard",
+    )
     assert problems(made["run"]) == {}
     Path("own.txt").write_text("two")
     assert "was made from own.txt" in problems(made["run"])[made["run"]]

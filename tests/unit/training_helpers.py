@@ -37,9 +37,18 @@ def tiny_model(folder: Path, seed: int = 0, towers: str = "tied", head: bool = F
     import torch
 
     tiny_bert(folder.with_name(f"{folder.name}-bert"), seed, **config)
-    contract = EncoderContract(pooling="mean", normalize=False, similarity="dot", max_tokens=32, query_tokens=12,
-                               dimension=32, towers=towers, architecture="BertModel", source="test",
-                               projections=("2_Dense", "3_LayerNorm") if head else ())  # fmt: skip
+    contract = EncoderContract(
+        pooling="mean",
+        normalize=False,
+        similarity="dot",
+        max_tokens=32,
+        query_tokens=12,
+        dimension=32,
+        towers=towers,
+        architecture="BertModel",
+        source="test",
+        projections=("2_Dense", "3_LayerNorm") if head else (),
+    )
 
     def tower() -> Tower:
         own = contract.model_copy(update={"towers": "tied"})
@@ -126,14 +135,33 @@ def ragged(lists: list[list[int]], kind: type = np.int32) -> Ragged:
 
 def tiny_settings(**changes: Any) -> dict[str, Any]:
     """Params of a small finetuning stage; keys of `training` and `objective` may be changed by name."""
-    training = {"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5, "dev_queries": 4,
-                "warmup_steps": 2}  # fmt: skip
+    training = {
+        "steps": 12,
+        "batch_queries": 8,
+        "learning_rate": 1e-3,
+        "checkpoint_steps": 5,
+        "dev_queries": 4,
+        "warmup_steps": 2,
+    }
     objective = {"name": "info_nce", "negatives_per_query": 1}
     params: dict[str, Any] = {"source_split": "train", "stage": "ep0", "stage_index": 0, "total_steps": 12}
     for key, value in changes.items():
         place = objective if key in ("name", "negatives_per_query", "in_batch") else training
-        (params if key in ("source_split", "total_steps", "first_step", "processes", "gpus", "save_optimizer", "rem",
-                           "stage_index") else place)[key] = value  # fmt: skip
+        (
+            params
+            if key
+            in (
+                "source_split",
+                "total_steps",
+                "first_step",
+                "processes",
+                "gpus",
+                "save_optimizer",
+                "rem",
+                "stage_index",
+            )
+            else place
+        )[key] = value
     return params | {"training": training, "objective": objective}
 
 
@@ -148,13 +176,26 @@ def lay_out(root: Path, scored: bool = False) -> Path:
     return root
 
 
-def finetune_spec(place: str = "ep0", inputs: dict[str, str] | None = None, outputs: dict[str, str] | None = None,
-                  **changes: Any) -> StageSpec:  # fmt: skip
-    named = {"model": "results/init/manifest.json", "mined": "results/mined/manifest.json",
-             "source": "results/source/manifest.json"} | (inputs or {})  # fmt: skip
+def finetune_spec(
+    place: str = "ep0", inputs: dict[str, str] | None = None, outputs: dict[str, str] | None = None, **changes: Any
+) -> StageSpec:
+    named = {
+        "model": "results/init/manifest.json",
+        "mined": "results/mined/manifest.json",
+        "source": "results/source/manifest.json",
+    } | (inputs or {})
     made = {"model": f"results/{place}/manifest.json"} | (outputs or {})
-    return StageSpec("finetune", "zerodr.training.finetune:finetune", 1, {"model": "tiny", "stage": place}, named, made,
-                     tiny_settings(**changes), 13, 1)  # fmt: skip
+    return StageSpec(
+        "finetune",
+        "zerodr.training.finetune:finetune",
+        1,
+        {"model": "tiny", "stage": place},
+        named,
+        made,
+        tiny_settings(**changes),
+        13,
+        1,
+    )
 
 
 def weights_in(folder: Path) -> bytes:

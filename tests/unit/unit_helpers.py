@@ -40,8 +40,14 @@ def make_source(folder: Path) -> Path:
     for number in range(QUERIES):
         text = sentences(number)[number % 3].split(" is ")[1].removesuffix(".")
         start = documents[number][2].find(text)
-        answers.append({"query_id": f"q{number}", "corpus_id": f"d{number}", "split": "train",
-                        "answers": [{"text": text, "start": start, "occurrences": 1}]})  # fmt: skip
+        answers.append(
+            {
+                "query_id": f"q{number}",
+                "corpus_id": f"d{number}",
+                "split": "train",
+                "answers": [{"text": text, "start": start, "occurrences": 1}],
+            }
+        )
     pq.write_table(pa.Table.from_pylist(answers, ANSWER_SCHEMA), folder / "answers.parquet")
     seal(folder)
     return folder
@@ -52,8 +58,13 @@ CHINESE = {
     "d1": ("上海", ["上海在长江口，人口约2.4千万。", "外滩很有名！", "夜景更好看"]),
     "d2": ("", ["没有标点的一句话"]),
 }
-ASKED = {"q0": ("中国的首都是哪里", "d0"), "q1": ("哪里的秋天最美", "d0"), "q2": ("外滩有名吗", "d1"),
-         "q3": ("一句话", "d2"), "q4": ("天气", "d1")}  # fmt: skip
+ASKED = {
+    "q0": ("中国的首都是哪里", "d0"),
+    "q1": ("哪里的秋天最美", "d0"),
+    "q2": ("外滩有名吗", "d1"),
+    "q3": ("一句话", "d2"),
+    "q4": ("天气", "d1"),
+}
 
 
 def make_chinese(folder: Path) -> Path:
@@ -74,8 +85,12 @@ def lay_out(root: Path, tokens: int = 64, language: str = "en") -> Path:
     seal(root / "results/init")
     (root / "results/index").mkdir()
     (root / "scratch").mkdir()
-    build_index(source, root / "results/index", root / "scratch",
-                IndexSettings(backend="bm25s", fields="flat", language=language))  # fmt: skip
+    build_index(
+        source,
+        root / "results/index",
+        root / "scratch",
+        IndexSettings(backend="bm25s", fields="flat", language=language),
+    )
     seal(root / "results/index")
     return root
 
@@ -84,18 +99,42 @@ def segment(place: str = "units", model: str = "init", **changes: Any) -> Path:
     """Run segment_units; `changes` are of `cut`, or split and title_join."""
     params: dict[str, Any] = {"split": "train", "title_join": " "}
     params |= {key: changes.pop(key) for key in ("split", "title_join") if key in changes}
-    run_spec(StageSpec("segment_units", "zerodr.mining.units:segment_units", 1, {"model": "tiny"},
-                       {"source": "results/source/manifest.json", "model": f"results/{model}/manifest.json"},
-                       {"units": f"results/{place}/manifest.json"}, params | {"cut": changes}, 13, 1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "segment_units",
+            "zerodr.mining.units:segment_units",
+            1,
+            {"model": "tiny"},
+            {"source": "results/source/manifest.json", "model": f"results/{model}/manifest.json"},
+            {"units": f"results/{place}/manifest.json"},
+            params | {"cut": changes},
+            13,
+            1,
+        )
+    )
     return Path(f"results/{place}")
 
 
 def label(place: str = "labels", read: str | None = None, title_join: str | None = " ", **changes: Any) -> Path:
     """Run label_units; `changes` are of `label`."""
-    inputs = {"source": "results/source/manifest.json", "units": "results/units/manifest.json",
-              "index": "results/index/manifest.json"}  # fmt: skip
+    inputs = {
+        "source": "results/source/manifest.json",
+        "units": "results/units/manifest.json",
+        "index": "results/index/manifest.json",
+    }
     inputs |= {"read": f"results/{read}/manifest.json"} if read else {}
     params = {"split": "train", "title_join": title_join, "label": changes}
-    run_spec(StageSpec("label_units", "zerodr.mining.unit_labels:label_units", 1, {"model": "tiny"}, inputs,
-                       {"labels": f"results/{place}/manifest.json"}, params, 13, 1))  # fmt: skip
+    run_spec(
+        StageSpec(
+            "label_units",
+            "zerodr.mining.unit_labels:label_units",
+            1,
+            {"model": "tiny"},
+            inputs,
+            {"labels": f"results/{place}/manifest.json"},
+            params,
+            13,
+            1,
+        )
+    )
     return Path(f"results/{place}")

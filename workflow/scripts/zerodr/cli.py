@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from zerodr.plan import Plan
 
 SCHEMA = Path("config/schema.json")
-app = typer.Typer(help="Plan, inspect and compare what the workflow makes. Artifacts are paths or digests.",
-                  no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)  # fmt: skip
+app = typer.Typer(
+    help="Plan, inspect and compare what the workflow makes. Artifacts are paths or digests.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 Artifact = Annotated[str, typer.Argument(help="Path of an artifact, its folder, or the start of its digest.")]
 Words = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="As for snakemake; may repeat.")]
 
@@ -169,8 +173,11 @@ def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SC
 def _some(artifacts: list[str]) -> list[str]:
     """The artifacts, unless there are none."""
     if not artifacts:
-        raise ArtifactError(Path.cwd(), "holds no artifact with a lineage record",
-                            "run: make mini, or go to the root of the checkout that made some")  # fmt: skip
+        raise ArtifactError(
+            Path.cwd(),
+            "holds no artifact with a lineage record",
+            "run: make mini, or go to the root of the checkout that made some",
+        )
     return artifacts
 
 

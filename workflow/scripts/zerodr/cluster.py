@@ -116,13 +116,26 @@ def ask_of(rule: str, resources: dict[str, Any], cores: int, common: Submitting 
     common = common or Submitting()
     gpus, nodes, partition = number("gpu"), number("nodes"), text("slurm_partition")
     model = f"{text('gpu_model')}:" if text("gpu_model") else ""
-    queue = {"clusters": text("cluster", "clusters", "slurm_cluster"), "constraint": text("constraint"),
-             "qos": common.qos or text("qos"), "reservation": common.reservation}  # fmt: skip
+    queue = {
+        "clusters": text("cluster", "clusters", "slurm_cluster"),
+        "constraint": text("constraint"),
+        "qos": common.qos or text("qos"),
+        "reservation": common.reservation,
+    }
     shape = {"gres": text("gres"), "gpus": f"{model}{gpus}" if gpus else "", "nodes": str(nodes or "")}
-    return Ask(rule, gpus or sum(map(int, GPUS.findall(text("gres")))), nodes or 1, cores, number("mem_mb"),
-               number("runtime"), partition, text("slurm_account"), _options(queue),
-               (*_options(shape), *shlex.split(text("slurm_extra"))),
-               common.partition_file and not partition)  # fmt: skip
+    return Ask(
+        rule,
+        gpus or sum(map(int, GPUS.findall(text("gres")))),
+        nodes or 1,
+        cores,
+        number("mem_mb"),
+        number("runtime"),
+        partition,
+        text("slurm_account"),
+        _options(queue),
+        (*_options(shape), *shlex.split(text("slurm_extra"))),
+        common.partition_file and not partition,
+    )
 
 
 def _options(values: dict[str, str]) -> tuple[str, ...]:
@@ -137,12 +150,18 @@ def read_partitions() -> dict[str, Partition]:
     """
     absent = [name for name in COMMANDS if shutil.which(name) is None]
     if absent:
-        raise MachineError("Slurm", f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster",
-                           "run it there, or use --profile config/profiles/local")  # fmt: skip
+        raise MachineError(
+            "Slurm",
+            f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster",
+            "run it there, or use --profile config/profiles/local",
+        )
     done = ask_slurm(NODES)
     if done.returncode:
-        raise MachineError("Slurm", f"its controller does not answer ({last_words(done.stderr)})",
-                           "ask the cluster's administrators, or wait")  # fmt: skip
+        raise MachineError(
+            "Slurm",
+            f"its controller does not answer ({last_words(done.stderr)})",
+            "ask the cluster's administrators, or wait",
+        )
     return parse_partitions(done.stdout)
 
 
@@ -218,16 +237,22 @@ def unfit(ask: Ask, partitions: dict[str, Partition]) -> Unfit | None:
     if ask.elsewhere:
         return None
     if not names:
-        return Unfit("names no partition and this cluster has no default one",
-                     f"set slurm_partition in {PROFILE}: {nearest('', partitions)}")  # fmt: skip
-    found = [_unfit_for(ask, partitions[name], partitions) if name in partitions else _unknown(name, partitions)
-             for name in names]  # fmt: skip
+        return Unfit(
+            "names no partition and this cluster has no default one",
+            f"set slurm_partition in {PROFILE}: {nearest('', partitions)}",
+        )
+    found = [
+        _unfit_for(ask, partitions[name], partitions) if name in partitions else _unknown(name, partitions)
+        for name in names
+    ]
     return None if None in found else found[0]
 
 
 def _unknown(name: str, partitions: dict[str, Partition]) -> Unfit:
-    return Unfit(f"asks for partition {name}, which is not known to this cluster",
-                 f"change {PROFILE}: {nearest(name, partitions)}")  # fmt: skip
+    return Unfit(
+        f"asks for partition {name}, which is not known to this cluster",
+        f"change {PROFILE}: {nearest(name, partitions)}",
+    )
 
 
 def _unfit_for(ask: Ask, partition: Partition, partitions: dict[str, Partition]) -> Unfit | None:
@@ -237,24 +262,35 @@ def _unfit_for(ask: Ask, partition: Partition, partitions: dict[str, Partition])
         larger = [other.name for other in partitions.values() if max(node.gpus for node in other.nodes) >= gpus]
         ways = [f"lower gpus (--config gpus={most * ask.nodes})", "raise nodes"] if most else []
         ways += [f"set slurm_partition of these rules to {' or '.join(larger)} in {PROFILE}"] if larger else []
-        return Unfit(f"asks for {gpus} GPUs on a node, the largest node of partition {name} has {most}",
-                     ", or ".join(ways) or "work on the CPU (--config gpus=0)")  # fmt: skip
+        return Unfit(
+            f"asks for {gpus} GPUs on a node, the largest node of partition {name} has {most}",
+            ", or ".join(ways) or "work on the CPU (--config gpus=0)",
+        )
     if ask.nodes > len(partition.nodes):
-        return Unfit(f"asks for {ask.nodes} nodes, partition {name} has {len(partition.nodes)}",
-                     "lower nodes, or choose another partition")  # fmt: skip
+        return Unfit(
+            f"asks for {ask.nodes} nodes, partition {name} has {len(partition.nodes)}",
+            "lower nodes, or choose another partition",
+        )
     fitting = [node for node in partition.nodes if node.gpus >= gpus]
     kind = "with a GPU " if gpus else ""
     cores, memory = max(node.cores for node in fitting), max(node.memory_mib for node in fitting)
     if ask.cores > cores:
-        return Unfit(f"asks for {ask.cores} cores, the largest node of partition {name} {kind}has {cores}",
-                     f"lower it with --max-threads {cores}")  # fmt: skip
+        return Unfit(
+            f"asks for {ask.cores} cores, the largest node of partition {name} {kind}has {cores}",
+            f"lower it with --max-threads {cores}",
+        )
     if ask.memory_mib > memory:
-        return Unfit(f"asks for {ask.memory_mib} MiB of memory, the largest node of partition {name} {kind}has "
-                     f"{memory}", "lower it with --set-resources {changes}", f"mem_mb={memory}")  # fmt: skip
+        return Unfit(
+            f"asks for {ask.memory_mib} MiB of memory, the largest node of partition {name} {kind}has {memory}",
+            "lower it with --set-resources {changes}",
+            f"mem_mb={memory}",
+        )
     if partition.minutes is not None and ask.minutes > partition.minutes:
-        return Unfit(f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
-                     "--set-resources {changes}; a training that takes longer goes on in its next attempt (--retries)",
-                     f"runtime={partition.minutes}")  # fmt: skip
+        return Unfit(
+            f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
+            "--set-resources {changes}; a training that takes longer goes on in its next attempt (--retries)",
+            f"runtime={partition.minutes}",
+        )
     return None
 
 
@@ -295,8 +331,11 @@ def check_planned(plan: Plan, rules: Iterable[str]) -> None:
         wanted = -(-plan.gpus(rule) // plan.nodes(rule))
         if wanted > most:
             lower = f"lower gpus (--config gpus={most * plan.nodes(rule)}) or raise nodes"
-            raise MachineError(rule, f"asks for {wanted} GPUs on a node, the largest node of this cluster has {most}",
-                               lower if most else "work on the CPU (--config gpus=0)")  # fmt: skip
+            raise MachineError(
+                rule,
+                f"asks for {wanted} GPUs on a node, the largest node of this cluster has {most}",
+                lower if most else "work on the CPU (--config gpus=0)",
+            )
 
 
 def ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:

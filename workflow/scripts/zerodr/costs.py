@@ -158,8 +158,10 @@ def render(jobs: list[Job], told: Costs) -> str:
     """Times as text."""
     hours = sum(told.seconds) / HOUR_S
     from_past = len(jobs) - told.guessed
-    lines = [f"time        {hours:.2f} h one after another, {told.gpu_hours:.2f} GPU-hours; {from_past} jobs by their "
-             f"like in this checkout, {told.guessed} by their time limits"]  # fmt: skip
+    lines = [
+        f"time        {hours:.2f} h one after another, {told.gpu_hours:.2f} GPU-hours; {from_past} jobs by their "
+        f"like in this checkout, {told.guessed} by their time limits"
+    ]
     chain = sum(told.seconds[number] for number in told.path) / HOUR_S
     lines.append(f"critical    {chain:.2f} h at least, through {len(told.path)} jobs, the longest of them:")
     longest = sorted(told.path, key=lambda number: -told.seconds[number])[:SHOWN]
@@ -169,6 +171,9 @@ def render(jobs: list[Job], told: Costs) -> str:
             f"            {told.seconds[number] / HOUR_S:8.2f} h  {' '.join([job.rule, *job.wildcards.values()])}"
         )
     lines += [f"            {span / HOUR_S:8.2f} h  with {farm} GPUs" for farm, span in told.spans.items()]
-    lines += [f"            with {farm} GPUs not at all: a job asks for {told.most_gpus}"
-              for farm in FARMS if farm < told.most_gpus]  # fmt: skip
+    lines += [
+        f"            with {farm} GPUs not at all: a job asks for {told.most_gpus}"
+        for farm in FARMS
+        if farm < told.most_gpus
+    ]
     return "\n".join(lines)

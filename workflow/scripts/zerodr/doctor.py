@@ -55,8 +55,22 @@ class Finding:
 
 def examine(plan: Plan) -> list[Finding]:
     """Look at everything that the plan's scale needs."""
-    return [python(), packages(), java(), *disk(plan), memory(), cores(), gpu(), slurm(), *archives(plan), hub(plan),
-            mlflow(), writable(), browser(), *scales(plan)]  # fmt: skip
+    return [
+        python(),
+        packages(),
+        java(),
+        *disk(plan),
+        memory(),
+        cores(),
+        gpu(),
+        slurm(),
+        *archives(plan),
+        hub(plan),
+        mlflow(),
+        writable(),
+        browser(),
+        *scales(plan),
+    ]
 
 
 def render(findings: list[Finding]) -> str:
@@ -163,8 +177,10 @@ def gpu() -> Finding:
     except pynvml.NVMLError as error:
         return Finding("GPU", "optional", f"none ({error})", "scale mini needs none; scale=lab wants one")
     try:
-        names = [str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(number)))
-                 for number in range(pynvml.nvmlDeviceGetCount())]  # fmt: skip
+        names = [
+            str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(number)))
+            for number in range(pynvml.nvmlDeviceGetCount())
+        ]
     finally:
         pynvml.nvmlShutdown()
     import torch
@@ -248,8 +264,12 @@ def mlflow() -> Finding:
             with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE_S) as answer:
                 return Finding("MLflow", "ok", f"{shown_uri(uri)} answers {answer.status}")
         except OSError as error:
-            return Finding("MLflow", "missing", f"{shown_uri(uri)}: {getattr(error, 'reason', error)}",
-                           "start the server, or: unset MLFLOW_TRACKING_URI")  # fmt: skip
+            return Finding(
+                "MLflow",
+                "missing",
+                f"{shown_uri(uri)}: {getattr(error, 'reason', error)}",
+                "start the server, or: unset MLFLOW_TRACKING_URI",
+            )
     there = (FOLDER / "mlflow.db").exists()
     return Finding("MLflow", "ok", f"{shown_uri(uri)}{'' if there else ' (made by the first run)'}")
 

@@ -205,8 +205,10 @@ def render(target: str, needs: Forecast) -> str:
         kept = f"{disk / MEBI:>9.0f} MiB of disk" if disk else ""
         lines.append(f"  {rule:<{width}}  {count:>7}  {memory:>7} MiB  {kept}".rstrip())
     sharded = dict(Counter({name: count for name, count in needs.shards.items() if count > 1}).most_common(MOST_SHARDS))
-    lines.append(f"shards      {sum(needs.shards.values())} for {len(needs.shards)} pairs of model and collection"
-                 + "".join(f"\n            {name}: {count}" for name, count in sharded.items()))  # fmt: skip
+    lines.append(
+        f"shards      {sum(needs.shards.values())} for {len(needs.shards)} pairs of model and collection"
+        + "".join(f"\n            {name}: {count}" for name, count in sharded.items())
+    )
     lines += [_downloads(needs), _disk(needs)]
     lines.append(f"memory      {max(memory for memory, _ in needs.largest.values())} MiB for the largest job")
     lines.append(f"GPU         {needs.gpu_jobs} jobs ask for one" if needs.gpu_jobs else "GPU         not asked for")
@@ -232,5 +234,7 @@ def _disk(needs: Forecast) -> str:
     guess = f" ({_some(needs.assumed)}: taken as {USUAL_DIMENSION} wide until imported)" if needs.assumed else ""
     packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
     kept = (needs.text_bytes + packed) / GIBI
-    return (f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + kept:.2f} GiB with archives, collections and "
-            "indexes; models and checkpoints come on top")  # fmt: skip
+    return (
+        f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + kept:.2f} GiB with archives, collections and "
+        "indexes; models and checkpoints come on top"
+    )

@@ -90,9 +90,11 @@ def wait_for_jobs(folder: Path, say: Callable[[str], object] = sys.stderr.write)
 def _line(jobs: list[Lingering]) -> str:
     rules = ", ".join(f"{count} {rule}" for rule, count in sorted(Counter(job.rule for job in jobs).items()))
     numbers = sorted(job.number for job in jobs)
-    return (f"Waiting for {len(jobs)} Slurm jobs of an earlier run in this folder ({rules}; submitted since "
-            f"{min(job.submitted for job in jobs)}), so that nothing is done twice. Ctrl-C leaves them; to do without "
-            f"them: scancel {' '.join(numbers[:8])}{' ...' if len(numbers) > 8 else ''}")  # fmt: skip
+    return (
+        f"Waiting for {len(jobs)} Slurm jobs of an earlier run in this folder ({rules}; submitted since "
+        f"{min(job.submitted for job in jobs)}), so that nothing is done twice. Ctrl-C leaves them; to do without "
+        f"them: scancel {' '.join(numbers[:8])}{' ...' if len(numbers) > 8 else ''}"
+    )
 
 
 def start_again() -> NoReturn:

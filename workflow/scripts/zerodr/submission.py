@@ -80,11 +80,13 @@ def check_permission(ask: Ask) -> None:
     if unknown or refused:
         name = unknown[0] if unknown else ask.account
         options = f" with {' '.join((*ask.queue, *ask.shape))}" if refused and (ask.queue or ask.shape) else ""
-        raise MachineError(f"account {name}" if name else "the default account",
-                           f"may not submit to partition {ask.partition or '(default)'}{options} "
-                           f"({refused or 'none of your accounts'}), as rule {ask.rule} would",
-                           f"set slurm_account{' or these options' if options else ''} in {PROFILE}; your accounts: "
-                           f"{', '.join(own) or 'none'}")  # fmt: skip
+        raise MachineError(
+            f"account {name}" if name else "the default account",
+            f"may not submit to partition {ask.partition or '(default)'}{options} "
+            f"({refused or 'none of your accounts'}), as rule {ask.rule} would",
+            f"set slurm_account{' or these options' if options else ''} in {PROFILE}; your accounts: "
+            f"{', '.join(own) or 'none'}",
+        )
 
 
 def _refused(words: list[str]) -> str:
@@ -128,8 +130,22 @@ def check_shared(folder: Path, ask: Ask) -> None:
         return
     token.touch()
     try:
-        words = ["srun", f"--immediate={PROBE_S}", "--quiet", "-N1", "-n1", "--time=1", "--mem=16", "--chdir=/",
-                 *_where(ask), "sh", "-c", 'test -f "$1" && echo seen || echo unseen', "sh", str(token)]  # fmt: skip
+        words = [
+            "srun",
+            f"--immediate={PROBE_S}",
+            "--quiet",
+            "-N1",
+            "-n1",
+            "--time=1",
+            "--mem=16",
+            "--chdir=/",
+            *_where(ask),
+            "sh",
+            "-c",
+            'test -f "$1" && echo seen || echo unseen',
+            "sh",
+            str(token),
+        ]
         done = ask_slurm(words)
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -140,8 +156,11 @@ def check_shared(folder: Path, ask: Ask) -> None:
         sys.stderr.write(f"Warning: {folder}: could not check that compute nodes see the results folder: {why}\n")
     if "unseen" in said:
         target = f" ({results.resolve()})" if results.is_symlink() else ""
-        raise MachineError(folder, f"is not shared: a compute node does not see the results folder{target}",
-                           "move both to a file system that all nodes mount")  # fmt: skip
+        raise MachineError(
+            folder,
+            f"is not shared: a compute node does not see the results folder{target}",
+            "move both to a file system that all nodes mount",
+        )
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:

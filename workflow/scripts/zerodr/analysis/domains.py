@@ -46,8 +46,9 @@ def split(source: Tensor, target: Tensor, seed: Sequence[int] = (0,)) -> Split:
     return Split(torch.cat([x[:cut] for x in chosen]), torch.cat([x[cut:] for x in chosen]))
 
 
-def domain_accuracy(source: Mapping[str, Tensor], target: Mapping[str, Tensor],
-                    seed: Sequence[int] = (0,)) -> dict[str, float]:  # fmt: skip
+def domain_accuracy(
+    source: Mapping[str, Tensor], target: Mapping[str, Tensor], seed: Sequence[int] = (0,)
+) -> dict[str, float]:
     """Global Domain-Acc by two fresh linear classifiers, each of queries and documents together.
 
     `released`: 500 rounds of Adam at 5e-4, one batch of 48 queries and one of 48 documents each, from weights of zero,
@@ -61,8 +62,11 @@ def domain_accuracy(source: Mapping[str, Tensor], target: Mapping[str, Tensor],
     """
     splits = {kind: split(source[kind], target[kind], seed) for kind in KINDS if kind in source and kind in target}
     weights = {"released": _few_rounds(splits, seed), "converged": _converged(splits)}
-    return {f"domain_accuracy_{name}_{kind}": accuracy(_told(part.test, found))
-            for name, found in weights.items() for kind, part in splits.items()}  # fmt: skip
+    return {
+        f"domain_accuracy_{name}_{kind}": accuracy(_told(part.test, found))
+        for name, found in weights.items()
+        for kind, part in splits.items()
+    }
 
 
 def accuracy(told: Tensor) -> float:

@@ -85,17 +85,26 @@ def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], 
     """
     folders = {path.parent.name: path.parent for path in stage.paths("targets")}
     if set(folders) != set(settings.targets):
-        raise ConfigError(stage.spec.name(), f"input `targets` has {sorted(folders)}, params.targets names "
-                          f"{sorted(settings.targets)}", "give the same collections")  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            f"input `targets` has {sorted(folders)}, params.targets names {sorted(settings.targets)}",
+            "give the same collections",
+        )
     source = stage.path("source")
-    texts = [_sample({source.name: source}, {source.name: settings.source}, settings, [stage.seed, SOURCE]),
-             _sample(folders, settings.targets, settings, [stage.seed, TARGET])]  # fmt: skip
+    texts = [
+        _sample({source.name: source}, {source.name: settings.source}, settings, [stage.seed, SOURCE]),
+        _sample(folders, settings.targets, settings, [stage.seed, TARGET]),
+    ]
     model = BiEncoder.load(stage.path("model"))
     device = search_device()
     model.to(device)
-    vectors = [{kind: embed_texts(model, part, side, device, Group()).cpu()
-                for (kind, side), part in zip((("queries", "query"), ("documents", "document")), own, strict=True)}
-               for own in texts]  # fmt: skip
+    vectors = [
+        {
+            kind: embed_texts(model, part, side, device, Group()).cpu()
+            for (kind, side), part in zip((("queries", "query"), ("documents", "document")), own, strict=True)
+        }
+        for own in texts
+    ]
     return texts, vectors
 
 
@@ -106,22 +115,29 @@ def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: i
         source, target: vectors of `queries` and `documents`.
     """
     shares = knn_source(target["queries"], source["documents"], target["documents"], neighbours)
-    counts = {f"{domain}_{kind}": float(len(own[kind]))
-              for domain, own in (("source", source), ("target", target)) for kind in own}  # fmt: skip
-    return domain_accuracy(source, target, [seed]) | {
-        f"knn_source_{neighbours}": float(shares.mean()),
-        "knn_source_base_rate": base_rate(len(source["documents"]), len(target["documents"])),
-    } | counts  # fmt: skip
+    counts = {
+        f"{domain}_{kind}": float(len(own[kind]))
+        for domain, own in (("source", source), ("target", target))
+        for kind in own
+    }
+    return (
+        domain_accuracy(source, target, [seed])
+        | {
+            f"knn_source_{neighbours}": float(shares.mean()),
+            "knn_source_base_rate": base_rate(len(source["documents"]), len(target["documents"])),
+        }
+        | counts
+    )
 
 
-def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: DomainSample,
-            seed: list[int]) -> Texts:  # fmt: skip
+def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: DomainSample, seed: list[int]) -> Texts:
     """Texts of queries and of documents, a random choice without repetition."""
     corpus = read_target(folders, how, "test")
     generator = np.random.default_rng(seed)
-    numbers = [np.sort(generator.choice(size, min(wanted, size), replace=False))
-               for size, wanted in ((corpus.sizes.queries, settings.queries),
-                                    (corpus.sizes.documents, settings.documents))]  # fmt: skip
+    numbers = [
+        np.sort(generator.choice(size, min(wanted, size), replace=False))
+        for size, wanted in ((corpus.sizes.queries, settings.queries), (corpus.sizes.documents, settings.documents))
+    ]
     return [corpus.queries[int(number)] for number in numbers[0]], corpus.texts(numbers[1]).to_pylist()
 
 
@@ -142,8 +158,12 @@ def _write_nearest(path: Path, texts: list[Texts], vectors: list[dict[str, Tenso
     scores, places = nearest(vectors[TARGET]["queries"], vectors[SOURCE]["queries"], shown)
     asked, known = texts[TARGET][0], texts[SOURCE][0]
     count = places.shape[1]
-    table = pa.table({"query": pa.array([text for text in asked for _ in range(count)]),
-                      "rank": pa.array(list(range(1, count + 1)) * len(asked), pa.int32()),
-                      "source": pa.array([known[int(place)] for place in places.ravel()]),
-                      "score": pa.array(scores.ravel().tolist(), pa.float32())})  # fmt: skip
+    table = pa.table(
+        {
+            "query": pa.array([text for text in asked for _ in range(count)]),
+            "rank": pa.array(list(range(1, count + 1)) * len(asked), pa.int32()),
+            "source": pa.array([known[int(place)] for place in places.ravel()]),
+            "score": pa.array(scores.ravel().tolist(), pa.float32()),
+        }
+    )
     pq.write_table(table, path, compression="zstd")

@@ -40,8 +40,14 @@ def project_domains(stage: Stage) -> None:
     parts = [(DOMAINS[number], kind, own[kind].numpy()) for number, own in enumerate(vectors) for kind in own]
     places = in_the_plane(np.concatenate([part for *_, part in parts]), settings.perplexity, stage.seed)
     names = [(domain, kind) for domain, kind, part in parts for _ in range(len(part))]
-    table = pa.table({"domain": [name for name, _ in names], "kind": [kind for _, kind in names],
-                      "x": places[:, 0], "y": places[:, 1]})  # fmt: skip
+    table = pa.table(
+        {
+            "domain": [name for name, _ in names],
+            "kind": [kind for _, kind in names],
+            "x": places[:, 0],
+            "y": places[:, 1],
+        }
+    )
     pq.write_table(table, stage.output("projection"), compression="zstd")
 
 

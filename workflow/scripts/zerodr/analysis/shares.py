@@ -56,8 +56,15 @@ def measure_shares(stage: Stage) -> None:
     folder = stage.path("collection")
     relevant = banned_documents(folder, settings.split, settings.collection)
     found = read_attention(stage.path("attention")).to_pylist()
-    rows = [Row(row["documents"], row["fid_attention"], row["tokens"],
-                [key in relevant.get(row["query"], ()) for key in row["documents"]]) for row in found]  # fmt: skip
+    rows = [
+        Row(
+            row["documents"],
+            row["fid_attention"],
+            row["tokens"],
+            [key in relevant.get(row["query"], ()) for key in row["documents"]],
+        )
+        for row in found
+    ]
     table, facts = shares_of(rows, settings.collection if settings.evaluated else None), totals(rows, found)
     table.to_csv(stage.output("shares"), sep="\t", index=False, float_format="%.6g")
     texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
@@ -103,12 +110,21 @@ def shares_of(rows: Sequence[Row], target: str | None = None) -> pd.DataFrame:
 def totals(rows: Sequence[Row], found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Share of queries with a relevant document among their augmentation, and of attention that the query keeps."""
     kept = [row["query_attention"] / (row["query_attention"] + sum(row["fid_attention"])) for row in found]
-    return {"queries": float(len(rows)), "query_attention_share": float(np.mean(kept)),
-            "queries_with_relevant_document": float(np.mean([any(row.relevant) for row in rows]))}  # fmt: skip
+    return {
+        "queries": float(len(rows)),
+        "query_attention_share": float(np.mean(kept)),
+        "queries_with_relevant_document": float(np.mean([any(row.relevant) for row in rows])),
+    }
 
 
-def cases_of(found: Sequence[Mapping[str, Any]], asked: Mapping[str, str], relevant: Mapping[str, set[str]],
-             texts: MemoryTexts, settings: ShareSettings, where: Path) -> pd.DataFrame:  # fmt: skip
+def cases_of(
+    found: Sequence[Mapping[str, Any]],
+    asked: Mapping[str, str],
+    relevant: Mapping[str, set[str]],
+    texts: MemoryTexts,
+    settings: ShareSettings,
+    where: Path,
+) -> pd.DataFrame:
     """Queries with their most attended documents, their memory and text."""
     step = max(1, len(found) // max(settings.cases, 1))
     made: list[dict[str, Any]] = []
@@ -117,9 +133,30 @@ def cases_of(found: Sequence[Mapping[str, Any]], asked: Mapping[str, str], relev
         keys = [row["documents"][place] for place in order]
         told = texts.texts(pa.array(keys, pa.string()), where).to_pylist()
         for rank, (place, key, text) in enumerate(zip(order, keys, told, strict=True), 1):
-            made.append({"query": row["query"], "text": asked[row["query"]], "rank": rank, "memory": memory_of(key),
-                         "document": key, "attention": row["attention"][place], "retrieved_at": int(place) + 1,
-                         "relevant": key in relevant.get(row["query"], ()),
-                         "document_text": " ".join(text.split())})  # fmt: skip
-    return pd.DataFrame(made, columns=["query", "text", "rank", "memory", "document", "attention", "retrieved_at",
-                                       "relevant", "document_text"])  # fmt: skip
+            made.append(
+                {
+                    "query": row["query"],
+                    "text": asked[row["query"]],
+                    "rank": rank,
+                    "memory": memory_of(key),
+                    "document": key,
+                    "attention": row["attention"][place],
+                    "retrieved_at": int(place) + 1,
+                    "relevant": key in relevant.get(row["query"], ()),
+                    "document_text": " ".join(text.split()),
+                }
+            )
+    return pd.DataFrame(
+        made,
+        columns=[
+            "query",
+            "text",
+            "rank",
+            "memory",
+            "document",
+            "attention",
+            "retrieved_at",
+            "relevant",
+            "document_text",
+        ],
+    )

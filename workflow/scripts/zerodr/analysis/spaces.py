@@ -63,8 +63,11 @@ def measure_space(stage: Stage) -> None:
     _, dev = split_documents(passages, settings.documents, stage.seed)
     count = len(dev.get(corpus, ()))
     if count < 2:
-        raise CollectionError(corpus, f"has {len(passages)} documents of two spans, of which {count} can be held out, "
-                              "expected at least 2", "leave it out of the item's collections")  # fmt: skip
+        raise CollectionError(
+            corpus,
+            f"has {len(passages)} documents of two spans, of which {count} can be held out, expected at least 2",
+            "leave it out of the item's collections",
+        )
     torch.set_num_threads(stage.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     found = measure(BiEncoder.load(stage.path("model")), passages, dev, settings, stage.seed, device)
@@ -72,18 +75,27 @@ def measure_space(stage: Stage) -> None:
     write_json(stage.output("measures"), facts | found)
     for name, value in found.items():
         stage.metric(name, value)
-    log.info("%s on %d documents of %s: %s", settings.model, count, corpus,
-             ", ".join(f"{name} {value:.4f}" for name, value in found.items()))  # fmt: skip
+    log.info(
+        "%s on %d documents of %s: %s",
+        settings.model,
+        count,
+        corpus,
+        ", ".join(f"{name} {value:.4f}" for name, value in found.items()),
+    )
 
 
-def measure(encoder: BiEncoder, passages: Passages, dev: dict[str, np.ndarray], settings: SpaceSettings, seed: int,
-            device: str) -> dict[str, float]:  # fmt: skip
+def measure(
+    encoder: BiEncoder, passages: Passages, dev: dict[str, np.ndarray], settings: SpaceSettings, seed: int, device: str
+) -> dict[str, float]:
     """The measures of held-out documents."""
     model = HeadedEncoder(encoder, predicts=False).to(device)
     speed_up(model, device, "fp32")
-    rules = PretrainSettings(name="ict", max_tokens=min(settings.max_tokens, encoder.contract.max_tokens),
-                             similarity=settings.similarity,
-                             inverse_temperature=settings.inverse_temperature)  # spans as they are  # fmt: skip
+    rules = PretrainSettings(
+        name="ict",
+        max_tokens=min(settings.max_tokens, encoder.contract.max_tokens),
+        similarity=settings.similarity,
+        inverse_temperature=settings.inverse_temperature,
+    )  # spans as they are
     maker = ViewMaker(encoder, rules, passages, True, [seed], WASTE[torch.device(device).type])
     measured = evaluate_spans(SpanForward(model, passages, device, maker=maker), dev, seed, Group())
     return {name: measured[name] for name in MEASURES}

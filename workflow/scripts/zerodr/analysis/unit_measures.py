@@ -80,8 +80,9 @@ def measure_units(stage: Stage) -> None:
     stage.note(pairs=len(labels), passages=len(wanted), device=device)
 
 
-def measures(queries: np.ndarray, passages: np.ndarray, units: np.ndarray, valid: np.ndarray,
-             labels: np.ndarray) -> dict[str, np.ndarray]:  # fmt: skip
+def measures(
+    queries: np.ndarray, passages: np.ndarray, units: np.ndarray, valid: np.ndarray, labels: np.ndarray
+) -> dict[str, np.ndarray]:
     """Every measure by pair, (P,) each."""
     scores, axes = unit_dots(passages, units), dispersion(units, valid)
     return {
@@ -130,8 +131,9 @@ def passages_with_units(stage: Stage, wanted: Sequence[str], title_join: str | N
     return [texts[key] for key in wanted], [spans[key] for key in wanted]
 
 
-def embedded(model: BiEncoder, texts: Sequence[str], spans: Spans,
-             device: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+def embedded(
+    model: BiEncoder, texts: Sequence[str], spans: Spans, device: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Vectors (N, D), units (N, U, D) and which units there are (N, U)."""
     tokens, most = model.tokenize(list(texts), "document"), max(len(own) for own in spans)
     size = model.tower("document").transformer.config.hidden_size

@@ -27,8 +27,9 @@ def relative_variance(scores: np.ndarray, valid: np.ndarray) -> np.ndarray:
     return balance_variance(scores, valid) / np.maximum(squares, np.finfo(np.float64).tiny)
 
 
-def extracted(queries: np.ndarray, passages: np.ndarray, units: np.ndarray, valid: np.ndarray,
-              labels: np.ndarray) -> np.ndarray:  # fmt: skip
+def extracted(
+    queries: np.ndarray, passages: np.ndarray, units: np.ndarray, valid: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
     """Whether GELU(query * passage) is nearest to the essential unit, (P,) bool  # table 5, Acc."""
     product = queries.astype(np.float64) * passages.astype(np.float64)
     matching = product * 0.5 * (1.0 + erf(product / np.sqrt(2.0)))

@@ -47,13 +47,20 @@ class MachineErrors:
 
 def _sentence(number: int, where: str, outputs: Iterable[str]) -> MachineError:
     if number in FULL:
-        return MachineError(where, f"the disk is full ({_free(outputs)}); nothing was published",
-                            "free space and run the same command again: it continues")  # fmt: skip
+        return MachineError(
+            where,
+            f"the disk is full ({_free(outputs)}); nothing was published",
+            "free space and run the same command again: it continues",
+        )
     if number in GONE:
-        return MachineError(where, f"the file system does not answer any more ({os.strerror(number)})",
-                            "see that its share is mounted, then run the same command again: it continues")  # fmt: skip
-    return MachineError(where, f"can't be written ({os.strerror(number)})",
-                        "make the folder writable or run in another checkout")  # fmt: skip
+        return MachineError(
+            where,
+            f"the file system does not answer any more ({os.strerror(number)})",
+            "see that its share is mounted, then run the same command again: it continues",
+        )
+    return MachineError(
+        where, f"can't be written ({os.strerror(number)})", "make the folder writable or run in another checkout"
+    )
 
 
 def number_of(error: Exception) -> int:
@@ -90,7 +97,9 @@ def take_lock(stream: IO, wait: bool) -> bool:
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-        raise MachineError(stream.name, f"its file system has no locks ({os.strerror(error.errno)})",
-                           "mount it with locks (Lustre: -o flock, NFS: a lock daemon) or move the checkout"
-                           ) from error  # fmt: skip
+        raise MachineError(
+            stream.name,
+            f"its file system has no locks ({os.strerror(error.errno)})",
+            "mount it with locks (Lustre: -o flock, NFS: a lock daemon) or move the checkout",
+        ) from error
     return True

@@ -14,8 +14,21 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[4]
 LOCK = PROJECT / "envs" / "requirements.lock"
-TELLING = ("torch", "transformers", "sentence-transformers", "faiss-cpu", "faiss-gpu", "bm25s", "pyserini",
-           "pytrec-eval-terrier", "numpy", "pyarrow", "pandas", "snakemake", "mlflow")  # fmt: skip
+TELLING = (
+    "torch",
+    "transformers",
+    "sentence-transformers",
+    "faiss-cpu",
+    "faiss-gpu",
+    "bm25s",
+    "pyserini",
+    "pytrec-eval-terrier",
+    "numpy",
+    "pyarrow",
+    "pandas",
+    "snakemake",
+    "mlflow",
+)
 
 
 @cache

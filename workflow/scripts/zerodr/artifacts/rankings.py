@@ -26,7 +26,7 @@ ROW_GROUP = 2048  # queries
 
 class Rankings(NamedTuple):
     """Rankings of consecutive queries: `queries` (Q,) ids; `sizes` (Q,) int64; `documents` (ids) and `scores`
-    (float32) of all of them, one query after the other, best first."""  # fmt: skip
+    (float32) of all of them, one query after the other, best first."""
 
     queries: pa.Array
     sizes: np.ndarray
@@ -125,8 +125,12 @@ def _rankings(path: Path, batch: pa.RecordBatch) -> Rankings:
     wrong = np.flatnonzero((sizes != others) | (sizes < 0))
     if len(wrong):
         row = int(wrong[0])
-        raise ArtifactError(path, f"query {batch.column('query')[row]} has {max(sizes[row], 0)} documents and "
-                            f"{max(others[row], 0)} scores, expected as many", AGAIN)  # fmt: skip
+        raise ArtifactError(
+            path,
+            f"query {batch.column('query')[row]} has {max(sizes[row], 0)} documents and "
+            f"{max(others[row], 0)} scores, expected as many",
+            AGAIN,
+        )
     values = scores.flatten()
     if values.null_count or documents.flatten().null_count:
         raise ArtifactError(path, "a ranking holds null", AGAIN)

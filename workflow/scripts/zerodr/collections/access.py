@@ -30,9 +30,13 @@ def shard_rows(documents: int, shard: int, shards: int) -> tuple[int, int]:
     return shard * documents // shards, (shard + 1) * documents // shards
 
 
-def read_corpus(folder: Path, start: int = 0, stop: int | None = None,
-                columns: tuple[str, ...] = ("id", "title", "text"),
-                block: int = ROW_GROUP) -> Iterator[pa.RecordBatch]:  # fmt: skip
+def read_corpus(
+    folder: Path,
+    start: int = 0,
+    stop: int | None = None,
+    columns: tuple[str, ...] = ("id", "title", "text"),
+    block: int = ROW_GROUP,
+) -> Iterator[pa.RecordBatch]:
     """Rows `start..stop` of the corpus as record batches of at most `block` rows. Reads the needed row groups only."""
     with pq.ParquetFile(folder / "corpus.parquet") as file:
         stop = file.metadata.num_rows if stop is None else stop
@@ -57,8 +61,11 @@ def read_qrels(folder: Path, split: str) -> pd.DataFrame:
     path = folder / f"qrels.{split}.tsv"
     if not path.exists():
         have = ", ".join(sorted(p.name[6:-4] for p in folder.glob("qrels.*.tsv"))) or "none"
-        raise CollectionError(f"{folder.name}/{split}", f"there are no judgements for this split (have: {have})",
-                              "set evaluation_split to one of these, or add qrels")  # fmt: skip
+        raise CollectionError(
+            f"{folder.name}/{split}",
+            f"there are no judgements for this split (have: {have})",
+            "set evaluation_split to one of these, or add qrels",
+        )
     frame = pd.read_csv(
         path,
         sep="\t",
@@ -79,6 +86,9 @@ def split_queries(folder: Path, split: str) -> pd.DataFrame:
     wanted = table["id"].isin(set(read_qrels(folder, split)["query"])) if split else table["text"].str.strip() != ""
     chosen = table[wanted].reset_index(drop=True)
     if chosen.empty:
-        raise CollectionError(f"{folder.name}/{split or 'all queries'}", "there is no query with a text",
-                              "add queries (and qrels, to evaluate)")  # fmt: skip
+        raise CollectionError(
+            f"{folder.name}/{split or 'all queries'}",
+            "there is no query with a text",
+            "add queries (and qrels, to evaluate)",
+        )
     return chosen

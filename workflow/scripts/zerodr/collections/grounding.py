@@ -44,8 +44,9 @@ class Grounding:
         return self.documents.take(pa.array(self.of(row))).to_pylist()
 
 
-def read_grounding(rankings: Path, queries: pa.Array, count: int, texts: MemoryTexts,
-                   banned: Mapping[str, set[str]] | None = None) -> Grounding:  # fmt: skip
+def read_grounding(
+    rankings: Path, queries: pa.Array, count: int, texts: MemoryTexts, banned: Mapping[str, set[str]] | None = None
+) -> Grounding:
     """The first `count` documents of each query.
 
     Args:

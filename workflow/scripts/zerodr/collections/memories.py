@@ -71,8 +71,11 @@ class MemoryTexts:
         numbers = names.indices.to_numpy()
         for number, name in enumerate(names.dictionary.to_pylist()):
             if name not in self.folders:
-                raise ArtifactError(where, f"names documents of memory {name!r}, plugged in are "
-                                    f"{', '.join(self.folders) or 'none'}", "plug it in")  # fmt: skip
+                raise ArtifactError(
+                    where,
+                    f"names documents of memory {name!r}, plugged in are {', '.join(self.folders) or 'none'}",
+                    "plug it in",
+                )
             places = np.flatnonzero(numbers == number)
             made[places] = self._of(name, documents.take(pa.array(places)), where)
         return pa.array(made, TEXT)
@@ -83,8 +86,11 @@ class MemoryTexts:
         found = pc.index_in(ids, value_set=corpus_ids(self.folders[name]))
         if found.null_count:
             first = ids.filter(pc.is_null(found))[0]
-            raise ArtifactError(where, f"names {found.null_count} documents that memory {name} lacks, the first is "
-                                f"{first}", "retrieve from this memory again")  # fmt: skip
+            raise ArtifactError(
+                where,
+                f"names {found.null_count} documents that memory {name} lacks, the first is {first}",
+                "retrieve from this memory again",
+            )
         rows, order = np.unique(found.to_numpy(), return_inverse=True)
         parts, first_row = [], 0
         for block in read_corpus(self.folders[name], columns=("title", "text")):
@@ -95,8 +101,9 @@ class MemoryTexts:
         return np.array(parts, object)[order] if parts else np.empty(0, object)
 
 
-def equal_rows(folder: Path, start: int, stop: int, title_join: str | None,
-               texts: Mapping[str, list[int]]) -> Iterator[tuple[int, int]]:  # fmt: skip
+def equal_rows(
+    folder: Path, start: int, stop: int, title_join: str | None, texts: Mapping[str, list[int]]
+) -> Iterator[tuple[int, int]]:
     """Pairs (number, row) of texts and of corpus rows `start..stop`, from 0, that hold the same text.
 
     Args:

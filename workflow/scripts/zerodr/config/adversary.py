@@ -86,14 +86,19 @@ class AdversarySettings(Settings):
     @model_validator(mode="after")
     def _possible(self) -> AdversarySettings:
         if self.queries == "generated":
-            raise ValueError("queries: generated needs a query generator, which this version does not have: take test, "
-                             "train, unlabelled or none")  # fmt: skip
+            raise ValueError(
+                "queries: generated needs a query generator, which this version does not have: take test, "
+                "train, unlabelled or none"
+            )
         if isinstance(self.logit_clamp, float) and self.logit_clamp <= 0:
             raise ValueError("logit_clamp is above 0, or `off`")
         if self.oracle_steps is None and self.l2 != type(self).model_fields["l2"].default:
             raise ValueError("l2 is for oracle_steps, which is not set")
-        unused = [name for name in ("updates", "minibatch", "learning_rate", "optimizer")
-                  if self.oracle_steps and getattr(self, name) != type(self).model_fields[name].default]  # fmt: skip
+        unused = [
+            name
+            for name in ("updates", "minibatch", "learning_rate", "optimizer")
+            if self.oracle_steps and getattr(self, name) != type(self).model_fields[name].default
+        ]
         if unused:
             raise ValueError(
                 f"{unused[0]} is for a classifier that learns by updates, oracle_steps trains it to the end"

@@ -45,8 +45,11 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
         raise ConfigError(where, f"expected a mapping, found {type(value).__name__}", "write `name: value` lines")
     for name in value:
         if not isinstance(name, str):
-            raise ConfigError(where, f"key {name!r} is no text (YAML reads on, off, yes and no as true and false)",
-                              "take another name")  # fmt: skip
+            raise ConfigError(
+                where,
+                f"key {name!r} is no text (YAML reads on, off, yes and no as true and false)",
+                "take another name",
+            )
     return value
 
 

@@ -40,8 +40,11 @@ class Bench:
     def wanted(self) -> list[Collection]:
         """Evaluated collections of the main table, in registry order, gated ones included."""
         names = set(self.scale.collections if self.config.collections is None else self.config.collections)
-        return [row for row in self.collections.values() if row.evaluation_split
-                and (row.kind == "own" or names & {row.name, row.column, *row.groups})]  # fmt: skip
+        return [
+            row
+            for row in self.collections.values()
+            if row.evaluation_split and (row.kind == "own" or names & {row.name, row.column, *row.groups})
+        ]
 
     @property
     def columns(self) -> list[Collection]:

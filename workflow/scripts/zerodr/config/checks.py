@@ -34,15 +34,20 @@ def _check_runs(bench: Bench) -> None:
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
             if known(f"method {name}: run", run, bench.methods).kind in ("fusion", "teacher", "reader"):
-                raise ConfigError(f"method {name}", f"fuses {run}, which has no ranking of its own",
-                                  "name two plain methods")  # fmt: skip
+                raise ConfigError(
+                    f"method {name}", f"fuses {run}, which has no ranking of its own", "name two plain methods"
+                )
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:
     for name in names:
         if not NAME.fullmatch(name) or name in RESERVED:
-            raise ConfigError(f"{what} {name!r}", "can't be part of a path: expected small letters, digits, . _ - "
-                              f"and none of {', '.join(sorted(RESERVED))}", "rename it")  # fmt: skip
+            raise ConfigError(
+                f"{what} {name!r}",
+                "can't be part of a path: expected small letters, digits, . _ - "
+                f"and none of {', '.join(sorted(RESERVED))}",
+                "rename it",
+            )
 
 
 def _check_chosen(bench: Bench) -> None:
@@ -80,22 +85,31 @@ def _check_chosen(bench: Bench) -> None:
 
 def _check_ranks(what: str, name: str, method: Method) -> None:
     if method.kind in ("teacher", "reader"):
-        raise ConfigError(f"{what} {name!r}", f"is a {method.kind}, which scores pairs and ranks no collection",
-                          "name a method that searches")  # fmt: skip
+        raise ConfigError(
+            f"{what} {name!r}",
+            f"is a {method.kind}, which scores pairs and ranks no collection",
+            "name a method that searches",
+        )
 
 
 def _check_gpus(gpus: int, nodes: int) -> None:
     if gpus % nodes:
         few = max(gpus // nodes, 1) * nodes
-        raise ConfigError(f"gpus={gpus} nodes={nodes}", f"{gpus} GPUs can't be shared equally by {nodes} nodes",
-                          f"for example: --config gpus={few} nodes={nodes}")  # fmt: skip
+        raise ConfigError(
+            f"gpus={gpus} nodes={nodes}",
+            f"{gpus} GPUs can't be shared equally by {nodes} nodes",
+            f"for example: --config gpus={few} nodes={nodes}",
+        )
 
 
 def _check_titles(bench: Bench, methods: list[str]) -> None:
     lexical = [name for name in methods if bench.methods[name].kind == "lexical"]
     if lexical and bench.protocols[bench.config.protocol].title_join == "none":
-        raise ConfigError(f"protocol {bench.config.protocol!r}", f"leaves titles out, which {lexical[0]} can't: "
-                          "its index holds them", "take another protocol or leave lexical methods out")  # fmt: skip
+        raise ConfigError(
+            f"protocol {bench.config.protocol!r}",
+            f"leaves titles out, which {lexical[0]} can't: its index holds them",
+            "take another protocol or leave lexical methods out",
+        )
 
 
 def _check_revisions(bench: Bench, methods: list[str]) -> None:
@@ -109,12 +123,18 @@ def _check_revisions(bench: Bench, methods: list[str]) -> None:
             continue
         if revision is None and model != "scratch" and not start_of(model, bench.methods):
             if not model.startswith("package:") and not Path(model).exists():
-                raise ConfigError(f"method {name}: revision", f"is missing for the hub model {model!r} at scale paper",
-                                  "add the commit that the numbers are for")  # fmt: skip
+                raise ConfigError(
+                    f"method {name}: revision",
+                    f"is missing for the hub model {model!r} at scale paper",
+                    "add the commit that the numbers are for",
+                )
 
 
 def _check_columns(bench: Bench, names: set[str]) -> None:
     rows = [row for row in bench.collections.values() if names & {row.name, row.column, *row.groups}]
     if not any(row.evaluation_split for row in rows) and bench.config.byo is None:
-        raise ConfigError(f"collections={sorted(names)}", "none of them has judged queries: there is no table to make",
-                          "name a collection with an evaluation_split, or ask for single files")  # fmt: skip
+        raise ConfigError(
+            f"collections={sorted(names)}",
+            "none of them has judged queries: there is no table to make",
+            "name a collection with an evaluation_split, or ask for single files",
+        )

@@ -52,16 +52,26 @@ def check_family(name: str, method: TrainedMethod, methods: Mapping[str, Method]
     for stage, settings in method.settings.chain.items():
         where = f"method {name}: stage {stage}"
         if isinstance(settings, MemoryStage) and others:
-            raise ConfigError(where, f"fuses queries with documents in a T5's decoder, which init {line[0].init!r} has "
-                              f"not (pooling: {others[0].pooling}, expected {OF_T5})",
-                              "start from such a model, as t5-ance/ep0 is")  # fmt: skip
+            raise ConfigError(
+                where,
+                f"fuses queries with documents in a T5's decoder, which init {line[0].init!r} has "
+                f"not (pooling: {others[0].pooling}, expected {OF_T5})",
+                "start from such a model, as t5-ance/ep0 is",
+            )
         if isinstance(settings, MemoryStage) and line[0].towers != "tied":
-            raise ConfigError(where, "fuses queries with documents in one network, towers are separate",
-                              "start from a T5 with towers: tied")  # fmt: skip
+            raise ConfigError(
+                where,
+                "fuses queries with documents in one network, towers are separate",
+                "start from a T5 with towers: tied",
+            )
         for key, training in _trainings(settings).items():
             if training.precision == "fp16" and is_t5:
-                raise ConfigError(f"{where}: {key}.precision", "fp16 is refused for T5: its activations pass fp16's "
-                                  "largest number (65504), giving infinity and NaN", "set bf16 or fp32")  # fmt: skip
+                raise ConfigError(
+                    f"{where}: {key}.precision",
+                    "fp16 is refused for T5: its activations pass fp16's "
+                    "largest number (65504), giving infinity and NaN",
+                    "set bf16 or fp32",
+                )
 
 
 def _trainings(stage: object) -> dict[str, TrainingSettings]:

@@ -132,13 +132,17 @@ def choose_engine(groups: GroupSettings, objective: ObjectiveSettings) -> tuple[
     if groups.engine in ("segment", "ghost") and reason:
         raise ValueError(f"engine {groups.engine} can't be combined with {reason}: take engine jvp")
     if groups.engine in ("ghost", "jvp") and whole:
-        raise ValueError(f"{wanted} needs each group's own gradient, engine {groups.engine} has only its inner product "
-                         "with the sum: take engine segment, or similarity: dot without exclude_self")  # fmt: skip
+        raise ValueError(
+            f"{wanted} needs each group's own gradient, engine {groups.engine} has only its inner product "
+            "with the sum: take engine segment, or similarity: dot without exclude_self"
+        )
     if groups.engine != "auto":
         return groups.engine, "it was asked for"
     if reason and whole:
-        raise ValueError(f"{wanted} needs each group's own gradient, which is not to be had with {reason}: set "
-                         "similarity: dot without exclude_self (or engine: loop, the slow reference)")  # fmt: skip
+        raise ValueError(
+            f"{wanted} needs each group's own gradient, which is not to be had with {reason}: set "
+            "similarity: dot without exclude_self (or engine: loop, the slow reference)"
+        )
     if reason:
         return "jvp", f"there are {reason}" if mixed else f"of {every}"
     if whole:
@@ -157,11 +161,15 @@ def check_groups(groups: GroupSettings, objective: ObjectiveSettings, training: 
     if groups.mode == "erm":
         return
     if training.accumulation > 1:
-        raise ValueError("groups weigh the losses of a whole batch, which training.accumulation cuts: set it to 1 (for "
-                         "memory there is cache_chunk)")  # fmt: skip
+        raise ValueError(
+            "groups weigh the losses of a whole batch, which training.accumulation cuts: set it to 1 (for "
+            "memory there is cache_chunk)"
+        )
     if not groups.uses_gradients:
         return
     engine, _ = choose_engine(groups, objective)
     if training.cache_chunk is not None and engine != "jvp":
-        raise ValueError(f"engine {engine} holds the activations of the compared layers to the end of the step, which "
-                         "training.cache_chunk avoids: leave it out, or take similarity: dot, engine: jvp")  # fmt: skip
+        raise ValueError(
+            f"engine {engine} holds the activations of the compared layers to the end of the step, which "
+            "training.cache_chunk avoids: leave it out, or take similarity: dot, engine: jvp"
+        )

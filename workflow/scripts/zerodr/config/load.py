@@ -31,8 +31,10 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     written = read_config(folder) if overrides is None or (folder / "config.yaml").exists() else {}
     values = written if overrides is None else overrides
     config = validate(Config, _tuples(values), "config/config.yaml")
-    scales = {k: validate(Scale, v, f"config/scales.yaml: {k}")
-              for k, v in mapping(read_yaml(folder / "scales.yaml"), "config/scales.yaml").items()}  # fmt: skip
+    scales = {
+        k: validate(Scale, v, f"config/scales.yaml: {k}")
+        for k, v in mapping(read_yaml(folder / "scales.yaml"), "config/scales.yaml").items()
+    }
     scale = known("scale", config.scale, scales)
     written = mapping(read_yaml(folder / "protocols.yaml"), "config/protocols.yaml")
     protocols = {k: validate(Protocol, v, f"config/protocols.yaml: {k}") for k, v in written.items()}
@@ -56,8 +58,10 @@ def read_config(folder: Path) -> dict[str, Any]:
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     """`--config methods=a,b` comes as a string."""
     lists = ("methods", "collections", "mirrors", "gated")
-    return {k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
-            for k, v in values.items()}  # fmt: skip
+    return {
+        k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
+        for k, v in values.items()
+    }
 
 
 def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
@@ -70,16 +74,27 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
     if name in RESERVED | {part for row in taken.values() for part in (row.column, *row.groups)}:
         raise ConfigError(f"byo={folder}", f"the name {name!r} stands for something else here", "rename the folder")
     if not re.fullmatch(NAME, name):
-        raise ConfigError(f"byo={folder}", f"the name {name!r} can't be part of a path",
-                          "rename the folder: small letters, digits, . @ _ -, the first a letter or digit")  # fmt: skip
+        raise ConfigError(
+            f"byo={folder}",
+            f"the name {name!r} can't be part of a path",
+            "rename the folder: small letters, digits, . @ _ -, the first a letter or digit",
+        )
     documents = estimated_documents(folder)
     if not documents:
         found = "no" if documents is None else "an empty"
         raise ConfigError(f"byo={folder}", f"holds {found} corpus.{{{','.join(ENDINGS)}}}", "put documents there")
     splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
     split = next((s for s in ("test", "dev", *splits) if s in splits), "")
-    row = {"name": name, "label": folder.name, "kind": "own", "format": "folder", "archive": str(folder),
-           "splits": splits, "evaluation_split": split, "estimated_documents": documents}  # fmt: skip
+    row = {
+        "name": name,
+        "label": folder.name,
+        "kind": "own",
+        "format": "folder",
+        "archive": str(folder),
+        "splits": splits,
+        "evaluation_split": split,
+        "estimated_documents": documents,
+    }
     return validate(Collection, row, f"byo={folder}")
 
 

@@ -159,8 +159,10 @@ class ReaderMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-Method = Annotated[LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | TeacherMethod | ReaderMethod,
-                   Field(discriminator="kind")]  # fmt: skip
+Method = Annotated[
+    LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | TeacherMethod | ReaderMethod,
+    Field(discriminator="kind"),
+]
 METHOD_KINDS: dict[str, Any] = {
     "lexical": LexicalMethod,
     "encoder": EncoderMethod,

@@ -18,8 +18,9 @@ def plugged_in(own: InferenceSettings, stage: MemoryStage) -> tuple[Sequence[str
     return own.memories or usual, own.documents or stage.memory.documents
 
 
-def mixture(where: str, asked: Sequence[str], places: Mapping[str, str], rows: Mapping[str, Collection],
-            documents: int) -> list[str]:  # fmt: skip
+def mixture(
+    where: str, asked: Sequence[str], places: Mapping[str, str], rows: Mapping[str, Collection], documents: int
+) -> list[str]:
     """Collections of a mixture.
 
     Args:
@@ -39,14 +40,20 @@ def mixture(where: str, asked: Sequence[str], places: Mapping[str, str], rows: M
         row = rows[name]
         other = seen.setdefault((row.archive, row.member), name) if row.archive else name
         if other != name:
-            raise ConfigError(where, f"{other} and {name} are the same corpus, so every document would be retrieved "
-                              "twice", "leave the memory out (memory.memories, inference.memories)")  # fmt: skip
+            raise ConfigError(
+                where,
+                f"{other} and {name} are the same corpus, so every document would be retrieved twice",
+                "leave the memory out (memory.memories, inference.memories)",
+            )
     sizes = [rows[name].documents for name in names]
     known = [size for size in sizes if size is not None]
     if len(known) == len(sizes) and sum(known) < documents:
         told = ", ".join(f"{name}: {size}" for name, size in zip(names, known, strict=True))
-        raise ConfigError(where, f"hold {sum(known)} documents ({told}), a query is augmented with {documents}",
-                          f"plug in another memory, or set documents to at most {sum(known)}")  # fmt: skip
+        raise ConfigError(
+            where,
+            f"hold {sum(known)} documents ({told}), a query is augmented with {documents}",
+            f"plug in another memory, or set documents to at most {sum(known)}",
+        )
     return names
 
 
@@ -57,8 +64,10 @@ def check_named(bench: Bench, name: str, method: TrainedMethod) -> None:
         ConfigError: as `mixture`.
     """
     for stage, settings in _episodes(method).items():
-        uses = {"memories": (settings.memory.memories, settings.memory.documents),
-                "inference.memories": plugged_in(method.settings.inference, settings)}  # fmt: skip
+        uses = {
+            "memories": (settings.memory.memories, settings.memory.documents),
+            "inference.memories": plugged_in(method.settings.inference, settings),
+        }
         for key, (asked, documents) in uses.items():
             if not {SOURCE, TARGET} & set(asked):
                 mixture(f"method {name}: stage {stage}: {key}", asked, {}, bench.collections, documents)
@@ -73,15 +82,25 @@ def check_chosen(bench: Bench, name: str, method: TrainedMethod) -> None:
     source = method.settings.source or bench.config.source or bench.scale.source
     episodes = _episodes(method)
     for stage, settings in episodes.items():
-        mixture(f"method {name}: stage {stage}: memories", settings.memory.memories, {SOURCE: source},
-                bench.collections, settings.memory.documents)  # fmt: skip
+        mixture(
+            f"method {name}: stage {stage}: memories",
+            settings.memory.memories,
+            {SOURCE: source},
+            bench.collections,
+            settings.memory.documents,
+        )
     if method.last not in episodes:
         return
     asked, documents = plugged_in(method.settings.inference, episodes[method.last])
     for row in bench.columns:
         if (row.name, row.evaluation_split) != (source, method.settings.source_split):
-            mixture(f"method {name}: memories of {row.name}", asked, {SOURCE: source, TARGET: row.name},
-                    bench.collections, documents)  # fmt: skip
+            mixture(
+                f"method {name}: memories of {row.name}",
+                asked,
+                {SOURCE: source, TARGET: row.name},
+                bench.collections,
+                documents,
+            )
 
 
 def _episodes(method: TrainedMethod) -> dict[str, MemoryStage]:

@@ -23,9 +23,23 @@ from zerodr.config.model_items import (
 from zerodr.errors import ConfigError
 
 WHOLE = "all"  # results/<paper>/all.html
-Measure = Literal["ndcg_cut_10", "ndcg_cut_100", "ndcg_cut_1000", "recall_100", "recall_1000", "recip_rank_cut_10",
-                  "map", "success_5", "success_20", "P_10", "ndcg_cut_10_judged", "hole_pair_10", "hole_pair_100",
-                  "hole_corpus_10", "hole_corpus_100"]  # fmt: skip
+Measure = Literal[
+    "ndcg_cut_10",
+    "ndcg_cut_100",
+    "ndcg_cut_1000",
+    "recall_100",
+    "recall_1000",
+    "recip_rank_cut_10",
+    "map",
+    "success_5",
+    "success_20",
+    "P_10",
+    "ndcg_cut_10_judged",
+    "hole_pair_10",
+    "hole_pair_100",
+    "hole_corpus_10",
+    "hole_corpus_100",
+]
 TAKEN = {
     "beir",
     "bm25",
@@ -190,8 +204,9 @@ def read_paper(path: Path) -> Paper:
     label = validate(_Head, {key: value for key, value in written.items() if key != "items"}, where).label
     items = mapping(written.get("items"), f"{where}: items")
     if path.stem in TAKEN or WHOLE in items:
-        raise ConfigError(where, f"a paper can't be one of {', '.join(sorted(TAKEN))}, an item can't be {WHOLE!r}",
-                          "rename it")  # fmt: skip
+        raise ConfigError(
+            where, f"a paper can't be one of {', '.join(sorted(TAKEN))}, an item can't be {WHOLE!r}", "rename it"
+        )
     return Paper(label=label, items={name: item_of(value, f"{where}: {name}") for name, value in items.items()})
 
 

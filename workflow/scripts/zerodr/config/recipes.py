@@ -47,12 +47,16 @@ def load_methods(folder: Path, scale: str, scales: set[str]) -> dict[str, Method
 
 def _check_files(folder: Path) -> None:
     for path in sorted(folder.glob("*.yml")):
-        raise ConfigError(f"config/methods/{path.name}", "is no recipe, their files end in .yaml",
-                          f"rename it to {path.stem}.yaml")  # fmt: skip
+        raise ConfigError(
+            f"config/methods/{path.name}", "is no recipe, their files end in .yaml", f"rename it to {path.stem}.yaml"
+        )
     for path in sorted(folder.glob("*.yaml")):
         if {"+", "@"} & set(path.stem):
-            raise ConfigError(f"config/methods/{path.name}", "+ is for variants and @ for stages: a recipe has "
-                              "none of them in its name", "rename it")  # fmt: skip
+            raise ConfigError(
+                f"config/methods/{path.name}",
+                "+ is for variants and @ for stages: a recipe has none of them in its name",
+                "rename it",
+            )
 
 
 def read_recipe(path: Path, written: dict[str, Any], scale: str, scales: set[str]) -> dict[str, Method]:
@@ -136,8 +140,11 @@ def unfold(chain: Any, where: str) -> dict[str, Any]:
 def _repeated(name: str, times: Any, where: str) -> list[str]:
     stem = name.rstrip("0123456789")
     if type(times) is not int or times < 1 or times > 1 and stem == name:
-        raise ConfigError(where, f"repeat: {times!r}, expected a number from 1, on a stage whose name ends in a number",
-                          "write `ep1: {repeat: 3, ...}`")  # fmt: skip
+        raise ConfigError(
+            where,
+            f"repeat: {times!r}, expected a number from 1, on a stage whose name ends in a number",
+            "write `ep1: {repeat: 3, ...}`",
+        )
     return [name] if times == 1 else [f"{stem}{int(name[len(stem) :]) + more}" for more in range(times)]
 
 
@@ -147,5 +154,7 @@ def stages_of(name: str, method: TrainedMethod) -> dict[str, TrainedMethod]:
     for stage, settings in method.settings.chain.items():
         stages += [] if isinstance(settings, AssembleStage) else [f"{stage}.{s}" for s in settings.training.save_steps]
         stages.append(stage)
-    return {f"{name}@{stage}": method.model_copy(update={"label": f"{method.label} @{stage}", "stage": stage})
-            for stage in stages}  # fmt: skip
+    return {
+        f"{name}@{stage}": method.model_copy(update={"label": f"{method.label} @{stage}", "stage": stage})
+        for stage in stages
+    }

@@ -49,8 +49,11 @@ def check_model(where: str, name: str, methods: dict[str, Method], is_start: boo
     if Path(name).is_dir():
         return
     if name.startswith(PATHS):
-        raise ConfigError(where, "is no folder", "give one that is there (the path starts at the project's root, and ~ "
-                          "is not replaced)")  # fmt: skip
+        raise ConfigError(
+            where,
+            "is no folder",
+            "give one that is there (the path starts at the project's root, and ~ is not replaced)",
+        )
     if name in methods or "@" in name:
         raise ConfigError(where, *_meant(name, methods, is_start))
     recipe, slash, stage = name.rpartition("/")
@@ -65,8 +68,11 @@ def check_model(where: str, name: str, methods: dict[str, Method], is_start: boo
         recipes = [other for other in methods if f"{other}@{stage}" in methods]
         close = difflib.get_close_matches(recipe, recipes, n=3, cutoff=LIKENESS)
         if close:
-            raise ConfigError(where, f"no recipe {recipe!r} has such a stage",
-                              f"did you mean {' or '.join(f'{other}/{stage}' for other in close)}?")  # fmt: skip
+            raise ConfigError(
+                where,
+                f"no recipe {recipe!r} has such a stage",
+                f"did you mean {' or '.join(f'{other}/{stage}' for other in close)}?",
+            )
 
 
 def _is_stage(name: str, methods: dict[str, Method]) -> bool:
@@ -105,6 +111,9 @@ def _check_circle(name: str, methods: dict[str, Method]) -> None:
             return
         parent = start[0]
         if parent in seen:
-            raise ConfigError(f"method {name}: init", f"starts from itself: {' <- '.join([*seen, parent])}",
-                              "start one of them from a checkpoint or from scratch")  # fmt: skip
+            raise ConfigError(
+                f"method {name}: init",
+                f"starts from itself: {' <- '.join([*seen, parent])}",
+                "start one of them from a checkpoint or from scratch",
+            )
         seen.append(parent)

@@ -69,11 +69,15 @@ class FinetuneStage(Settings):
         if self.groups is not None:
             check_groups(self.groups, self.objective, self.training)
         if self.rem is not None and self.groups is not None and self.groups.uses_gradients:
-            raise ValueError("rem: groups compare gradients of layers that a relevance module leaves frozen: take a "
-                             "mode without gradients (balanced, group_dro), or leave rem out")  # fmt: skip
+            raise ValueError(
+                "rem: groups compare gradients of layers that a relevance module leaves frozen: take a "
+                "mode without gradients (balanced, group_dro), or leave rem out"
+            )
         if self.adversary is not None and self.berm is not None:
-            raise ValueError("berm and adversary can't be in one stage: let the recipe with the adversary start from "
-                             "the one with berm (init: <recipe>/<stage>)")  # fmt: skip
+            raise ValueError(
+                "berm and adversary can't be in one stage: let the recipe with the adversary start from "
+                "the one with berm (init: <recipe>/<stage>)"
+            )
         if self.adversary is not None and self.scope == "shared":
             raise ValueError("adversary adapts to a target, which a shared stage does not have: set scope: target")
         return self
@@ -94,8 +98,10 @@ class MemoryStage(FinetuneStage):
         added = ("clusters", "groups", "rem", "berm", "adversary", "teacher")
         refuse_options({name: getattr(self, name) for name in added})
         if self.augmenter.mode == "learned" and self.augmenter.selected > self.memory.documents:
-            raise ValueError(f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
-                             "documents of a query")  # fmt: skip
+            raise ValueError(
+                f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
+                "documents of a query"
+            )
         for training in (self.training, self.augmenter.training or self.training):
             if training.save_steps or training.keep_optimizer:
                 raise ValueError("training.save_steps and keep_optimizer are not for moma stages: leave them out")
@@ -163,9 +169,13 @@ def _kind(value: Any) -> str:
 
 
 TrainingStage = FinetuneStage | PretrainStage
-ChainStage = Annotated[Annotated[FinetuneStage, Tag("finetune")] | Annotated[PretrainStage, Tag("pretrain")] |
-                       Annotated[AssembleStage, Tag("assemble")] | Annotated[MemoryStage, Tag("moma")],
-                       Discriminator(_kind)]  # fmt: skip
+ChainStage = Annotated[
+    Annotated[FinetuneStage, Tag("finetune")]
+    | Annotated[PretrainStage, Tag("pretrain")]
+    | Annotated[AssembleStage, Tag("assemble")]
+    | Annotated[MemoryStage, Tag("moma")],
+    Discriminator(_kind),
+]
 
 
 class TrainedSettings(Settings):

@@ -121,8 +121,10 @@ class ObjectiveSettings(Settings):
         read = READ[self.name] | ({"inverse_temperature"} if self.name == "adist" and self.labels else set())
         for key, field in type(self).model_fields.items():
             if key not in read and getattr(self, key) != field.default:
-                raise ValueError(f"{key} is not for {self.name}, which reads {', '.join(sorted(read - {'name'}))}: "
-                                 f"leave it out, or write {json.dumps(field.default)} over a scale's")  # fmt: skip
+                raise ValueError(
+                    f"{key} is not for {self.name}, which reads {', '.join(sorted(read - {'name'}))}: "
+                    f"leave it out, or write {json.dumps(field.default)} over a scale's"
+                )
         return self
 
 
@@ -233,5 +235,7 @@ def check_kept(drawn: int, negatives: NegativesSettings) -> None:
     if negatives.count > ranks:
         raise ValueError(f"negatives.count {negatives.count} is more than the {ranks} ranks that depth and skip leave")
     if drawn > negatives.count:
-        raise ValueError(f"negatives_per_query {drawn} is more than negatives.count {negatives.count}, the negatives "
-                         "that are kept for a query")  # fmt: skip
+        raise ValueError(
+            f"negatives_per_query {drawn} is more than negatives.count {negatives.count}, the negatives "
+            "that are kept for a query"
+        )

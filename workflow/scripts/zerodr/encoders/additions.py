@@ -79,8 +79,11 @@ def _check(model: HeadedEncoder, folder: Path) -> None:
     there, asked = read_json(path) if path.exists() else {"kind": "none", "layers": 0, "skip_layer": 0}, _facts(model)
     if there != asked:
         told = "; ".join(", ".join(f"{key} {facts[key]}" for key in asked) for facts in (asked, there))
-        raise ModelError(folder, f"holds not the head that head: from_model continues with (asked and found: {told})",
-                         "set head: init, or name a model that was pretrained with this head")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"holds not the head that head: from_model continues with (asked and found: {told})",
+            "set head: init, or name a model that was pretrained with this head",
+        )
 
 
 def _part(weights: dict[str, Tensor], start: str) -> dict[str, Tensor]:
@@ -91,8 +94,11 @@ def _load(module: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
-        raise ModelError(folder, f"its head does not fit its backbone ({str(error).splitlines()[-1].strip()})",
-                         "take head and backbone from one model") from None  # fmt: skip
+        raise ModelError(
+            folder,
+            f"its head does not fit its backbone ({str(error).splitlines()[-1].strip()})",
+            "take head and backbone from one model",
+        ) from None
 
 
 def _read(folder: Path) -> dict[str, Tensor]:
@@ -110,6 +116,9 @@ def _write(folder: Path, weights: dict[str, Tensor], facts: dict[str, Any]) -> N
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({key: value.detach().cpu().contiguous() for key, value in weights.items()}, folder / WEIGHTS,
-              metadata={"format": "pt"})  # fmt: skip
+    save_file(
+        {key: value.detach().cpu().contiguous() for key, value in weights.items()},
+        folder / WEIGHTS,
+        metadata={"format": "pt"},
+    )
     write_model_json(folder / FACTS, facts)

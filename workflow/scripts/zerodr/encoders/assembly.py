@@ -58,8 +58,11 @@ def assemble(stage: Stage) -> None:
         stage.metric("plain_relative_difference", difference(model, BiEncoder.load(target)))
     if rem.fold and settings.keep_modular:
         model.save_modular(target / MODULAR)
-    stage.note(rem=model.facts(), contract=model.contract.model_dump(mode="json"),
-               sequential=told_ancestry(str(stage.spec.inputs["dam"]), source))  # fmt: skip
+    stage.note(
+        rem=model.facts(),
+        contract=model.contract.model_dump(mode="json"),
+        sequential=told_ancestry(str(stage.spec.inputs["dam"]), source),
+    )
 
 
 def told_ancestry(dam: str, source: Source | None) -> bool | None:
@@ -70,15 +73,21 @@ def told_ancestry(dam: str, source: Source | None) -> bool | None:
         source: digests of that model; None where it was no artifact.
     """
     if source is None:
-        log.warning("%s: the relevance module does not say which model it was trained on, so nobody can tell whether "
-                    "this domain module stems from it (DDR) or not (DDR\\SI)", dam)  # fmt: skip
+        log.warning(
+            "%s: the relevance module does not say which model it was trained on, so nobody can tell whether "
+            "this domain module stems from it (DDR) or not (DDR\\SI)",
+            dam,
+        )
         return None
     artifacts, weights = ancestry(dam)
     found = source["artifact"] in artifacts or source["weights"] in weights
     if not found:
-        log.warning("%s: does not stem from the model that the relevance module was trained on. This is the ablation "
-                    "DDR\\SI (no sequential initialisation), which the paper finds worse: start the target's domain "
-                    "module from the source's", dam)  # fmt: skip
+        log.warning(
+            "%s: does not stem from the model that the relevance module was trained on. This is the ablation "
+            "DDR\\SI (no sequential initialisation), which the paper finds worse: start the target's domain "
+            "module from the source's",
+            dam,
+        )
     return found
 
 

@@ -49,8 +49,13 @@ In the checkout that made this model, `snakemake ... results/exported-memories/{
 makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
 not augment queries**, so that its rankings are not those that the results are of."""
 PLAIN = " with sentence-transformers: queries without memories"
-POOLING_WORDS = {"mean": "mean over tokens", "cls": "first token", "max": "maximum over tokens", "last": "last token",
-                 "decoder_first": "the decoder's state at its start token, after the final norm"}  # fmt: skip
+POOLING_WORDS = {
+    "mean": "mean over tokens",
+    "cls": "first token",
+    "max": "maximum over tokens",
+    "last": "last token",
+    "decoder_first": "the decoder's state at its start token, after the final norm",
+}
 
 
 @dataclass(frozen=True)
@@ -117,8 +122,16 @@ def _collections(place: str, seen: set[str]) -> set[str]:
     return own.union(*(_collections(given["path"], seen) for given in record["inputs"]))
 
 
-def write_card(folder: Path, model: str, scope: str, contract: EncoderContract, chain: Chain, licences: dict[str, str],
-               table: Path | None, augmentation: Augmentation | None = None) -> None:  # fmt: skip
+def write_card(
+    folder: Path,
+    model: str,
+    scope: str,
+    contract: EncoderContract,
+    chain: Chain,
+    licences: dict[str, str],
+    table: Path | None,
+    augmentation: Augmentation | None = None,
+) -> None:
     """Write `README.md`: what the model is, how to use it, what it learnt from, how it was trained, what it reaches."""
     title = f"# {model}" + (f" for {scope}" if scope != "shared" else "")
     parts = [_front_matter(contract, chain), title, _summary(contract, chain)]
@@ -137,8 +150,14 @@ def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
     told |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
     plugs = "\n".join(told.values())
     target = ", where `target` is the collection that is searched" if TARGET in names else ""
-    return MEMORIES.format(count=augmentation.documents, names=", ".join(f"`{name}`" for name in names), target=target,
-                           plugs=plugs, model=model, scope=scope)  # fmt: skip
+    return MEMORIES.format(
+        count=augmentation.documents,
+        names=", ".join(f"`{name}`" for name in names),
+        target=target,
+        plugs=plugs,
+        model=model,
+        scope=scope,
+    )
 
 
 def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:
@@ -158,8 +177,11 @@ def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:
 
 
 def _front_matter(contract: EncoderContract, chain: Chain) -> str:
-    values: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity",
-                              "tags": ["sentence-transformers", "dense-retrieval", "zerodr"]}  # fmt: skip
+    values: dict[str, Any] = {
+        "library_name": "sentence-transformers",
+        "pipeline_tag": "sentence-similarity",
+        "tags": ["sentence-transformers", "dense-retrieval", "zerodr"],
+    }
     hub = _base(contract, chain)[1]
     values |= {"base_model": hub} if hub else {}
     return f"---\n{yaml.safe_dump(values, sort_keys=False).strip()}\n---"
@@ -169,19 +191,23 @@ def _summary(contract: EncoderContract, chain: Chain) -> str:
     towers = "two networks, one for queries and one for documents" if contract.towers == "separate" else "one network"
     steps = " -> ".join(stage.name for stage in chain.stages) or UNKNOWN
     measure = "cosine" if contract.similarity == "cosine" else "inner product"
-    return (f"A dense retriever: {towers} ({contract.architecture}) that turns texts into vectors of "
-            f"{contract.dimension} components, compared by {measure}.\n\n"
-            f"* starts from: {_base(contract, chain)[0]}\n* stages: {steps}")  # fmt: skip
+    return (
+        f"A dense retriever: {towers} ({contract.architecture}) that turns texts into vectors of "
+        f"{contract.dimension} components, compared by {measure}.\n\n"
+        f"* starts from: {_base(contract, chain)[0]}\n* stages: {steps}"
+    )
 
 
 def _protocol(contract: EncoderContract, chain: Chain) -> str:
     said = [stage.settings["title_join"] for stage in chain.stages if "title_join" in stage.settings]
     lines = [f"* pooling: {POOLING_WORDS[contract.pooling]}"]
     lines += [f"* after pooling: {', '.join(contract.projections)}"] if contract.projections else []
-    lines += [f"* similarity: {contract.similarity}", f"* length: queries {contract.tokens('query')}, documents "
-              f"{contract.tokens('document')} tokens; at most {contract.max_tokens}"]  # fmt: skip
-    lines += [f"* prefix of a {side}: {text!r}" for side in ("query", "document")
-              if (text := contract.prefix(side))]  # fmt: skip
+    lines += [
+        f"* similarity: {contract.similarity}",
+        f"* length: queries {contract.tokens('query')}, documents "
+        f"{contract.tokens('document')} tokens; at most {contract.max_tokens}",
+    ]
+    lines += [f"* prefix of a {side}: {text!r}" for side in ("query", "document") if (text := contract.prefix(side))]
     if said and said[-1] is not None:
         lines.append(f"* a document is its title, {said[-1]!r}, and its text")
     return "## How texts are encoded\n\n" + "\n".join(lines)

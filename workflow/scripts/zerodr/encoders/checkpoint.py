@@ -55,12 +55,18 @@ def check_files(folder: Path) -> None:
         raise ModelError(folder, "has no config.json", "give a folder that transformers loads")
     if not list(folder.glob("*.safetensors")):
         if any(list(folder.glob(pattern)) for pattern in PICKLED):
-            raise ModelError(folder, "has pickled weights only (.bin), which may run code; expected safetensors",
-                             "convert it with model.save_pretrained(folder) where you trust it")  # fmt: skip
+            raise ModelError(
+                folder,
+                "has pickled weights only (.bin), which may run code; expected safetensors",
+                "convert it with model.save_pretrained(folder) where you trust it",
+            )
         raise ModelError(folder, "has no weights (*.safetensors)", "fetch the model again")
     if not any(all((folder / name).exists() for name in names) for names in TOKENIZERS):
-        raise ModelError(folder, "has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt)",
-                         "copy the tokenizer's files into the folder")  # fmt: skip
+        raise ModelError(
+            folder,
+            "has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt)",
+            "copy the tokenizer's files into the folder",
+        )
 
 
 def check_weights(folder: Path) -> int:

@@ -40,8 +40,11 @@ def augmenter_of(folder: Path, separate: bool) -> Path:
     if not separate:
         return folder
     if not (folder / AUGMENTER / CONTRACT).exists():
-        raise ModelError(folder, f"has no subfolder {AUGMENTER}, which retrieves augmentation documents",
-                         "take the model of a moma stage with augmenter.mode learned or frozen")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"has no subfolder {AUGMENTER}, which retrieves augmentation documents",
+            "take the model of a moma stage with augmenter.mode learned or frozen",
+        )
     return folder / AUGMENTER
 
 

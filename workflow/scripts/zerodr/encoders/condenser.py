@@ -40,14 +40,25 @@ class HeadedEncoder(nn.Module):
         ModelError: two towers, a backbone of another family, or a layer that it has not.
     """
 
-    def __init__(self, encoder: BiEncoder, kind: Kind = "none", layers: int = 0, predicts: bool = True,
-                 skip: int | None = None, backbone_dropout: bool = True, seed: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: BiEncoder,
+        kind: Kind = "none",
+        layers: int = 0,
+        predicts: bool = True,
+        skip: int | None = None,
+        backbone_dropout: bool = True,
+        seed: int = 0,
+    ) -> None:
         super().__init__()
         self.kind = kind
         source = encoder.contract.source
         if encoder.contract.towers != "tied":
-            raise ModelError(source, "has two towers; pretraining is for one network",
-                             "set towers: tied, and split them in a later stage's init")  # fmt: skip
+            raise ModelError(
+                source,
+                "has two towers; pretraining is for one network",
+                "set towers: tied, and split them in a later stage's init",
+            )
         self.encoder, self.backbone_dropout = encoder, backbone_dropout
         if layers or predicts:
             check_family(source, self.backbone.config, bool(layers))
@@ -183,8 +194,11 @@ def check_family(where: object, config: Any, extra_layers: bool) -> None:
         ModelError: another family.
     """
     if config.model_type in T5_FAMILY or extra_layers and config.model_type not in FAMILIES:
-        raise ModelError(where, f"is of family {config.model_type}; predicting tokens is for "
-                         f"{', '.join(FAMILIES)}", "start from one of these, or use ict or simcse")  # fmt: skip
+        raise ModelError(
+            where,
+            f"is of family {config.model_type}; predicting tokens is for {', '.join(FAMILIES)}",
+            "start from one of these, or use ict or simcse",
+        )
 
 
 def layers_of(backbone: Any) -> nn.ModuleList:

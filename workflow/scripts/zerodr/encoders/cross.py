@@ -140,11 +140,20 @@ def load_classifier(folder: Path, layers: int | None = None) -> tuple[Any, list[
         config.num_labels, config.output_hidden_states = 1, False
         with torch.random.fork_rng(devices=[]):  # what is missing is drawn from the caller's random state otherwise
             network, report = AutoModelForSequenceClassification.from_pretrained(
-                str(folder), config=config, dtype=torch.float32, local_files_only=True, trust_remote_code=False,
-                use_safetensors=True, output_loading_info=True)  # fmt: skip
+                str(folder),
+                config=config,
+                dtype=torch.float32,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(folder, f"transformers can't load it as a sequence classifier ({short(error)})",
-                         "choose a BERT-like model that it knows") from None  # fmt: skip
+        raise ModelError(
+            folder,
+            f"transformers can't load it as a sequence classifier ({short(error)})",
+            "choose a BERT-like model that it knows",
+        ) from None
     return network.eval(), sorted(report["missing_keys"])
 
 

@@ -61,20 +61,32 @@ def cross_from_checkpoint(
     _check_kind(folder, read_json(folder / "config.json"))
     limit = position_limit(folder)
     if limit is not None and settings.max_tokens > limit:
-        raise ModelError(folder, f"takes {limit} tokens, max_tokens asks for {settings.max_tokens}",
-                         f"set max_tokens to at most {limit}")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"takes {limit} tokens, max_tokens asks for {settings.max_tokens}",
+            f"set max_tokens to at most {limit}",
+        )
     network, missing = load_classifier(folder, settings.layers)
     body = [name for name in missing if not _of_head(network, name)]
     if body:
-        raise ModelError(folder, f"lacks {len(body)} weights of {type(network).__name__}, the first is {body[0]}",
-                         "choose a whole model")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"lacks {len(body)} weights of {type(network).__name__}, the first is {body[0]}",
+            "choose a whole model",
+        )
     known = read_cross_contract(folder).trained if (folder / CROSS_CONTRACT).exists() else not missing
     if settings.trained and settings.layers is not None:
-        raise ModelError(folder, f"comes trained, its first {settings.layers} layers alone would be another model",
-                         "leave layers out, or train it")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"comes trained, its first {settings.layers} layers alone would be another model",
+            "leave layers out, or train it",
+        )
     if settings.trained and not known:
-        raise ModelError(folder, f"{_what(folder)}: it has no trained head that gives one logit for a pair",
-                         "name a cross-encoder, or train it (settings.training)")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"{_what(folder)}: it has no trained head that gives one logit for a pair",
+            "name a cross-encoder, or train it (settings.training)",
+        )
     fresh = _make_head(network, missing, seed) if missing else []
     values = {"max_tokens": settings.max_tokens, "trained": known and settings.layers is None, "revision": revision}
     contract = CrossContract(**values, architecture=type(network).__name__, source=settings.init)
@@ -84,13 +96,19 @@ def cross_from_checkpoint(
 def _check_kind(folder: Path, config: dict[str, Any]) -> None:
     family = config.get("model_type")
     if family not in FAMILIES:
-        raise ModelError(folder, f"is a {family}, which this bench does not make a cross-encoder of",
-                         f"choose one of {', '.join(FAMILIES)}")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"is a {family}, which this bench does not make a cross-encoder of",
+            f"choose one of {', '.join(FAMILIES)}",
+        )
     named = config.get("id2label")
     labels = len(named) if named else config.get("num_labels", 2)  # transformers writes neither for 2
     if (config.get("architectures") or [""])[0].endswith(CLASSIFIER) and labels != 1:
-        raise ModelError(folder, f"is a classifier with {labels} logits, expected one logit for a pair",
-                         "choose a cross-encoder with one, or a checkpoint without a head")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"is a classifier with {labels} logits, expected one logit for a pair",
+            "choose a cross-encoder with one, or a checkpoint without a head",
+        )
     if (folder / CONTRACT).exists():
         said = read_contract(folder)
         if said.projections:

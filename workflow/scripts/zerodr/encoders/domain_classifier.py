@@ -46,8 +46,9 @@ def logistic_regression(vectors: Tensor, source: Tensor, l2: float, iterations: 
     """
     points, signs = vectors.detach().double(), source.double() * 2 - 1
     weights = torch.zeros(points.shape[1], dtype=torch.float64, device=points.device, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=iterations, tolerance_grad=1e-9, tolerance_change=1e-12,
-                                  line_search_fn="strong_wolfe")  # fmt: skip
+    optimizer = torch.optim.LBFGS(
+        [weights], max_iter=iterations, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+    )
 
     def closure() -> Tensor:
         optimizer.zero_grad()

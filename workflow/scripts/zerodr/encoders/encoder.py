@@ -102,8 +102,16 @@ def token_ids(
     for start in range(0, len(texts), TOKENIZED_AT_ONCE):
         part = [prefix + text for text in texts[start : start + TOKENIZED_AT_ONCE]]
         part = [text.lower() for text in part] if lowercase else part
-        made = tokenizer(part, truncation=True, max_length=limit, padding=False, add_special_tokens=special,
-                         return_attention_mask=False, return_token_type_ids=False, verbose=False)  # fmt: skip
+        made = tokenizer(
+            part,
+            truncation=True,
+            max_length=limit,
+            padding=False,
+            add_special_tokens=special,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
         yield from made["input_ids"]
 
 

@@ -23,8 +23,14 @@ from zerodr.errors import ModelError
 log = logging.getLogger("zerodr")
 STEPS = "steps"  # where training keeps models on the way
 NEEDED_COSINE = 0.99999
-PROBES = ("", "dense retrieval", "What does a bi-encoder compare?", "A text that is longer than most. " * 40,
-          "Grüße, 你好, naïve", "1 + 1 = 2 </s> [SEP] <s>")  # fmt: skip
+PROBES = (
+    "",
+    "dense retrieval",
+    "What does a bi-encoder compare?",
+    "A text that is longer than most. " * 40,
+    "Grüße, 你好, naïve",
+    "1 + 1 = 2 </s> [SEP] <s>",
+)
 
 
 class ExportSettings(Settings):
@@ -55,8 +61,7 @@ def export_model(stage: Stage) -> None:
     cosine = agreement(target)
     chain = read_chain(str(stage.spec.inputs["model"]))
     table = stage.path("table") if "table" in stage.spec.inputs else None
-    write_card(target, settings.model, settings.scope, contract, chain, settings.licences, table,
-               settings.augmentation)  # fmt: skip
+    write_card(target, settings.model, settings.scope, contract, chain, settings.licences, table, settings.augmentation)
     stage.metric("sentence_transformers_min_cosine", cosine)
     stage.note(contract=contract.model_dump(mode="json"), stages=[entry.name for entry in chain.stages])
 
@@ -88,9 +93,12 @@ def copy_whole(source: Path, target: Path) -> EncoderContract:
     """Copy what a model is made of, and nothing that training left beside it; the files keep their bytes."""
     contract = read_contract(source)
     if contract.modules is not None:
-        raise ModelError(source, "is a modular form, which sentence-transformers would load without its inserted "
-                         "modules", "make the plain form: rem.fold: true, and fold: true on the stage of kind assemble;"
-                         " gated feed-forward blocks have one with rem.shape: lora alone")  # fmt: skip
+        raise ModelError(
+            source,
+            "is a modular form, which sentence-transformers would load without its inserted modules",
+            "make the plain form: rem.fold: true, and fold: true on the stage of kind assemble;"
+            " gated feed-forward blocks have one with rem.shape: lora alone",
+        )
     check_layout(source, contract)
     copy_files(whole_model(source, contract), source, target)
     return contract
@@ -137,6 +145,9 @@ def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:
         found.append((own * other).sum(1) / (np.linalg.norm(own, axis=1) * np.linalg.norm(other, axis=1)))
     smallest = float(np.min(found))
     if not smallest >= NEEDED_COSINE:
-        raise ModelError(folder, f"sentence-transformers gives other vectors (cosine {smallest:.7f}, expected at least "
-                         f"{NEEDED_COSINE})", "compare its version with the pinned one")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"sentence-transformers gives other vectors (cosine {smallest:.7f}, expected at least {NEEDED_COSINE})",
+            "compare its version with the pinned one",
+        )
     return smallest

@@ -31,8 +31,14 @@ class CrossAttention(NamedTuple):
     value_norms: Tensor | None = None
 
 
-def fid_attention(attention: CrossAttention, segments: Tensor, mask: Tensor, count: int,
-                  aggregation: Aggregation = "prob_sum", target_tokens: int = 1) -> Tensor:  # fmt: skip
+def fid_attention(
+    attention: CrossAttention,
+    segments: Tensor,
+    mask: Tensor,
+    count: int,
+    aggregation: Aggregation = "prob_sum",
+    target_tokens: int = 1,
+) -> Tensor:
     """Score of the query and of each of its `count` documents, (B, 1 + count) float32.
 
     Args:
@@ -66,8 +72,11 @@ def _by_segment(values: Tensor, segments: Tensor, mask: Tensor, count: int) -> T
 
 def _there(values: Tensor | None, aggregation: str) -> Tensor:
     if values is None:
-        raise ModelError("attention", f"aggregation {aggregation} needs more than probabilities, found none",
-                         "ask for logits and value norms when attention is taken")  # fmt: skip
+        raise ModelError(
+            "attention",
+            f"aggregation {aggregation} needs more than probabilities, found none",
+            "ask for logits and value norms when attention is taken",
+        )
     return values.float()
 
 
@@ -80,5 +89,8 @@ def check_mass(attention: CrossAttention, mask: Tensor, where: object) -> None:
     real = (attention.probabilities.float() * mask[None, :, None]).sum(-1)
     worst = float((real - 1.0).abs().max())
     if not worst < NEAR:
-        raise ModelError(where, f"attention of a head sums to 1 {worst:+.4f} off over real tokens, expected 1",
-                         "put the model in evaluation mode")  # fmt: skip
+        raise ModelError(
+            where,
+            f"attention of a head sums to 1 {worst:+.4f} off over real tokens, expected 1",
+            "put the model in evaluation mode",
+        )

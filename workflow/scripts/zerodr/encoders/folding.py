@@ -49,9 +49,12 @@ def sharpness_for(where: object, transformer: Any, settings: RemSettings) -> flo
         return 1.0
     if settings.activation == "relu" and activation in SMOOTH:
         return settings.sharpness
-    raise ModelError(where, f"its feed-forward blocks have activation {activation or 'unknown'}, which can't stand for "
-                     f"an adapter's {settings.activation}", f"{UNFOLDED}; or rem.activation: "
-                     f"{'gelu' if activation == 'gelu' else 'relu'}")  # fmt: skip
+    raise ModelError(
+        where,
+        f"its feed-forward blocks have activation {activation or 'unknown'}, which can't stand for "
+        f"an adapter's {settings.activation}",
+        f"{UNFOLDED}; or rem.activation: {'gelu' if activation == 'gelu' else 'relu'}",
+    )
 
 
 def folded(where: object, transformer: Any, settings: RemSettings) -> Any:

@@ -73,7 +73,7 @@ class FusionEncoder(BiEncoder):
 
     def pad(self, rows: Sequence[Any]) -> dict[str, Tensor]:
         """As the bi-encoder's; of `Grounded` rows also `aug_ids`, `aug_mask` (M, La) of the M distinct documents of the
-        batch, and `aug_place`, `aug_there` (B, K): which of them a query has."""  # fmt: skip
+        batch, and `aug_place`, `aug_there` (B, K): which of them a query has."""
         if not rows or not isinstance(rows[0], Grounded):
             return super().pad(rows)
         features = super().pad([row.query for row in rows])
@@ -114,15 +114,19 @@ class FusionEncoder(BiEncoder):
         place, there = features["aug_place"], features["aug_there"]
         there_tokens = features["aug_mask"][place] * there[..., None]
         numbers = torch.arange(1, 1 + place.shape[1], device=ids.device)[None, :, None].expand_as(there_tokens)
-        return (torch.cat([states, own[place].flatten(1, 2)], 1), torch.cat([mask, there_tokens.flatten(1)], 1),
-                torch.cat([segments, numbers.flatten(1)], 1))  # fmt: skip
+        return (
+            torch.cat([states, own[place].flatten(1, 2)], 1),
+            torch.cat([mask, there_tokens.flatten(1)], 1),
+            torch.cat([segments, numbers.flatten(1)], 1),
+        )
 
     def decoded(self, states: Tensor, mask: Tensor, side: Side, **more: Any) -> Any:
         """The decoder's outputs at its start token, over encoder states (B, T, d) with a mask (B, T)."""
         transformer = self.tower(side).transformer
         start = mask.new_full((len(mask), 1), transformer.config.decoder_start_token_id)
-        return transformer.decoder(input_ids=start, encoder_hidden_states=states, encoder_attention_mask=mask,
-                                   use_cache=False, **more)  # fmt: skip
+        return transformer.decoder(
+            input_ids=start, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=False, **more
+        )
 
     def save(self, folder: Path) -> None:
         """As the bi-encoder's, and `fusion.json`."""
@@ -141,8 +145,11 @@ class FusionEncoder(BiEncoder):
         model = cast(FusionEncoder, super().load(folder, precision, contract))
         if model.contract.pooling != "decoder_first" or model.contract.towers != "tied":
             found = f"has pooling {model.contract.pooling} and {model.contract.towers} towers"
-            raise ModelError(folder, f"{found}; fusion-in-decoder needs decoder_first and tied ones",
-                             "start from a T5 encoder-decoder")  # fmt: skip
+            raise ModelError(
+                folder,
+                f"{found}; fusion-in-decoder needs decoder_first and tied ones",
+                "start from a T5 encoder-decoder",
+            )
         if (folder / FUSION).exists():
             model.fusion = validate(FusionContract, read_json(folder / FUSION), str(folder / FUSION))
         return model
@@ -151,8 +158,11 @@ class FusionEncoder(BiEncoder):
 @contextmanager
 def plain_attention(model: nn.Module) -> Iterator[None]:
     """Attention that gives its probabilities, for as long as this is open."""
-    kinds = {module: cast(Any, module).config._attn_implementation for module in model.modules()
-             if hasattr(module, "set_attn_implementation")}  # fmt: skip
+    kinds = {
+        module: cast(Any, module).config._attn_implementation
+        for module in model.modules()
+        if hasattr(module, "set_attn_implementation")
+    }
     for module in kinds:
         cast(Any, module).set_attn_implementation("eager")
     try:
@@ -162,8 +172,9 @@ def plain_attention(model: nn.Module) -> Iterator[None]:
             cast(Any, module).set_attn_implementation(kind)
 
 
-def cross_attention(model: FusionEncoder, features: dict[str, Tensor], logits: bool = False,
-                    value_norms: bool = False) -> tuple[Tensor, CrossAttention, Tensor, Tensor]:  # fmt: skip
+def cross_attention(
+    model: FusionEncoder, features: dict[str, Tensor], logits: bool = False, value_norms: bool = False
+) -> tuple[Tensor, CrossAttention, Tensor, Tensor]:
     """Vectors of grounded queries with what the decoder looked at.
 
     Args:
@@ -195,9 +206,12 @@ def cross_attention(model: FusionEncoder, features: dict[str, Tensor], logits: b
             hook.remove()
     given = [layer for layer in outputs.cross_attentions or () if layer is not None]
     if len(given) != len(blocks):
-        raise ModelError(model.contract.source, f"its attention implementation gave probabilities of {len(given)} of "
-                         f"{len(blocks)} decoder layers, so documents can't be weighed",
-                         "use an attention implementation that returns them, such as eager")  # fmt: skip
+        raise ModelError(
+            model.contract.source,
+            f"its attention implementation gave probabilities of {len(given)} of "
+            f"{len(blocks)} decoder layers, so documents can't be weighed",
+            "use an attention implementation that returns them, such as eager",
+        )
     with torch.no_grad():
         attention = CrossAttention(
             torch.stack([layer[:, :, 0].float() for layer in given]),

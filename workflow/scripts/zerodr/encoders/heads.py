@@ -34,8 +34,12 @@ class Dense(nn.Module):
     def settings(self) -> dict[str, Any]:
         """What sentence-transformers' Dense needs to know."""
         kind = type(self.activation)
-        return {"in_features": self.linear.in_features, "out_features": self.size, "bias": self.linear.bias is not None,
-                "activation_function": f"{kind.__module__}.{kind.__qualname__}"}  # fmt: skip
+        return {
+            "in_features": self.linear.in_features,
+            "out_features": self.size,
+            "bias": self.linear.bias is not None,
+            "activation_function": f"{kind.__module__}.{kind.__qualname__}",
+        }
 
 
 class LayerNorm(nn.Module):
@@ -79,8 +83,11 @@ def load_projection(folder: Path) -> Projection:
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
-        raise ModelError(path, f"does not fit its config.json ({str(error).splitlines()[-1].strip()})",
-                         "copy the model's folder again") from None  # fmt: skip
+        raise ModelError(
+            path,
+            f"does not fit its config.json ({str(error).splitlines()[-1].strip()})",
+            "copy the model's folder again",
+        ) from None
     return module
 
 

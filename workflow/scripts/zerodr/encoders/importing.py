@@ -102,8 +102,15 @@ def _hub(name: str, revision: str | None, offline: bool) -> tuple[Path, str | No
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        folder = Path(snapshot_download(name, revision=revision, allow_patterns=list(KEPT), local_files_only=offline,
-                                        ignore_patterns=["onnx/*", "openvino/*"]))  # fmt: skip
+        folder = Path(
+            snapshot_download(
+                name,
+                revision=revision,
+                allow_patterns=list(KEPT),
+                local_files_only=offline,
+                ignore_patterns=["onnx/*", "openvino/*"],
+            )
+        )
     except LocalEntryNotFoundError:
         what = (
             "is not in the hub cache, and offline is true"
@@ -140,8 +147,11 @@ def copy_model(
     values, assumed = describe(source, settings)
     hidden = config.get("hidden_size") or config.get("d_model") or config.get("dim")
     _check_dimension(source, values, hidden)
-    values |= {"architecture": (config.get("architectures") or [config.get("model_type", "unknown")])[0],
-               "source": settings.model, "revision": revision}  # fmt: skip
+    values |= {
+        "architecture": (config.get("architectures") or [config.get("model_type", "unknown")])[0],
+        "source": settings.model,
+        "revision": revision,
+    }
     contract = make_contract(source, values)
     check_weights(source)
     copy_files(model_files(source, contract.projections), source, target)
@@ -176,8 +186,11 @@ def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], li
     found = _own_contract(source) or read_layout(source)
     values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []}
     values |= found
-    assumed = [f"the folder does not say its {key}; taken: {values[key]}" for key in ("pooling", "normalize")
-               if key not in found and getattr(settings, key) is None]  # fmt: skip
+    assumed = [
+        f"the folder does not say its {key}; taken: {values[key]}"
+        for key in ("pooling", "normalize")
+        if key not in found and getattr(settings, key) is None
+    ]
     limits = [limit for limit in (position_limit(source), tokenizer_limit(source)) if limit]
     if "max_tokens" not in found:
         values["max_tokens"] = min(limits, default=512)
@@ -189,8 +202,11 @@ def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], li
             values[key] = min(values[key], values["max_tokens"])
     rows = position_limit(source)
     if rows is not None and values["max_tokens"] > rows:
-        raise ModelError(source, f"max_tokens is {values['max_tokens']}, but its position table holds {rows}",
-                         f"set max_tokens to at most {rows}")  # fmt: skip
+        raise ModelError(
+            source,
+            f"max_tokens is {values['max_tokens']}, but its position table holds {rows}",
+            f"set max_tokens to at most {rows}",
+        )
     if "similarity" not in values:
         values["similarity"] = "cosine" if values["normalize"] else "dot"
         assumed.append(f"the folder does not say its similarity; taken: {values['similarity']}")
@@ -212,8 +228,11 @@ def _check_dimension(source: Path, values: dict[str, Any], hidden: Any) -> None:
         raise ModelError(source, "config.json states no hidden_size", "choose a text encoder")
     promised = values.setdefault("dimension", hidden)
     if promised != hidden and not values["projections"]:
-        raise ModelError(source, f"promises vectors of {promised} components, its transformer makes {hidden}",
-                         "mend the pooling's configuration")  # fmt: skip
+        raise ModelError(
+            source,
+            f"promises vectors of {promised} components, its transformer makes {hidden}",
+            "mend the pooling's configuration",
+        )
 
 
 def check_model(folder: Path) -> EncoderContract:
@@ -234,6 +253,10 @@ def check_model(folder: Path) -> EncoderContract:
         vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
         finite = bool(np.isfinite(vectors).all())
         if vectors.shape != (len(PROBE), contract.dimension) or not finite:
-            raise ModelError(folder, f"gave vectors of shape {vectors.shape}, finite: {finite}; expected "
-                             f"finite ones of {contract.dimension} components", "choose another model")  # fmt: skip
+            raise ModelError(
+                folder,
+                f"gave vectors of shape {vectors.shape}, finite: {finite}; expected "
+                f"finite ones of {contract.dimension} components",
+                "choose another model",
+            )
     return contract

@@ -134,13 +134,24 @@ def _known_head(settings: InitSettings, folder: Path, said: dict[str, Any]) -> d
     is_ance = [type(module) for module in found.values()] == [Dense, LayerNorm]
     if found and not (is_ance and settings.head == "ance"):
         asked = f"head: {settings.head}"
-        raise ModelError(folder, f"has a head ({', '.join(found)}) that {asked} would lose",
-                         "set head: ance" if is_ance else "start from a checkpoint without one")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"has a head ({', '.join(found)}) that {asked} would lose",
+            "set head: ance" if is_ance else "start from a checkpoint without one",
+        )
     return found
 
 
-def _assemble(settings: InitSettings, tokenizer: Any, transformers: list[Any], heads: list[dict[str, Projection]],
-              said: dict[str, Any], limit: int, seed: int, revision: str | None = None) -> BiEncoder:  # fmt: skip
+def _assemble(
+    settings: InitSettings,
+    tokenizer: Any,
+    transformers: list[Any],
+    heads: list[dict[str, Projection]],
+    said: dict[str, Any],
+    limit: int,
+    seed: int,
+    revision: str | None = None,
+) -> BiEncoder:
     """One tower a transformer; new heads of two towers start equal."""
     config = transformers[0].config
     if config.model_type in T5_FAMILY and settings.pooling == "cls":
@@ -157,17 +168,33 @@ def _assemble(settings: InitSettings, tokenizer: Any, transformers: list[Any], h
     return BiEncoder(contract, tokenizer, dict(zip(names, towers, strict=True)))
 
 
-def _contract(settings: InitSettings, config: Any, said: dict[str, Any], projections: tuple[str, ...], limit: int,
-              architecture: str, revision: str | None) -> EncoderContract:  # fmt: skip
+def _contract(
+    settings: InitSettings,
+    config: Any,
+    said: dict[str, Any],
+    projections: tuple[str, ...],
+    limit: int,
+    architecture: str,
+    revision: str | None,
+) -> EncoderContract:
     longest = max(settings.query_tokens, settings.document_tokens)
     if longest > limit:
-        raise ModelError(settings.init, f"takes {limit} tokens, query_tokens or document_tokens asks for {longest}",
-                         f"lower it to {limit}")  # fmt: skip
+        raise ModelError(
+            settings.init,
+            f"takes {limit} tokens, query_tokens or document_tokens asks for {longest}",
+            f"lower it to {limit}",
+        )
     values = {key: said[key] for key in KEPT_FROM_SOURCE if key in said}
     values |= settings.model_dump(include={"pooling", "similarity", "towers", "query_tokens", "document_tokens"})
-    values |= {"normalize": settings.similarity == "cosine", "max_tokens": limit, "dimension": hidden_size(config),
-               "projections": projections, "architecture": architecture,
-               "source": settings.init, "revision": revision}  # fmt: skip
+    values |= {
+        "normalize": settings.similarity == "cosine",
+        "max_tokens": limit,
+        "dimension": hidden_size(config),
+        "projections": projections,
+        "architecture": architecture,
+        "source": settings.init,
+        "revision": revision,
+    }
     return make_contract(settings.init, values)
 
 

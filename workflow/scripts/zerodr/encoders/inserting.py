@@ -20,8 +20,12 @@ BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet")
 T5_LIKE = ("t5", "mt5", "umt5")
 ADAPTER = "parallel"  # name of an adapter in the module that it is set beside
 PEFT_PREFIX = "base_model.model."  # of names in adapter_model.safetensors
-BERT_NAMES = {"query": "attention.self.query", "key": "attention.self.key", "value": "attention.self.value",
-              "output": "attention.output.dense"}  # fmt: skip
+BERT_NAMES = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "output": "attention.output.dense",
+}
 NAMES: dict[str, dict[str, str]] = {
     "distilbert": {"query": "q_lin", "key": "k_lin", "value": "v_lin", "output": "out_lin"},
     "mpnet": {"query": "attn.q", "key": "attn.k", "value": "attn.v", "output": "attn.o"},
@@ -81,15 +85,20 @@ def blocks(transformer: Any) -> list[Block]:
     """
     family = transformer.config.model_type
     if family in BERT_LIKE:
-        return [Block(layer.output, True, layer.intermediate.dense, layer.output.dense)
-                for layer in transformer.encoder.layer]  # fmt: skip
+        return [
+            Block(layer.output, True, layer.intermediate.dense, layer.output.dense)
+            for layer in transformer.encoder.layer
+        ]
     if family == "distilbert":
         return [Block(layer.ffn, False, layer.ffn.lin1, layer.ffn.lin2) for layer in transformer.transformer.layer]
     if family in T5_LIKE:
         return [_t5_block(module) for module in transformer.modules() if type(module).__name__.endswith("ActDense")]
     known = ", ".join((*BERT_LIKE, "distilbert", *T5_LIKE))
-    raise ConfigError("rem", f"a model of family {family} can't take a relevance module, which is known for {known}",
-                      "start from one of these, or set rem.shape: full")  # fmt: skip
+    raise ConfigError(
+        "rem",
+        f"a model of family {family} can't take a relevance module, which is known for {known}",
+        "start from one of these, or set rem.shape: full",
+    )
 
 
 def _t5_block(module: Any) -> Block:
@@ -175,8 +184,11 @@ def weights(transformer: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
         kept = get_peft_model_state_dict(transformer, save_embedding_layers=False)
         lora = {f"{PEFT_PREFIX}{name}": value for name, value in kept.items() if ".lora_" in name}
-    own = {f"layer.{number}.{name}": value for number, adapter in enumerate(adapters(transformer))
-           for name, value in adapter.state_dict().items()}  # fmt: skip
+    own = {
+        f"layer.{number}.{name}": value
+        for number, adapter in enumerate(adapters(transformer))
+        for name, value in adapter.state_dict().items()
+    }
     return lora, own
 
 
@@ -192,8 +204,11 @@ def take_weights(transformer: Any, lora: dict[str, Tensor], own: dict[str, Tenso
         expected, found = shapes
         if expected != found:
             key = sorted(expected.items() ^ found.items())[0][0]
-            raise ModelError(where, f"its modules don't fit: {key} is {found.get(key, 'missing')}, expected "
-                             f"{expected.get(key, 'none')}", "take modules of the same settings")  # fmt: skip
+            raise ModelError(
+                where,
+                f"its modules don't fit: {key} is {found.get(key, 'missing')}, expected {expected.get(key, 'none')}",
+                "take modules of the same settings",
+            )
         with torch.no_grad():
             for key, value in mine.items():
                 value.copy_(given[key])
@@ -203,5 +218,8 @@ def counts(transformer: Any) -> dict[str, int]:
     """Numbers in the LoRA matrices, in the parallel adapters, and in the backbone (its pooler counted, too)."""
     lora = sum(weight.numel() for name, weight in transformer.named_parameters() if ".lora_" in name)
     own = sum(weight.numel() for adapter in adapters(transformer) for weight in adapter.parameters())
-    return {"lora": lora, "parallel_adapter": own,
-            "backbone": sum(weight.numel() for weight in transformer.parameters()) - lora - own}  # fmt: skip
+    return {
+        "lora": lora,
+        "parallel_adapter": own,
+        "backbone": sum(weight.numel() for weight in transformer.parameters()) - lora - own,
+    }

@@ -60,11 +60,18 @@ def read_layout(folder: Path) -> dict[str, Any]:
     if kinds == ["Router"]:
         return {"towers": "separate"} | _lengths(folder) | _prompts(folder)
     if strange or kinds[:2] != ["Transformer", "Pooling"] or {"Normalize", "Router"} & {*kinds[:-1]}:
-        raise ModelError(folder, f"modules.json lists {', '.join(kinds)}; expected Transformer, Pooling, any Dense "
-                         "or LayerNorm, then Normalize or not", "choose a bi-encoder with these modules")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"modules.json lists {', '.join(kinds)}; expected Transformer, Pooling, any Dense "
+            "or LayerNorm, then Normalize or not",
+            "choose a bi-encoder with these modules",
+        )
     if modules[0].get("path"):
-        raise ModelError(folder, f"its transformer lies in {modules[0]['path']}, expected the folder itself",
-                         "save it with a current sentence-transformers")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"its transformer lies in {modules[0]['path']}, expected the folder itself",
+            "save it with a current sentence-transformers",
+        )
     pooling = read_json(folder / modules[1]["path"] / "config.json")
     found: dict[str, Any] = {"normalize": "Normalize" in kinds, "pooling": _pooling(folder, pooling)}
     size = pooling.get("embedding_dimension", pooling.get("word_embedding_dimension"))
@@ -98,8 +105,11 @@ def _pooling(folder: Path, config: dict[str, Any]) -> str:
     if config.get("include_prompt") is False and any(
         _prompts(folder).get(k) for k in ("query_prefix", "document_prefix")
     ):
-        raise ModelError(folder, "its pooling leaves the prompt out (include_prompt: false), which is not supported",
-                         "choose a model that pools over its prompt")  # fmt: skip
+        raise ModelError(
+            folder,
+            "its pooling leaves the prompt out (include_prompt: false), which is not supported",
+            "choose a model that pools over its prompt",
+        )
     return POOLING_NAMES[modes[0]]
 
 
@@ -143,8 +153,11 @@ def write_layout(folder: Path, contract: EncoderContract, hidden: int) -> None:
         contract: what to write.
         hidden: components of a token's vector.
     """
-    general = {"default_prompt_name": None, "similarity_fn_name": contract.similarity,
-               "prompts": {side: contract.prefix(side) for side in SIDES}}  # fmt: skip
+    general = {
+        "default_prompt_name": None,
+        "similarity_fn_name": contract.similarity,
+        "prompts": {side: contract.prefix(side) for side in SIDES},
+    }
     write_model_json(folder / "config_sentence_transformers.json", general)
     if contract.towers == "separate":
         _write_router(folder)
@@ -165,8 +178,9 @@ def write_layout(folder: Path, contract: EncoderContract, hidden: int) -> None:
 
 
 def _write_modules(folder: Path, modules: list[tuple[str, str]]) -> None:
-    listing = [{"idx": i, "name": str(i), "path": path, "type": MODULE_TYPES[kind]}
-               for i, (path, kind) in enumerate(modules)]  # fmt: skip
+    listing = [
+        {"idx": i, "name": str(i), "path": path, "type": MODULE_TYPES[kind]} for i, (path, kind) in enumerate(modules)
+    ]
     write_model_json(folder / "modules.json", listing)
 
 
@@ -198,5 +212,9 @@ def check_layout(folder: Path, contract: EncoderContract) -> None:
     for key, found in read_layout(folder).items():
         promised = getattr(contract, key)
         if (list(promised) if isinstance(promised, tuple) else promised) != found:
-            raise ModelError(folder, f"contradicts itself: {key} is {promised!r} in zerodr.json, but {found!r} in the "
-                             "files of sentence-transformers", "import the model again")  # fmt: skip
+            raise ModelError(
+                folder,
+                f"contradicts itself: {key} is {promised!r} in zerodr.json, but {found!r} in the "
+                "files of sentence-transformers",
+                "import the model again",
+            )

@@ -51,8 +51,11 @@ class ModularEncoder(BiEncoder):
         contract = encoder.contract
         if contract.towers != "tied" or contract.projections:
             what = "two towers" if contract.towers != "tied" else f"a head ({', '.join(contract.projections)})"
-            raise ModelError(contract.source, f"has {what}; a relevance module is for one network without a head",
-                             "set towers: tied and head: none, or rem.shape: full")  # fmt: skip
+            raise ModelError(
+                contract.source,
+                f"has {what}; a relevance module is for one network without a head",
+                "set towers: tied and head: none, or rem.shape: full",
+            )
         tower: Tower = encoder.towers[SHARED]  # type: ignore[assignment]
         inserting.insert(tower.transformer, rem, seed)
         made = cls(contract, encoder.tokenizer, {SHARED: tower}, encoder.precision)
@@ -109,8 +112,11 @@ class ModularEncoder(BiEncoder):
     def _backbone(self) -> dict[str, Tensor]:
         """The DAM's weights by their own names."""
         state = self.transformer.state_dict()
-        return {name.replace(".base_layer.", "."): value for name, value in state.items()
-                if ".lora_" not in name and f".{inserting.ADAPTER}." not in name}  # fmt: skip
+        return {
+            name.replace(".base_layer.", "."): value
+            for name, value in state.items()
+            if ".lora_" not in name and f".{inserting.ADAPTER}." not in name
+        }
 
     def save_rem(self, folder: Path) -> None:
         """Write the REM by itself."""
@@ -151,14 +157,17 @@ def difference(modular: BiEncoder, plain: BiEncoder) -> float:
     features = {key: value.to(next(modular.parameters()).device) for key, value in _probes(modular).items()}
     modular.eval()
     with torch.inference_mode():
-        own, other = (model.tower("document")(features["input_ids"], features["attention_mask"])
-                      for model in (modular, plain))  # fmt: skip
+        own, other = (
+            model.tower("document")(features["input_ids"], features["attention_mask"]) for model in (modular, plain)
+        )
     modular.train(was)
     found = float(((own - other).abs().amax(1) / own.abs().amax(1)).max())
     if not found <= TOLERANCE:
-        raise ModelError(source, f"the plain model's vectors differ from the modular one's by {found:.1e}, expected at "
-                         f"most {TOLERANCE:.0e}", "raise rem.sharpness, or sharpness of the stage of kind assemble; "
-                         f"{UNFOLDED}")  # fmt: skip
+        raise ModelError(
+            source,
+            f"the plain model's vectors differ from the modular one's by {found:.1e}, expected at most {TOLERANCE:.0e}",
+            f"raise rem.sharpness, or sharpness of the stage of kind assemble; {UNFOLDED}",
+        )
     return found
 
 

@@ -15,8 +15,12 @@ from torch.nn import functional
 
 from zerodr.encoders.inserting import is_inserted
 
-ACTIVATIONS = {"gelu": ("gelu", "none"), "gelu_new": ("gelu", "tanh"), "gelu_pytorch_tanh": ("gelu", "tanh"),
-               "relu": ("relu", "")}  # fmt: skip
+ACTIVATIONS = {
+    "gelu": ("gelu", "none"),
+    "gelu_new": ("gelu", "tanh"),
+    "gelu_pytorch_tanh": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+}
 MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
 ROWS_BLOCK = 512  # rows of a multiplication: oneDNN chooses the layout for it, and intermediates stay in the cache
 ROWS_STEP = 128  # the last block is a multiple of it: oneDNN keeps megabytes for each number of rows that it ever saw
@@ -62,8 +66,10 @@ def _missing_operator(dtype: torch.dtype) -> str | None:
         return f"torch's packed multiplication is not to be had ({str(error).splitlines()[0]})"
     expected = functional.linear(x, weight, bias)
     near = 1e-5 if dtype == torch.float32 else 5e-2
-    if not (torch.allclose(made[0], expected, atol=near, rtol=near)
-            and torch.allclose(made[1], expected + made_residual, atol=near, rtol=near)):  # fmt: skip
+    if not (
+        torch.allclose(made[0], expected, atol=near, rtol=near)
+        and torch.allclose(made[1], expected + made_residual, atol=near, rtol=near)
+    ):
         return "torch's packed multiplication gives other numbers than the plain one"
     return None
 
@@ -116,12 +122,18 @@ class PackedBert:
         attention, out = layer.attention, layer.attention.output
         query, key, value = attention.self.query, attention.self.key, attention.self.value
         scale = (self.width // self.heads) ** -0.5
-        joint = self._packed(torch.cat([query.weight * scale, key.weight, value.weight]),
-                             torch.cat([query.bias * scale, key.bias, value.bias]))  # fmt: skip
-        return (joint, self._packed(out.dense.weight, out.dense.bias), self._norm(out.LayerNorm),
-                self._packed(layer.intermediate.dense.weight, layer.intermediate.dense.bias),
-                self._packed(layer.output.dense.weight, layer.output.dense.bias),
-                self._norm(layer.output.LayerNorm))  # fmt: skip
+        joint = self._packed(
+            torch.cat([query.weight * scale, key.weight, value.weight]),
+            torch.cat([query.bias * scale, key.bias, value.bias]),
+        )
+        return (
+            joint,
+            self._packed(out.dense.weight, out.dense.bias),
+            self._norm(out.LayerNorm),
+            self._packed(layer.intermediate.dense.weight, layer.intermediate.dense.bias),
+            self._packed(layer.output.dense.weight, layer.output.dense.bias),
+            self._norm(layer.output.LayerNorm),
+        )
 
     def __call__(self, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
         """ids (B, L) int, mask (B, L) of 0 and 1, types (B, L) int or None for 0 -> hidden (B, L, d) in its dtype."""

@@ -84,8 +84,12 @@ def pair_template(folder: Path | str, tokenizer: Any, types: int) -> Template:
         raise ModelError(folder, "its tokenizer does not put a query before a document", "choose another model")
     typed = types > 1 and "token_type_ids" in tokenizer.model_input_names and any(made["token_type_ids"])
     if typed and made["token_type_ids"] != [0] * second[0] + [1] * (len(ids) - second[0]):
-        raise ModelError(folder, f"its tokenizer gives a pair the token types {made['token_type_ids']}, expected 0 for "
-                         "the query and 1 for the document", "choose another model")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"its tokenizer gives a pair the token types {made['token_type_ids']}, expected 0 for "
+            "the query and 1 for the document",
+            "choose another model",
+        )
     return Template(ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :], typed)
 
 

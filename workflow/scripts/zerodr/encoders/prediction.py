@@ -15,12 +15,20 @@ from zerodr.errors import ModelError
 NAMES = {  # own name -> names in checkpoints of BERT (new and old), RoBERTa, DistilBERT
     "dense.weight": ("cls.predictions.transform.dense.weight", "lm_head.dense.weight", "vocab_transform.weight"),
     "dense.bias": ("cls.predictions.transform.dense.bias", "lm_head.dense.bias", "vocab_transform.bias"),
-    "norm.weight": ("cls.predictions.transform.LayerNorm.weight", "cls.predictions.transform.LayerNorm.gamma",
-                    "lm_head.layer_norm.weight", "vocab_layer_norm.weight"),
-    "norm.bias": ("cls.predictions.transform.LayerNorm.bias", "cls.predictions.transform.LayerNorm.beta",
-                  "lm_head.layer_norm.bias", "vocab_layer_norm.bias"),
+    "norm.weight": (
+        "cls.predictions.transform.LayerNorm.weight",
+        "cls.predictions.transform.LayerNorm.gamma",
+        "lm_head.layer_norm.weight",
+        "vocab_layer_norm.weight",
+    ),
+    "norm.bias": (
+        "cls.predictions.transform.LayerNorm.bias",
+        "cls.predictions.transform.LayerNorm.beta",
+        "lm_head.layer_norm.bias",
+        "vocab_layer_norm.bias",
+    ),
     "bias": ("cls.predictions.bias", "lm_head.bias", "vocab_projector.bias"),
-}  # fmt: skip
+}
 
 
 class Prediction(nn.Module):

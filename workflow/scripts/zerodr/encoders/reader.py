@@ -99,9 +99,16 @@ class Reader(nn.Module):
         return made
 
     def _bare(self, texts: Sequence[str], offsets: bool) -> Any:
-        return self.tokenizer(list(texts), truncation=False, padding=False, add_special_tokens=False,
-                              return_attention_mask=False, return_token_type_ids=False,
-                              return_offsets_mapping=offsets, verbose=False)  # fmt: skip
+        return self.tokenizer(
+            list(texts),
+            truncation=False,
+            padding=False,
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            return_offsets_mapping=offsets,
+            verbose=False,
+        )
 
     def pad(self, pairs: Sequence[PairTokens]) -> dict[str, Tensor]:
         """The network's input for B pairs, each tensor (B, longest) int64, on the CPU."""
@@ -137,8 +144,9 @@ class Reader(nn.Module):
         """
         path = folder / READER_CONTRACT
         if not path.exists():
-            raise ModelError(folder, f"has no {READER_CONTRACT}, expected a reader of the bench",
-                             "make one with stage init_reader")  # fmt: skip
+            raise ModelError(
+                folder, f"has no {READER_CONTRACT}, expected a reader of the bench", "make one with stage init_reader"
+            )
         contract = validate(ReaderContract, read_json(path), str(path))
         network, missing = load_network(folder)
         if missing:
@@ -158,22 +166,35 @@ def load_network(folder: Path, layers: int | None = None) -> tuple[Any, list[str
     try:
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         if config.model_type not in FAMILIES:
-            raise ModelError(folder, f"is a {config.model_type}, which this bench does not make a reader of",
-                             f"choose one of {', '.join(FAMILIES)}")  # fmt: skip
+            raise ModelError(
+                folder,
+                f"is a {config.model_type}, which this bench does not make a reader of",
+                f"choose one of {', '.join(FAMILIES)}",
+            )
         cut_layers(folder, config, layers)
         config.num_labels, config.output_hidden_states = 2, False
         with torch.random.fork_rng(devices=[]):  # what is missing is drawn from the caller's random state otherwise
             network, report = AutoModelForQuestionAnswering.from_pretrained(
-                str(folder), config=config, dtype=torch.float32, local_files_only=True, trust_remote_code=False,
-                use_safetensors=True, output_loading_info=True)  # fmt: skip
+                str(folder),
+                config=config,
+                dtype=torch.float32,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(folder, f"transformers can't load it for question answering ({short(error)})",
-                         "choose a BERT-like model that it knows") from None  # fmt: skip
+        raise ModelError(
+            folder,
+            f"transformers can't load it for question answering ({short(error)})",
+            "choose a BERT-like model that it knows",
+        ) from None
     return network.eval(), sorted(report["missing_keys"])
 
 
-def reader_from_checkpoint(settings: InitReaderSettings, folder: Path, revision: str | None,
-                           seed: int) -> tuple[Reader, list[str]]:  # fmt: skip
+def reader_from_checkpoint(
+    settings: InitReaderSettings, folder: Path, revision: str | None, seed: int
+) -> tuple[Reader, list[str]]:
     """A reader with the weights of a folder, and the names of weights that were drawn.
 
     Raises:
@@ -183,22 +204,35 @@ def reader_from_checkpoint(settings: InitReaderSettings, folder: Path, revision:
     check_weights(folder)
     limit = position_limit(folder)
     if limit is not None and settings.max_tokens > limit:
-        raise ModelError(folder, f"takes {limit} tokens, max_tokens asks for {settings.max_tokens}",
-                         f"set max_tokens to at most {limit}")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"takes {limit} tokens, max_tokens asks for {settings.max_tokens}",
+            f"set max_tokens to at most {limit}",
+        )
     network, missing = load_network(folder, settings.layers)
     body = [name for name in missing if not name.startswith(HEAD)]
     if body:
-        raise ModelError(folder, f"lacks {len(body)} weights of {type(network).__name__}, the first is {body[0]}",
-                         "choose a whole model")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"lacks {len(body)} weights of {type(network).__name__}, the first is {body[0]}",
+            "choose a whole model",
+        )
     if settings.trained and missing:
-        raise ModelError(folder, "has no trained head for question answering",
-                         "name a reader, or train it (settings.training)")  # fmt: skip
+        raise ModelError(
+            folder, "has no trained head for question answering", "name a reader, or train it (settings.training)"
+        )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name in missing:
             weight = network.get_parameter(name)
             spread = getattr(network.config, "initializer_range", SPREAD)
             weight.zero_() if weight.ndim < 2 else weight.normal_(0, spread, generator=generator)
-    contract = ReaderContract(max_tokens=settings.max_tokens, answer_tokens=settings.answer_tokens, trained=not missing,
-                              architecture=type(network).__name__, source=settings.init, revision=revision)  # fmt: skip
+    contract = ReaderContract(
+        max_tokens=settings.max_tokens,
+        answer_tokens=settings.answer_tokens,
+        trained=not missing,
+        architecture=type(network).__name__,
+        source=settings.init,
+        revision=revision,
+    )
     return Reader(contract, load_tokenizer(folder), network).eval(), missing

@@ -38,8 +38,9 @@ def write_rem(folder: Path, transformer: Any, settings: RemSettings, facts: dict
         config = inserting.lora_config(transformer.config.model_type, settings).to_dict()
         sets = {key: sorted(value) for key, value in config.items() if isinstance(value, (set, frozenset))}
         write_model_json(folder / LORA_CONFIG, config | sets)
-    write_model_json(folder / FACTS, facts | {"settings": settings.model_dump(mode="json"),
-                                              "shape": shape_of(transformer)})  # fmt: skip
+    write_model_json(
+        folder / FACTS, facts | {"settings": settings.model_dump(mode="json"), "shape": shape_of(transformer)}
+    )
 
 
 def source_of(folder: Path) -> Source | None:
@@ -118,5 +119,8 @@ def check_shapes(rem: Path, wanted: dict[str, Any], dam: Path | str, found: dict
     if wanted == found:
         return
     told = [f"{s['family']}, {s['layers']} feed-forward blocks, hidden size {s['hidden']}" for s in (wanted, found)]
-    raise ModelError(rem, f"is a relevance module for another shape ({told[0]}) than the domain module {dam} has "
-                     f"({told[1]})", "train both from one checkpoint")  # fmt: skip
+    raise ModelError(
+        rem,
+        f"is a relevance module for another shape ({told[0]}) than the domain module {dam} has ({told[1]})",
+        "train both from one checkpoint",
+    )

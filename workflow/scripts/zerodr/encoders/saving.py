@@ -15,8 +15,11 @@ from zerodr.encoders.towers import Tower, hidden_size
 
 ONE_FILE = "1TB"
 PLACES = ("is_local", "local_files_only", "name_or_path", "tokenizer_file")
-CLASSIFIER = {"t5": "T5ForSequenceClassification", "mt5": "MT5ForSequenceClassification",
-              "umt5": "UMT5ForSequenceClassification"}  # fmt: skip
+CLASSIFIER = {
+    "t5": "T5ForSequenceClassification",
+    "mt5": "MT5ForSequenceClassification",
+    "umt5": "UMT5ForSequenceClassification",
+}
 
 
 def save_tower(tower: Tower, tokenizer: Any, contract: EncoderContract, folder: Path) -> None:
@@ -50,8 +53,12 @@ def _save_with_decoder(transformer: Any, folder: Path) -> None:
     state = {f"transformer.{name}": weight for name, weight in transformer.state_dict().items()}
     transformer.save_pretrained(folder, state_dict=state | _classifier(size), max_shard_size=ONE_FILE)
     config = read_json(folder / "config.json")
-    config |= {"architectures": [CLASSIFIER[config["model_type"]]], "output_hidden_states": True,
-               "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}  # fmt: skip
+    config |= {
+        "architectures": [CLASSIFIER[config["model_type"]]],
+        "output_hidden_states": True,
+        "id2label": {"0": "LABEL_0"},
+        "label2id": {"LABEL_0": 0},
+    }
     write_model_json(folder / "config.json", config)
 
 

@@ -27,8 +27,12 @@ def random_transformer(architecture: Architecture, tokenizer: Any, pooling: str,
     """
     from transformers import BertModel, DistilBertModel, RobertaModel, T5EncoderModel, T5Model
 
-    classes = {"bert": BertModel, "roberta": RobertaModel, "distilbert": DistilBertModel,
-               "t5": T5Model if pooling == "decoder_first" else T5EncoderModel}  # fmt: skip
+    classes = {
+        "bert": BertModel,
+        "roberta": RobertaModel,
+        "distilbert": DistilBertModel,
+        "t5": T5Model if pooling == "decoder_first" else T5EncoderModel,
+    }
     config = _config(architecture, tokenizer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -41,19 +45,38 @@ def _config(a: Architecture, tokenizer: Any) -> Any:
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
     pad = tokenizer.pad_token_id
     if pad is None or end is None:
-        raise ModelError(tokenizer.name_or_path or "tokenizer", "has no token to pad with, or none that ends a text",
-                         "name another tokenizer, or tokenizer: train")  # fmt: skip
+        raise ModelError(
+            tokenizer.name_or_path or "tokenizer",
+            "has no token to pad with, or none that ends a text",
+            "name another tokenizer, or tokenizer: train",
+        )
     rows = 1 + max(tokenizer.get_vocab().values())
     common: dict[str, Any] = {"vocab_size": rows, "pad_token_id": pad, "eos_token_id": end}
     if a.family == "t5":
         common |= {"decoder_start_token_id": pad, "num_decoder_layers": a.layers}
-        return T5Config(**common, d_model=a.hidden, d_kv=a.hidden // a.heads, d_ff=WIDENING * a.hidden,
-                        num_heads=a.heads, num_layers=a.layers)  # fmt: skip
+        return T5Config(
+            **common,
+            d_model=a.hidden,
+            d_kv=a.hidden // a.heads,
+            d_ff=WIDENING * a.hidden,
+            num_heads=a.heads,
+            num_layers=a.layers,
+        )
     if a.family == "distilbert":
-        return DistilBertConfig(**common, dim=a.hidden, hidden_dim=WIDENING * a.hidden, n_layers=a.layers,
-                                n_heads=a.heads, max_position_embeddings=POSITIONS)  # fmt: skip
-    common |= {"hidden_size": a.hidden, "intermediate_size": WIDENING * a.hidden, "num_hidden_layers": a.layers,
-               "num_attention_heads": a.heads}  # fmt: skip
+        return DistilBertConfig(
+            **common,
+            dim=a.hidden,
+            hidden_dim=WIDENING * a.hidden,
+            n_layers=a.layers,
+            n_heads=a.heads,
+            max_position_embeddings=POSITIONS,
+        )
+    common |= {
+        "hidden_size": a.hidden,
+        "intermediate_size": WIDENING * a.hidden,
+        "num_hidden_layers": a.layers,
+        "num_attention_heads": a.heads,
+    }
     if a.family == "roberta":  # positions are counted from the padding id on
         return RobertaConfig(
             **common, max_position_embeddings=POSITIONS + 1 + pad, type_vocab_size=1, layer_norm_eps=1e-5

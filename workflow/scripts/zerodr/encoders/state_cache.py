@@ -89,8 +89,12 @@ class StateStore:
         index = read_json(folder / INDEX)
         if index["model"] != made_by:
             theirs, ours = index["model"][:12], made_by[:12]
-            raise ModelError(folder, f"holds encoder states with fingerprint {theirs}, expected {ours}: they are of "
-                             "another model, or of other texts", "make the states again")  # fmt: skip
+            raise ModelError(
+                folder,
+                f"holds encoder states with fingerprint {theirs}, expected {ours}: they are of "
+                "another model, or of other texts",
+                "make the states again",
+            )
         self._places = {key: (first, count) for key, first, count in index["documents"]}
         self._states = load_file(folder / STATES)["states"]
 

@@ -76,8 +76,11 @@ def load_tower(folder: Path, contract: EncoderContract) -> Tower:
     projections = {name: load_projection(folder / name) for name in contract.projections}
     size = projections[contract.projections[-1]].size if projections else hidden_size(transformer.config)
     if size != contract.dimension:
-        raise ModelError(folder, f"makes vectors of {size} components, zerodr.json promises {contract.dimension}",
-                         "import the model again")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"makes vectors of {size} components, zerodr.json promises {contract.dimension}",
+            "import the model again",
+        )
     return Tower(transformer, contract, projections).eval()
 
 
@@ -110,17 +113,26 @@ def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> A
         if pooling == "decoder_first" and getattr(config, "decoder_start_token_id", None) is None:
             config.decoder_start_token_id = config.pad_token_id  # T5 starts with its padding token
         factory = AutoModelForTextEncoding if encoder_only else AutoModel
-        model, report = factory.from_pretrained(str(folder), config=config, dtype=torch.float32, local_files_only=True,
-                                                trust_remote_code=False, use_safetensors=True,
-                                                output_loading_info=True)  # fmt: skip
+        model, report = factory.from_pretrained(
+            str(folder),
+            config=config,
+            dtype=torch.float32,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelError(
             folder, f"transformers can't load it ({short(error)})", "choose a model that it knows"
         ) from None
     missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
     if missing:
-        raise ModelError(folder, f"lacks {len(missing)} weights of {type(model).__name__}, the first is {missing[0]}",
-                         "choose a whole model")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"lacks {len(missing)} weights of {type(model).__name__}, the first is {missing[0]}",
+            "choose a whole model",
+        )
     if any("pooler" in key for key in report["missing_keys"]):
         for weight in model.pooler.parameters():  # fresh random numbers otherwise, others at each load
             weight.data.zero_()
@@ -130,8 +142,11 @@ def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> A
 
 def _check_decoder(folder: Path, config: Any, pooling: str) -> None:
     if pooling == "decoder_first" and config.model_type not in T5_FAMILY:
-        raise ModelError(folder, f"pooling decoder_first needs a T5 encoder-decoder, found {config.model_type}",
-                         "set pooling: cls or mean")  # fmt: skip
+        raise ModelError(
+            folder,
+            f"pooling decoder_first needs a T5 encoder-decoder, found {config.model_type}",
+            "set pooling: cls or mean",
+        )
 
 
 def cut_layers(folder: Path | str, config: Any, layers: int | None) -> None:
@@ -146,8 +161,11 @@ def cut_layers(folder: Path | str, config: Any, layers: int | None) -> None:
     for name in counts or ["num_hidden_layers"]:
         have = getattr(config, name, None)
         if have is None or have < layers:
-            raise ModelError(folder, f"layers: {layers} asked, the checkpoint has {have or 'no count of layers'}",
-                             f"set layers to at most {have}" if have else "leave layers out")  # fmt: skip
+            raise ModelError(
+                folder,
+                f"layers: {layers} asked, the checkpoint has {have or 'no count of layers'}",
+                f"set layers to at most {have}" if have else "leave layers out",
+            )
         setattr(config, name, layers)
     if getattr(config, "layer_types", None):
         config.layer_types = list(config.layer_types)[:layers]
@@ -169,8 +187,11 @@ def check_precision(where: Path | str, model_type: str, precision: Precision, de
     if precision != "fp16":
         return
     if model_type in T5_FAMILY:
-        raise ModelError(where, "fp16 is refused for T5: its activations pass fp16's largest number (65504), giving "
-                         "infinity and NaN", "set precision: bf16 or fp32")  # fmt: skip
+        raise ModelError(
+            where,
+            "fp16 is refused for T5: its activations pass fp16's largest number (65504), giving infinity and NaN",
+            "set precision: bf16 or fp32",
+        )
     if device is not None and not device.startswith("cuda"):
         raise ModelError(where, f"fp16 needs a GPU, the device is {device}", "set precision: bf16 or fp32")
 
@@ -183,8 +204,12 @@ def check_vocabulary(where: Path | str, tokenizer: Any, config: Any) -> None:
     """
     rows, tokens = config.vocab_size, 1 + max(tokenizer.get_vocab().values(), default=-1)
     if tokens > rows or rows - tokens > PADDING_ROWS:
-        raise ModelError(where, f"tokenizer and model do not belong together: the tokenizer knows {tokens} tokens, the "
-                         f"model's embedding table has {rows} rows", "use the model's own tokenizer")  # fmt: skip
+        raise ModelError(
+            where,
+            f"tokenizer and model do not belong together: the tokenizer knows {tokens} tokens, the "
+            f"model's embedding table has {rows} rows",
+            "use the model's own tokenizer",
+        )
     if tokenizer.pad_token_id is None:
         raise ModelError(where, "its tokenizer has no padding token", "use a tokenizer with one")
 

@@ -38,8 +38,11 @@ class BiEncoder(nn.Module):
         super().__init__()
         expected = {SHARED} if contract.towers == "tied" else set(SIDES)
         if set(towers) != expected:
-            raise ModelError(contract.source, f"towers {sorted(towers)} do not make towers: {contract.towers}",
-                             f"give {sorted(expected)}")  # fmt: skip
+            raise ModelError(
+                contract.source,
+                f"towers {sorted(towers)} do not make towers: {contract.towers}",
+                f"give {sorted(expected)}",
+            )
         self.contract, self.tokenizer, self.precision = contract, tokenizer, precision
         self.towers = nn.ModuleDict(towers)
         for tower in towers.values():
@@ -108,8 +111,11 @@ class BiEncoder(nn.Module):
         """
         contract = contract or read_contract(folder)
         if contract.modules is not None:
-            raise ModelError(folder, "is a modular form, a backbone with inserted modules; expected a plain model",
-                             "take the plain form, or ModularEncoder.load")  # fmt: skip
+            raise ModelError(
+                folder,
+                "is a modular form, a backbone with inserted modules; expected a plain model",
+                "take the plain form, or ModularEncoder.load",
+            )
         places = {SHARED: folder} if contract.towers == "tied" else {side: folder / side for side in SIDES}
         own = {name: contract if place == folder else read_contract(place) for name, place in places.items()}
         towers = {name: load_tower(place, own[name]) for name, place in places.items()}

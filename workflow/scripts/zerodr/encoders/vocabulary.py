@@ -68,8 +68,12 @@ def one_end(tokenizer: Any) -> Any:
         )
     apart = normalizers.Replace(end, f"{end[:1]} {end[1:]}")
     backend.normalizer = normalizers.Sequence([apart, *([backend.normalizer] if backend.normalizer else [])])
-    return PreTrainedTokenizerFast(tokenizer_object=backend, model_max_length=tokenizer.model_max_length,
-                                   split_special_tokens=True, **_named_specials(tokenizer))  # fmt: skip
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=tokenizer.model_max_length,
+        split_special_tokens=True,
+        **_named_specials(tokenizer),
+    )
 
 
 def _named_specials(tokenizer: Any) -> dict[str, Any]:
@@ -88,8 +92,12 @@ def _word_pieces(texts: Texts, size: int) -> Any:
     trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     letters = _frequent_letters(texts(), trained.normalizer)
     trainer = trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=special + [CONTINUED + letter for letter in letters],
-        initial_alphabet=letters, limit_alphabet=len(letters), show_progress=False)  # fmt: skip
+        vocab_size=size,
+        special_tokens=special + [CONTINUED + letter for letter in letters],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
+        show_progress=False,
+    )
     trained.train_from_iterator(texts(), trainer)
     made = Tokenizer(models.WordPiece(trained.get_vocab(), unk_token=BERT_SPECIALS["unk"]))
     made.normalizer, made.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
@@ -112,8 +120,12 @@ def _byte_pairs(texts: Texts, size: int, specials: dict[str, str]) -> Any:
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(specials.values()), show_progress=False,
-                                  initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()))  # fmt: skip
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=list(specials.values()),
+        show_progress=False,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
     made.train_from_iterator(texts(), trainer)
     made.post_processor = _around(processors, made, specials.get("cls"), specials.get("sep") or specials["eos"])
     return made
@@ -123,5 +135,6 @@ def _around(processors: Any, tokenizer: Any, first: str | None, last: str) -> An
     """`first` before a text where there is one, `last` behind it; of a pair, the second text has type 1."""
     start = f"{first} " if first else ""
     tokens = [(token, tokenizer.token_to_id(token)) for token in (first, last) if token]
-    return processors.TemplateProcessing(single=f"{start}$A {last}", pair=f"{start}$A {last} $B:1 {last}:1",
-                                         special_tokens=tokens)  # fmt: skip
+    return processors.TemplateProcessing(
+        single=f"{start}$A {last}", pair=f"{start}$A {last} $B:1 {last}:1", special_tokens=tokens
+    )

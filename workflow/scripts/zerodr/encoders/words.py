@@ -19,12 +19,16 @@ def check_masking(where: object, tokenizer: Any) -> None:
     lacking = [name for name in ("mask_token", "cls_token", "sep_token") if getattr(tokenizer, name, None) is None]
     if lacking or not getattr(tokenizer, "is_fast", False):
         what = f"no {lacking[0]}" if lacking else "no word boundaries (it is no fast tokenizer)"
-        raise ModelError(where, f"its tokenizer has {what}, which masked language modelling needs",
-                         "start from BERT, RoBERTa or DistilBERT")  # fmt: skip
+        raise ModelError(
+            where,
+            f"its tokenizer has {what}, which masked language modelling needs",
+            "start from BERT, RoBERTa or DistilBERT",
+        )
 
 
-def token_words(tokenizer: Any, texts: Sequence[str], lowercase: bool = False,
-                characters: bool = False) -> list[tuple[np.ndarray, ...]]:  # fmt: skip
+def token_words(
+    tokenizer: Any, texts: Sequence[str], lowercase: bool = False, characters: bool = False
+) -> list[tuple[np.ndarray, ...]]:
     """Ids of each text without special tokens, uncut, and the number of each token's word; both (L,) int64.
 
     With `characters` also those of each token, [start, end), in the text as the tokenizer reads it; (L, 2) int64.
@@ -32,11 +36,23 @@ def token_words(tokenizer: Any, texts: Sequence[str], lowercase: bool = False,
     if not len(texts):
         return []
     texts = [text.lower() for text in texts] if lowercase else list(texts)
-    made = tokenizer(texts, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False,
-                     truncation=False, padding=False, verbose=False)  # fmt: skip
-    return [(np.asarray(encoding.ids, np.int64), _numbers(encoding.word_ids),
-             *([np.array(encoding.offsets, np.int64).reshape(-1, 2)] if characters else []))
-            for encoding in made.encodings]  # fmt: skip
+    made = tokenizer(
+        texts,
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        truncation=False,
+        padding=False,
+        verbose=False,
+    )
+    return [
+        (
+            np.asarray(encoding.ids, np.int64),
+            _numbers(encoding.word_ids),
+            *([np.array(encoding.offsets, np.int64).reshape(-1, 2)] if characters else []),
+        )
+        for encoding in made.encodings
+    ]
 
 
 def _numbers(words: Sequence[int | None]) -> np.ndarray:

@@ -19,9 +19,27 @@ from zerodr.evaluation.significance import PairedTest, holm, paired_tests
 METRIC = "ndcg_cut_10"
 CARD = ["split", "protocol", "depth", "exclude_self"]
 HOLES = [f"hole_{kind}_{k}" for kind in ("pair", "corpus") for k in HOLE_CUTS]
-TEST_COLUMNS = ["collection", "method", "baseline", "metric", "protocol", "queries", "method_value", "baseline_value",
-                "difference", "low", "high", "effect", "wins", "ties", "losses", "p_t", "p_t_holm", "p_randomization",
-                "p_randomization_holm"]  # fmt: skip
+TEST_COLUMNS = [
+    "collection",
+    "method",
+    "baseline",
+    "metric",
+    "protocol",
+    "queries",
+    "method_value",
+    "baseline_value",
+    "difference",
+    "low",
+    "high",
+    "effect",
+    "wins",
+    "ties",
+    "losses",
+    "p_t",
+    "p_t_holm",
+    "p_randomization",
+    "p_randomization_holm",
+]
 
 
 class CompareSettings(Settings):
@@ -55,14 +73,20 @@ def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
             protocols, or on different queries.
     """
     if not paths:
-        raise CollectionError("the chosen collections", "have no judged queries, so there is nothing to compare",
-                              "add qrels/<split>.tsv, or ask for rankings and statistics (README)")  # fmt: skip
+        raise CollectionError(
+            "the chosen collections",
+            "have no judged queries, so there is nothing to compare",
+            "add qrels/<split>.tsv, or ask for rankings and statistics (README)",
+        )
     frames = [pq.read_table(path).to_pandas() for path in paths]
     frame = pd.concat(frames, ignore_index=True)
     unknown = sorted(set(frame["model"]) - set(methods))
     if unknown:
-        raise ProtocolError("compare_runs", f"files of methods that were not asked for: {', '.join(unknown)}",
-                            "give the per-query files of the table's methods")  # fmt: skip
+        raise ProtocolError(
+            "compare_runs",
+            f"files of methods that were not asked for: {', '.join(unknown)}",
+            "give the per-query files of the table's methods",
+        )
     if frame.duplicated(["model", "collection", "query"]).any():
         raise ProtocolError("compare_runs", "a run was given twice", "give each per-query file once")
     for collection, rows in frame.groupby("collection", sort=False):
@@ -77,12 +101,16 @@ def _check_collection(collection: str, rows: pd.DataFrame) -> None:
     cards = rows[CARD].drop_duplicates()
     if len(cards) > 1:
         found = " and ".join(str(card) for card in cards.to_dict("records")[:2])
-        raise ProtocolError(collection, f"runs were made under different protocols: {found}",
-                            "evaluate all methods under one protocol")  # fmt: skip
+        raise ProtocolError(
+            collection, f"runs were made under different protocols: {found}", "evaluate all methods under one protocol"
+        )
     queries = {tuple(part["query"]) for _, part in rows.groupby("model", sort=False)}
     if len(queries) > 1:
-        raise ProtocolError(collection, "methods were evaluated on different queries",
-                            "evaluate all methods on the same normalised collection")  # fmt: skip
+        raise ProtocolError(
+            collection,
+            "methods were evaluated on different queries",
+            "evaluate all methods on the same normalised collection",
+        )
 
 
 def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.DataFrame:
@@ -96,8 +124,10 @@ def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.Dat
         base = values[settings.baseline].to_numpy()
         tests = paired_tests(values[others].to_numpy(), base, settings.samples, seed)
         protocol = part["protocol"].iloc[0]
-        rows += [_row(str(collection), other, settings.baseline, protocol, values[other].mean(), base.mean(), test)
-                 for other, test in zip(others, tests, strict=True)]  # fmt: skip
+        rows += [
+            _row(str(collection), other, settings.baseline, protocol, values[other].mean(), base.mean(), test)
+            for other, test in zip(others, tests, strict=True)
+        ]
     table = pd.DataFrame(rows, columns=[c for c in TEST_COLUMNS if not c.endswith("_holm")])
     for name in ("p_t", "p_randomization"):
         table[f"{name}_holm"] = holm(table[name].to_numpy(float))
@@ -107,8 +137,25 @@ def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.Dat
 def _row(
     collection: str, method: str, baseline: str, protocol: str, value: float, base: float, test: PairedTest
 ) -> tuple:
-    return (collection, method, baseline, METRIC, protocol, test.queries, value, base, test.difference, test.low,
-            test.high, test.effect, test.wins, test.ties, test.losses, test.p_t, test.p_randomization)  # fmt: skip
+    return (
+        collection,
+        method,
+        baseline,
+        METRIC,
+        protocol,
+        test.queries,
+        value,
+        base,
+        test.difference,
+        test.low,
+        test.high,
+        test.effect,
+        test.wins,
+        test.ties,
+        test.losses,
+        test.p_t,
+        test.p_randomization,
+    )
 
 
 def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> None:

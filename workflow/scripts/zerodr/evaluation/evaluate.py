@@ -75,13 +75,19 @@ def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:
     """
     own = run["query"] == run["document"]
     if settings.exclude_self and own.any():
-        raise ProtocolError(settings.name, f"{int(own.sum())} queries retrieved the document with their own id "
-                            f"({run['query'][own].iloc[0]}, ...) although exclude_self is true",
-                            "search again: own documents are left out at search time")  # fmt: skip
+        raise ProtocolError(
+            settings.name,
+            f"{int(own.sum())} queries retrieved the document with their own id "
+            f"({run['query'][own].iloc[0]}, ...) although exclude_self is true",
+            "search again: own documents are left out at search time",
+        )
     deepest = int(run.groupby("query", sort=False).size().max()) if len(run) else 0
     if deepest > settings.depth:
-        raise ProtocolError(settings.name, f"a ranking has {deepest} documents, expected {settings.depth} at most",
-                            "search again with this depth")  # fmt: skip
+        raise ProtocolError(
+            settings.name,
+            f"a ranking has {deepest} documents, expected {settings.depth} at most",
+            "search again with this depth",
+        )
 
 
 def count_queries(judged: JudgedRun, judged_queries: int) -> dict[str, int]:
@@ -101,8 +107,10 @@ def summarize(by_query: pd.DataFrame, counts: dict[str, int], settings: Evaluate
     """
     values = by_query[METRICS].to_numpy()
     low, high = bootstrap_interval(values, settings.bootstrap_samples, seed)
-    rows = [(name, _text(value), _text(lower), _text(upper), len(values))
-            for name, value, lower, upper in zip(METRICS, values.mean(axis=0), low, high, strict=True)]  # fmt: skip
+    rows = [
+        (name, _text(value), _text(lower), _text(upper), len(values))
+        for name, value, lower, upper in zip(METRICS, values.mean(axis=0), low, high, strict=True)
+    ]
     rows += [(name, str(counts[name]), "", "", counts["n_queries"]) for name in COUNTS]
     frame = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "queries"])
     identity = {name: getattr(settings, name) for name in IDENTITY}

@@ -66,15 +66,25 @@ def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str
     query = ids.get_indexer(run["query"])
     if (query < 0).any():
         names = run["query"][query < 0].unique()
-        raise ProtocolError(where, f"{len(names)} queries are not of the evaluated split ({names[0]}, ...)",
-                            "search and evaluate the same split of the same collection")  # fmt: skip
+        raise ProtocolError(
+            where,
+            f"{len(names)} queries are not of the evaluated split ({names[0]}, ...)",
+            "search and evaluate the same split of the same collection",
+        )
     document, score = run["document"].to_numpy(object), run["score"].to_numpy(np.float32)
     _check_order(run, query, document, score, where)
     qrels = qrels.assign(grade=qrels["grade"].clip(lower=0))[qrels["query"].isin(ids)].reset_index(drop=True)
     documents = pd.Index(qrels["document"].unique())
     column = documents.get_indexer(document)
-    grade, judged = _look_up(query, column, ids.get_indexer(qrels["query"]), documents.get_indexer(qrels["document"]),
-                             qrels["grade"].to_numpy(np.int64), len(documents), where)  # fmt: skip
+    grade, judged = _look_up(
+        query,
+        column,
+        ids.get_indexer(qrels["query"]),
+        documents.get_indexer(qrels["document"]),
+        qrels["grade"].to_numpy(np.int64),
+        len(documents),
+        where,
+    )
     first = np.searchsorted(np.flatnonzero(_starts(query)), np.arange(len(query)), side="right") - 1
     rank = np.arange(len(query)) - np.flatnonzero(_starts(query))[first]
     return JudgedRun(ids.to_numpy(object), query, document, score, rank, grade, judged, column >= 0, qrels)
@@ -104,8 +114,15 @@ def _check_order(run: pd.DataFrame, query: np.ndarray, document: np.ndarray, sco
         raise ArtifactError(where, "a query has the same document twice", mend)
 
 
-def _look_up(query: np.ndarray, column: np.ndarray, judged_query: np.ndarray, judged_column: np.ndarray,
-             grades: np.ndarray, width: int, where: str) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+def _look_up(
+    query: np.ndarray,
+    column: np.ndarray,
+    judged_query: np.ndarray,
+    judged_column: np.ndarray,
+    grades: np.ndarray,
+    width: int,
+    where: str,
+) -> tuple[np.ndarray, np.ndarray]:
     """Grade and whether there is one, of each (query, column) pair; column -1 stands for a document without any."""
     keys = judged_query.astype(np.int64) * width + judged_column
     order = np.argsort(keys, kind="stable")

@@ -28,13 +28,25 @@ TREC = {
     "P.10": ["P_10"],
 }
 HOLE_CUTS = (10, 100)
-OWN = ["recip_rank_cut_10", "ndcg_cut_10_judged",
-       *(f"hole_{kind}_{k}" for kind in ("pair", "corpus") for k in HOLE_CUTS)]  # fmt: skip
+OWN = [
+    "recip_rank_cut_10",
+    "ndcg_cut_10_judged",
+    *(f"hole_{kind}_{k}" for kind in ("pair", "corpus") for k in HOLE_CUTS),
+]
 METRICS = [name for names in TREC.values() for name in names] + OWN
-LABELS = {"ndcg_cut_10": "nDCG@10", "recall_100": "R@100", "recall_1000": "R@1000", "recip_rank_cut_10": "MRR@10",
-          "map": "MAP", "success_5": "Success@5", "success_20": "Success@20", "P_10": "P@10",
-          "ndcg_cut_10_judged": "nDCG@10 (judged only)", "hole_pair_10": "Hole@10 (pairs)",
-          "hole_corpus_10": "Hole@10 (corpus)"}  # fmt: skip
+LABELS = {
+    "ndcg_cut_10": "nDCG@10",
+    "recall_100": "R@100",
+    "recall_1000": "R@1000",
+    "recip_rank_cut_10": "MRR@10",
+    "map": "MAP",
+    "success_5": "Success@5",
+    "success_20": "Success@20",
+    "P_10": "P@10",
+    "ndcg_cut_10_judged": "nDCG@10 (judged only)",
+    "hole_pair_10": "Hole@10 (pairs)",
+    "hole_corpus_10": "Hole@10 (corpus)",
+}
 BLOCK = 512
 
 
@@ -55,8 +67,10 @@ def _trec_eval(run: JudgedRun) -> pd.DataFrame:
     values = np.zeros((len(run.queries), len(names)))
     order = np.argsort(run.query, kind="stable")
     bounds = np.r_[0, np.cumsum(run.results)]
-    judged = {str(query): dict(zip(rows["document"].tolist(), rows["grade"].tolist(), strict=True))
-              for query, rows in run.qrels.groupby("query", sort=False)}  # fmt: skip
+    judged = {
+        str(query): dict(zip(rows["document"].tolist(), rows["grade"].tolist(), strict=True))
+        for query, rows in run.qrels.groupby("query", sort=False)
+    }
     for start in range(0, len(run.queries), BLOCK):
         rankings = {}
         for number in range(start, min(start + BLOCK, len(run.queries))):

@@ -116,8 +116,18 @@ def paired_tests(values: np.ndarray, baseline: np.ndarray, samples: int, seed: i
 
 def _paired(difference: np.ndarray, low: float, high: float, p_t: float, p_random: float) -> PairedTest:
     wins, losses = int((difference > 0).sum()), int((difference < 0).sum())
-    return PairedTest(len(difference), float(difference.mean()), float(low), float(high), effect_size(difference), wins,
-                      len(difference) - wins - losses, losses, float(p_t), float(p_random))  # fmt: skip
+    return PairedTest(
+        len(difference),
+        float(difference.mean()),
+        float(low),
+        float(high),
+        effect_size(difference),
+        wins,
+        len(difference) - wins - losses,
+        losses,
+        float(p_t),
+        float(p_random),
+    )
 
 
 def effect_size(difference: np.ndarray) -> float | None:

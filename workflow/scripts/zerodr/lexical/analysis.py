@@ -93,6 +93,9 @@ def python_analyzer(language: str) -> Analyzer:
         ConfigError: only English and Chinese are done without Java.
     """
     if language not in ANALYZERS:
-        raise ConfigError(f"language {language!r}", "the backend bm25s analyses English and Chinese only",
-                          f"use backend: lucene, or {nearest(language, ANALYZERS)}")  # fmt: skip
+        raise ConfigError(
+            f"language {language!r}",
+            "the backend bm25s analyses English and Chinese only",
+            f"use backend: lucene, or {nearest(language, ANALYZERS)}",
+        )
     return ANALYZERS[language]

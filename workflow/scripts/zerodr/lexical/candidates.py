@@ -60,8 +60,9 @@ def rank_bm25(stage: Stage) -> None:
     stage.note(**{key: value for key, value in about.items() if not key.endswith("documents")})
 
 
-def rank_queries(index: LightIndex, ids: pa.Array, queries: pd.DataFrame, settings: RankSettings, path: Path,
-                 threads: int) -> int:  # fmt: skip
+def rank_queries(
+    index: LightIndex, ids: pa.Array, queries: pd.DataFrame, settings: RankSettings, path: Path, threads: int
+) -> int:
     """Write the rankings of `queries` (columns `id`, `text`) in their order; returns how many have no hit.
 
     Scores are BM25's own. Equal scores stand by document id ascending, also at the last place: the order in which

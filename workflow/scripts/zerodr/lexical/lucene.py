@@ -109,8 +109,12 @@ class LuceneSearcher:
     def _to_json(self, depth: int) -> Any:
         """Handle `String -> String` that searches and writes the hits as JSON."""
         handles, integer = _handles(), java_class("java.lang.Integer").TYPE
-        search = _lookup("org.apache.lucene.search.IndexSearcher", "search",
-                         "org.apache.lucene.search.TopDocs", [_class(_QUERY), integer])  # fmt: skip
+        search = _lookup(
+            "org.apache.lucene.search.IndexSearcher",
+            "search",
+            "org.apache.lucene.search.TopDocs",
+            [_class(_QUERY), integer],
+        )
         search = handles.collectArguments(search.bindTo(self._searcher), 1, handles.constant(integer, depth))
         mapper = "com.fasterxml.jackson.databind.ObjectMapper"
         write = _handle(mapper, "writeValueAsString", "java.lang.String", "java.lang.Object").bindTo(

@@ -53,15 +53,31 @@ class LuceneWriter:
         with java_errors(folder):
             self.analyzer = analyzer(language).getClass().getName()
             _count_segment_ids_from_one()
-            words = ["-collection", "JsonCollection", "-generator", "DefaultLuceneDocumentGenerator", "-input", "-",
-                     "-index", str(folder.resolve()), "-threads", "1", "-quiet", "-language", language]  # fmt: skip
+            words = [
+                "-collection",
+                "JsonCollection",
+                "-generator",
+                "DefaultLuceneDocumentGenerator",
+                "-input",
+                "-",
+                "-index",
+                str(folder.resolve()),
+                "-threads",
+                "1",
+                "-quiet",
+                "-language",
+                language,
+            ]
             words += ["-storeDocvectors"] if vectors else []
             words += ["-fields", *fields] if fields else []
             self._indexer = java_class("io.anserini.index.SimpleIndexer")(words)
             found = self._indexer.analyzer.getClass().getName()
             if found != self.analyzer:
-                raise MachineError(folder, f"Anserini indexes {language!r} with {found}, searches with {self.analyzer}",
-                                   "use backend: bm25s for this language")  # fmt: skip
+                raise MachineError(
+                    folder,
+                    f"Anserini indexes {language!r} with {found}, searches with {self.analyzer}",
+                    "use backend: bm25s for this language",
+                )
             policy = java_class("org.apache.lucene.index.LogDocMergePolicy")()
             policy.setMergeFactor(1_000_000)
             policy.setNoCFSRatio(1.0)
@@ -77,8 +93,11 @@ class LuceneWriter:
         with java_errors(self.folder):
             added = self._indexer.addRawDocuments(lines) if lines else 0
         if added != len(lines):
-            raise MachineError(self.folder, f"Lucene took {added} of {len(lines)} documents",
-                               "see Java's message above; a full disk is the usual cause")  # fmt: skip
+            raise MachineError(
+                self.folder,
+                f"Lucene took {added} of {len(lines)} documents",
+                "see Java's message above; a full disk is the usual cause",
+            )
 
     def close(self) -> None:
         """Merge to one segment and close."""

@@ -85,8 +85,12 @@ def open_index(folder: Path, settings: SearchSettings, threads: int) -> Search:
     fields = (CONTENTS,) if settings.fields == "flat" else (CONTENTS, TITLE)
     searcher = LuceneSearcher(folder / LUCENE, settings.language, fields, settings.k1, settings.b)
     if settings.expansion == "rm3":
-        searcher.expand(settings.feedback_documents, settings.feedback_terms, settings.original_query_weight,
-                        ascii_terms=settings.language == "en")  # fmt: skip
+        searcher.expand(
+            settings.feedback_documents,
+            settings.feedback_terms,
+            settings.original_query_weight,
+            ascii_terms=settings.language == "en",
+        )
     return lambda texts, depth: searcher.search(texts, depth, threads)
 
 

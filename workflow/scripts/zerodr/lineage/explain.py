@@ -136,8 +136,10 @@ def _unknown(stale: dict[str, list[Difference]]) -> list[str]:
 def _words_missing(stale: dict[str, list[Difference]]) -> list[str]:
     """What records don't tell: which `--config` words the artifact was made with."""
     if names := _unknown(stale):
-        return [f"This configuration can't make it, {', '.join(names)} is not in it: if it came from the command line, "
-                "give the words here, too (--config byo=FOLDER); records hold settings, not words."]  # fmt: skip
+        return [
+            f"This configuration can't make it, {', '.join(names)} is not in it: if it came from the command line, "
+            "give the words here, too (--config byo=FOLDER); records hold settings, not words."
+        ]
     if any(d.what in ("setting", "seed") for reasons in stale.values() for d in reasons):
         return ["If it was made with --config words, give them here, too: records hold settings, not words."]
     return []

@@ -28,9 +28,13 @@ if TYPE_CHECKING:
 FOLDER = Path("results/lineage")
 DEFAULT_URI = f"sqlite:///{FOLDER}/mlflow.db"
 EXPERIMENT, PUBLISHER = "zerodr", "publisher"
-QUIET = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
-         "GIT_PYTHON_REFRESH": "quiet"}  # fmt: skip
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
 TAGS_AT_ONCE, PARAMS_AT_ONCE, METRICS_AT_ONCE, DATASETS_AT_ONCE = 100, 100, 800, 500
 
 
@@ -71,8 +75,11 @@ def _refusals(uri: str, mlflow: Any, *more: type[Exception]) -> Iterator[None]:
         yield
     except (mlflow.exceptions.MlflowException, SQLAlchemyError, ConnectionError, *more) as error:
         reason = shown_uri(str(error).splitlines()[0][:300])
-        raise MachineError(shown_uri(uri), f"the tracking store refused ({reason})",
-                           "check MLFLOW_TRACKING_URI; publishing again continues") from error  # fmt: skip
+        raise MachineError(
+            shown_uri(uri),
+            f"the tracking store refused ({reason})",
+            "check MLFLOW_TRACKING_URI; publishing again continues",
+        ) from error
 
 
 def _quiet_mlflow() -> Any:

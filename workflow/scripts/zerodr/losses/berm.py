@@ -47,8 +47,14 @@ def matching_vector(queries: Tensor, passages: Tensor) -> Tensor:
     return functional.gelu(queries.float() * passages.float())
 
 
-def unit_balance(passages: Tensor, units: Tensor, valid: Tensor, over_units: Literal["sum", "mean"] = "sum",
-                 similarity: Similarity = "dot", temperature: float = 1.0) -> Tensor:  # fmt: skip
+def unit_balance(
+    passages: Tensor,
+    units: Tensor,
+    valid: Tensor,
+    over_units: Literal["sum", "mean"] = "sum",
+    similarity: Similarity = "dot",
+    temperature: float = 1.0,
+) -> Tensor:
     """KL(uniform || b) with b the softmax of a passage's similarity with its units, in nats  # BERM eq. 4
 
     -ln n - (1/n) sum_i ln b_i; at least 0, and 0 for n = 1.
@@ -70,9 +76,16 @@ def unit_balance(passages: Tensor, units: Tensor, valid: Tensor, over_units: Lit
     return torch.where(counts >= LEAST_UNITS, divergence, 0.0)
 
 
-def unit_extraction(queries: Tensor, passages: Tensor, units: Tensor, valid: Tensor, labels: Tensor,
-                    softmaxes: Literal[1, 2] = 1, similarity: Similarity = "dot",
-                    temperature: float = 1.0) -> Tensor:  # fmt: skip
+def unit_extraction(
+    queries: Tensor,
+    passages: Tensor,
+    units: Tensor,
+    valid: Tensor,
+    labels: Tensor,
+    softmaxes: Literal[1, 2] = 1,
+    similarity: Similarity = "dot",
+    temperature: float = 1.0,
+) -> Tensor:
     """Cross entropy of the essential unit among a passage's units, read by the matching vector  # BERM eq. 5
 
     Args:
@@ -109,15 +122,29 @@ def mean_over(losses: Tensor, counted: Tensor) -> Tensor:
     return losses.masked_fill(~counted, 0.0).sum() / counted.sum().clamp(min=1)
 
 
-def r1(passages: Tensor, units: Tensor, valid: Tensor, over_units: Literal["sum", "mean"] = "sum",
-       similarity: Similarity = "dot", temperature: float = 1.0) -> Tensor:  # fmt: skip
+def r1(
+    passages: Tensor,
+    units: Tensor,
+    valid: Tensor,
+    over_units: Literal["sum", "mean"] = "sum",
+    similarity: Similarity = "dot",
+    temperature: float = 1.0,
+) -> Tensor:
     """Semantic unit balance: mean of `unit_balance` over passages of at least two units; scalar."""
     losses = unit_balance(passages, units, valid, over_units, similarity, temperature)
     return mean_over(losses, balanced(valid))
 
 
-def r2(queries: Tensor, passages: Tensor, units: Tensor, valid: Tensor, labels: Tensor, softmaxes: Literal[1, 2] = 1,
-       similarity: Similarity = "dot", temperature: float = 1.0) -> Tensor:  # fmt: skip
+def r2(
+    queries: Tensor,
+    passages: Tensor,
+    units: Tensor,
+    valid: Tensor,
+    labels: Tensor,
+    softmaxes: Literal[1, 2] = 1,
+    similarity: Similarity = "dot",
+    temperature: float = 1.0,
+) -> Tensor:
     """Extractability of the essential unit: mean of `unit_extraction` over samples with a label; scalar."""
     losses = unit_extraction(queries, passages, units, valid, labels, softmaxes, similarity, temperature)
     return mean_over(losses, labelled(valid, labels))

@@ -50,8 +50,13 @@ def known_positive_mask(query_positives: list[set[str]], candidates: list[str], 
     return mask
 
 
-def info_nce(scores: Tensor, own: Tensor, masked: Tensor | None = None, inverse_temperature: float = 1.0,
-             reduction: Reduction = "mean") -> Tensor:  # fmt: skip
+def info_nce(
+    scores: Tensor,
+    own: Tensor,
+    masked: Tensor | None = None,
+    inverse_temperature: float = 1.0,
+    reduction: Reduction = "mean",
+) -> Tensor:
     """Cross entropy of each query's own positive among all candidates (DDR 3.1), mean over queries.
 
     Args:

@@ -56,8 +56,15 @@ def row_sums(similarity: Tensor, exclude_self: bool = False) -> Tensor:
     return sums - similarity.diagonal() if exclude_self else sums
 
 
-def update_weights(omega: Tensor, sums: Tensor, present: Tensor, kappa: float = 1.0, temperature: float = 1.0,
-                   absent: str = "keep", floor: float = 0.0) -> Tensor:  # fmt: skip
+def update_weights(
+    omega: Tensor,
+    sums: Tensor,
+    present: Tensor,
+    kappa: float = 1.0,
+    temperature: float = 1.0,
+    absent: str = "keep",
+    floor: float = 0.0,
+) -> Tensor:
     """omega_i ~ omega_i^kappa exp(s_i / T): COCO-DR eq. 11 where kappa is 1 (specs/coco-dr 4.3 item 5, 4.7).
 
     It minimises -omega.s + T1 KL(omega | previous) + T2 KL(omega | uniform) with T = T1 + T2 and kappa = T1 / T.

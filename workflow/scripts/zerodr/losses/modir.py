@@ -59,8 +59,9 @@ def adversarial_loss(kind: Adversarial, source: Sequence[Tensor], target: Sequen
     return torch.stack([part.mean() for part in parts]).sum() * GROUPS / (len(source) + len(target))
 
 
-def classifier_gradient(weight: Tensor, vectors: Tensor, source: Tensor,
-                        limit: float | None = None) -> tuple[Tensor, Tensor]:  # fmt: skip
+def classifier_gradient(
+    weight: Tensor, vectors: Tensor, source: Tensor, limit: float | None = None
+) -> tuple[Tensor, Tensor]:
     """Mean cross entropy of a linear classifier and its gradient, in closed form: (softmax - onehot)^T E / N.
 
     Args:

@@ -11,8 +11,13 @@ from torch.nn import functional as F
 Reduction = Literal["sum", "mean"]
 
 
-def attention_distillation(scores: Tensor, attention: Tensor, gold_temperature: float = 1.0,
-                           score_temperature: float = 1.0, reduction: Reduction = "sum") -> Tensor:  # fmt: skip
+def attention_distillation(
+    scores: Tensor,
+    attention: Tensor,
+    gold_temperature: float = 1.0,
+    score_temperature: float = 1.0,
+    reduction: Reduction = "sum",
+) -> Tensor:
     """KL(softmax(attention / T_g) || softmax(scores / T_s)) over each query's documents, in nats.
 
     Args:

@@ -49,8 +49,11 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
         CollectionError: no answers came along, the split has none, or none stands where it is said to stand.
     """
     if not has_answers(collection):
-        raise CollectionError(collection.name, f"has no {FILE}, so that there are no answers to learn from",
-                              "take a source with answers, such as squad-v1.1")  # fmt: skip
+        raise CollectionError(
+            collection.name,
+            f"has no {FILE}, so that there are no answers to learn from",
+            "take a source with answers, such as squad-v1.1",
+        )
     rows = pq.read_table(collection / FILE, filters=[("split", "=", split)]).to_pylist()
     if not rows:
         have = ", ".join(sorted(set(pq.read_table(collection / FILE, columns=["split"])["split"].to_pylist())))
@@ -69,12 +72,18 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
                 first = first or f"{row['query_id']}: {answer['text']!r} at {answer['start']}"
     where = f"{collection.name}/{split}"
     if not spans:
-        raise CollectionError(where, f"none of its {displaced} answers stands in its document where it is said to "
-                              f"stand, the first is {first}", "correct the starts (characters of the text without "
-                              "title, from 0)")  # fmt: skip
+        raise CollectionError(
+            where,
+            f"none of its {displaced} answers stands in its document where it is said to stand, the first is {first}",
+            "correct the starts (characters of the text without title, from 0)",
+        )
     if displaced:
-        log.warning("%s: %d answers do not stand where they are said to stand and are left out, the first is %s", where,
-                    displaced, first)  # fmt: skip
+        log.warning(
+            "%s: %d answers do not stand where they are said to stand and are left out, the first is %s",
+            where,
+            displaced,
+            first,
+        )
     return Answers(spans, said, displaced)
 
 

@@ -93,8 +93,9 @@ def measure_attention(stage: Stage) -> None:
     stage.metric("queries", len(queries))
 
 
-def attended(model: FusionEncoder, queries: pa.Array, texts: list[str], grounding: Grounding,
-             aggregation: Aggregation) -> Iterator[pa.Table]:  # fmt: skip
+def attended(
+    model: FusionEncoder, queries: pa.Array, texts: list[str], grounding: Grounding, aggregation: Aggregation
+) -> Iterator[pa.Table]:
     """Rows of `SCHEMA` for consecutive queries."""
     device = next(model.parameters()).device
     asked = model.tokenize(texts, "query")
@@ -112,11 +113,14 @@ def attended(model: FusionEncoder, queries: pa.Array, texts: list[str], groundin
         there = np.arange(width) < sizes[:, None]
         own = slice(grounding.offsets[start], grounding.offsets[stop])
         tokens = [len(ids) for row in part for ids in row.documents]
-        columns = [queries[start:stop], pa.array(mass[:, 0]),
-                   list_array(sizes, grounding.documents.take(pa.array(grounding.numbers[own]))),
-                   list_array(sizes, pa.array(counted[there])),
-                   list_array(sizes, pa.array(mass[:, 1:][there])),
-                   list_array(sizes, pa.array(tokens, pa.int32()))]  # fmt: skip
+        columns = [
+            queries[start:stop],
+            pa.array(mass[:, 0]),
+            list_array(sizes, grounding.documents.take(pa.array(grounding.numbers[own]))),
+            list_array(sizes, pa.array(counted[there])),
+            list_array(sizes, pa.array(mass[:, 1:][there])),
+            list_array(sizes, pa.array(tokens, pa.int32())),
+        ]
         yield pa.table(columns, schema=SCHEMA)
 
 

@@ -50,9 +50,11 @@ class MinedBatch:
     def table(self, known: Positives, corpus: pa.Array) -> pa.Table:
         """Rows of mined.parquet; `corpus` names the documents."""
         own, documents = known.take(self.rows)
-        lists = [list_array(own, corpus.take(pa.array(documents))),
-                 list_array(self.sizes, corpus.take(pa.array(self.document))),
-                 list_array(self.sizes, pa.array(self.rank, pa.int32()))]  # fmt: skip
+        lists = [
+            list_array(own, corpus.take(pa.array(documents))),
+            list_array(self.sizes, corpus.take(pa.array(self.document))),
+            list_array(self.sizes, pa.array(self.rank, pa.int32())),
+        ]
         return pa.table([known.queries.take(pa.array(self.rows)), *lists], schema=SCHEMA)
 
 

@@ -83,8 +83,11 @@ def cluster_queries(stage: Stage) -> None:
     queries = split_queries(source, settings.split)["id"].tolist()
     vectors = _read(file, queries, f"{source.name}/{settings.split}")
     if settings.count > len(queries):
-        raise ConfigError("clusters.count", f"{settings.count} clusters of the {len(queries)} queries of {source.name}/"
-                          f"{settings.split} can't be made", f"set it to at most {len(queries)}")  # fmt: skip
+        raise ConfigError(
+            "clusters.count",
+            f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made",
+            f"set it to at most {len(queries)}",
+        )
     found = cluster(vectors, settings, stage.seed, stage.threads)
     table = pa.table([pa.array(queries, pa.string()), pa.array(found.assigned)], schema=SCHEMA)
     pq.write_table(table, folder / CLUSTERS, compression="zstd")
@@ -95,8 +98,9 @@ def cluster_queries(stage: Stage) -> None:
         stage.metric(name, value)
     stage.note(statistics=facts)
     if facts["empty"]:
-        log.warning("%s: %d of %d clusters are empty and form no group", stage.spec.name(), facts["empty"],
-                    settings.count)  # fmt: skip
+        log.warning(
+            "%s: %d of %d clusters are empty and form no group", stage.spec.name(), facts["empty"], settings.count
+        )
 
 
 def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: int = 1) -> Clusters:
@@ -113,9 +117,16 @@ def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: 
     if cosine:
         faiss.normalize_L2(points)
     limit = len(points) if settings.sample is None else settings.sample
-    kmeans = faiss.Kmeans(points.shape[1], settings.count, niter=settings.iterations, nredo=settings.restarts,
-                          seed=seed, spherical=cosine, min_points_per_centroid=1,
-                          max_points_per_centroid=limit)  # fmt: skip
+    kmeans = faiss.Kmeans(
+        points.shape[1],
+        settings.count,
+        niter=settings.iterations,
+        nredo=settings.restarts,
+        seed=seed,
+        spherical=cosine,
+        min_points_per_centroid=1,
+        max_points_per_centroid=limit,
+    )
     kmeans.train(points)
     nearness, nearest = kmeans.index.search(points, 1)
     distances = nearness[:, 0].astype(np.float64)
@@ -127,10 +138,17 @@ def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: 
 def _read(file: Path, queries: list[str], where: str) -> np.ndarray:
     vectors = np.load(file, mmap_mode="r", allow_pickle=False)
     if vectors.ndim != 2 or len(vectors) != len(queries):
-        raise ArtifactError(file, f"holds an array of shape {vectors.shape}, expected a row for each of the "
-                            f"{len(queries)} queries of {where}", "embed this collection and split")  # fmt: skip
+        raise ArtifactError(
+            file,
+            f"holds an array of shape {vectors.shape}, expected a row for each of the "
+            f"{len(queries)} queries of {where}",
+            "embed this collection and split",
+        )
     wrong = np.flatnonzero(~np.isfinite(vectors).all(1))
     if len(wrong):
-        raise NonFiniteEmbedding(file, f"the vector of query {queries[int(wrong[0])]} holds NaN or infinity "
-                                 f"({len(wrong)} queries do)", "train the model anew with a lower rate")  # fmt: skip
+        raise NonFiniteEmbedding(
+            file,
+            f"the vector of query {queries[int(wrong[0])]} holds NaN or infinity ({len(wrong)} queries do)",
+            "train the model anew with a lower rate",
+        )
     return vectors

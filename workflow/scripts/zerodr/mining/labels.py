@@ -34,8 +34,9 @@ def most_attended(documents: Sequence[str], attention: Sequence[float], count: i
     return [documents[place] for place in order[:count]]
 
 
-def positives_of(labelled: Sequence[str], documents: Sequence[str], attention: Sequence[float],
-                 selected: int) -> list[str]:  # fmt: skip
+def positives_of(
+    labelled: Sequence[str], documents: Sequence[str], attention: Sequence[float], selected: int
+) -> list[str]:
     """D^{a+}: labelled documents, then the `selected` most attended ones, each once."""
     return list(dict.fromkeys([*labelled, *most_attended(documents, attention, selected)]))
 

@@ -83,8 +83,11 @@ def mine_memories(stage: Stage) -> None:
     source = stage.path("source")
     found = list(learned(stage.path("attention"), stage.path("rankings"), source, settings, stage.seed))
     if not found:
-        raise CollectionError(f"{settings.source}/{settings.split}", "no query with attention has a judged positive",
-                              "check the split, and that attention was measured for it")  # fmt: skip
+        raise CollectionError(
+            f"{settings.source}/{settings.split}",
+            "no query with attention has a judged positive",
+            "check the split, and that attention was measured for it",
+        )
     _write_mined(folder, found, settings)
     named = sorted({key for row in found for key in (*row.positives, *row.negatives, *row.retrieved)})
     folders = {path.parent.name: path.parent for path in stage.paths("memories")}
@@ -99,8 +102,9 @@ def mine_memories(stage: Stage) -> None:
     stage.note(statistics=facts)
 
 
-def learned(attention: Path, rankings: Path, source: Path, settings: MineMemoriesSettings,
-            seed: int) -> Iterator[Learned]:  # fmt: skip
+def learned(
+    attention: Path, rankings: Path, source: Path, settings: MineMemoriesSettings, seed: int
+) -> Iterator[Learned]:
     """What is learned from each query with attention and a judged positive, in the attention's order."""
     labels = banned_documents(source, settings.split, settings.source)
     rows = {row["query"]: row for row in read_attention(attention).to_pylist()}
@@ -118,21 +122,38 @@ def learned(attention: Path, rankings: Path, source: Path, settings: MineMemorie
     progress.finish()
     lacking = [query for query in rows if query in labels and query not in chosen]
     if lacking:
-        raise ArtifactError(rankings, f"lacks {len(lacking)} queries of {attention}, the first is {lacking[0]}",
-                            "make both from the same queries")  # fmt: skip
+        raise ArtifactError(
+            rankings,
+            f"lacks {len(lacking)} queries of {attention}, the first is {lacking[0]}",
+            "make both from the same queries",
+        )
     return iter([chosen[query] for query in rows if query in chosen])
 
 
-def _of(row: dict[str, Any], labelled: list[str], ranking: list[str], word: np.uint64,
-        settings: MineMemoriesSettings) -> Learned:  # fmt: skip
+def _of(
+    row: dict[str, Any], labelled: list[str], ranking: list[str], word: np.uint64, settings: MineMemoriesSettings
+) -> Learned:
     positives = positives_of(labelled, row["documents"], row["attention"], settings.selected)
     out = row["documents"] if settings.exclude_unselected else []
     ranks = negative_ranks(ranking, positives, out)
-    kept = choose(np.zeros(len(ranks), np.int64), ranks, np.ones(len(ranks), bool), np.array([word], np.uint64),
-                  settings.count, "uniform")  # fmt: skip
+    kept = choose(
+        np.zeros(len(ranks), np.int64),
+        ranks,
+        np.ones(len(ranks), bool),
+        np.array([word], np.uint64),
+        settings.count,
+        "uniform",
+    )
     ranks = ranks[kept]
-    return Learned(row["query"], labelled, positives, [ranking[rank - 1] for rank in ranks], ranks.tolist(),
-                   row["documents"], row["attention"])  # fmt: skip
+    return Learned(
+        row["query"],
+        labelled,
+        positives,
+        [ranking[rank - 1] for rank in ranks],
+        ranks.tolist(),
+        row["documents"],
+        row["attention"],
+    )
 
 
 def _write_mined(folder: Path, found: list[Learned], settings: MineMemoriesSettings) -> None:
@@ -142,8 +163,12 @@ def _write_mined(folder: Path, found: list[Learned], settings: MineMemoriesSetti
     else:
         positives, negatives = [row.positives for row in found], [row.negatives for row in found]
         ranks = [row.ranks for row in found]
-    columns = {"query": [row.query for row in found], "positives": positives, "negatives": negatives,
-               "negative_ranks": ranks}  # fmt: skip
+    columns = {
+        "query": [row.query for row in found],
+        "positives": positives,
+        "negatives": negatives,
+        "negative_ranks": ranks,
+    }
     judged = pa.array([row.labelled for row in found], pa.list_(pa.string()))
     table = pa.table(columns, schema=SCHEMA).append_column(JUDGED, judged)
     pq.write_table(table, folder / NAME, row_group_size=ROW_GROUP, compression="zstd")
@@ -159,8 +184,9 @@ def _write_corpus(folder: Path, named: list[str], texts: MemoryTexts) -> None:
         read = texts.texts(ids, folder).cast(pa.large_string())
         for start in range(0, len(named), ROW_GROUP):
             part, size = read[start : start + ROW_GROUP].cast(pa.string()), min(ROW_GROUP, len(named) - start)
-            writer.write_table(pa.table([ids[start : start + ROW_GROUP], pa.array([""] * size), part],
-                                        schema=CORPUS_SCHEMA))  # fmt: skip
+            writer.write_table(
+                pa.table([ids[start : start + ROW_GROUP], pa.array([""] * size), part], schema=CORPUS_SCHEMA)
+            )
 
 
 def statistics(found: list[Learned], settings: MineMemoriesSettings) -> dict[str, Any]:

@@ -101,8 +101,9 @@ def _dev_rows(known: Positives, settings: MineSettings, stage: Stage) -> np.ndar
     return np.flatnonzero(pc.is_in(known.queries, pa.array(sorted(dev), known.queries.type)))
 
 
-def mine(candidates: Path, known: Positives, corpus: pa.Array, collection: str, settings: MineSettings,
-         seed: int) -> Iterator[MinedBatch]:  # fmt: skip
+def mine(
+    candidates: Path, known: Positives, corpus: pa.Array, collection: str, settings: MineSettings, seed: int
+) -> Iterator[MinedBatch]:
     """Choose negatives of the queries in `known`, in the candidates' order.
 
     Args:
@@ -142,11 +143,17 @@ def _candidates(stage: Stage, negatives: NegativesSettings) -> Path | None:
     given = "candidates" in stage.spec.inputs
     if given == (negatives.source == NONE):
         has = "has" if given else "lacks"
-        raise ConfigError(stage.spec.name(), f"negatives.source is {negatives.source}, and the stage {has} the input "
-                          "`candidates`", "give candidates unless the source is none")  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            f"negatives.source is {negatives.source}, and the stage {has} the input `candidates`",
+            "give candidates unless the source is none",
+        )
     if negatives.skip >= negatives.depth:
-        raise ConfigError("negatives.skip", f"leaves none of the {negatives.depth} ranks, found {negatives.skip}",
-                          "set it below negatives.depth")  # fmt: skip
+        raise ConfigError(
+            "negatives.skip",
+            f"leaves none of the {negatives.depth} ranks, found {negatives.skip}",
+            "set it below negatives.depth",
+        )
     return stage.path("candidates") if given else None
 
 
@@ -154,13 +161,17 @@ def _check(candidates: Path, known: Positives, settings: MineSettings) -> tuple[
     """For each candidates row the row in `known` or -1, and how many rows to read at once."""
     depth, ranked = read_depth(candidates), read_queries(candidates)
     if depth < settings.negatives.depth:
-        raise ArtifactError(candidates, f"is ranked to depth {depth}, expected at least {settings.negatives.depth}",
-                            AGAIN)  # fmt: skip
+        raise ArtifactError(
+            candidates, f"is ranked to depth {depth}, expected at least {settings.negatives.depth}", AGAIN
+        )
     lacking = np.flatnonzero(rows_among(known.asked, ranked) < 0)
     if len(lacking):
-        raise ArtifactError(candidates, f"lacks {len(lacking)} of the {len(known.asked)} queries of split "
-                            f"{settings.split}, the first is {known.asked[int(lacking[0])]}",
-                            "rank this collection and split")  # fmt: skip
+        raise ArtifactError(
+            candidates,
+            f"lacks {len(lacking)} of the {len(known.asked)} queries of split "
+            f"{settings.split}, the first is {known.asked[int(lacking[0])]}",
+            "rank this collection and split",
+        )
     return rows_among(ranked, known.queries), max(1, ENTRIES // depth)
 
 

@@ -51,8 +51,14 @@ def sample_queries(words: np.ndarray, count: int | None) -> np.ndarray:
     return np.sort(np.argsort(words, kind="stable")[:count])
 
 
-def choose(query: np.ndarray, rank: np.ndarray, allowed: np.ndarray, words: np.ndarray, count: int,
-           sampling: Literal["uniform", "top"]) -> np.ndarray:  # fmt: skip
+def choose(
+    query: np.ndarray,
+    rank: np.ndarray,
+    allowed: np.ndarray,
+    words: np.ndarray,
+    count: int,
+    sampling: Literal["uniform", "top"],
+) -> np.ndarray:
     """Entries that are kept, ascending, so by rank within a query.
 
     Args:

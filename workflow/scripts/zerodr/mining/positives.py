@@ -64,12 +64,18 @@ def known_positives(source: Path, split: str, corpus: pa.Array) -> Positives:
     there = (row >= 0) & (document >= 0)
     if not there.any():
         have = ", ".join(sorted(path.name[6:-4] for path in source.glob("qrels.*.tsv")))
-        raise CollectionError(f"{source.name}/{split}", f"none of its {len(qrels)} judgements names a positive "
-                              "document of the corpus, there is nothing to learn from",
-                              f"choose another source or source_split (have: {have})")  # fmt: skip
-    frame = judged[there].assign(row=row[there], number=document[there]).sort_values(
-        ["row", "grade", "document"], ascending=[True, False, True], kind="stable"
-    ).drop_duplicates(["row", "number"])  # fmt: skip
+        raise CollectionError(
+            f"{source.name}/{split}",
+            f"none of its {len(qrels)} judgements names a positive "
+            "document of the corpus, there is nothing to learn from",
+            f"choose another source or source_split (have: {have})",
+        )
+    frame = (
+        judged[there]
+        .assign(row=row[there], number=document[there])
+        .sort_values(["row", "grade", "document"], ascending=[True, False, True], kind="stable")
+        .drop_duplicates(["row", "number"])
+    )
     rows, sizes = np.unique(frame["row"].to_numpy(), return_counts=True)
     missing = int((document < 0).sum())
     if missing:
@@ -91,6 +97,9 @@ def numbered(path: Path, documents: pa.Array, corpus: pa.Array, collection: str)
     rows = rows_among(documents, corpus)
     unknown = np.flatnonzero(rows < 0)
     if len(unknown):
-        raise ArtifactError(path, f"names documents that are not in collection {collection}, the first is "
-                            f"{documents[int(unknown[0])]}", "make it from this collection")  # fmt: skip
+        raise ArtifactError(
+            path,
+            f"names documents that are not in collection {collection}, the first is {documents[int(unknown[0])]}",
+            "make it from this collection",
+        )
     return rows

@@ -68,19 +68,25 @@ class Tally:
         lost = sum(self.dropped.values())
         kept, whole = self.documents - lost, max(self.documents, 1)
         return {
-            "documents": self.documents, "kept": kept, "drop_rate": lost / whole, "dropped": self.dropped,
+            "documents": self.documents,
+            "kept": kept,
+            "drop_rate": lost / whole,
+            "dropped": self.dropped,
             "dropped_rate": {reason: count / whole for reason, count in self.dropped.items()},
-            "spans": self.spans, "spans_per_document": self.spans / kept if kept else None,
-            "tokens_per_span": self.tokens / self.spans if self.spans else None, "longer_than_max_tokens": self.long,
+            "spans": self.spans,
+            "spans_per_document": self.spans / kept if kept else None,
+            "tokens_per_span": self.tokens / self.spans if self.spans else None,
+            "longer_than_max_tokens": self.long,
             "histogram_spans": _histogram(COUNT_EDGES, self.counts),
             "histogram_tokens": _histogram(LENGTH_EDGES, self.lengths),
-        }  # fmt: skip
+        }
 
 
 def _histogram(edges: tuple[int, ...], counts: np.ndarray) -> list[dict[str, int | None]]:
     ends = [edge - 1 for edge in edges[1:]] + [None]
-    return [{"from": low, "to": high, "count": int(count)}
-            for low, high, count in zip(edges, ends, counts, strict=True)]  # fmt: skip
+    return [
+        {"from": low, "to": high, "count": int(count)} for low, high, count in zip(edges, ends, counts, strict=True)
+    ]
 
 
 def cut_spans(stage: Stage) -> None:
@@ -106,17 +112,26 @@ def cut_spans(stage: Stage) -> None:
     for name in ("documents", "kept", "drop_rate", "spans", "spans_per_document", "tokens_per_span"):
         stage.metric(name, facts[name])
     stage.note(statistics=facts)
-    log.info("%s: %d of %d documents kept (%.1f %% dropped), %.1f spans each", source.name, facts["kept"],
-             facts["documents"], 100 * facts["drop_rate"], facts["spans_per_document"])  # fmt: skip
+    log.info(
+        "%s: %d of %d documents kept (%.1f %% dropped), %.1f spans each",
+        source.name,
+        facts["kept"],
+        facts["documents"],
+        100 * facts["drop_rate"],
+        facts["spans_per_document"],
+    )
 
 
 def _nothing(collection: str, settings: SpanSettings, facts: dict[str, Any]) -> CollectionError:
     reasons = ", ".join(f"{reason} {count}" for reason, count in facts["dropped"].items() if count)
     title = "" if settings.title == "join" else ", or set title: join"
-    return CollectionError(collection, f"none of its {facts['documents']} documents gives two spans (drop rate 100 %: "
-                           f"{reasons or 'the corpus is empty'}) with max_tokens {settings.max_tokens}, early_split "
-                           f"{settings.early_split}", f"lower max_tokens, raise early_split{title}, or leave the "
-                           "collection out of pretraining")  # fmt: skip
+    return CollectionError(
+        collection,
+        f"none of its {facts['documents']} documents gives two spans (drop rate 100 %: "
+        f"{reasons or 'the corpus is empty'}) with max_tokens {settings.max_tokens}, early_split "
+        f"{settings.early_split}",
+        f"lower max_tokens, raise early_split{title}, or leave the collection out of pretraining",
+    )
 
 
 @dataclass

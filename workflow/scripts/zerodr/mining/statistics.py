@@ -88,16 +88,27 @@ class Tally:
         return {
             "queries": {"asked": asked, "mined": queries, "short": seen["short"], "empty": seen["empty"]},
             "positives": {"known": len(self._known.documents), "missing": self._known.missing},
-            "negatives": {"kept": negatives, "distinct": int(self._used.sum()),
-                          "mean_rank": _ratio(int(self._ranks @ ranks), negatives), "median_rank": _median(self._ranks),
-                          "top10_share": _ratio(int(self._ranks[: TOP + 1].sum()), negatives)},
-            "best_positive": {"found_share": _ratio(int(found.sum()), queries), "median_rank": _median(found),
-                              "reciprocal_rank": _ratio(float(found[1:] @ (1 / ranks[1:])), queries)},
-            "suspects": {"above_best_positive": seen["above"], "above_share": _ratio(seen["above"], negatives),
-                         "copies_of_positives": seen["copies"], "known_positives": seen["known"]},
+            "negatives": {
+                "kept": negatives,
+                "distinct": int(self._used.sum()),
+                "mean_rank": _ratio(int(self._ranks @ ranks), negatives),
+                "median_rank": _median(self._ranks),
+                "top10_share": _ratio(int(self._ranks[: TOP + 1].sum()), negatives),
+            },
+            "best_positive": {
+                "found_share": _ratio(int(found.sum()), queries),
+                "median_rank": _median(found),
+                "reciprocal_rank": _ratio(float(found[1:] @ (1 / ranks[1:])), queries),
+            },
+            "suspects": {
+                "above_best_positive": seen["above"],
+                "above_share": _ratio(seen["above"], negatives),
+                "copies_of_positives": seen["copies"],
+                "known_positives": seen["known"],
+            },
             "previous": overlap if self._previous is not None else None,
             "histogram": histogram(self._ranks, skip),
-        }  # fmt: skip
+        }
 
 
 def histogram(counts: np.ndarray, skip: int) -> list[dict[str, int]]:
@@ -109,8 +120,10 @@ def histogram(counts: np.ndarray, skip: int) -> list[dict[str, int]]:
     """
     width = len(counts) - 1 - skip
     edges = skip + np.arange(min(BINS, width) + 1) * width // min(BINS, width)
-    return [{"from": int(low) + 1, "to": int(high), "negatives": int(counts[low + 1 : high + 1].sum())}
-            for low, high in zip(edges[:-1], edges[1:], strict=True)]  # fmt: skip
+    return [
+        {"from": int(low) + 1, "to": int(high), "negatives": int(counts[low + 1 : high + 1].sum())}
+        for low, high in zip(edges[:-1], edges[1:], strict=True)
+    ]
 
 
 def _ratio(part: float, whole: int) -> float | None:

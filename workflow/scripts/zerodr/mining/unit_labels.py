@@ -36,8 +36,17 @@ from zerodr.mining.units import STATISTICS, UNITS, joined, passages_of, read_sta
 log = logging.getLogger("zerodr")
 LABELS, EXAMPLES, READ = "labels.parquet", "examples.tsv", "reader_scores.parquet"
 SCORES = pa.list_(pa.float32())
-SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("bm25", SCORES), ("reader", SCORES),
-                    ("hybrid", SCORES), ("label", pa.int32()), ("units", pa.int32())])  # fmt: skip
+SCHEMA = pa.schema(
+    [
+        ("query", pa.string()),
+        ("document", pa.string()),
+        ("bm25", SCORES),
+        ("reader", SCORES),
+        ("hybrid", SCORES),
+        ("label", pa.int32()),
+        ("units", pa.int32()),
+    ]
+)
 READ_SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("scores", SCORES)])
 ROW_GROUP, BLOCK, SHOWN = 4096, 4096, 50
 
@@ -86,10 +95,12 @@ class Tally:
     def facts(self, with_reader: bool) -> dict[str, Any]:
         """All of it, as JSON values."""
         made: dict[str, Any] = {
-            "pairs": self.pairs, "labelled": self.labelled, "ignored": dict(self.reasons),
+            "pairs": self.pairs,
+            "labelled": self.labelled,
+            "ignored": dict(self.reasons),
             "first_units": {str(n): self.labels[n] for n in range(10)},
             "random_guess": self.guess / max(self.labelled, 1),
-        }  # fmt: skip
+        }
         if with_reader:
             made["changed_by_reader"] = self.changed
         if self.answered:
@@ -118,13 +129,15 @@ def label_units(stage: Stage) -> None:
     known = positives_of(source, settings.split, corpus, mined)
     queries = query_texts(source, known.queries)
     analyze = python_analyzer(read_about(stage.path("index"))["language"])
-    passages = read_passages(source, corpus, np.unique(known.documents), stage.path("units"), settings.title_join,
-                             analyze)  # fmt: skip
+    passages = read_passages(
+        source, corpus, np.unique(known.documents), stage.path("units"), settings.title_join, analyze
+    )
     holders, documents = read_holders(stage.path("index"))
     sizes = [len(terms) for passage in passages.values() for terms in passage.terms]
     mean = float(np.mean(sizes)) if sizes else 1.0
-    scorer = UnitScorer(documents, lambda term: holders.get(term, 0), max(mean, 1e-9), settings.label.k1,
-                        settings.label.b)  # fmt: skip
+    scorer = UnitScorer(
+        documents, lambda term: holders.get(term, 0), max(mean, 1e-9), settings.label.k1, settings.label.b
+    )
     read = read_scores(stage.path("read") / READ) if "read" in stage.spec.inputs else None
     answers = _answers(source, settings.split, passages)
     tally, examples = Tally(), list[dict[str, Any]]()
@@ -132,9 +145,19 @@ def label_units(stage: Stage) -> None:
     progress = Progress(f"label units of {source.name}/{settings.split}", len(known.documents), "pairs")
     with GroupWriter(folder / LABELS, SCHEMA, ROW_GROUP, []) as writer:
         while block := list(islice(pairs, BLOCK)):
-            rows = [_row(known.queries[query].as_py(), corpus[document].as_py(), analyze(queries[query]), passages,
-                         scorer, read, settings.label.delta, stage.path("units"))
-                    for query, document in block]  # fmt: skip
+            rows = [
+                _row(
+                    known.queries[query].as_py(),
+                    corpus[document].as_py(),
+                    analyze(queries[query]),
+                    passages,
+                    scorer,
+                    read,
+                    settings.label.delta,
+                    stage.path("units"),
+                )
+                for query, document in block
+            ]
             for row, (query, _) in zip(rows, block, strict=True):
                 _count(tally, row, passages[row["document"]], answers, read is not None)
                 if len(examples) < SHOWN and row["label"] != IGNORED:
@@ -142,11 +165,17 @@ def label_units(stage: Stage) -> None:
             writer.write(pa.Table.from_pylist(rows, SCHEMA))
             progress.add(len(block))
     progress.finish()
-    facts = {"made_for": read_statistics(stage.path("units"))["made_for"], "mean_terms_of_unit": mean,
-             **tally.facts(read is not None)}  # fmt: skip
+    facts = {
+        "made_for": read_statistics(stage.path("units"))["made_for"],
+        "mean_terms_of_unit": mean,
+        **tally.facts(read is not None),
+    }
     if not tally.labelled:
-        raise CollectionError(f"{source.name}/{settings.split}", f"none of its {tally.pairs} pairs has an essential "
-                              f"unit ({dict(tally.reasons)})", "take a reader, or another segmenter")  # fmt: skip
+        raise CollectionError(
+            f"{source.name}/{settings.split}",
+            f"none of its {tally.pairs} pairs has an essential unit ({dict(tally.reasons)})",
+            "take a reader, or another segmenter",
+        )
     write_json(folder / STATISTICS, {"collection": source.name, "split": settings.split} | facts)
     _write_examples(folder / EXAMPLES, examples)
     stage.note(statistics=facts)
@@ -163,23 +192,30 @@ def query_texts(source: Path, ids: pa.Array) -> list[str]:
     return [texts[key] or "" for key in ids.to_pylist()]
 
 
-def read_passages(source: Path, corpus: pa.Array, rows: np.ndarray, folder: Path, title_join: str | None,
-                  analyze: Any) -> dict[str, Passage]:  # fmt: skip
+def read_passages(
+    source: Path, corpus: pa.Array, rows: np.ndarray, folder: Path, title_join: str | None, analyze: Any
+) -> dict[str, Passage]:
     """The positives with their units, by id.
 
     Raises:
         ArtifactError: the units are of other passages, or made with another title join.
     """
     if read_statistics(folder)["made_for"]["title_join"] != title_join:
-        raise ArtifactError(folder, f"has units of passages whose title is joined by another string than "
-                            f"{title_join!r}", "cut the units again")  # fmt: skip
+        raise ArtifactError(
+            folder,
+            f"has units of passages whose title is joined by another string than {title_join!r}",
+            "cut the units again",
+        )
     places = unit_places(folder)
     made = {}
     for ids, titles, texts in passages_of(source, rows):
         for key, title, text in zip(ids, titles, texts, strict=True):
             if key not in places:
-                raise ArtifactError(folder / UNITS, f"lacks document {key}, a positive of {source.name}",
-                                    "cut the units of this source and split")  # fmt: skip
+                raise ArtifactError(
+                    folder / UNITS,
+                    f"lacks document {key}, a positive of {source.name}",
+                    "cut the units of this source and split",
+                )
             whole, begin = joined(title, text, title_join)
             own = places[key]
             made[key] = Passage(whole, begin, own, [analyze(whole[start:end]) for start, end in own])
@@ -191,8 +227,7 @@ def unit_places(folder: Path) -> dict[str, np.ndarray]:
     with open_parquet(folder / UNITS, UNIT_SCHEMA) as file:
         table = file.read(columns=["document", "char_start", "char_end"])
     columns = (table[name].to_pylist() for name in ("document", "char_start", "char_end"))
-    return {key: np.array([first, last], np.int64).reshape(2, -1).T
-            for key, first, last in zip(*columns, strict=True)}  # fmt: skip
+    return {key: np.array([first, last], np.int64).reshape(2, -1).T for key, first, last in zip(*columns, strict=True)}
 
 
 def read_scores(path: Path) -> dict[tuple[str, str], np.ndarray]:
@@ -203,8 +238,16 @@ def read_scores(path: Path) -> dict[tuple[str, str], np.ndarray]:
     return {pair: np.array(scores, np.float64) for pair, scores in zip(pairs, table["scores"].to_pylist(), strict=True)}
 
 
-def _row(query: str, document: str, asked: list[str], passages: dict[str, Passage], scorer: UnitScorer,
-         read: dict[tuple[str, str], np.ndarray] | None, delta: float, where: Path) -> dict[str, Any]:  # fmt: skip
+def _row(
+    query: str,
+    document: str,
+    asked: list[str],
+    passages: dict[str, Passage],
+    scorer: UnitScorer,
+    read: dict[tuple[str, str], np.ndarray] | None,
+    delta: float,
+    where: Path,
+) -> dict[str, Any]:
     """One row of labels.parquet."""
     terms = passages[document].terms
     bm25, reader = scorer.scores(asked, terms), None
@@ -212,11 +255,21 @@ def _row(query: str, document: str, asked: list[str], passages: dict[str, Passag
         reader = read.get((query, document))
         if reader is None or len(reader) != len(terms):
             have = "none" if reader is None else len(reader)
-            raise ArtifactError(where, f"has {len(terms)} units of {document}, of which the reader scored {have} for "
-                                f"query {query}", "read these units again")  # fmt: skip
+            raise ArtifactError(
+                where,
+                f"has {len(terms)} units of {document}, of which the reader scored {have} for query {query}",
+                "read these units again",
+            )
     whole = hybrid(bm25, reader, delta)
-    return {"query": query, "document": document, "bm25": bm25, "reader": reader, "hybrid": whole,
-            "label": essential_unit(whole), "units": len(terms)}  # fmt: skip
+    return {
+        "query": query,
+        "document": document,
+        "bm25": bm25,
+        "reader": reader,
+        "hybrid": whole,
+        "label": essential_unit(whole),
+        "units": len(terms),
+    }
 
 
 def _answers(source: Path, split: str, passages: dict[str, Passage]) -> Answers | None:
@@ -235,8 +288,11 @@ def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers
     tally.labels[row["label"]] += 1
     plain = essential_unit(row["bm25"])
     tally.changed += with_reader and plain != row["label"]
-    starts = [] if answers is None else [
-        passage.begin + start for _, start in answers.spans.get((row["query"], row["document"]), [])]  # fmt: skip
+    starts = (
+        []
+        if answers is None
+        else [passage.begin + start for _, start in answers.spans.get((row["query"], row["document"]), [])]
+    )
     places = passage.places
     gold = {int(unit) for start in starts for unit in np.flatnonzero((places[:, 0] <= start) & (start < places[:, 1]))}
     if gold:
@@ -250,14 +306,21 @@ def _example(row: dict[str, Any], query: str, passage: Passage) -> Iterator[dict
     """Rows of examples.tsv: the units of a pair, the essential one marked."""
     for number, (start, end) in enumerate(passage.places):
         reader = "" if row["reader"] is None else f"{row['reader'][number]:.4f}"
-        yield {"query": " ".join(query.split()), "document": row["document"], "unit": number,
-               "essential": "*" if number == row["label"] else "", "bm25": f"{row['bm25'][number]:.4f}",
-               "reader": reader, "text": " ".join(passage.text[start:end].split())}  # fmt: skip
+        yield {
+            "query": " ".join(query.split()),
+            "document": row["document"],
+            "unit": number,
+            "essential": "*" if number == row["label"] else "",
+            "bm25": f"{row['bm25'][number]:.4f}",
+            "reader": reader,
+            "text": " ".join(passage.text[start:end].split()),
+        }
 
 
 def _write_examples(path: Path, rows: list[dict[str, Any]]) -> None:
     with open(path, "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]), delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE,
-                                quotechar=None)  # fmt: skip
+        writer = csv.DictWriter(
+            stream, list(rows[0]), delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None
+        )
         writer.writeheader()
         writer.writerows(rows)

@@ -26,6 +26,9 @@ def positives_of(source: Path, split: str, corpus: pa.Array, mined: Path | None)
         return known
     rows = rows_among(strings(pq.read_table(mined / NAME, columns=["query"])["query"]), known.queries)
     if len(rows) == 0 or rows.min() < 0:
-        raise ArtifactError(mined, f"holds {(rows < 0).sum()} of {len(rows)} queries that have no positive in split "
-                            f"{split}", "mine this source and split")  # fmt: skip
+        raise ArtifactError(
+            mined,
+            f"holds {(rows < 0).sum()} of {len(rows)} queries that have no positive in split {split}",
+            "mine this source and split",
+        )
     return known.chosen(np.sort(rows))

@@ -68,13 +68,19 @@ class Tally:
         shown = {str(n): self.counts[n] for n in range(MANY)}
         shown[f"{MANY} or more"] = sum(times for n, times in self.counts.items() if n >= MANY)
         return {
-            "passages": passages, "units": units, "units_per_passage": units / max(passages, 1),
-            "tokens_per_unit": self.tokens / max(units, 1), "histogram_units": shown,
-            "without_unit": self.counts[0], "with_one_unit": self.counts[1],
+            "passages": passages,
+            "units": units,
+            "units_per_passage": units / max(passages, 1),
+            "tokens_per_unit": self.tokens / max(units, 1),
+            "histogram_units": shown,
+            "without_unit": self.counts[0],
+            "with_one_unit": self.counts[1],
             "with_units": sum(times for n, times in self.counts.items() if n > 1),
-            "without_boundary": self.one_sentence, "truncated": self.truncated,
-            "units_lost_by_truncation": self.lost, "merged_into_last": self.merged,
-        }  # fmt: skip
+            "without_boundary": self.one_sentence,
+            "truncated": self.truncated,
+            "units_lost_by_truncation": self.lost,
+            "merged_into_last": self.merged,
+        }
 
 
 def segment_units(stage: Stage) -> None:
@@ -97,22 +103,35 @@ def segment_units(stage: Stage) -> None:
     progress.finish()
     facts = cutter.tally.facts()
     if not facts["with_units"]:
-        raise CollectionError(f"{source.name}/{settings.split}", f"none of its {facts['passages']} positives has two "
-                              f"units ({facts['without_unit']} have none) with segmenter {settings.cut.segmenter}",
-                              "take another segmenter (fixed_tokens), or longer passages")  # fmt: skip
-    write_json(folder / STATISTICS, {"collection": source.name, "split": settings.split, "made_for": cutter.made_for}
-               | facts)  # fmt: skip
+        raise CollectionError(
+            f"{source.name}/{settings.split}",
+            f"none of its {facts['passages']} positives has two "
+            f"units ({facts['without_unit']} have none) with segmenter {settings.cut.segmenter}",
+            "take another segmenter (fixed_tokens), or longer passages",
+        )
+    write_json(
+        folder / STATISTICS, {"collection": source.name, "split": settings.split, "made_for": cutter.made_for} | facts
+    )
     stage.note(statistics=facts, made_for=cutter.made_for)
     for name, value in facts.items():
         if not isinstance(value, dict):
             stage.metric(name, value)
     if facts["without_unit"]:
-        log.warning("%s: %d of %d passages have no unit (no sentence boundary that the segmenter sees)", source.name,
-                    facts["without_unit"], facts["passages"])  # fmt: skip
+        log.warning(
+            "%s: %d of %d passages have no unit (no sentence boundary that the segmenter sees)",
+            source.name,
+            facts["without_unit"],
+            facts["passages"],
+        )
     if facts["units_lost_by_truncation"]:
-        log.warning("%s: %d units are lost, they lie behind the first %d tokens of a passage (%d of %d passages are "
-                    "truncated)", source.name, facts["units_lost_by_truncation"], cutter.made_for["tokens"],
-                    facts["truncated"], facts["passages"])  # fmt: skip
+        log.warning(
+            "%s: %d units are lost, they lie behind the first %d tokens of a passage (%d of %d passages are truncated)",
+            source.name,
+            facts["units_lost_by_truncation"],
+            cutter.made_for["tokens"],
+            facts["truncated"],
+            facts["passages"],
+        )
 
 
 def passages_of(source: Path, rows: np.ndarray) -> Iterator[tuple[list[str], list[str], list[str]]]:
@@ -137,8 +156,13 @@ def joined(title: str, text: str, title_join: str | None) -> tuple[str, int]:
 def made_for(contract: EncoderContract, tokenizer: Any, title_join: str | None) -> dict[str, Any]:
     """What decides the tokens of a passage; equal facts mean equal tokens."""
     vocabulary = object_digest(sorted(tokenizer.get_vocab().items()))
-    return {"vocabulary": vocabulary, "tokens": contract.tokens("document"), "prefix": contract.prefix("document"),
-            "lowercase": contract.lowercase, "title_join": title_join}  # fmt: skip
+    return {
+        "vocabulary": vocabulary,
+        "tokens": contract.tokens("document"),
+        "prefix": contract.prefix("document"),
+        "lowercase": contract.lowercase,
+        "title_join": title_join,
+    }
 
 
 @dataclass
@@ -172,17 +196,27 @@ class Cutter:
         """Units of each passage."""
         whole = [joined(title, text, self.title_join) for title, text in zip(titles, texts, strict=True)]
         tokens = self._tokens([text for text, _ in whole])
-        return [self._units(text, 0 if self.settings.title == "join" else start, own)
-                for (text, start), own in zip(whole, tokens, strict=True)]  # fmt: skip
+        return [
+            self._units(text, 0 if self.settings.title == "join" else start, own)
+            for (text, start), own in zip(whole, tokens, strict=True)
+        ]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[Token]]:
         """Tokens of each text that stand for characters of it, as many as the model takes."""
         prefix, limit = self.contract.prefix("document"), self.contract.tokens("document")
         given = [prefix + text for text in texts]
         given = [text.lower() for text in given] if self.contract.lowercase else given
-        made = self.tokenizer(given, truncation=True, max_length=limit, padding=False, return_offsets_mapping=True,
-                              return_special_tokens_mask=True, return_attention_mask=False,
-                              return_token_type_ids=False, verbose=False)  # fmt: skip
+        made = self.tokenizer(
+            given,
+            truncation=True,
+            max_length=limit,
+            padding=False,
+            return_offsets_mapping=True,
+            return_special_tokens_mask=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
         rows = zip(texts, made["input_ids"], made["offset_mapping"], made["special_tokens_mask"], strict=True)
         return [self._of_text(text, *row) for text, *row in rows]
 
@@ -233,8 +267,9 @@ def check_tokenizer(where: object, tokenizer: Any, settings: TextCut) -> None:
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(where, "its tokenizer can't tell the characters of a token", "add a tokenizer.json")
     if settings.segmenter == "period_token" and FULL_STOP not in tokenizer.get_vocab():
-        raise ModelError(where, "its tokenizer has no token for a full stop, which period_token looks for",
-                         "take segmenter: rule")  # fmt: skip
+        raise ModelError(
+            where, "its tokenizer has no token for a full stop, which period_token looks for", "take segmenter: rule"
+        )
 
 
 def text_units(text: str, tokens: list[Token], settings: TextCut, tokenizer: Any) -> list[Unit]:
@@ -258,8 +293,10 @@ def lowered_places(text: str) -> list[int]:
 
 
 def _table(ids: list[str], units: list[list[Unit]]) -> pa.Table:
-    columns = {name: pa.array([[unit[at] for unit in own] for own in units], SCHEMA.field(name).type)
-               for at, name in enumerate(PLACES)}  # fmt: skip
+    columns = {
+        name: pa.array([[unit[at] for unit in own] for own in units], SCHEMA.field(name).type)
+        for at, name in enumerate(PLACES)
+    }
     return pa.table({"document": pa.array(ids, pa.string())} | columns, schema=SCHEMA)
 
 

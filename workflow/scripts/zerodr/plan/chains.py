@@ -126,15 +126,24 @@ class Chains(Lines):
         """
         if not self.per_target(link.method, link.stage):
             if link.scope != SCOPE:
-                raise ConfigError(f"{link.name}, scope {link.scope}", "the model is made once, for all targets",
-                                  f"ask for scope {SCOPE}")  # fmt: skip
+                raise ConfigError(
+                    f"{link.name}, scope {link.scope}",
+                    "the model is made once, for all targets",
+                    f"ask for scope {SCOPE}",
+                )
             return link
         if link.scope == SCOPE:
-            raise ConfigError(f"{link.name}, scope {SCOPE}", "the model is made for each target, this names none",
-                              "ask for the scope of a collection")  # fmt: skip
+            raise ConfigError(
+                f"{link.name}, scope {SCOPE}",
+                "the model is made for each target, this names none",
+                "ask for the scope of a collection",
+            )
         if self.bench.collections[self.source_of(link.method)].column == link.scope:
-            raise ConfigError(f"{link.name}, scope {link.scope}", "source and target are the same collection",
-                              "choose another source, or leave this target out")  # fmt: skip
+            raise ConfigError(
+                f"{link.name}, scope {link.scope}",
+                "source and target are the same collection",
+                "choose another source, or leave this target out",
+            )
         return link
 
     def ranker(self, name: str, collection: str) -> Link:
@@ -189,8 +198,9 @@ class Chains(Lines):
 
     def scored(self, link: Link) -> Link:
         """The stage whose scored queries a distilling stage trains on."""
-        return self.first_alike(link._replace(scope=self._mining_scope(link)),
-                                        lambda at: (self._mined_history(at), self._teacher(at)))  # fmt: skip
+        return self.first_alike(
+            link._replace(scope=self._mining_scope(link)), lambda at: (self._mined_history(at), self._teacher(at))
+        )
 
     def clustered(self, link: Link) -> Link:
         """The stage whose query clusters a stage takes its groups from."""
@@ -263,8 +273,13 @@ class Chains(Lines):
             return None
         upto = self.line(method, stage)
         shared = settings.model_dump(mode="json", include={"source_split", "protocol", "precision", "batch_tokens"})
-        return [self.encoder(method), self.source_of(method), shared if upto else None, step,
-                *(self._made_by(link._replace(stage=name)) for name in upto)]  # fmt: skip
+        return [
+            self.encoder(method),
+            self.source_of(method),
+            shared if upto else None,
+            step,
+            *(self._made_by(link._replace(stage=name)) for name in upto),
+        ]
 
     def _trained_stage(self, method: str, stage: str) -> TrainingStage:
         settings = self.trained(method).chain[stage]
@@ -279,8 +294,15 @@ class Chains(Lines):
     def _making(self, link: Link) -> list[Any]:
         stage = self.any_stage(link)
         if isinstance(stage, AssembleStage):
-            return [link.stage, stage, *(self.history(link._replace(stage=name)) for name in (stage.dam, stage.rem)
-                                          if self.start(name) is None)]  # fmt: skip
+            return [
+                link.stage,
+                stage,
+                *(
+                    self.history(link._replace(stage=name))
+                    for name in (stage.dam, stage.rem)
+                    if self.start(name) is None
+                ),
+            ]
         corpora = self.corpora(link) if isinstance(stage, PretrainStage) else None
         return [link.stage, stage, self.schedule(link), self.keeps_moments(link), corpora]
 
@@ -293,8 +315,14 @@ class Chains(Lines):
         if not isinstance(own, FinetuneStage):
             return None
         models = own.negatives.source == PREVIOUS or self._follows_mining(link)
-        return [self._history_before(link) if models else None, own.negatives, own.training.dev_queries,
-                self.source_of(link.method), settings.source_split, list(settings.chain).index(link.stage)]  # fmt: skip
+        return [
+            self._history_before(link) if models else None,
+            own.negatives,
+            own.training.dev_queries,
+            self.source_of(link.method),
+            settings.source_split,
+            list(settings.chain).index(link.stage),
+        ]
 
     def _cluster_history(self, link: Link) -> Any:
         settings = self.trained(link.method)
@@ -317,8 +345,7 @@ class Chains(Lines):
         trained = {name: self._trained_stage(link.method, name).training for name in names}
         at, training = names.index(link.stage), trained[link.stage]
         kinds = [chain[name].kind for name in names]
-        breaks = [n for n in range(1, len(names)) if kinds[n] != kinds[n - 1] or
-                  trained[names[n]].restart_schedule]  # fmt: skip
+        breaks = [n for n in range(1, len(names)) if kinds[n] != kinds[n - 1] or trained[names[n]].restart_schedule]
         start = max((n for n in breaks if n <= at), default=0)
         end = min((n for n in breaks if n > at), default=len(names))
         first = sum(trained[name].steps for name in names[start:at])
@@ -338,8 +365,11 @@ class Chains(Lines):
         A stage that continues with moments itself keeps them, so that one more episode leaves it as it is.
         """
         chain = self.trained(link.method).chain
-        keeping = [name for name, stage in chain.items() if not isinstance(stage, AssembleStage)
-                   and stage.training.keep_optimizer]  # fmt: skip
+        keeping = [
+            name
+            for name, stage in chain.items()
+            if not isinstance(stage, AssembleStage) and stage.training.keep_optimizer
+        ]
         return link.stage in keeping or any(self.before(link._replace(stage=name)) == link.stage for name in keeping)
 
     # ---- paths -------------------------------------------------------------------------------------------------

@@ -30,8 +30,10 @@ class EpisodeStages(MemoryStages):
         inputs = {"collection": paths.collection(wc.collection)} | self._read(link, wc.use, wc.collection, wc.split)
         if wc.use == LEARNING:
             mined = self.chains.mined(link)
-            return inputs | {"model": paths.component(*link_words(link), "main"),
-                             "mined": paths.mined(mined.method, mined.scope, mined.stage)}  # fmt: skip
+            return inputs | {
+                "model": paths.component(*link_words(link), "main"),
+                "mined": paths.mined(mined.method, mined.scope, mined.stage),
+            }
         return inputs | {"model": self.chains.model(self.chains.link(link.name, link.scope))}
 
     def learned_inputs(self, wc: Any) -> dict[str, Any]:
@@ -74,8 +76,10 @@ class EpisodeStages(MemoryStages):
         link = link_of(wc)
         source, split = self.chains.source_of(link.method), self.chains.trained(link.method).source_split
         names = self.mixture(link, LEARNING, source, split)
-        return self._finetune(wc) | {"memory": self._episode(link).memory.model_dump(mode="json"),
-                                     "joins": self._joins(link, names)}  # fmt: skip
+        return self._finetune(wc) | {
+            "memory": self._episode(link).memory.model_dump(mode="json"),
+            "joins": self._joins(link, names),
+        }
 
     def _measure_attention(self, wc: Any) -> dict:
         link, asked = link_of(wc), (wc.use, wc.collection, wc.split)
@@ -140,8 +144,12 @@ class EpisodeStages(MemoryStages):
 
     def _measure_shares(self, wc: Any) -> dict:
         names = self.mixture(link_of(wc), wc.use, wc.collection, wc.split)
-        return {"collection": wc.collection, "split": wc.split, "evaluated": wc.use == SEARCH,
-                "joins": self._joins(link_of(wc), names)}  # fmt: skip
+        return {
+            "collection": wc.collection,
+            "split": wc.split,
+            "evaluated": wc.use == SEARCH,
+            "joins": self._joins(link_of(wc), names),
+        }
 
     def _join_components(self, wc: Any) -> dict:
         return {"parent_learned": self.has_augmenter(self._frozen(link_of(wc)))}

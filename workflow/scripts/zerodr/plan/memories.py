@@ -169,8 +169,10 @@ class MemoryStages(TrainingStages):
     def _read(self, link: Link, use: str, collection: str, split: str) -> dict[str, Any]:
         """Inputs of what reads augmentation documents."""
         names = self.mixture(link, use, collection, split)
-        return {"rankings": paths.augmentations(*link_words(link), use, collection, split),
-                "memories": [paths.collection(name) for name in names]}  # fmt: skip
+        return {
+            "rankings": paths.augmentations(*link_words(link), use, collection, split),
+            "memories": [paths.collection(name) for name in names],
+        }
 
     def fused_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `embed_fused_queries`."""
@@ -195,8 +197,10 @@ class MemoryStages(TrainingStages):
     def exported_memory_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `export_memory`: documents, and their vectors by the augmenter of a row's model."""
         link = self._of_row(wc)
-        parts = [self._by_augmenter(link, wc.memory, f"corpus-{part.partition('-')[2]}")
-                 for part in self.shard_names("shard", wc.memory)]  # fmt: skip
+        parts = [
+            self._by_augmenter(link, wc.memory, f"corpus-{part.partition('-')[2]}")
+            for part in self.shard_names("shard", wc.memory)
+        ]
         return {"collection": paths.collection(wc.memory), "embeddings": parts, "model": self.chains.model(link)}
 
     def _of_row(self, wc: Any) -> Link:
@@ -219,13 +223,26 @@ class MemoryStages(TrainingStages):
     def _search_memory(self, wc: Any) -> dict:
         shard, shards = map(int, wc.shard.split("-of-"))
         join = self._title_join(wc.memory, self.chains.trained(wc.model).protocol)
-        return {"collection": wc.collection, "split": wc.split, "memory": wc.memory, "depth": int(wc.depth),
-                "title_join": join, "exclude_self": wc.kind == HITS, "shard": shard, "shards": shards}  # fmt: skip
+        return {
+            "collection": wc.collection,
+            "split": wc.split,
+            "memory": wc.memory,
+            "depth": int(wc.depth),
+            "title_join": join,
+            "exclude_self": wc.kind == HITS,
+            "shard": shard,
+            "shards": shards,
+        }
 
     def _merge_memories(self, wc: Any) -> dict:
         link, asked = link_of(wc), (wc.use, wc.collection, wc.split)
-        return {"collection": wc.collection, "split": wc.split, "memories": self.mixture(link, *asked),
-                "depth": self._depth(link, *asked), "needed": self._documents(link, *asked)}  # fmt: skip
+        return {
+            "collection": wc.collection,
+            "split": wc.split,
+            "memories": self.mixture(link, *asked),
+            "depth": self._depth(link, *asked),
+            "needed": self._documents(link, *asked),
+        }
 
     def _export_model(self, wc: Any) -> dict:
         made, row = super()._export_model(wc), self.bench.methods[wc.model]
@@ -238,8 +255,14 @@ class MemoryStages(TrainingStages):
         method, memory = wc.model.partition("@")[0], stage.memory
         names, count = self._plugged_in(method, stage)
         longest = self.chains.trained(method).inference.document_tokens or memory.document_tokens
-        return made | {"augmentation": {"memories": names, "documents": count, "document_tokens": longest,
-                                        "exclude_self": memory.exclude_self}}  # fmt: skip
+        return made | {
+            "augmentation": {
+                "memories": names,
+                "documents": count,
+                "document_tokens": longest,
+                "exclude_self": memory.exclude_self,
+            }
+        }
 
     def _plugged_in(self, method: str, stage: MemoryStage) -> tuple[list[str], int]:
         """What augments the queries of targets, `target` for the target itself, and K."""

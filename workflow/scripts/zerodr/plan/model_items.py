@@ -74,23 +74,33 @@ class ModelItems:
                 for target in targets
                 for stage in stages
             ]
-            return {"measures": _each(names, targets, "measures.tsv"), "models": models}  # fmt: skip
+            return {"measures": _each(names, targets, "measures.tsv"), "models": models}
         if isinstance(item, NearestQueriesItem):
-            return {"nearest": _each(names, targets, "nearest.parquet"),
-                    "collections": [paths.collection(name) for name in targets]}  # fmt: skip
+            return {
+                "nearest": _each(names, targets, "nearest.parquet"),
+                "collections": [paths.collection(name) for name in targets],
+            }
         if isinstance(item, ProjectionsItem):
             return {"projections": _each(names, targets, "tsne.parquet")}
         if isinstance(item, UnitsItem):
             return {"measures": [paths.unit_measures(item.units_of, name) for name in item.methods]}
         if isinstance(item, SharesItem):
-            return {"learning": self._shares(item.method, LEARNING, [self.source]),
-                    "search": self._shares(item.method, SEARCH, targets)}  # fmt: skip
+            return {
+                "learning": self._shares(item.method, LEARNING, [self.source]),
+                "search": self._shares(item.method, SEARCH, targets),
+            }
         if isinstance(item, ComponentsItem):
-            every = [self.chains.link(f"{name}@{stage}") for name, stages in self.stages(item).items()
-                     for stage in stages]  # fmt: skip
-            return {"main": [paths.component(link.method, link.scope, link.stage, "main") for link in every],
-                    "augmenter": [paths.component(link.method, link.scope, link.stage, "augmenter") for link in every
-                                  if self.learns_to_augment(link)]}  # fmt: skip
+            every = [
+                self.chains.link(f"{name}@{stage}") for name, stages in self.stages(item).items() for stage in stages
+            ]
+            return {
+                "main": [paths.component(link.method, link.scope, link.stage, "main") for link in every],
+                "augmenter": [
+                    paths.component(link.method, link.scope, link.stage, "augmenter")
+                    for link in every
+                    if self.learns_to_augment(link)
+                ],
+            }
         if isinstance(item, ParametersItem):
             return {"models": [self.chains.model(self.chains.ranker(name, targets[0])) for name in item.methods]}
         return {}
@@ -110,20 +120,28 @@ class ModelItems:
         chain = self.chains.trained(method).chain
         stages = [name for name in self.chains.line(method, self._last(method)) if isinstance(chain[name], MemoryStage)]
         if not stages:
-            raise ConfigError(f"method {method}", "has no stage of kind moma, so no memories to look at",
-                              "name a method with one, such as moma-t5ance")  # fmt: skip
+            raise ConfigError(
+                f"method {method}",
+                "has no stage of kind moma, so no memories to look at",
+                "name a method with one, such as moma-t5ance",
+            )
         return stages
 
     def _shares(self, method: str, use: str, collections: list[str]) -> Files:
         """Shares of memories, by episode and collection; a variant that only searches otherwise shares the training."""
         train = self.chains.trained(method).source_split
-        splits = {name: train if use == LEARNING else self.bench.collections[name].evaluation_split or ""
-                  for name in collections}  # fmt: skip
+        splits = {
+            name: train if use == LEARNING else self.bench.collections[name].evaluation_split or ""
+            for name in collections
+        }
         links = [Link(method, stage) for stage in self._episodes(method)]
         if use == LEARNING:
             links = [self.chains.link(link.name) for link in links]
-        return [paths.shares(link.method, link.scope, link.stage, use, name, split, "shares.tsv")
-                for link in links for name, split in splits.items()]  # fmt: skip
+        return [
+            paths.shares(link.method, link.scope, link.stage, use, name, split, "shares.tsv")
+            for link in links
+            for name, split in splits.items()
+        ]
 
     # ---- steps -------------------------------------------------------------------------------------------------
     def _adversarial_stages(self, method: str) -> list[str]:
@@ -139,8 +157,11 @@ class ModelItems:
         """
         stages = self._adversarial_stages(method)
         if not stages:
-            raise ConfigError(f"method {method}", "has no stage with an adversary, so no steps to look at",
-                              "name a method with one, such as modir-dpr")  # fmt: skip
+            raise ConfigError(
+                f"method {method}",
+                "has no stage with an adversary, so no steps to look at",
+                "name a method with one, such as modir-dpr",
+            )
         links = [Link(method, stage, self._some_target()) for stage in stages]
         start = self.chains.link(f"{method}@{self.chains.before(links[0])}", links[0].scope)
         found = {start.name: self.chains.schedule(links[0])["first_step"]}
@@ -176,8 +197,11 @@ class ModelItems:
     def _last(self, name: str) -> str:
         method = self.bench.methods[name]
         if not isinstance(method, TrainedMethod):
-            raise ConfigError(f"method {name}", "is not trained, so there is no model to look into",
-                              "name a recipe with kind: trained")  # fmt: skip
+            raise ConfigError(
+                f"method {name}",
+                "is not trained, so there is no model to look into",
+                "name a recipe with kind: trained",
+            )
         return method.last.partition(".")[0]
 
 

@@ -77,8 +77,11 @@ class PaperItems(ModelItems):
             return {"spaces": [self._space(model, name) for model in item.models.values() for name in rows]}
         if isinstance(item, UnitsItem | ParametersItem | ProjectionsItem | SharesItem | ComponentsItem):
             return self.looked_into(item, rows)
-        inputs = {"per_query": [paths.per_query(method, name, self.config.protocol)
-                                for method in self.ranked(item) for name in rows]}  # fmt: skip
+        inputs = {
+            "per_query": [
+                paths.per_query(method, name, self.config.protocol) for method in self.ranked(item) for name in rows
+            ]
+        }
         if isinstance(item, SimilarityItem):
             inputs["statistics"] = [paths.statistics(name) for name in rows]
         if isinstance(item, PretrainingGainItem):
@@ -138,16 +141,19 @@ class PaperItems(ModelItems):
     def space_inputs(self, wc: Any) -> dict[str, str]:
         """Inputs of `measure_space`: the model, and spans as the recipe's first pretraining stage cuts them."""
         cut = self.chains.cut(self._first_pretraining(wc.model))
-        return {"model": self.chains.model(self.chains.link(wc.model)),
-                "spans": paths.spans(cut.method, SCOPE, cut.stage, wc.collection)}  # fmt: skip
+        return {
+            "model": self.chains.model(self.chains.link(wc.model)),
+            "spans": paths.spans(cut.method, SCOPE, cut.stage, wc.collection),
+        }
 
     def _first_pretraining(self, model: str) -> Link:
         recipe = model.partition("@")[0].partition("+")[0]
         for stage, settings in self.chains.trained(recipe).chain.items():
             if isinstance(settings, PretrainStage) and settings.cut is not None:
                 return Link(recipe, stage)
-        raise ConfigError(f"{model}: space", f"{recipe} has no stage that learns from spans",
-                          "measure a recipe with such a stage")  # fmt: skip
+        raise ConfigError(
+            f"{model}: space", f"{recipe} has no stage that learns from spans", "measure a recipe with such a stage"
+        )
 
     def _query_inputs(self, item: NearestClustersItem | NeighboursItem, rows: list[str]) -> dict[str, Files]:
         protocol, every = self.config.protocol, [*rows, self.source]
@@ -158,17 +164,21 @@ class PaperItems(ModelItems):
         else:
             model, more = self.chains.link(item.method).name, {}
         return more | {
-            "queries": [paths.embeddings(model, SCOPE, name, protocol, f"queries.{self._split(name)}")
-                        for name in every],
+            "queries": [
+                paths.embeddings(model, SCOPE, name, protocol, f"queries.{self._split(name)}") for name in every
+            ],
             "collections": [paths.collection(name) for name in every],
             "source_per_query": [paths.per_query(method, self.source, protocol) for method in self.ranked(item)],
-        }  # fmt: skip
+        }
 
     def _split(self, collection: str) -> str:
         split = self.bench.collections[collection].evaluation_split
         if not split:
-            raise ConfigError(f"collection {collection}", "has no judged split, so there are no gains on its queries",
-                              "take another source")  # fmt: skip
+            raise ConfigError(
+                f"collection {collection}",
+                "has no judged split, so there are no gains on its queries",
+                "take another source",
+            )
         return split
 
     # ---- settings ----------------------------------------------------------------------------------------------
@@ -178,9 +188,12 @@ class PaperItems(ModelItems):
         for name, stage in self.chains.trained(wc.model.partition("@")[0]).chain.items():
             own = stage.training.dev_queries if isinstance(stage, PretrainStage) else held_out
             if own != held_out:
-                raise ConfigError(f"{wc.model}: space", f"stage {name} holds out {own} documents, its "
-                                  f"recipe's first one {held_out}: it may have learned from those that are measured",
-                                  "give both the same training.dev_queries")  # fmt: skip
+                raise ConfigError(
+                    f"{wc.model}: space",
+                    f"stage {name} holds out {own} documents, its "
+                    f"recipe's first one {held_out}: it may have learned from those that are measured",
+                    "give both the same training.dev_queries",
+                )
         compared = cut.objective.model_dump(mode="json", include={"max_tokens", "similarity", "inverse_temperature"})
         return {"model": wc.model, "documents": held_out} | compared
 
@@ -213,8 +226,10 @@ class PaperItems(ModelItems):
         for name in methods:
             for remark in self.remarks_of(name):
                 said.setdefault(remark, []).append(self.bench.methods[name].label)
-        return sorted(remark if len(labels) == len(methods) else f"{'; '.join(labels)}: {remark}"
-                      for remark, labels in said.items())  # fmt: skip
+        return sorted(
+            remark if len(labels) == len(methods) else f"{'; '.join(labels)}: {remark}"
+            for remark, labels in said.items()
+        )
 
     def remarks_of(self, name: str) -> list[str]:
         """Footnotes of a method."""

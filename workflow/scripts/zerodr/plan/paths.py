@@ -90,8 +90,9 @@ def memory_embeddings(name: str, scope: str, stage: str, of: str, part: str) -> 
     return memory(name, scope, stage, f"embeddings/{of}/{part}.npy")
 
 
-def memory_hits(name: str, scope: str, stage: str, kind: str, of: str, split: str, depth: int | str, which: str,
-                part: str) -> str:  # fmt: skip
+def memory_hits(
+    name: str, scope: str, stage: str, kind: str, of: str, split: str, depth: int | str, which: str, part: str
+) -> str:
     """Hits in a shard of memory `which` for the queries of a collection; `kind` is `hits` or `hits-with-self`."""
     return memory(name, scope, stage, f"{kind}/{of}/{split}.top{depth}/{which}/{part}.parquet")
 

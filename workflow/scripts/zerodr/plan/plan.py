@@ -170,12 +170,14 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
 
         def render(wildcards: Any) -> str:
             kind = STAGES[rule]
-            return canonical_json({
-                "function": f"zerodr.{kind.function}",
-                "version": kind.version,
-                "seed": self.config.seed if self._seeded(rule, wildcards) else 0,
-                "settings": make(wildcards) | ({"nodes": self.nodes(rule)} if self.nodes(rule) > 1 else {}),
-            })  # fmt: skip
+            return canonical_json(
+                {
+                    "function": f"zerodr.{kind.function}",
+                    "version": kind.version,
+                    "seed": self.config.seed if self._seeded(rule, wildcards) else 0,
+                    "settings": make(wildcards) | ({"nodes": self.nodes(rule)} if self.nodes(rule) > 1 else {}),
+                }
+            )
 
         return render
 
@@ -190,8 +192,14 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
 
     def _fetch_archive(self, wc: Any) -> dict:
         row = self.archive_row(wc.archive)
-        return {"archive": row.archive, "urls": row.urls, "checksums": row.checksums, "bytes": row.archive_bytes,
-                "access": row.access, "registration": row.registration}  # fmt: skip
+        return {
+            "archive": row.archive,
+            "urls": row.urls,
+            "checksums": row.checksums,
+            "bytes": row.archive_bytes,
+            "access": row.access,
+            "registration": row.registration,
+        }
 
     def archive_row(self, archive: str) -> Collection:
         """The first row that uses an archive."""
@@ -202,14 +210,30 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
 
     def _normalize_collection(self, wc: Any) -> dict:
         row = self.collection(wc.collection)
-        kept = {"name", "kind", "format", "archive", "member", "documents", "queries", "splits", "known_gaps",
-                "drop_missing", "language"}  # fmt: skip
+        kept = {
+            "name",
+            "kind",
+            "format",
+            "archive",
+            "member",
+            "documents",
+            "queries",
+            "splits",
+            "known_gaps",
+            "drop_missing",
+            "language",
+        }
         return row.model_dump(mode="json", include=kept)
 
     def _measure_statistics(self, wc: Any) -> dict:
         row = self.collection(wc.collection)
-        return {"collection": row.name, "source": self.source, "evaluation_split": row.evaluation_split,
-                "language": row.language, "documents": self.bench.scale.statistics_documents}  # fmt: skip
+        return {
+            "collection": row.name,
+            "source": self.source,
+            "evaluation_split": row.evaluation_split,
+            "language": row.language,
+            "documents": self.bench.scale.statistics_documents,
+        }
 
     def _index_bm25(self, wc: Any) -> dict:
         backend, fields = wc.index.split("-")
@@ -230,8 +254,10 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
 
     def _import_model(self, wc: Any) -> dict:
         settings = self.method(wc.model).settings
-        return settings.model_dump(mode="json", include={"model", "revision", "pooling", "normalize", "query_prefix",
-                                                         "document_prefix", "max_tokens"})  # fmt: skip
+        return settings.model_dump(
+            mode="json",
+            include={"model", "revision", "pooling", "normalize", "query_prefix", "document_prefix", "max_tokens"},
+        )
 
     def _embedding(self, wc: Any) -> dict:
         row, protocol, settings = (
@@ -265,8 +291,13 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
         return self.method(method).settings.model_dump(mode="json", include=INDEX_FIELDS)
 
     def _search_candidates(self, wc: Any) -> dict:
-        return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth), "exclude_self": False,
-                "index": "flat"} | _shard_numbers(wc.shard)  # fmt: skip
+        return {
+            "collection": wc.collection,
+            "split": wc.split,
+            "depth": int(wc.depth),
+            "exclude_self": False,
+            "index": "flat",
+        } | _shard_numbers(wc.shard)
 
     def _merge_run(self, wc: Any) -> dict:
         return _without(self._ranking(wc), "language", "exclude_self") | {"tag": wc.model}
@@ -276,12 +307,18 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
         return own | _without(self._ranking(wc), "language") | {"tag": wc.model}
 
     def _evaluate_run(self, wc: Any) -> dict:
-        return self._ranking(wc) | {"model": wc.model, "protocol": wc.protocol,
-                                    "bootstrap_samples": self.config.bootstrap_samples}  # fmt: skip
+        return self._ranking(wc) | {
+            "model": wc.model,
+            "protocol": wc.protocol,
+            "bootstrap_samples": self.config.bootstrap_samples,
+        }
 
     def _compare_runs(self, wc: Any) -> dict:
-        return {"baseline": self.config.baseline, "samples": self.config.randomization_samples,
-                "methods": list(self.methods)}  # fmt: skip
+        return {
+            "baseline": self.config.baseline,
+            "samples": self.config.randomization_samples,
+            "methods": list(self.methods),
+        }
 
     def settings_of_table(self, methods: list[str] | None = None) -> dict:
         """What a table needs to know: rows, columns, what is missing, groups, protocol."""

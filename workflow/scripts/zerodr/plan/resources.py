@@ -125,8 +125,9 @@ def millions(row: Collection | None, shard_documents: int, rule: str, split: str
 MOST_TIMES = 3  # an attempt after several asks for no more than this many times the first one
 
 
-def scaled(base: int, slope: int, size: Callable[[Any], float], grows: bool,
-           most: Callable[[], int | None]) -> Callable[..., int]:  # fmt: skip
+def scaled(
+    base: int, slope: int, size: Callable[[Any], float], grows: bool, most: Callable[[], int | None]
+) -> Callable[..., int]:
     """A resource function for Snakemake: base + slope * millions.
 
     Where it `grows`, it is multiplied by the attempt, up to MOST_TIMES, and up to what `most` says by then; a first
@@ -168,8 +169,9 @@ class Machines:
     def minutes(self, rule: str) -> Any:
         """`resources: runtime=` of a rule; a rule that resumes asks for the same time again."""
         wants, size = need(rule), self._millions(rule)
-        return scaled(wants.base_minutes, wants.minutes_per_million, size, not wants.resumes,
-                      lambda: self._ceiling(rule).minutes)  # fmt: skip
+        return scaled(
+            wants.base_minutes, wants.minutes_per_million, size, not wants.resumes, lambda: self._ceiling(rule).minutes
+        )
 
     def _ceiling(self, rule: str) -> Ceiling:
         return self.ceilings.get(rule, Ceiling())

@@ -91,8 +91,10 @@ def names(plan: Plan) -> dict[str, list[str]]:
 def is_target(path: str, plan: Plan) -> bool:
     """Whether a path is one that users ask for."""
     parts, known = path.split("/"), names(plan)
-    return any(all(part in choices for part, choices in zip(parts, _choices(target, known), strict=True))
-               for target in _alike(parts))  # fmt: skip
+    return any(
+        all(part in choices for part, choices in zip(parts, _choices(target, known), strict=True))
+        for target in _alike(parts)
+    )
 
 
 def nearest_target(path: str, plan: Plan) -> str:
@@ -100,8 +102,10 @@ def nearest_target(path: str, plan: Plan) -> str:
     parts, known = path.split("/"), names(plan)
     found: set[str] = set()
     for target in _alike(parts):
-        close = [get_close_matches(part, choices, TRIES, LIKE)
-                 for part, choices in zip(parts, _choices(target, known), strict=True)]  # fmt: skip
+        close = [
+            get_close_matches(part, choices, TRIES, LIKE)
+            for part, choices in zip(parts, _choices(target, known), strict=True)
+        ]
         found |= {"/".join(words) for words in product(*close)}
     return nearest(path, found) if found else "see: python -m zerodr targets"
 
@@ -140,6 +144,8 @@ def render(plan: Plan) -> str:
     }
     for placeholder, chosen in lists.items():
         text = f"{placeholder}: {' '.join(chosen)}"
-        lines += ["", *textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False,
-                                     break_on_hyphens=False)]  # fmt: skip
+        lines += [
+            "",
+            *textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False),
+        ]
     return "\n".join(lines)

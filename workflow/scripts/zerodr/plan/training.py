@@ -107,8 +107,10 @@ class TrainingStages:
         link, settings = Link(wc.model, wc.stage, wc.scope), self.chains.trained(wc.model)
         source, part = self.chains.source_of(wc.model), f"queries.{settings.source_split}"
         parent = self.chains.parent(link)
-        return {"queries": paths.embeddings(parent.name, parent.scope, source, settings.protocol, part),
-                "collection": paths.collection(source)}  # fmt: skip
+        return {
+            "queries": paths.embeddings(parent.name, parent.scope, source, settings.protocol, part),
+            "collection": paths.collection(source),
+        }
 
     def scoring_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `score_pairs`: teacher, mined queries, source."""
@@ -178,8 +180,13 @@ class TrainingStages:
             own = self.chains.stage(Link(wc.model, wc.stage))
             negatives, dev = own.negatives, own.training.dev_queries
             split, stage, index = chain.source_split, wc.stage, list(chain.chain).index(wc.stage)
-        return {"negatives": negatives.model_dump(mode="json"), "split": split, "stage": stage,
-                "stage_index": index, "dev_queries": dev}  # fmt: skip
+        return {
+            "negatives": negatives.model_dump(mode="json"),
+            "split": split,
+            "stage": stage,
+            "stage_index": index,
+            "dev_queries": dev,
+        }
 
     def _cut_spans(self, wc: Any) -> dict:
         cut = self.chains.pretraining(Link(wc.model, wc.stage)).cut
@@ -244,17 +251,23 @@ class TrainingStages:
             }
             for name in self.chains.members(link.scope)
         }
-        return {"adversary": adversary.model_dump(mode="json"), "targets": targets,
-                "continue_classifier": self.chains.continues_classifier(link)}  # fmt: skip
+        return {
+            "adversary": adversary.model_dump(mode="json"),
+            "targets": targets,
+            "continue_classifier": self.chains.continues_classifier(link),
+        }
 
     def _target_split(self, name: str, queries: str) -> str | None:
         """The split of a target's collection whose queries are taken."""
         row = self.bench.collections[name]
         split = {"test": row.evaluation_split, "train": "train"}.get(queries)
         if split is not None and split not in row.splits:
-            raise ConfigError(f"target {name}", f"has no {queries} queries",
-                              "take the variant +inductive, which learns from documents alone, or set "
-                              "adversary.queries to another of test, train, unlabelled, none")  # fmt: skip
+            raise ConfigError(
+                f"target {name}",
+                f"has no {queries} queries",
+                "take the variant +inductive, which learns from documents alone, or set "
+                "adversary.queries to another of test, train, unlabelled, none",
+            )
         return split
 
     def domain_inputs(self, wc: Any) -> dict[str, Any]:
@@ -323,8 +336,13 @@ class TrainingStages:
 
     def _rank_bm25(self, wc: Any) -> dict:
         settings = self.bench.settings(wc.model, LexicalSettings)
-        return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth), "k1": settings.k1,
-                "b": settings.b}  # fmt: skip
+        return {
+            "collection": wc.collection,
+            "split": wc.split,
+            "depth": int(wc.depth),
+            "k1": settings.k1,
+            "b": settings.b,
+        }
 
     def _merge_candidates(self, wc: Any) -> dict:
         return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth)}

@@ -65,8 +65,14 @@ class UnitLinks:
             if not isinstance(own, FinetuneStage) or own.units is None:
                 return None
             mined = self.mined(at) if sampled else None
-            return [self.chains.encoder(at.method), kept(own.units), self.chains.source_of(at.method),
-                    settings.source_split, settings.protocol, mined]  # fmt: skip
+            return [
+                self.chains.encoder(at.method),
+                kept(own.units),
+                self.chains.source_of(at.method),
+                settings.source_split,
+                settings.protocol,
+                mined,
+            ]
 
         own, mined = history(link), self.mined(link) if sampled else None
         scope = SCOPE if mined is None else mined.scope

@@ -36,8 +36,11 @@ class UnitStages:
     def label_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `label_units`: units, the source with its inverted index, a reader's scores where there is one."""
         link, source, links = self._labelled(wc), self.chains.source_of(wc.model), UnitLinks(self.chains)
-        inputs = {"source": paths.collection(source), "units": links.cut(link).path,
-                  "index": paths.bm25_index(INDEX, source)}  # fmt: skip
+        inputs = {
+            "source": paths.collection(source),
+            "units": links.cut(link).path,
+            "index": paths.bm25_index(INDEX, source),
+        }
         inputs |= self._sampled(link)
         if self._units_of(wc).reader is not None:
             inputs["read"] = links.read(link).path
@@ -47,9 +50,12 @@ class UnitStages:
         """Inputs of `read_units`: reader, units, source."""
         link, reader = self._labelled(wc), self._units_of(wc).reader
         assert reader is not None, "only units with a reader are read"
-        return {"reader": paths.model(reader, SCOPE, self.reader_stage(reader)),
-                "units": UnitLinks(self.chains).cut(link).path,
-                "source": paths.collection(self.chains.source_of(wc.model)), **self._sampled(link)}  # fmt: skip
+        return {
+            "reader": paths.model(reader, SCOPE, self.reader_stage(reader)),
+            "units": UnitLinks(self.chains).cut(link).path,
+            "source": paths.collection(self.chains.source_of(wc.model)),
+            **self._sampled(link),
+        }
 
     @staticmethod
     def _labelled(wc: Any) -> Link:
@@ -69,10 +75,17 @@ class UnitStages:
         link, model, links = self.chains.link(wc.units_of), self.chains.link(wc.model), UnitLinks(self.chains)
         cut, read = (self.chains.encoder(own.method).document_tokens for own in (link, model))
         if cut != read:
-            raise ConfigError(f"units of {wc.units_of}", f"are cut for documents of {cut} tokens, {wc.model} reads "
-                              f"{read}", "measure it over the units of a method of its own length")  # fmt: skip
-        return {"model": self.chains.model(model), "source": paths.collection(self.chains.source_of(wc.units_of)),
-                "units": links.cut(link).path, "labels": links.labels(link).path}  # fmt: skip
+            raise ConfigError(
+                f"units of {wc.units_of}",
+                f"are cut for documents of {cut} tokens, {wc.model} reads {read}",
+                "measure it over the units of a method of its own length",
+            )
+        return {
+            "model": self.chains.model(model),
+            "source": paths.collection(self.chains.source_of(wc.units_of)),
+            "units": links.cut(link).path,
+            "labels": links.labels(link).path,
+        }
 
     def pattern_of_units(self) -> str:
         """A wildcard constraint that matches trained methods whose last stage has units."""
@@ -92,8 +105,7 @@ class UnitStages:
 
     def reader_inputs(self, wc: Any) -> dict[str, Any]:
         """Inputs of `train_reader`."""
-        return {"reader": paths.model(wc.model, SCOPE, INIT),
-                "source": paths.collection(self._reader(wc.model).source)}  # fmt: skip
+        return {"reader": paths.model(wc.model, SCOPE, INIT), "source": paths.collection(self._reader(wc.model).source)}
 
     def reader_stage(self, name: str) -> str:
         """The finished stage of a reader: `reader`, or `init` where it comes trained."""
@@ -113,8 +125,10 @@ class UnitStages:
         return how | {"aggregation": units.label.aggregation} | self._pairs_of_training(wc)
 
     def _measure_units(self, wc: Any) -> dict:
-        return {"pairs": MEASURED_PAIRS, "title_join": self._pairs_of_training(SimpleNamespace(model=wc.units_of))[
-            "title_join"]}  # fmt: skip
+        return {
+            "pairs": MEASURED_PAIRS,
+            "title_join": self._pairs_of_training(SimpleNamespace(model=wc.units_of))["title_join"],
+        }
 
     def _init_reader(self, wc: Any) -> dict:
         settings = self._reader(wc.model)
@@ -125,7 +139,9 @@ class UnitStages:
         settings = self._reader(wc.model)
         title_join = self._title_join(settings.source, settings.protocol)  # type: ignore[attr-defined]
         return settings.model_dump(mode="json", include={"training", "source_split", "dev_split"}) | {
-            "title_join": title_join, "gpus": self.gpus_of_training}  # type: ignore[attr-defined]  # fmt: skip
+            "title_join": title_join,
+            "gpus": self.gpus_of_training,
+        }  # type: ignore[attr-defined]
 
     def _pairs_of_training(self, wc: Any) -> dict:
         settings, source = self.chains.trained(wc.model), self.chains.source_of(wc.model)

@@ -28,8 +28,15 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 ROW, GAP, WIDTH, MARGIN = 0.23, 0.22, 8.6, 1.5  # inches
-STYLE: Any = {"svg.hashsalt": "zerodr", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0,
-         "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False}  # fmt: skip
+STYLE: Any = {
+    "svg.hashsalt": "zerodr",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+}
 AGREEMENT = 0.00011
 
 
@@ -69,11 +76,21 @@ def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.Da
         means[column.name] = np.mean([means[member] for member in column.members], axis=0)
         queries[column.name] = sum(queries[member] for member in column.members)
         low, high = np.quantile(resampled[column.name], [0.025, 0.975], axis=0)
-        parts.append(pd.DataFrame({
-            "column": column.name, "header": column.header, "label": column.printed, "queries": queries[column.name],
-            "model": methods, "value": means[column.name], "low": low, "high": high,
-            "average": column in averages,
-        }))  # fmt: skip
+        parts.append(
+            pd.DataFrame(
+                {
+                    "column": column.name,
+                    "header": column.header,
+                    "label": column.printed,
+                    "queries": queries[column.name],
+                    "model": methods,
+                    "value": means[column.name],
+                    "low": low,
+                    "high": high,
+                    "average": column in averages,
+                }
+            )
+        )
     return pd.concat(parts, ignore_index=True)
 
 
@@ -89,8 +106,11 @@ def check_agreement(points: pd.DataFrame, table: pd.DataFrame) -> None:
             raise ArtifactError(where, "is not in the table", "build the table again")
         stated = table.loc[point.model, point.header]
         if abs(stated - point.value) > AGREEMENT:
-            raise ArtifactError(where, f"the table says {stated}, the queries' mean is {point.value:.4f}",
-                                "build both from the same evaluations")  # fmt: skip
+            raise ArtifactError(
+                where,
+                f"the table says {stated}, the queries' mean is {point.value:.4f}",
+                "build both from the same evaluations",
+            )
 
 
 def save(points: pd.DataFrame, settings: TableSettings, svg: Path, png: Path) -> None:
@@ -111,8 +131,10 @@ def draw(points: pd.DataFrame, settings: TableSettings) -> Figure:
     band = len(settings.methods) * ROW + GAP
     figure = Figure(figsize=(WIDTH, len(columns) * band + MARGIN), layout="constrained")
     axes = figure.add_subplot()
-    ticks = [_draw_band(axes, points[points["column"] == name], number * band, band, number % 2 == 0)
-             for number, name in enumerate(columns)]  # fmt: skip
+    ticks = [
+        _draw_band(axes, points[points["column"] == name], number * band, band, number % 2 == 0)
+        for number, name in enumerate(columns)
+    ]
     labels = [_band_label(points[points["column"] == name].iloc[0]) for name in columns]
     axes.set_yticks(ticks, labels)
     axes.tick_params(axis="y", length=0)
@@ -120,8 +142,10 @@ def draw(points: pd.DataFrame, settings: TableSettings) -> Figure:
     axes.set_xlim(*_limits(points))
     axes.grid(axis="x", color="#d9d9d9", linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_xlabel(f"{LABELS.get(settings.metric, settings.metric)}, mean and 95 % bootstrap interval over queries "
-                    f"(protocol {settings.protocol.name}, scale {settings.scale})")  # fmt: skip
+    axes.set_xlabel(
+        f"{LABELS.get(settings.metric, settings.metric)}, mean and 95 % bootstrap interval over queries "
+        f"(protocol {settings.protocol.name}, scale {settings.scale})"
+    )
     _draw_legend(figure, settings)
     return figure
 
@@ -136,14 +160,26 @@ def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: 
         axes.hlines(height, row.low, row.high, color=style["color"], linewidth=1.6, zorder=2)
         axes.plot(row.value, height, linestyle="", markersize=5.5, zorder=3, **style)
         weight = "bold" if round(row.value, 4) == best else "normal"
-        axes.annotate(f"{row.value:.4f}", (row.high, height), xytext=(5, 0), textcoords="offset points", va="center",
-                      fontsize=7.5, color="#333333", fontweight=weight)  # fmt: skip
+        axes.annotate(
+            f"{row.value:.4f}",
+            (row.high, height),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7.5,
+            color="#333333",
+            fontweight=weight,
+        )
     return top + band / 2
 
 
 def _style(number: int) -> dict[str, Any]:
-    return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)],
-            "markeredgecolor": "white", "markeredgewidth": 0.6}  # fmt: skip
+    return {
+        "color": COLORS[number % len(COLORS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.6,
+    }
 
 
 def _band_label(row: pd.Series) -> str:
@@ -159,6 +195,8 @@ def _limits(points: pd.DataFrame) -> tuple[float, float]:
 def _draw_legend(figure: Figure, settings: TableSettings) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [Line2D([], [], linewidth=1.6, markersize=5.5, label=method.label, **_style(number))
-               for number, method in enumerate(settings.methods)]  # fmt: skip
+    handles = [
+        Line2D([], [], linewidth=1.6, markersize=5.5, label=method.label, **_style(number))
+        for number, method in enumerate(settings.methods)
+    ]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4), frameon=False)

@@ -55,8 +55,10 @@ def protocol_card(settings: TableSettings) -> list[str]:
 
 
 def _length(name: str, query: int | None, document: int | None) -> str:
-    words = [f"{what} {f'{count} tokens' if count else 'as the model says'}"
-             for count, what in ((query, "query"), (document, "document"))]  # fmt: skip
+    words = [
+        f"{what} {f'{count} tokens' if count else 'as the model says'}"
+        for count, what in ((query, "query"), (document, "document"))
+    ]
     return f"{name}: the model's own" if query is document is None else f"{name}: {', '.join(words)}"
 
 
@@ -70,8 +72,7 @@ def _marks(grid: Grid) -> list[str]:
     notes = []
     for column in grid.data_columns:
         if column.mark in KINDS:
-            notes.append(f"{column.header}: {KINDS[column.mark]}; not comparable with published numbers, "
-                         "in no average")  # fmt: skip
+            notes.append(f"{column.header}: {KINDS[column.mark]}; not comparable with published numbers, in no average")
         elif column.mark:
             notes.append(f"{column.header}: macro mean over a part of its collections; in no average")
         elif column.members != (column.name,):
@@ -84,8 +85,10 @@ def _averages(grid: Grid) -> list[str]:
     by_members: dict[tuple[str, ...], list[Column]] = {}
     for column in averages:
         by_members.setdefault(column.members, []).append(column)
-    return [f"{', '.join(column.header for column in columns)}: mean over {', '.join(members)}"
-            for members, columns in by_members.items()]  # fmt: skip
+    return [
+        f"{', '.join(column.header for column in columns)}: mean over {', '.join(members)}"
+        for members, columns in by_members.items()
+    ]
 
 
 def _special_queries(frame: pd.DataFrame) -> list[str]:
@@ -95,8 +98,10 @@ def _special_queries(frame: pd.DataFrame) -> list[str]:
     if len(empty):
         listed = ", ".join(f"{run.collection} {run.model} {int(run.value)}" for run in empty.itertuples())
         notes.append(f"queries without results, which score 0: {listed}")
-    kinds = {"n_without_positives": "judged queries without a positive judgement, which score 0",
-             "n_without_text": "judged queries without a text, which are left out"}  # fmt: skip
+    kinds = {
+        "n_without_positives": "judged queries without a positive judgement, which score 0",
+        "n_without_text": "judged queries without a text, which are left out",
+    }
     for metric, what in kinds.items():
         by_collection = counts[counts["metric"] == metric].groupby("collection", sort=False)["value"].max()
         listed = ", ".join(f"{name} {int(count)}" for name, count in by_collection.items() if count)

@@ -72,11 +72,16 @@ def read_summaries(paths: list[Path]) -> pd.DataFrame:
         CollectionError: there are none.
     """
     if not paths:
-        raise CollectionError("the chosen collections", "have no judged queries, so the table has no column",
-                              "add qrels/<split>.tsv, or ask for rankings and statistics (README)")  # fmt: skip
+        raise CollectionError(
+            "the chosen collections",
+            "have no judged queries, so the table has no column",
+            "add qrels/<split>.tsv, or ask for rankings and statistics (README)",
+        )
     text = {name: str for name in ("model", "collection", "split", "protocol", "metric")}
-    frames = [pd.read_csv(path, sep="\t", dtype=text, keep_default_na=False, na_values={"low": "", "high": ""})
-              for path in paths]  # fmt: skip
+    frames = [
+        pd.read_csv(path, sep="\t", dtype=text, keep_default_na=False, na_values={"low": "", "high": ""})
+        for path in paths
+    ]
     return pd.concat(frames, ignore_index=True)
 
 
@@ -92,8 +97,11 @@ def check_summaries(frame: pd.DataFrame, settings: TableSettings) -> None:
     wanted = {(method.name, name) for method in settings.methods for name in collections}
     for run in runs.itertuples():
         if (run.model, run.collection) not in wanted:
-            raise ArtifactError(f"{run.model}/{run.collection}", "is no cell of this table",
-                                "give the summaries of the table's methods and collections")  # fmt: skip
+            raise ArtifactError(
+                f"{run.model}/{run.collection}",
+                "is no cell of this table",
+                "give the summaries of the table's methods and collections",
+            )
         _check_protocol(run, collections[run.collection], settings)
     if frame.duplicated(["model", "collection", "metric"]).any():
         raise ArtifactError("build_table", "a summary was given twice", "give each summary once")
@@ -104,14 +112,21 @@ def check_summaries(frame: pd.DataFrame, settings: TableSettings) -> None:
 
 def _check_protocol(run: object, row: TableCollection, settings: TableSettings) -> None:
     protocol = settings.protocol
-    expected = {"protocol": protocol.name, "split": row.evaluation_split, "depth": protocol.depth,
-                "exclude_self": row.exclude_self and protocol.exclude_self == "registry"}  # fmt: skip
+    expected = {
+        "protocol": protocol.name,
+        "split": row.evaluation_split,
+        "depth": protocol.depth,
+        "exclude_self": row.exclude_self and protocol.exclude_self == "registry",
+    }
     for name, value in expected.items():
         found = getattr(run, name)
         if found != value:
             where = f"{run.model}/{run.collection}"  # type: ignore[attr-defined]
-            raise ProtocolError(where, f"{name} is {found}, the table's is {value}",
-                                "numbers of different protocols never share a column: evaluate again")  # fmt: skip
+            raise ProtocolError(
+                where,
+                f"{name} is {found}, the table's is {value}",
+                "numbers of different protocols never share a column: evaluate again",
+            )
 
 
 def table_columns(settings: TableSettings) -> list[Column]:

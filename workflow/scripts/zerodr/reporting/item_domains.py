@@ -35,10 +35,19 @@ def domains(stage: Stage, settings: ItemParams, item: Item) -> Made:
             for model, steps in models.items():
                 own = scores[model, target]
                 local, dev = (_between(curves[method, target, name], before, steps) for name in (LOCAL, SOURCE_DEV))
-                rows.append({"collection": target, "method": method, "model": model, "steps": steps,
-                             **_told(_measures(measures[model, target])), "local_accuracy": local, "source_dev": dev,
-                             **gain(own, own * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
-                             **_gain(scores, model, start, target, settings, stage).columns("gain")})  # fmt: skip
+                rows.append(
+                    {
+                        "collection": target,
+                        "method": method,
+                        "model": model,
+                        "steps": steps,
+                        **_told(_measures(measures[model, target])),
+                        "local_accuracy": local,
+                        "source_dev": dev,
+                        **gain(own, own * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
+                        **_gain(scores, model, start, target, settings, stage).columns("gain"),
+                    }
+                )
                 before = steps
     frame = pd.DataFrame(rows)
     return Made(frame, _domain_notes(frame, settings), _domain_rows(frame, settings))
@@ -96,10 +105,19 @@ def _domain_rows(frame: pd.DataFrame, settings: ItemParams) -> tuple[list[str], 
         "source dev",
         "nDCG@10",
     ]
-    rows = [[settings.collections[row["collection"]], settings.methods[row["method"]], str(row["steps"]),
-             *(_number(row[key]) for key in ("domain_accuracy", "converged_accuracy", "local_accuracy")),
-             f"{row['knn_source']:.1%}", f"{row['knn_base_rate']:.1%}", _number(row["source_dev"]),
-             f"{row[METRIC]:.4f}"] for _, row in frame.iterrows()]  # fmt: skip
+    rows = [
+        [
+            settings.collections[row["collection"]],
+            settings.methods[row["method"]],
+            str(row["steps"]),
+            *(_number(row[key]) for key in ("domain_accuracy", "converged_accuracy", "local_accuracy")),
+            f"{row['knn_source']:.1%}",
+            f"{row['knn_base_rate']:.1%}",
+            _number(row["source_dev"]),
+            f"{row[METRIC]:.4f}",
+        ]
+        for _, row in frame.iterrows()
+    ]
     return header, rows
 
 
@@ -115,8 +133,12 @@ def _curves(stage: Stage, settings: ItemParams) -> dict[tuple[str, str, str], Cu
         for target in settings.collections:
             records = [_record(next(files)) for _ in stages]
             for name in (LOCAL, SOURCE_DEV):
-                found[method, target, name] = [(point["step"], point["value"]) for record in records
-                                               for point in record["metrics"] if point["name"] == name]  # fmt: skip
+                found[method, target, name] = [
+                    (point["step"], point["value"])
+                    for record in records
+                    for point in record["metrics"]
+                    if point["name"] == name
+                ]
     return found
 
 
@@ -164,12 +186,21 @@ def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> Made:
         order = np.argsort(-gains, kind="stable")
         for place in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
             text = texts[place]
-            rows += [{"collection": target, "query": text, "gain": float(gains[place]), "source_before": one,
-                      "source_after": other}
-                     for one, other in zip(sides[0][text], sides[1][text], strict=True)]  # fmt: skip
-    notes = [f"the {item.examples} queries of each collection with the largest gains of {settings.methods[after]} over "
-             f"{settings.methods[before]} in nDCG@10, and as many with the largest losses, each with the nearest "
-             f"queries of {settings.source} by either model: chosen examples, no evidence"]  # fmt: skip
+            rows += [
+                {
+                    "collection": target,
+                    "query": text,
+                    "gain": float(gains[place]),
+                    "source_before": one,
+                    "source_after": other,
+                }
+                for one, other in zip(sides[0][text], sides[1][text], strict=True)
+            ]
+    notes = [
+        f"the {item.examples} queries of each collection with the largest gains of {settings.methods[after]} over "
+        f"{settings.methods[before]} in nDCG@10, and as many with the largest losses, each with the nearest "
+        f"queries of {settings.source} by either model: chosen examples, no evidence"
+    ]
     return Made(pd.DataFrame(rows), notes)
 
 

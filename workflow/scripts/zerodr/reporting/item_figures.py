@@ -35,8 +35,11 @@ def plot_item(stage: Stage) -> None:
     settings = validate(ItemParams, stage.params, stage.spec.name())
     draw = FIGURES.get(settings.item["kind"])
     if draw is None:
-        raise ConfigError(f"{settings.paper}: {settings.name}", f"is of kind {settings.item['kind']}, which is a table "
-                          "alone", f"ask for {settings.name}.html")  # fmt: skip
+        raise ConfigError(
+            f"{settings.paper}: {settings.name}",
+            f"is of kind {settings.item['kind']}, which is a table alone",
+            f"ask for {settings.name}.html",
+        )
     frame = pd.read_csv(stage.path("table"), sep="\t", comment="#")
     with matplotlib.rc_context(STYLE | {"axes.spines.left": True}):
         figure = draw(frame, settings)
@@ -65,8 +68,9 @@ def _methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
         own = frame[frame["collection"] == name].set_index("method").loc[tested]
         bars = np.abs(own[["difference_low", "difference_high"]].to_numpy().T - own["difference"].to_numpy())
-        axes.errorbar(own["difference"], range(len(tested)), xerr=bars, linestyle="", marker="o", markersize=5,
-                      color=COLORS[0])  # fmt: skip
+        axes.errorbar(
+            own["difference"], range(len(tested)), xerr=bars, linestyle="", marker="o", markersize=5, color=COLORS[0]
+        )
         axes.axvline(0, color="#888888", linewidth=0.8)
         axes.set_yticks(range(len(tested)), [settings.methods[name] for name in tested], fontsize=7)
         axes.set_ylim(len(tested) - 0.5, -0.5)

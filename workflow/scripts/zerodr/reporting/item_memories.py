@@ -31,17 +31,29 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> Made:
     """
     assert isinstance(item, SharesItem)
     episodes, rows = settings.stages[item.method], []
-    files = [(settings.source, stage.paths("learning"), [settings.source]),
-             ("", stage.paths("search"), list(settings.collections))]  # fmt: skip
+    files = [
+        (settings.source, stage.paths("learning"), [settings.source]),
+        ("", stage.paths("search"), list(settings.collections)),
+    ]
     for training, paths, names in files:
         for (number, name), path in zip(product(range(1, len(episodes) + 1), names), paths, strict=True):
             found = pd.read_csv(path, sep="\t")
             own = {"queries": name, "training": bool(training), "episode": number, "relevant": _metric(path, RELEVANT)}
             rows += [own | row for row in found.to_dict("records")]
     frame = pd.DataFrame(rows)
-    shown = [[_label(row, settings), str(row["episode"]), row["memory"], f"{row['document_share']:.1%}",
-              f"{row['attention_share']:.1%}", f"{row['lift']:.2f}", f"{row['mean_tokens']:.0f}",
-              f"{row['relevant']:.1%}"] for row in rows]  # fmt: skip
+    shown = [
+        [
+            _label(row, settings),
+            str(row["episode"]),
+            row["memory"],
+            f"{row['document_share']:.1%}",
+            f"{row['attention_share']:.1%}",
+            f"{row['lift']:.2f}",
+            f"{row['mean_tokens']:.0f}",
+            f"{row['relevant']:.1%}",
+        ]
+        for row in rows
+    ]
     header = ["queries of", "episode", "memory", "documents", "attention", "lift", "tokens", "with a relevant one"]
     notes = [
         "documents: share of all augmentation documents; attention: share of the main model's attention to them, "
@@ -67,13 +79,19 @@ def components(stage: Stage, settings: ItemParams, item: Item) -> Made:
         for number, _ in enumerate(settings.stages[method], 1):
             main = next(mains)
             both = {MAIN: main, AUGMENTER: augmenters.get(_place(main))}
-            rows += [{"method": method, "episode": number, "component": name, "mrr": _metric(path, MRR)}
-                     for name, path in both.items() if path is not None]  # fmt: skip
-    shown = [[settings.methods[row["method"]], str(row["episode"]), row["component"], f"{row['mrr']:.4f}"]
-             for row in rows]  # fmt: skip
-    notes = [f"MRR@10 of held-out training queries of {settings.source} against the documents that were mined for them "
-             "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented; "
-             "relevant are judged documents only, for both, not what attention selects"]  # fmt: skip
+            rows += [
+                {"method": method, "episode": number, "component": name, "mrr": _metric(path, MRR)}
+                for name, path in both.items()
+                if path is not None
+            ]
+    shown = [
+        [settings.methods[row["method"]], str(row["episode"]), row["component"], f"{row['mrr']:.4f}"] for row in rows
+    ]
+    notes = [
+        f"MRR@10 of held-out training queries of {settings.source} against the documents that were mined for them "
+        "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented; "
+        "relevant are judged documents only, for both, not what attention selects"
+    ]
     return Made(pd.DataFrame(rows), notes, (["", "episode", "component", "MRR@10"], shown))
 
 
@@ -106,8 +124,15 @@ def draw_components(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         for component, line in ((MAIN, "-"), (AUGMENTER, "--")):
             own = frame[(frame["method"] == method) & (frame["component"] == component)]
             if len(own):
-                axes.plot(own["episode"], own["mrr"], linestyle=line, markersize=5, linewidth=1.2,
-                          label=f"{settings.methods[method]}: {component}", **style(number))  # fmt: skip
+                axes.plot(
+                    own["episode"],
+                    own["mrr"],
+                    linestyle=line,
+                    markersize=5,
+                    linewidth=1.2,
+                    label=f"{settings.methods[method]}: {component}",
+                    **style(number),
+                )
     axes.set_xticks(sorted(frame["episode"].unique()))
     axes.set_xlabel("episode")
     axes.set_ylabel("MRR@10 on held-out source queries")

@@ -30,12 +30,20 @@ def domains(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         for number, method in enumerate(settings.points):
             own = frame[(frame["collection"] == target) & (frame["method"] == method)]
             for axes, key in zip(grid[:, column], ROWS, strict=False):
-                axes.plot(own["steps"], own[key], label=settings.methods[method], markersize=4, linewidth=1.2,
-                          **style(number))  # fmt: skip
-            grid[0, column].plot(own["steps"], own["local_accuracy"], linestyle="--", linewidth=1.0,
-                                 color=style(number)["color"])  # fmt: skip
-            grid[2, column].fill_between(own["steps"], own[f"{METRIC}_low"], own[f"{METRIC}_high"], alpha=0.12,
-                                         linewidth=0, color=style(number)["color"])  # fmt: skip
+                axes.plot(
+                    own["steps"], own[key], label=settings.methods[method], markersize=4, linewidth=1.2, **style(number)
+                )
+            grid[0, column].plot(
+                own["steps"], own["local_accuracy"], linestyle="--", linewidth=1.0, color=style(number)["color"]
+            )
+            grid[2, column].fill_between(
+                own["steps"],
+                own[f"{METRIC}_low"],
+                own[f"{METRIC}_high"],
+                alpha=0.12,
+                linewidth=0,
+                color=style(number)["color"],
+            )
             grid[3, column].plot(own["domain_accuracy"], own[METRIC], markersize=4, linewidth=0.8, **style(number))
         rate = frame.loc[frame["collection"] == target, "knn_base_rate"].iloc[0]
         grid[1, column].axhline(rate, color="#888888", linewidth=0.8, linestyle=":")
@@ -53,8 +61,12 @@ def projections(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     rows = [sum(sizes)] if max(sizes) == 1 else sizes
     every = list(pictures(settings))
     figure, grid = blank(len(settings.collections) * len(rows), max(rows), 2.8, 2.8)
-    places = [(target * len(rows) + line, column) for target in range(len(settings.collections))
-              for line, size in enumerate(rows) for column in range(size)]  # fmt: skip
+    places = [
+        (target * len(rows) + line, column)
+        for target in range(len(settings.collections))
+        for line, size in enumerate(rows)
+        for column in range(size)
+    ]
     for axes in grid.ravel():
         axes.set_axis_off()
     for place, (target, model, label) in zip(places, every, strict=True):
@@ -66,8 +78,16 @@ def projections(frame: pd.DataFrame, settings: ItemParams) -> Figure:
 
 def _picture(axes: Axes, points: pd.DataFrame, title: str) -> None:
     for (domain, kind), own in points.groupby(["domain", "kind"], sort=False):
-        axes.scatter(own["x"], own["y"], s=7, alpha=0.6, linewidths=0, color=DOMAINS[str(domain)],
-                     marker=MARK[str(kind)], label=f"{domain}, {kind}")  # fmt: skip
+        axes.scatter(
+            own["x"],
+            own["y"],
+            s=7,
+            alpha=0.6,
+            linewidths=0,
+            color=DOMAINS[str(domain)],
+            marker=MARK[str(kind)],
+            label=f"{domain}, {kind}",
+        )
     axes.set_title(title, fontsize=7)
 
 
@@ -78,8 +98,9 @@ def units(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     for axes, measure in zip(every, measures, strict=True):
         own = frame[frame["measure"] == measure].set_index("method").loc[names]
         bars = np.abs(own[["low", "high"]].to_numpy().T - own["mean"].to_numpy())
-        axes.errorbar(own["mean"], range(len(names)), xerr=bars, linestyle="", marker="o", markersize=5,
-                      color=COLORS[0])  # fmt: skip
+        axes.errorbar(
+            own["mean"], range(len(names)), xerr=bars, linestyle="", marker="o", markersize=5, color=COLORS[0]
+        )
         axes.set_yticks(range(len(names)), [settings.methods[name] for name in names], fontsize=7)
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_title(UNIT_LABELS.get(measure, measure), fontsize=9)
@@ -93,12 +114,18 @@ def adaptation(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         for number, line in enumerate(settings.points):
             own = frame[(frame["collection"] == name) & (frame["line"] == line)]
             if own["reference"].iloc[0]:
-                axes.axhline(own[METRIC].iloc[0], color=style(number)["color"], linestyle="--", linewidth=1.0,
-                             label=settings.methods[line])  # fmt: skip
+                axes.axhline(
+                    own[METRIC].iloc[0],
+                    color=style(number)["color"],
+                    linestyle="--",
+                    linewidth=1.0,
+                    label=settings.methods[line],
+                )
                 continue
             bars = np.abs(own[[f"{METRIC}_low", f"{METRIC}_high"]].to_numpy().T - own[METRIC].to_numpy())
-            axes.errorbar(own["steps"], own[METRIC], yerr=bars, label=line, markersize=4, linewidth=1.2,
-                          **style(number))  # fmt: skip
+            axes.errorbar(
+                own["steps"], own[METRIC], yerr=bars, label=line, markersize=4, linewidth=1.2, **style(number)
+            )
         axes.set_title(label, fontsize=9)
         axes.set_xlabel("steps on the target's texts")
     every[0].set_ylabel("nDCG@10")

@@ -41,14 +41,23 @@ def units(stage: Stage, settings: ItemParams, item: Item) -> Made:
         found = pd.read_csv(path, sep="\t", index_col="measure")
         missing = [name for name in item.measures if name not in found.index]
         if missing:
-            raise ArtifactError(path, f"has no measure {missing[0]}, only {', '.join(found.index)}",
-                                "correct the item's measures")  # fmt: skip
-        rows += [{"method": method, "measure": name, **found.loc[name, ["mean", "low", "high"]],
-                  "pairs": int(found.loc[name, "count"])} for name in item.measures]  # fmt: skip
+            raise ArtifactError(
+                path, f"has no measure {missing[0]}, only {', '.join(found.index)}", "correct the item's measures"
+            )
+        rows += [
+            {
+                "method": method,
+                "measure": name,
+                **found.loc[name, ["mean", "low", "high"]],
+                "pairs": int(found.loc[name, "count"]),
+            }
+            for name in item.measures
+        ]
     frame = pd.DataFrame(rows)
     cells = {(row["method"], row["measure"]): row for _, row in frame.iterrows()}
-    shown = [[settings.methods[method], *(_cell(cells[method, name]) for name in item.measures)]
-             for method in item.methods]  # fmt: skip
+    shown = [
+        [settings.methods[method], *(_cell(cells[method, name]) for name in item.measures)] for method in item.methods
+    ]
     notes = [
         f"units and labels of {item.units_of}, at most {frame['pairs'].max()} training pairs of {settings.source} with "
         "an essential unit; means over pairs with 95 % intervals (normal approximation); Var: population variance of "
@@ -70,17 +79,32 @@ def adaptation(stage: Stage, settings: ItemParams, item: Item) -> Made:
         for line, models in settings.points.items():
             for model, steps in models.items():
                 own, first = scores[model, name], scores[next(iter(models)), name]
-                rows.append({"collection": name, "line": line, "method": model, "steps": steps,
-                             "reference": line in item.references,
-                             **gain(own, own * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
-                             **gain(own, first, settings.bootstrap_samples, stage.seed).columns("gain")})  # fmt: skip
+                rows.append(
+                    {
+                        "collection": name,
+                        "line": line,
+                        "method": model,
+                        "steps": steps,
+                        "reference": line in item.references,
+                        **gain(own, own * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
+                        **gain(own, first, settings.bootstrap_samples, stage.seed).columns("gain"),
+                    }
+                )
     frame = pd.DataFrame(rows)
-    shown = [[settings.collections[row["collection"]], settings.methods[row["method"]],
-              "-" if row["reference"] else str(row["steps"]), f"{row[METRIC]:.4f}",
-              f"{row['gain']:+.4f} [{row['gain_low']:+.4f}, {row['gain_high']:+.4f}]"]
-             for _, row in frame.iterrows()]  # fmt: skip
-    notes = ["steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % bootstrap "
-             "intervals over queries"]  # fmt: skip
+    shown = [
+        [
+            settings.collections[row["collection"]],
+            settings.methods[row["method"]],
+            "-" if row["reference"] else str(row["steps"]),
+            f"{row[METRIC]:.4f}",
+            f"{row['gain']:+.4f} [{row['gain_low']:+.4f}, {row['gain_high']:+.4f}]",
+        ]
+        for _, row in frame.iterrows()
+    ]
+    notes = [
+        "steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % bootstrap "
+        "intervals over queries"
+    ]
     return Made(frame, notes, (["", "method", "steps", "nDCG@10", "gain in nDCG@10"], shown))
 
 
@@ -96,19 +120,38 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> Made:
         written, record = _written(path.parent / WEIGHTS), read_record(path)
         if record is None:
             raise ArtifactError(path, "has no lineage record, so its modules aren't known", "make it again")
-        facts = record["notes"].get("rem") or {"lora": 0, "parallel_adapter": 0, "backbone": written,
-                                               "trained": written}  # fmt: skip
+        facts = record["notes"].get("rem") or {
+            "lora": 0,
+            "parallel_adapter": 0,
+            "backbone": written,
+            "trained": written,
+        }
         backbone = facts["backbone"]
-        rows.append({"method": method, **{key: int(facts[key]) for key in ("backbone", "lora", "parallel_adapter",
-                     "trained")}, "trained_share": facts["trained"] / backbone, "inference": written,
-                     "inference_extra": written / backbone - 1})  # fmt: skip
+        rows.append(
+            {
+                "method": method,
+                **{key: int(facts[key]) for key in ("backbone", "lora", "parallel_adapter", "trained")},
+                "trained_share": facts["trained"] / backbone,
+                "inference": written,
+                "inference_extra": written / backbone - 1,
+            }
+        )
     frame = pd.DataFrame(rows)
-    shown = [[settings.methods[row["method"]], *(f"{row[key]:,}" for key in ("backbone", "lora", "parallel_adapter",
-              "trained")), f"{row['trained_share']:.2%}", f"{row['inference']:,}", f"{row['inference_extra']:+.2%}"]
-             for _, row in frame.iterrows()]  # fmt: skip
+    shown = [
+        [
+            settings.methods[row["method"]],
+            *(f"{row[key]:,}" for key in ("backbone", "lora", "parallel_adapter", "trained")),
+            f"{row['trained_share']:.2%}",
+            f"{row['inference']:,}",
+            f"{row['inference_extra']:+.2%}",
+        ]
+        for _, row in frame.iterrows()
+    ]
     header = ["", "backbone", "LoRA", "parallel adapter", "trained", "share", "at inference", "more"]
-    notes = ["trained: by supervised learning; at inference: numbers in the plain model's weights file, modules folded "
-             "in; shares are of the backbone with its embeddings"]  # fmt: skip
+    notes = [
+        "trained: by supervised learning; at inference: numbers in the plain model's weights file, modules folded "
+        "in; shares are of the backbone with its embeddings"
+    ]
     return Made(frame, notes, (header, shown))
 
 

@@ -38,18 +38,35 @@ def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> Made:
         near = source[owner == cluster]
         there = gain(near, near * 0, settings.bootstrap_samples, stage.seed)
         here = gain(scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed)
-        rows.append({"collection": name, "cluster": cluster, "source_queries": len(near),
-                     **there.columns("source_gain"), **here.columns("gain")})  # fmt: skip
+        rows.append(
+            {
+                "collection": name,
+                "cluster": cluster,
+                "source_queries": len(near),
+                **there.columns("source_gain"),
+                **here.columns("gain"),
+            }
+        )
     frame = pd.DataFrame(rows)
     both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
-    notes = [f"clusters of {item.method}'s stage {item.stage}; nearest by the mean inner product of a collection's "
-             f"queries with its centroid; gains: nDCG@10 of {item.method} minus {item.baseline}, on the cluster's "
-             f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
-             f"gains have one sign on both sides for {both} of {len(frame)} collections",
-             correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections")]  # fmt: skip
+    notes = [
+        f"clusters of {item.method}'s stage {item.stage}; nearest by the mean inner product of a collection's "
+        f"queries with its centroid; gains: nDCG@10 of {item.method} minus {item.baseline}, on the cluster's "
+        f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
+        f"gains have one sign on both sides for {both} of {len(frame)} collections",
+        correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
+    ]
     header = ["", "cluster", "its source queries", "gain there", "gain on the collection"]
-    shown = [[settings.collections[row["collection"]], str(row["cluster"]), str(row["source_queries"]),
-              str(Gain.of(row, "source_gain")), str(Gain.of(row, "gain"))] for _, row in frame.iterrows()]  # fmt: skip
+    shown = [
+        [
+            settings.collections[row["collection"]],
+            str(row["cluster"]),
+            str(row["source_queries"]),
+            str(Gain.of(row, "source_gain")),
+            str(Gain.of(row, "gain")),
+        ]
+        for _, row in frame.iterrows()
+    ]
     return Made(frame, notes, (header, shown))
 
 
@@ -81,8 +98,16 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> Made:
         f"{item.baseline}, and as many with the largest losses, with the nearest queries of {settings.source}/"
         f"{settings.splits[settings.source]} by the method's own vectors: chosen examples, no evidence"
     ]
-    shown = [[settings.collections[row.collection], _shortened(row.query), f"{row.gain:+.4f}",
-              _shortened(row.source_query), f"{row.source_gain:+.4f}"] for row in frame.itertuples()]  # fmt: skip
+    shown = [
+        [
+            settings.collections[row.collection],
+            _shortened(row.query),
+            f"{row.gain:+.4f}",
+            _shortened(row.source_query),
+            f"{row.source_gain:+.4f}",
+        ]
+        for row in frame.itertuples()
+    ]
     return Made(frame, notes, (["", "query", "gain", "source query", "gain there"], shown))
 
 
@@ -107,14 +132,18 @@ def _vectors(file: Path, count: int, name: str) -> np.ndarray:
     return made
 
 
-def _differences(scores: dict, item: NearestClustersItem | NeighboursItem, name: str,
-                 queries: pd.DataFrame) -> pd.Series:  # fmt: skip
+def _differences(
+    scores: dict, item: NearestClustersItem | NeighboursItem, name: str, queries: pd.DataFrame
+) -> pd.Series:
     """Gain of each query, in the order of its vectors."""
     found = (scores[item.method, name] - scores[item.baseline, name]).reindex(queries["id"])
     if found.isna().any():
-        raise ArtifactError(f"metrics of {item.method} on {name}", f"lack {int(found.isna().sum())} of its "
-                            f"{len(queries)} queries, the first is {found.index[found.isna()][0]}",
-                            "evaluate it again")  # fmt: skip
+        raise ArtifactError(
+            f"metrics of {item.method} on {name}",
+            f"lack {int(found.isna().sum())} of its "
+            f"{len(queries)} queries, the first is {found.index[found.isna()][0]}",
+            "evaluate it again",
+        )
     return found
 
 

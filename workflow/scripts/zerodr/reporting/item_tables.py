@@ -38,14 +38,24 @@ def methods(stage: Stage, settings: ItemParams, item: Item) -> Made:
             difference = gain(own, base, settings.bootstrap_samples, stage.seed)
             p_value = float(t_test((own - base).to_numpy()[:, None])[0])
             means = {key: float(found[key][method, name].mean()) for key in measures}
-            rows.append({"method": method, "collection": name, "queries": len(own), **means,
-                         **difference.columns("difference"), "p_t": p_value})  # fmt: skip
+            rows.append(
+                {
+                    "method": method,
+                    "collection": name,
+                    "queries": len(own),
+                    **means,
+                    **difference.columns("difference"),
+                    "p_t": p_value,
+                }
+            )
     frame = pd.DataFrame(rows)
     tested = frame["method"] != item.baseline
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
-    notes = [f"{_label(item.measure)}; {BETTER} better, {WORSE} worse than {settings.methods[item.baseline]}: paired "
-             f"t-test over queries, p < .05 after Holm's correction over {int(tested.sum())} tests",
-             *([HOLES] if any(key.startswith("hole") for key in measures) else [])]  # fmt: skip
+    notes = [
+        f"{_label(item.measure)}; {BETTER} better, {WORSE} worse than {settings.methods[item.baseline]}: paired "
+        f"t-test over queries, p < .05 after Holm's correction over {int(tested.sum())} tests",
+        *([HOLES] if any(key.startswith("hole") for key in measures) else []),
+    ]
     return Made(frame, notes, _pivot(frame, settings, measures))
 
 
@@ -90,12 +100,26 @@ def similarity(stage: Stage, settings: ItemParams, item: Item) -> Made:
         f"of shares of nine query types; gain: nDCG@10 minus that of {settings.methods[item.baseline]}, with 95 % "
         "bootstrap intervals over queries"
     ]
-    notes += [correlation(frame[key], frame[f"gain.{m}"], f"{key} and gain of {settings.methods[m]}")
-              for m in item.methods for key in ("corpus", "query_types")]  # fmt: skip
-    header = ["", "documents", "queries", "query types", *(f"{settings.methods[m]} - {settings.methods[item.baseline]}"
-                                                           for m in item.methods)]  # fmt: skip
-    shown = [[settings.collections[row["collection"]], *(f"{row[key]:.3f}" for key in LIKENESS),
-              *(str(Gain.of(row, f"gain.{m}")) for m in item.methods)] for _, row in frame.iterrows()]  # fmt: skip
+    notes += [
+        correlation(frame[key], frame[f"gain.{m}"], f"{key} and gain of {settings.methods[m]}")
+        for m in item.methods
+        for key in ("corpus", "query_types")
+    ]
+    header = [
+        "",
+        "documents",
+        "queries",
+        "query types",
+        *(f"{settings.methods[m]} - {settings.methods[item.baseline]}" for m in item.methods),
+    ]
+    shown = [
+        [
+            settings.collections[row["collection"]],
+            *(f"{row[key]:.3f}" for key in LIKENESS),
+            *(str(Gain.of(row, f"gain.{m}")) for m in item.methods),
+        ]
+        for _, row in frame.iterrows()
+    ]
     return Made(frame, notes, (header, shown))
 
 
@@ -112,8 +136,10 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> Made:
                 rows.append({"collection": name, "method": method, "stage": at, **level.columns(METRIC)})
     frame = pd.DataFrame(rows)
     header = ["", "method", *stages]
-    shown = [[settings.collections[name], method, *(f"{value:.4f}" for value in part[METRIC])]
-             for (name, method), part in frame.groupby(["collection", "method"], sort=False)]  # fmt: skip
+    shown = [
+        [settings.collections[name], method, *(f"{value:.4f}" for value in part[METRIC])]
+        for (name, method), part in frame.groupby(["collection", "method"], sort=False)
+    ]
     return Made(frame, ["nDCG@10 after each stage, with 95 % bootstrap intervals over queries"], (header, shown))
 
 
@@ -121,10 +147,18 @@ def spaces(stage: Stage, settings: ItemParams, item: Item) -> Made:
     """Contrastive loss, alignment, uniformity of models by collection (COCO-DR figure 5b)."""
     assert isinstance(item, SpacesItem)
     found = read_spaces(stage.paths("spaces"))
-    frame = pd.DataFrame([
-        {"collection": name, "model": label, "documents": found[model, name]["documents"],
-         **{key: found[model, name][key] for key in ("contrastive", "alignment", "uniformity")}}
-        for name in settings.collections for label, model in item.models.items()])  # fmt: skip
+    frame = pd.DataFrame(
+        [
+            {
+                "collection": name,
+                "model": label,
+                "documents": found[model, name]["documents"],
+                **{key: found[model, name][key] for key in ("contrastive", "alignment", "uniformity")},
+            }
+            for name in settings.collections
+            for label, model in item.models.items()
+        ]
+    )
     return Made(frame, [SPACE_NOTE])
 
 
@@ -135,13 +169,31 @@ def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> Made:
     for name in settings.collections:
         without, with_it = (found[model, name]["contrastive"] for model in item.models)
         own = _gain(scores, item.methods[1], item.methods[0], name, settings, stage)
-        rows.append({"collection": name, "loss_without": without, "loss_with": with_it,
-                     "reduction": 1 - with_it / without, **own.columns("gain")})  # fmt: skip
+        rows.append(
+            {
+                "collection": name,
+                "loss_without": without,
+                "loss_with": with_it,
+                "reduction": 1 - with_it / without,
+                **own.columns("gain"),
+            }
+        )
     frame = pd.DataFrame(rows)
-    notes = [SPACE_NOTE, f"loss of {item.models[0]} and {item.models[1]}; gain: nDCG@10 of {item.methods[1]} minus "
-             f"{item.methods[0]}", correlation(frame["reduction"], frame["gain"], "reduction and gain")]  # fmt: skip
-    shown = [[settings.collections[row["collection"]], f"{row['loss_without']:.4f}", f"{row['loss_with']:.4f}",
-              f"{row['reduction']:+.1%}", str(Gain.of(row, "gain"))] for _, row in frame.iterrows()]  # fmt: skip
+    notes = [
+        SPACE_NOTE,
+        f"loss of {item.models[0]} and {item.models[1]}; gain: nDCG@10 of {item.methods[1]} minus {item.methods[0]}",
+        correlation(frame["reduction"], frame["gain"], "reduction and gain"),
+    ]
+    shown = [
+        [
+            settings.collections[row["collection"]],
+            f"{row['loss_without']:.4f}",
+            f"{row['loss_with']:.4f}",
+            f"{row['reduction']:+.1%}",
+            str(Gain.of(row, "gain")),
+        ]
+        for _, row in frame.iterrows()
+    ]
     return Made(frame, notes, (["", "loss without", "loss with", "reduction", "gain in nDCG@10"], shown))
 
 

@@ -49,8 +49,11 @@ def build_item(stage: Stage) -> None:
     settings = validate(ItemParams, stage.params, stage.spec.name())
     item = item_of(settings.item, f"{settings.paper}: {settings.name}")
     made = MAKERS[settings.item["kind"]](stage, settings, item)
-    notes = [*made.notes, f"scale {settings.scale}, protocol {settings.protocol}, source {settings.source}, seed "
-             f"{stage.seed}", *settings.remarks]  # fmt: skip
+    notes = [
+        *made.notes,
+        f"scale {settings.scale}, protocol {settings.protocol}, source {settings.source}, seed {stage.seed}",
+        *settings.remarks,
+    ]
     text = f"## {settings.paper}, {settings.name}: {item.title}\n\n" + _markdown(made, notes)
     stage.output("table").write_text(_tsv(made.frame, notes), encoding="utf-8")
     stage.output("markdown").write_text(text, encoding="utf-8")
@@ -62,8 +65,11 @@ def build_paper(stage: Stage) -> None:
     settings = validate(PaperParams, stage.params, stage.spec.name())
     tables, figures = stage.paths("tables"), stage.paths("figures")
     if (len(tables), len(figures)) != (len(settings.items), sum(settings.items.values())):
-        raise ArtifactError(stage.spec.name(), f"found {len(tables)} tables and {len(figures)} figures of "
-                            f"{len(settings.items)} items", "declare both of each item as inputs")  # fmt: skip
+        raise ArtifactError(
+            stage.spec.name(),
+            f"found {len(tables)} tables and {len(figures)} figures of {len(settings.items)} items",
+            "declare both of each item as inputs",
+        )
     body, drawn = [f"# {settings.label}\n"], {path.stem: path.name for path in figures}
     for name, table in zip(settings.items, tables, strict=True):
         figure = f"\n![{name}]({drawn[name]})\n" if name in drawn else ""

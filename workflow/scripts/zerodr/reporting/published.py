@@ -18,11 +18,25 @@ from zerodr.reporting.grid import fill
 from zerodr.reporting.render import markdown_table
 from zerodr.reporting.settings import TableSettings
 
-MEASURES = {"ndcg_at_10": "ndcg_cut_10", "recall_at_100": "recall_100", "recall_at_1000": "recall_1000",
-            "mrr_at_10": "recip_rank_cut_10"}  # fmt: skip
+MEASURES = {
+    "ndcg_at_10": "ndcg_cut_10",
+    "recall_at_100": "recall_100",
+    "recall_at_1000": "recall_1000",
+    "mrr_at_10": "recip_rank_cut_10",
+}
 TEXT = ["method", "collection", "source"]
-COLUMNS = ["method", "collection", "metric", "ours", "published", "difference", "verdict", "tolerance", "protocol",
-           "source"]  # fmt: skip
+COLUMNS = [
+    "method",
+    "collection",
+    "metric",
+    "ours",
+    "published",
+    "difference",
+    "verdict",
+    "tolerance",
+    "protocol",
+    "source",
+]
 OKISH = 4
 
 
@@ -54,10 +68,16 @@ def read_reference(path: Path, reference: Reference) -> pd.DataFrame:
     numbers = pd.to_numeric(long["published"], errors="coerce")
     if numbers.isna().any():
         raise ArtifactError(path, f"{long['published'][numbers.isna()].iloc[0]!r} is no number", "correct the cell")
-    return pd.DataFrame({
-        "method": long["method"], "collection": long["collection"], "metric": long["metric"].map(MEASURES),
-        "published": numbers, "source": long["source"], "tolerance": reference.tolerance,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "method": long["method"],
+            "collection": long["collection"],
+            "metric": long["metric"].map(MEASURES),
+            "published": numbers,
+            "source": long["source"],
+            "tolerance": reference.tolerance,
+        }
+    )
 
 
 def compare(frame: pd.DataFrame, published: pd.DataFrame, settings: TableSettings) -> pd.DataFrame:
@@ -99,10 +119,13 @@ def cutoff(metric: str) -> int:
 
 def published_tsv(table: pd.DataFrame, settings: TableSettings) -> str:
     """The comparison, then what it means and the numbers that drifted, as lines that start with `# `."""
-    notes = [f"verdict: OK within the tolerance of the source, OKish within {OKISH} times it, else DRIFT",
-             "only complete collections are compared; difference: ours minus published"]  # fmt: skip
-    notes += [f"{reference.path}: {reference.source}, tolerance {reference.tolerance}"
-              for reference in settings.references]  # fmt: skip
+    notes = [
+        f"verdict: OK within the tolerance of the source, OKish within {OKISH} times it, else DRIFT",
+        "only complete collections are compared; difference: ours minus published",
+    ]
+    notes += [
+        f"{reference.path}: {reference.source}, tolerance {reference.tolerance}" for reference in settings.references
+    ]
     drifted = table[table["verdict"] == "DRIFT"]
     notes += [
         f"DRIFT: {row.method} {row.collection} {row.metric} {row.difference:+.4f}" for row in drifted.itertuples()
@@ -117,7 +140,17 @@ def published_section(table: pd.DataFrame, settings: TableSettings) -> list[str]
     if shown.empty:
         return ["No published number of these methods and collections is known.\n"]
     labels = {method.name: method.label for method in settings.methods}
-    rows = [[labels[row.method], row.collection, f"{row.ours:.4f}", f"{row.published:.4f}", f"{row.difference:+.4f}",
-             row.verdict, f"{row.tolerance:g}"] for row in shown.itertuples()]  # fmt: skip
+    rows = [
+        [
+            labels[row.method],
+            row.collection,
+            f"{row.ours:.4f}",
+            f"{row.published:.4f}",
+            f"{row.difference:+.4f}",
+            row.verdict,
+            f"{row.tolerance:g}",
+        ]
+        for row in shown.itertuples()
+    ]
     header = ["method", "collection", "ours", "published", "difference", "verdict", "tolerance"]
     return ["## Against published numbers\n\n" + markdown_table(header, rows)]

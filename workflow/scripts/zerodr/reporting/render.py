@@ -14,8 +14,18 @@ from zerodr.reporting.settings import TableSettings
 DECIMALS = 4
 SMALLEST_P = 1e-99
 BETTER, WORSE = "▲", "▼"
-SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
-           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
+SPECIAL = {
+    "&": r"\&",
+    "%": r"\%",
+    "_": r"\_",
+    "#": r"\#",
+    "$": r"\$",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+}
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -71,8 +81,13 @@ def markdown_table(header: Sequence[str], rows: list[list[str]]) -> str:
     table = [[cell.replace("|", r"\|") for cell in row] for row in [list(header), *rows]]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     rule = [("-" * width if i == 0 else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
-    lines = [[cell.ljust(width) if i == 0 else cell.rjust(width)
-              for i, (cell, width) in enumerate(zip(row, widths, strict=True))] for row in table]  # fmt: skip
+    lines = [
+        [
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        for row in table
+    ]
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]]) + "\n"
 
 
@@ -90,11 +105,22 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
         return ["no significance tests: the baseline is not among the methods, or is alone"], []
     labels = {method.name: method.label for method in settings.methods}
     marks, baseline = significance_marks(tests), tests["baseline"].iloc[0]
-    note = (f"{BETTER} better, {WORSE} worse than {labels.get(baseline, baseline)}: paired t-test over queries, "
-            f"p < .05 after Holm's correction over {len(tests)} tests")  # fmt: skip
-    rows = [[test.collection, labels[test.method], f"{test.difference:+.4f} {marks[test.method, test.collection]}",
-             f"[{test.low:+.4f}, {test.high:+.4f}]", shown_p(test.p_t_holm), shown_p(test.p_randomization_holm)]
-            for test in tests.itertuples() if (test.method, test.collection) in marks]  # fmt: skip
+    note = (
+        f"{BETTER} better, {WORSE} worse than {labels.get(baseline, baseline)}: paired t-test over queries, "
+        f"p < .05 after Holm's correction over {len(tests)} tests"
+    )
+    rows = [
+        [
+            test.collection,
+            labels[test.method],
+            f"{test.difference:+.4f} {marks[test.method, test.collection]}",
+            f"[{test.low:+.4f}, {test.high:+.4f}]",
+            shown_p(test.p_t_holm),
+            shown_p(test.p_randomization_holm),
+        ]
+        for test in tests.itertuples()
+        if (test.method, test.collection) in marks
+    ]
     if not rows:
         return [note + "; none is"], []
     header = ["collection", "method", "difference", "95 % interval", "p (t, Holm)", "p (randomisation, Holm)"]
@@ -113,10 +139,20 @@ def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> 
     labels = printed_methods(settings)
     signs = {key: "$^{+}$" if mark == BETTER else "$^{-}$" for key, mark in marks.items()}
     header = " & ".join(["", *(escape(column.printed) for column in grid.columns)])
-    body = [" & ".join([escape(labels[str(m)]), *row]) + r" \\"
-            for m, row in zip(grid.values.index, cells(grid, signs, r"\textbf{{{}}}"), strict=True)]  # fmt: skip
-    lines = [r"\begin{tabular}{l" + "r" * len(grid.columns) + "}", r"\toprule", header + r" \\", r"\midrule", *body,
-             r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes)]  # fmt: skip
+    body = [
+        " & ".join([escape(labels[str(m)]), *row]) + r" \\"
+        for m, row in zip(grid.values.index, cells(grid, signs, r"\textbf{{{}}}"), strict=True)
+    ]
+    lines = [
+        r"\begin{tabular}{l" + "r" * len(grid.columns) + "}",
+        r"\toprule",
+        header + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *(f"% {note}" for note in notes),
+    ]
     return "\n".join(lines) + "\n"
 
 

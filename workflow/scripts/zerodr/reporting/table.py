@@ -48,8 +48,11 @@ def build_table(stage: Stage) -> None:
 def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:
     paths = stage.paths("references") if "references" in stage.spec.inputs else []
     if len(paths) != len(settings.references):
-        raise ArtifactError(stage.spec.rule, f"expected {len(settings.references)} references, found {len(paths)}",
-                            "declare plan.references() as the rule's input")  # fmt: skip
+        raise ArtifactError(
+            stage.spec.rule,
+            f"expected {len(settings.references)} references, found {len(paths)}",
+            "declare plan.references() as the rule's input",
+        )
     columns = ["method", "collection", "metric", "published", "source", "tolerance"]
     frames = [read_reference(path, reference) for path, reference in zip(paths, settings.references, strict=True)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)

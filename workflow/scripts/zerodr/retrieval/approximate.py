@@ -101,8 +101,9 @@ class Searcher:
                 yield finish(groups, self._corpus, ranks, run, SLAB)
 
 
-def measure_recall(searcher: Searcher, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None,
-                   count: int) -> dict[str, float]:  # fmt: skip
+def measure_recall(
+    searcher: Searcher, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None, count: int
+) -> dict[str, float]:
     """Share of the exact first 10, 100, `depth` documents found (`recall_10`, ...), on `count` spread queries."""
     if not queries.rows or not searcher._corpus.rows:
         return {}

@@ -52,8 +52,11 @@ def refuse_non_finite(squares: np.ndarray, name_row: NameRow) -> None:
     """Raise for the first row whose squared length is NaN or infinite."""
     bad = np.flatnonzero(~np.isfinite(squares))
     if len(bad):
-        raise NonFiniteEmbedding(name_row(int(bad[0])), "its embedding holds NaN or infinity",
-                                 "check the model (half precision may overflow) and embed again")  # fmt: skip
+        raise NonFiniteEmbedding(
+            name_row(int(bad[0])),
+            "its embedding holds NaN or infinity",
+            "check the model (half precision may overflow) and embed again",
+        )
 
 
 class Norms:
@@ -69,8 +72,12 @@ class Norms:
             start = max(self._largest)
             squares = np.empty(stop - start)
             pieces = [(s, min(s + NORM_ROWS, stop)) for s in range(start, stop, NORM_ROWS)]
-            run(lambda piece: kernels.square_norms(self._corpus.array[slice(*piece)],
-                                                   squares[piece[0] - start : piece[1] - start]), pieces)  # fmt: skip
+            run(
+                lambda piece: kernels.square_norms(
+                    self._corpus.array[slice(*piece)], squares[piece[0] - start : piece[1] - start]
+                ),
+                pieces,
+            )
             refuse_non_finite(squares, lambda row: self._name_row(start + row))
             self._largest[stop] = max(self._largest[start], math.sqrt(squares.max()) * (1 + 1e-6))
         return self._largest[stop]
@@ -113,21 +120,48 @@ class Group:
             ArtifactError: scores may be too large for float32.
         """
         if self.norms.max() * largest > LARGEST:
-            raise ArtifactError("embeddings", f"scores up to {self.norms.max() * largest:.3g} leave float32",
-                                "scale the model's output")  # fmt: skip
+            raise ArtifactError(
+                "embeddings", f"scores up to {self.norms.max() * largest:.3g} leave float32", "scale the model's output"
+            )
         self.errors[:] = self.products.errors(self.norms, largest)
 
     def collect(self, estimates: np.ndarray, first: int, documents: np.ndarray, ranks: np.ndarray) -> None:
         """Add what may belong to the result from `estimates` [q, n] of documents `first..first+n`."""
-        self.taken += kernels.collect(estimates, first, self.skip, self.held, self.scores, self.rows, self.lower,
-                                      self.errors, self.products.relative, self.depth, self.wide, documents,
-                                      ranks)  # fmt: skip
+        self.taken += kernels.collect(
+            estimates,
+            first,
+            self.skip,
+            self.held,
+            self.scores,
+            self.rows,
+            self.lower,
+            self.errors,
+            self.products.relative,
+            self.depth,
+            self.wide,
+            documents,
+            ranks,
+        )
 
-    def append(self, values: np.ndarray, numbers: np.ndarray, offsets: np.ndarray, documents: np.ndarray,
-               ranks: np.ndarray) -> None:  # fmt: skip
+    def append(
+        self, values: np.ndarray, numbers: np.ndarray, offsets: np.ndarray, documents: np.ndarray, ranks: np.ndarray
+    ) -> None:
         """Add listed documents: `values` and rows `numbers`, those of query i at `offsets[i]..offsets[i+1]`."""
-        kernels.append(values, numbers, offsets, self.held, self.scores, self.rows, self.lower, self.errors,
-                       self.products.relative, self.depth, self.wide, documents, ranks)  # fmt: skip
+        kernels.append(
+            values,
+            numbers,
+            offsets,
+            self.held,
+            self.scores,
+            self.rows,
+            self.lower,
+            self.errors,
+            self.products.relative,
+            self.depth,
+            self.wide,
+            documents,
+            ranks,
+        )
 
     def settle(self) -> None:
         """Drop what can't be in the result; sort the lists by row."""
@@ -147,8 +181,9 @@ class Group:
         return Ranking(self.held, self.rows[inside], self.scores[inside])
 
 
-def chunks(queries: Vectors, skip: np.ndarray | None, depth: int, threads: int,
-           capacity: int | None = None) -> Iterator[list[Group]]:  # fmt: skip
+def chunks(
+    queries: Vectors, skip: np.ndarray | None, depth: int, threads: int, capacity: int | None = None
+) -> Iterator[list[Group]]:
     """Groups of consecutive queries, a bounded number of queries at a time."""
     skip = np.full(queries.rows, -1, np.int64) if skip is None else skip
     capacity = capacity or 5 * depth + 256
@@ -156,8 +191,10 @@ def chunks(queries: Vectors, skip: np.ndarray | None, depth: int, threads: int,
     for start in range(0, queries.rows, chunk):
         part = np.ascontiguousarray(queries.array[start : start + chunk])
         size = min(GROUP, -(-len(part) // threads))
-        yield [Group(part[s : s + size], skip[start + s : start + s + size], start + s, depth, capacity)
-               for s in range(0, len(part), size)]  # fmt: skip
+        yield [
+            Group(part[s : s + size], skip[start + s : start + s + size], start + s, depth, capacity)
+            for s in range(0, len(part), size)
+        ]
 
 
 def finish(groups: list[Group], corpus: Vectors, ranks: np.ndarray, run: Run, slab: int) -> Ranking:

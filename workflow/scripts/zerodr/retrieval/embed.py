@@ -166,8 +166,13 @@ def _length(stage: Stage, encoder: Encoder, side: Side, wanted: int | None) -> i
 
 
 def _run(stage: Stage, encoder: Encoder, job: Job) -> None:
-    key = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__, "window": job.window,
-           "batch_tokens": job.batch_tokens}  # fmt: skip
+    key = {
+        "backend": encoder.backend,
+        "device": encoder.device,
+        "torch": torch.__version__,
+        "window": job.window,
+        "batch_tokens": job.batch_tokens,
+    }
     store = EmbeddingStore(stage.state, job.rows, encoder.dimension, key)
     resumed, started = store.finished, time.monotonic()
     made = embed(encoder, job, store)
@@ -206,8 +211,15 @@ def embed(encoder: Encoder, job: Job, store: EmbeddingStore) -> int:
     return progress.done - progress.first
 
 
-def _fill(encoder: Encoder, tokens: Tokens, batches: list[np.ndarray], vectors: np.memmap, store: EmbeddingStore,
-          progress: TokenProgress, job: Job) -> None:  # fmt: skip
+def _fill(
+    encoder: Encoder,
+    tokens: Tokens,
+    batches: list[np.ndarray],
+    vectors: np.memmap,
+    store: EmbeddingStore,
+    progress: TokenProgress,
+    job: Job,
+) -> None:
     """Encode the window's batches that are not done yet."""
     saved = time.monotonic()
     done = store.batches

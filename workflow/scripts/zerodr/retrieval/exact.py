@@ -28,8 +28,11 @@ log = logging.getLogger("zerodr")
 def check_dimensions(queries: Vectors, corpus: Vectors, where: object) -> None:
     """Both matrices must have one dimension."""
     if queries.dimension != corpus.dimension:
-        raise ArtifactError(where, f"expected vectors of dimension {queries.dimension} as the queries have, "
-                            f"found {corpus.dimension}", "embed both with the same model")  # fmt: skip
+        raise ArtifactError(
+            where,
+            f"expected vectors of dimension {queries.dimension} as the queries have, found {corpus.dimension}",
+            "embed both with the same model",
+        )
 
 
 def search_exact(

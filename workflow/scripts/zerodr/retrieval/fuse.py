@@ -64,14 +64,18 @@ def check_run(run: pd.DataFrame, queries: pd.Series, where: str, exclude_self: b
         raise ArtifactError(where, f"query {unknown.iloc[0]!r} is none of this split", AGAIN)
     twice = run[run.duplicated(["query", "document"])]
     if len(twice):
-        raise ArtifactError(where, f"document {twice.iloc[0]['document']!r} is ranked twice for query "
-                            f"{twice.iloc[0]['query']!r}", AGAIN)  # fmt: skip
+        raise ArtifactError(
+            where, f"document {twice.iloc[0]['document']!r} is ranked twice for query {twice.iloc[0]['query']!r}", AGAIN
+        )
     if not np.isfinite(run["score"]).all():
         raise ArtifactError(where, "holds a score that is NaN or infinite", AGAIN)
     own = run.loc[run["query"] == run["document"], "query"]
     if exclude_self and len(own):
-        raise ProtocolError(where, f"query {own.iloc[0]!r} ranks its own document, which the protocol leaves out",
-                            "make both runs under this protocol")  # fmt: skip
+        raise ProtocolError(
+            where,
+            f"query {own.iloc[0]!r} ranks its own document, which the protocol leaves out",
+            "make both runs under this protocol",
+        )
 
 
 def run_scores(run: pd.DataFrame, settings: FuseSettings, weight: float) -> pd.DataFrame:

@@ -77,8 +77,13 @@ def embed_fused_queries(stage: Stage) -> None:
     model.contract = model.contract.model_copy(update={"query_tokens": limit})
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(stage.threads)
-    key = {"part": PART, "batch_tokens": settings.batch_tokens, "cache_mib": settings.cache_mib,
-           "device": next(model.parameters()).device.type, "torch": torch.__version__}  # fmt: skip
+    key = {
+        "part": PART,
+        "batch_tokens": settings.batch_tokens,
+        "cache_mib": settings.cache_mib,
+        "device": next(model.parameters()).device.type,
+        "torch": torch.__version__,
+    }
     store = EmbeddingStore(stage.state, len(asked), model.contract.dimension, key)
     resumed, started = store.finished, time.monotonic()
     progress = Progress(f"embed fused {settings.collection}/{settings.split}", len(asked), "queries", resumed)
@@ -89,8 +94,9 @@ def embed_fused_queries(stage: Stage) -> None:
             _fill(vectors, Fuser(model, cache, settings.batch_tokens), own["text"].tolist(), grounding, first, progress)
             bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
-            raise NonFiniteEmbedding(f"query {own['id'].iloc[int(bad[0])]}", "the model gave NaN or infinity",
-                                     "use precision: fp32")  # fmt: skip
+            raise NonFiniteEmbedding(
+                f"query {own['id'].iloc[int(bad[0])]}", "the model gave NaN or infinity", "use precision: fp32"
+            )
         for name, count in (("states_found", cache.hits), ("states_made", cache.misses)):
             store.totals[name] = store.totals.get(name, 0) + count
         store.save(first + len(own), 0)
@@ -100,8 +106,9 @@ def embed_fused_queries(stage: Stage) -> None:
     stage.metric("queries_per_second", (len(asked) - resumed) / max(time.monotonic() - started, 1e-9))
 
 
-def _fill(vectors: np.ndarray, fuser: Fuser, queries: list[str], grounding: Grounding, first: int,
-          progress: Progress) -> None:  # fmt: skip
+def _fill(
+    vectors: np.ndarray, fuser: Fuser, queries: list[str], grounding: Grounding, first: int, progress: Progress
+) -> None:
     """Vectors of consecutive queries, whose documents are those of rows `first` and after."""
     places = {key: place for place, key in enumerate(grounding.documents.to_pylist())}
 

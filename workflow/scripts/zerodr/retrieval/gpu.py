@@ -14,8 +14,17 @@ from zerodr.retrieval.vectors import Vectors
 SLAB = 65536  # documents of one matrix product
 
 
-def search_gpu(queries: Vectors, corpus: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None, threads: int,
-               device: str, name_row: NameRow = str, slab: int = SLAB) -> Iterator[Ranking]:  # fmt: skip
+def search_gpu(
+    queries: Vectors,
+    corpus: Vectors,
+    ranks: np.ndarray,
+    depth: int,
+    skip: np.ndarray | None,
+    threads: int,
+    device: str,
+    name_row: NameRow = str,
+    slab: int = SLAB,
+) -> Iterator[Ranking]:
     """As `exact.search_exact`, bit for bit, with float32 products on torch device `device`."""
     check_dimensions(queries, corpus, "corpus embeddings")
     norms = Norms(corpus, name_row)
@@ -34,8 +43,9 @@ def search_gpu(queries: Vectors, corpus: Vectors, ranks: np.ndarray, depth: int,
             yield finish(groups, corpus, ranks, run, slab)
 
 
-def _collect(estimates: torch.Tensor, first: int, groups: list[Group], documents: np.ndarray, ranks: np.ndarray,
-             run: Run) -> None:  # fmt: skip
+def _collect(
+    estimates: torch.Tensor, first: int, groups: list[Group], documents: np.ndarray, ranks: np.ndarray, run: Run
+) -> None:
     """Raise the lower bounds by this block's own depth-th best, then add what is left to the candidate lists."""
     _leave_out(estimates, np.concatenate([g.skip for g in groups]) - first)
     errors = np.concatenate([g.errors for g in groups])

@@ -47,8 +47,11 @@ def write_hits(path: Path, rankings: Iterator[Ranking], ids: pa.Array, searched:
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["query"]) as writer:
         for ranking in rankings:
             numbers = np.arange(first, first + len(ranking.counts), dtype=np.int32)
-            columns = [pa.array(np.repeat(numbers, ranking.counts)), ids.take(pa.array(ranking.rows)),
-                       pa.array(ranking.scores, pa.float32())]  # fmt: skip
+            columns = [
+                pa.array(np.repeat(numbers, ranking.counts)),
+                ids.take(pa.array(ranking.rows)),
+                pa.array(ranking.scores, pa.float32()),
+            ]
             writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP)
             first += len(ranking.counts)
 

@@ -91,14 +91,26 @@ def search_memory(stage: Stage) -> None:
     most = int(np.bincount(banned[0], minlength=1).max())
     names = namespaced(settings.memory, ids)
     rankings = exact_rankings(stage, queries, corpus, names, settings.depth + most, settings.memory)
-    about = Searched(shard=settings.shard, shards=settings.shards, queries=queries.rows, documents=corpus.rows,
-                     depth=settings.depth, memory=settings.memory)  # fmt: skip
+    about = Searched(
+        shard=settings.shard,
+        shards=settings.shards,
+        queries=queries.rows,
+        documents=corpus.rows,
+        depth=settings.depth,
+        memory=settings.memory,
+    )
     stage.metric("left_out", len(banned[0]))
     write_hits(stage.output("hits"), without(rankings, banned, corpus.rows, settings.depth), names, about)
 
 
-def _banned(settings: MemorySearchSettings, queries: pa.Array, texts: list[str], memory: Path, ids: pa.Array,
-            part: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+def _banned(
+    settings: MemorySearchSettings,
+    queries: pa.Array,
+    texts: list[str],
+    memory: Path,
+    ids: pa.Array,
+    part: tuple[int, int],
+) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of query and row that are no augmentation: the query itself. Both (n,) int64, without repetition."""
     pairs: set[tuple[int, int]] = set()
     if settings.exclude_self and settings.collection == settings.memory:
@@ -113,8 +125,9 @@ def _banned(settings: MemorySearchSettings, queries: pa.Array, texts: list[str],
     return array[:, 0], array[:, 1]
 
 
-def without(rankings: Iterator[Ranking], banned: tuple[np.ndarray, np.ndarray], rows: int,
-            depth: int) -> Iterator[Ranking]:  # fmt: skip
+def without(
+    rankings: Iterator[Ranking], banned: tuple[np.ndarray, np.ndarray], rows: int, depth: int
+) -> Iterator[Ranking]:
     """Rankings of consecutive queries without the banned pairs (query, row), cut at `depth`.
 
     Exact where the rankings are as much deeper than `depth` as the most pairs of a query.
@@ -160,8 +173,11 @@ def merged_memories(hits: list[Path], queries: pa.Array, settings: MixtureMergeS
             reader = stack.enter_context(HitsReader(path))
             by_memory[reader.searched.memory or "none"].append(reader)
         if sorted(by_memory) != sorted(settings.memories):
-            raise ArtifactError(hits[0] if hits else settings.collection, f"the hits are of memories "
-                                f"{sorted(by_memory)}, expected {sorted(settings.memories)}", AGAIN)  # fmt: skip
+            raise ArtifactError(
+                hits[0] if hits else settings.collection,
+                f"the hits are of memories {sorted(by_memory)}, expected {sorted(settings.memories)}",
+                AGAIN,
+            )
         for readers in by_memory.values():
             check_shards(readers, len(queries), settings.depth)
         check_size({name: sum(r.searched.documents for r in part) for name, part in by_memory.items()}, settings.needed)
@@ -186,9 +202,11 @@ def check_size(documents: Mapping[str, int], needed: int) -> None:
     held = sum(documents.values())
     if held < needed:
         told = ", ".join(f"{name}: {count}" for name, count in documents.items())
-        raise CollectionError(f"mixture of {', '.join(documents)}", f"holds {held} documents ({told}), expected "
-                              f"at least {needed} to augment a query with",
-                              "plug in another memory, or augment with fewer documents (memory.documents)")  # fmt: skip
+        raise CollectionError(
+            f"mixture of {', '.join(documents)}",
+            f"holds {held} documents ({told}), expected at least {needed} to augment a query with",
+            "plug in another memory, or augment with fewer documents (memory.documents)",
+        )
 
 
 def refuse_duplicates(manifests: Mapping[str, Path]) -> None:
@@ -208,6 +226,9 @@ def refuse_equal(digests: Mapping[str, str]) -> None:
     seen: dict[str, str] = {}
     for name, digest in digests.items():
         if digest in seen:
-            raise ConfigError(f"memories {seen[digest]} and {name}", "hold the same corpus, so every document would be "
-                              "retrieved twice", "leave one of them out")  # fmt: skip
+            raise ConfigError(
+                f"memories {seen[digest]} and {name}",
+                "hold the same corpus, so every document would be retrieved twice",
+                "leave one of them out",
+            )
         seen[digest] = name

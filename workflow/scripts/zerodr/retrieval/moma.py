@@ -94,10 +94,14 @@ def export_memory(stage: Stage) -> None:
             writer.write_table(documents)
             keys.append(_keys(documents))
     np.save(folder / VECTORS, np.concatenate([part.array for part in parts]))
-    facts = MemoryFacts(name=settings.memory, documents=rows, dimension=parts[0].dimension,
-                        model=fingerprint(augmenter_folder(stage.path("model"))),
-                        corpus=digest_of(stage.paths("collection")[0], "corpus.parquet"),
-                        copies=int(np.unique(np.concatenate(keys), return_counts=True)[1].max()))  # fmt: skip
+    facts = MemoryFacts(
+        name=settings.memory,
+        documents=rows,
+        dimension=parts[0].dimension,
+        model=fingerprint(augmenter_folder(stage.path("model"))),
+        corpus=digest_of(stage.paths("collection")[0], "corpus.parquet"),
+        copies=int(np.unique(np.concatenate(keys), return_counts=True)[1].max()),
+    )
     write_model_json(folder / MEMORY, facts.model_dump(mode="json"))
     stage.note(**facts.model_dump(mode="json"))
 
@@ -186,8 +190,11 @@ class MoMA:
         folder = Path(folder)
         facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
         if facts.model != self.made_by:
-            raise ModelError(folder, f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has "
-                             f"{self.made_by[:12]}", "export the memory with this model")  # fmt: skip
+            raise ModelError(
+                folder,
+                f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has {self.made_by[:12]}",
+                "export the memory with this model",
+            )
         if facts.name in self.memories:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
         refuse_equal({name: own.facts.corpus for name, own in self.memories.items()} | {facts.name: facts.corpus})
@@ -196,8 +203,9 @@ class MoMA:
         ids = namespaced(facts.name, table["id"].combine_chunks())
         texts = table["text"].combine_chunks()
         bare = table["bare"].combine_chunks()
-        self.memories[facts.name] = Memory(folder, facts, ids, texts, bare, Vectors.open(folder / VECTORS),
-                                           id_ranks(ids))  # fmt: skip
+        self.memories[facts.name] = Memory(
+            folder, facts, ids, texts, bare, Vectors.open(folder / VECTORS), id_ranks(ids)
+        )
         if store is not None:
             self.stores[facts.name] = store
             self.cache.stores = list(self.stores.values())
@@ -244,8 +252,9 @@ class MoMA:
         told = f"{fingerprint(self.folder)} {self.main.fusion.document_tokens} {texts}"
         return sha256(told.encode()).hexdigest()
 
-    def augment(self, queries: Sequence[str], documents: int | None = None,
-                own: Sequence[str] | None = None) -> list[list[str]]:  # fmt: skip
+    def augment(
+        self, queries: Sequence[str], documents: int | None = None, own: Sequence[str] | None = None
+    ) -> list[list[str]]:
         """Ids of the documents that augment each query, best first.
 
         Never a document that is the query itself, unless the model was trained with `exclude_self: false`: one that
@@ -271,15 +280,19 @@ class MoMA:
                     rows, asked = pa.array(ranking.rows[part]), folded(queries[row])
                     texts = _told(memory.texts.take(rows), memory.bare.take(rows))
                     copy = [alone and asked in own_texts for own_texts in texts]
-                    found[row] += [(key, score) for key, score, itself in
-                                   zip(memory.ids.take(rows).to_pylist(), ranking.scores[part].tolist(), copy,
-                                       strict=True)
-                                   if not itself and key != own[row]]  # fmt: skip
+                    found[row] += [
+                        (key, score)
+                        for key, score, itself in zip(
+                            memory.ids.take(rows).to_pylist(), ranking.scores[part].tolist(), copy, strict=True
+                        )
+                        if not itself and key != own[row]
+                    ]
                     row += 1
         return [_first(part, count) for part in found]
 
-    def encode_queries(self, queries: Sequence[str], documents: int | None = None,
-                       own: Sequence[str] | None = None) -> np.ndarray:  # fmt: skip
+    def encode_queries(
+        self, queries: Sequence[str], documents: int | None = None, own: Sequence[str] | None = None
+    ) -> np.ndarray:
         """Vectors of queries, (Q, D) float32, fused with documents of the plugged memories; plain without.
 
         Args:

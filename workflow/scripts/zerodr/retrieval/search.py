@@ -64,8 +64,9 @@ def search_shard(stage: Stage) -> None:
     check_dimensions(queries, corpus, stage.path("corpus"))
     skip = own_rows(query_ids, ids) if settings.exclude_self else None
     rankings = _rankings(stage, settings, queries, corpus, ids, skip)
-    searched = Searched(shard=settings.shard, shards=settings.shards, queries=queries.rows, documents=corpus.rows,
-                        depth=settings.depth)  # fmt: skip
+    searched = Searched(
+        shard=settings.shard, shards=settings.shards, queries=queries.rows, documents=corpus.rows, depth=settings.depth
+    )
     progress = Progress(f"search {settings.collection} {settings.shard + 1}/{settings.shards}", queries.rows, "queries")
     write_hits(stage.output("hits"), _counted(rankings, progress), ids, searched)
     progress.finish()
@@ -87,8 +88,9 @@ def own_rows(query_ids: pa.Array, ids: pa.Array) -> np.ndarray:
     return pc.fill_null(pc.index_in(query_ids, ids), -1).to_numpy().astype(np.int64)
 
 
-def _rankings(stage: Stage, settings: SearchSettings, queries: Vectors, corpus: Vectors, ids: pa.Array,
-              skip: np.ndarray | None) -> Iterator[Ranking]:  # fmt: skip
+def _rankings(
+    stage: Stage, settings: SearchSettings, queries: Vectors, corpus: Vectors, ids: pa.Array, skip: np.ndarray | None
+) -> Iterator[Ranking]:
     ranks, depth = id_ranks(ids), settings.depth
 
     def name_row(row: int) -> str:
@@ -104,8 +106,15 @@ def _rankings(stage: Stage, settings: SearchSettings, queries: Vectors, corpus: 
     return exact_rankings(stage, queries, corpus, ids, depth, settings.collection, skip)
 
 
-def exact_rankings(stage: Stage, queries: Vectors, corpus: Vectors, ids: pa.Array, depth: int, collection: str,
-                   skip: np.ndarray | None = None) -> Iterator[Ranking]:  # fmt: skip
+def exact_rankings(
+    stage: Stage,
+    queries: Vectors,
+    corpus: Vectors,
+    ids: pa.Array,
+    depth: int,
+    collection: str,
+    skip: np.ndarray | None = None,
+) -> Iterator[Ranking]:
     """Exact rankings, on the GPU where there is one.
 
     Args:

@@ -38,8 +38,7 @@ class Adapting:
     seed: list[int]
     facts: dict[str, int] = field(default_factory=dict)
 
-    def read(self, folders: Mapping[str, Path],
-             how: Mapping[str, TargetTexts]) -> tuple[TargetStream, DrawnTexts]:  # fmt: skip
+    def read(self, folders: Mapping[str, Path], how: Mapping[str, TargetTexts]) -> tuple[TargetStream, DrawnTexts]:
         """The order of the target's texts, and those that this stage takes.
 
         Raises:
@@ -48,15 +47,26 @@ class Adapting:
         corpus = read_target(folders, how, self.settings.queries)
         batch = self.training.batch_queries
         check_size(", ".join(folders), corpus.sizes, batch)
-        stream = TargetStream(corpus.sizes, batch, self.seed, self.settings.in_file_order, self.settings.restart,
-                              self.training.accumulation)  # fmt: skip
+        stream = TargetStream(
+            corpus.sizes,
+            batch,
+            self.seed,
+            self.settings.in_file_order,
+            self.settings.restart,
+            self.training.accumulation,
+        )
         drawn = draw_texts(corpus, stream, self.training.steps)
-        self.facts |= {"target_documents": corpus.sizes.documents, "target_queries": corpus.sizes.queries,
-                       "target_documents_empty": corpus.empty, "target_documents_used": len(drawn.numbers)}  # fmt: skip
+        self.facts |= {
+            "target_documents": corpus.sizes.documents,
+            "target_queries": corpus.sizes.queries,
+            "target_documents_empty": corpus.empty,
+            "target_documents_used": len(drawn.numbers),
+        }
         return stream, drawn
 
-    def data(self, forward: Forward, source: Stream,
-             target: tuple[TargetStream, DrawnTexts]) -> tuple[DomainForward, DomainStream]:  # fmt: skip
+    def data(
+        self, forward: Forward, source: Stream, target: tuple[TargetStream, DrawnTexts]
+    ) -> tuple[DomainForward, DomainStream]:
         """How training encodes, and its batches."""
         stream, drawn = target
         made = DomainForward(forward.model, forward.examples, forward.device, forward.chunk, target=drawn)
@@ -71,8 +81,16 @@ class Adapting:
             schedule: of the learning rates.
             parent: model folder whose classifier this one goes on from.
         """
-        adversary = Adversary(self.name, self.settings, self.training.batch_queries, dimension, self.seed, schedule,
-                              self.first_step, self.training.accumulation)  # fmt: skip
+        adversary = Adversary(
+            self.name,
+            self.settings,
+            self.training.batch_queries,
+            dimension,
+            self.seed,
+            schedule,
+            self.first_step,
+            self.training.accumulation,
+        )
         if parent is not None:
             adversary.go_on_from(parent)
         self.facts["queue_mib"] = round(adversary.queue.rows.numel() * adversary.queue.rows.element_size() / 2**20)

@@ -47,8 +47,17 @@ class Adversary(Objective):
         micro_batches: of a step.
     """
 
-    def __init__(self, name: str, settings: AdversarySettings, batch: int, dimension: int, seed: list[int],
-                 schedule: Schedule, first_step: int = 0, micro_batches: int = 1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        name: str,
+        settings: AdversarySettings,
+        batch: int,
+        dimension: int,
+        seed: list[int],
+        schedule: Schedule,
+        first_step: int = 0,
+        micro_batches: int = 1,
+    ) -> None:
         self.name, self.settings, self.seed = name, settings, seed
         self.schedule, self.first_step, self.micro_batches = schedule, first_step, micro_batches
         self.parts = 1 if settings.by_micro_step else micro_batches  # of an entry of the queue
@@ -173,8 +182,11 @@ class Adversary(Objective):
             return
         weight, at = self.strength(step), self.first_step + step
         self._restore()
-        what = f"its loss is {mean:.4g}, at most {self.settings.largest_loss:g} is expected" if finite and not (
-            math.isnan(mean)) else "its weights hold NaN or infinity"  # fmt: skip
+        what = (
+            f"its loss is {mean:.4g}, at most {self.settings.largest_loss:g} is expected"
+            if finite and not (math.isnan(mean))
+            else "its weights hold NaN or infinity"
+        )
         raise ClassifierDiverged(
             f"{self.name}, domain classifier, step {at}",
             f"diverged with lambda {weight:.4g}: {what}",
@@ -184,8 +196,11 @@ class Adversary(Objective):
     def _keep(self) -> None:
         """What a step changes before it can fail."""
         held = {key: value.clone() for key, value in moments(self.optimizer).items()}
-        self.kept = {"queue": self.queue.overwritten(self.micro_batches // self.parts), "moments": held,
-                     "weight": self.classifier.weight.clone()}  # fmt: skip
+        self.kept = {
+            "queue": self.queue.overwritten(self.micro_batches // self.parts),
+            "moments": held,
+            "weight": self.classifier.weight.clone(),
+        }
 
     def _restore(self) -> None:
         self.classifier.weight.copy_(self.kept["weight"])
@@ -223,8 +238,10 @@ class Adversary(Objective):
 
     def _take(self, kept: State) -> None:
         self.classifier.weight.data.copy_(kept["weight"])
-        load_moments(self.optimizer, {key.removeprefix("moments."): value for key, value in kept.items()
-                                      if key.startswith("moments.")})  # fmt: skip
+        load_moments(
+            self.optimizer,
+            {key.removeprefix("moments."): value for key, value in kept.items() if key.startswith("moments.")},
+        )
 
     def state_dict(self) -> State:
         """Queue, classifier, moments."""

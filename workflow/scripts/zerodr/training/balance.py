@@ -58,8 +58,11 @@ class Balance:
         assert left.characters is not None, "the view maker asks for characters"
         back = lowered_places(text) if self.lowercase else range(len(text))
         rows = zip(left.ids.tolist(), left.characters.tolist(), strict=True)
-        return [Token(place, number, back[start], back[end - 1] + 1)
-                for place, (number, (start, end)) in enumerate(rows) if end > start]  # fmt: skip
+        return [
+            Token(place, number, back[start], back[end - 1] + 1)
+            for place, (number, (start, end)) in enumerate(rows)
+            if end > start
+        ]
 
     def total(self, vectors: Tensor, states: Tensor, unit_ids: Tensor) -> Tensor:
         """Sum of R1, without its weight, over the texts of at least two units.

@@ -85,11 +85,15 @@ class Stream:
         ConfigError: fewer queries than a batch.
     """
 
-    def __init__(self, examples: Examples, rows: np.ndarray, batch: int, negatives: int, seed: Sequence[int],
-                 bucket: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self, examples: Examples, rows: np.ndarray, batch: int, negatives: int, seed: Sequence[int], bucket: int = 0
+    ) -> None:
         if batch > len(rows):
-            raise ConfigError("training.batch_queries", f"a batch of {batch} queries is larger than the {len(rows)} "
-                              "queries there are to train on", f"set batch_queries to at most {len(rows)}")  # fmt: skip
+            raise ConfigError(
+                "training.batch_queries",
+                f"a batch of {batch} queries is larger than the {len(rows)} queries there are to train on",
+                f"set batch_queries to at most {len(rows)}",
+            )
         self.examples, self.rows, self.batch_queries = examples, rows, batch
         self.negatives, self.seed, self.bucket = negatives, tuple(seed), bucket
         self.steps_per_epoch = len(rows) // batch

@@ -35,8 +35,9 @@ def finite(model: nn.Module) -> bool:
     return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-def save_checkpoint(state: Path, identity: str, facts: dict[str, Any], model: nn.Module, optimizer: Optimizer,
-                    objective: Objective) -> Path:  # fmt: skip
+def save_checkpoint(
+    state: Path, identity: str, facts: dict[str, Any], model: nn.Module, optimizer: Optimizer, objective: Objective
+) -> Path:
     """Write one checkpoint and drop older ones.
 
     Args:
@@ -76,8 +77,9 @@ def finished_steps(place: Path) -> int:
     return int(place.name.removeprefix(PREFIX))
 
 
-def load_checkpoint(state: Path, identity: str, model: nn.Module, optimizer: Optimizer,
-                    objective: Objective) -> dict[str, Any] | None:  # fmt: skip
+def load_checkpoint(
+    state: Path, identity: str, model: nn.Module, optimizer: Optimizer, objective: Objective
+) -> dict[str, Any] | None:
     """Restore the newest checkpoint in place and return its facts; None when there is none.
 
     Raises:
@@ -89,8 +91,11 @@ def load_checkpoint(state: Path, identity: str, model: nn.Module, optimizer: Opt
     place = kept[-1]
     facts = json.loads((place / "progress.json").read_text())
     if facts["identity"] != identity:
-        raise ArtifactError(place, f"is of another run (settings {facts['identity'][:12]}, this run {identity[:12]})",
-                            "remove the folder to start afresh")  # fmt: skip
+        raise ArtifactError(
+            place,
+            f"is of another run (settings {facts['identity'][:12]}, this run {identity[:12]})",
+            "remove the folder to start afresh",
+        )
     restore_weights(model, read_tensors(place / "model.safetensors"), place)
     load_moments(optimizer, read_tensors(place / "optimizer.safetensors"))
     objective.load_state_dict(facts["objective"] | read_tensors(place / "objective.safetensors"))
@@ -102,8 +107,11 @@ def restore_weights(model: nn.Module, kept: dict[str, Tensor], place: Path) -> N
     own = weights_of(model)
     if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in kept.items()}:
         strange = sorted(set(own) ^ set(kept)) or [k for k in own if own[k].shape != kept[k].shape]
-        raise ArtifactError(place, f"holds other weights than this model, the first that differs is {strange[0]}",
-                            "remove the folder to start afresh")  # fmt: skip
+        raise ArtifactError(
+            place,
+            f"holds other weights than this model, the first that differs is {strange[0]}",
+            "remove the folder to start afresh",
+        )
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(kept[name])

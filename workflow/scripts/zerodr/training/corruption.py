@@ -28,8 +28,9 @@ def sentinels_of(tokenizer: Any) -> np.ndarray:
     return np.array(ordinary[: -SENTINELS - 1 : -1], np.int64)
 
 
-def corrupt(texts: Sequence[Words], rate: float, mean_span: float, sentinels: np.ndarray, seed: Sequence[int],
-            rows: np.ndarray) -> list[Pair]:  # fmt: skip
+def corrupt(
+    texts: Sequence[Words], rate: float, mean_span: float, sentinels: np.ndarray, seed: Sequence[int], rows: np.ndarray
+) -> list[Pair]:
     """Of each text what is left, with sentinels, and what was cut out, each stretch behind its sentinel.
 
     round(rate * L) tokens, at least one, go in about round(that / mean_span) stretches of random lengths at random
@@ -49,8 +50,9 @@ def corrupt(texts: Sequence[Words], rate: float, mean_span: float, sentinels: np
     return made
 
 
-def stretches(length: int, rate: float, mean_span: float, most: int,
-              generator: np.random.Generator) -> list[tuple[int, int]]:  # fmt: skip
+def stretches(
+    length: int, rate: float, mean_span: float, most: int, generator: np.random.Generator
+) -> list[tuple[int, int]]:
     """First and last-plus-one tokens of the stretches that are cut out, ascending and apart from one another."""
     if not length:
         return []

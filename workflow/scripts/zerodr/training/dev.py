@@ -84,15 +84,17 @@ def embed_tokens(model: Any, tokens: list[Any], side: str, device: str, group: G
     return group.gather(made)[: len(tokens)]
 
 
-def evaluate_dev(model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str,
-                 group: Group) -> dict[str, float]:  # fmt: skip
+def evaluate_dev(
+    model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
+) -> dict[str, float]:
     """MRR@10 and nDCG@10 of the dev queries against their pool. The model is left in the mode it was in."""
     queries = model.tokenize(examples.texts_of_queries(rows), "query")
     return evaluate_tokens(model, queries, examples, rows, negatives, device, group)
 
 
-def evaluate_tokens(model: Any, tokens: list[Any], examples: Examples, rows: np.ndarray, negatives: int, device: str,
-                    group: Group) -> dict[str, float]:  # fmt: skip
+def evaluate_tokens(
+    model: Any, tokens: list[Any], examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
+) -> dict[str, float]:
     """The same of dev queries that are tokenised already."""
     pool, positives = pool_of(examples, rows, negatives)
     was_training = model.training

@@ -90,9 +90,11 @@ def check_gpus(wanted: int, name: str) -> None:
     """
     found = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if found < wanted:
-        raise MachineError(name, f"asks for {wanted} GPUs, this machine shows {found}",
-                           "train on what there is with --config gpus=0, or run it where they are "
-                           "(CUDA_VISIBLE_DEVICES?)")  # fmt: skip
+        raise MachineError(
+            name,
+            f"asks for {wanted} GPUs, this machine shows {found}",
+            "train on what there is with --config gpus=0, or run it where they are (CUDA_VISIBLE_DEVICES?)",
+        )
 
 
 def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, gpus: int = 0) -> dict:
@@ -143,6 +145,9 @@ def _judge(outcome: Path, status: int, asked: bool, processes: int, name: str) -
     if asked or said.get("kind") == "preempted":
         raise Preempted(name)
     if status != 0:
-        raise MachineError(name, f"one of its {processes} processes died, the others were stopped (status {status})",
-                           "run the same command again: it continues from the last checkpoint")  # fmt: skip
+        raise MachineError(
+            name,
+            f"one of its {processes} processes died, the others were stopped (status {status})",
+            "run the same command again: it continues from the last checkpoint",
+        )
     return said

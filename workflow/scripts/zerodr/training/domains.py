@@ -90,5 +90,9 @@ class DomainForward(Forward):
         asked = batch.target_queries is not None
         first = len(leaf) - len(batch) * (1 + asked)
         documents, queries = leaf[first : first + len(batch)], leaf[first + len(batch) :]
-        return _extended(EncodedDomains, super().view(share, leaf, group), group.gather(documents),
-                         group.gather(queries) if asked else None)  # fmt: skip
+        return _extended(
+            EncodedDomains,
+            super().view(share, leaf, group),
+            group.gather(documents),
+            group.gather(queries) if asked else None,
+        )

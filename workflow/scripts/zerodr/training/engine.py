@@ -125,9 +125,16 @@ class Engine:
     """
 
     def __init__(
-        self, forward: Forward, objective: Objective, stream: Batches, optimizer: Optimizer, schedule: Schedule,
-        settings: TrainingSettings, run: Run, group: Group | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        forward: Forward,
+        objective: Objective,
+        stream: Batches,
+        optimizer: Optimizer,
+        schedule: Schedule,
+        settings: TrainingSettings,
+        run: Run,
+        group: Group | None = None,
+    ) -> None:
         self.forward, self.objective, self.stream = forward, objective, stream
         forward.by_group = objective.by_group
         self.optimizer, self.schedule, self.settings = optimizer, schedule, settings
@@ -138,9 +145,12 @@ class Engine:
         self.point_every = max(1, settings.steps // CURVE_POINTS)
         parts = settings.accumulation * self.group.world
         if settings.batch_queries % parts:
-            raise ConfigError(run.name, f"batch_queries {settings.batch_queries} can't be shared equally by "
-                              f"{settings.accumulation} micro-batches x {self.group.world} processes",
-                              f"make it a multiple of {parts}")  # fmt: skip
+            raise ConfigError(
+                run.name,
+                f"batch_queries {settings.batch_queries} can't be shared equally by "
+                f"{settings.accumulation} micro-batches x {self.group.world} processes",
+                f"make it a multiple of {parts}",
+            )
 
     def fit(self) -> Curve:
         """Train to `settings.steps`, from the newest checkpoint of this run if there is one.
@@ -247,10 +257,11 @@ class Engine:
         ids = share.query_ids
         more = f" and {len(ids) - NAMED_QUERIES} more" if len(ids) > NAMED_QUERIES else ""
         named = f"{self.forward.unit} of the batch: {', '.join(ids[:NAMED_QUERIES])}{more}"
-        raise NonFiniteLoss(f"{self.run.name}, step {position.step}", f"{what}; {named}; the last good weights are "
-                            f"kept in {self.run.state}",
-                            "lower learning_rate, set max_grad_norm, or use precision fp32 (changed settings train "
-                            "from the start)")  # fmt: skip
+        raise NonFiniteLoss(
+            f"{self.run.name}, step {position.step}",
+            f"{what}; {named}; the last good weights are kept in {self.run.state}",
+            "lower learning_rate, set max_grad_norm, or use precision fp32 (changed settings train from the start)",
+        )
 
     def _diverged(self, error: ClassifierDiverged, position: Position) -> ClassifierDiverged:
         """The error with what is kept, and for whom: the objective has put back its state before this step."""
@@ -258,9 +269,12 @@ class Engine:
             self._checkpoint(position)
         kept = checkpoints(self.run.state)
         where = f"in {kept[-1]}, after {finished_steps(kept[-1])} steps of the stage" if kept else "nowhere"
-        return ClassifierDiverged(error.where, f"{error.what}; the encoder's last finite weights are kept {where}",
-                                  "the same command goes on from there, which helps where the cause has passed; "
-                                  f"changed settings train from the start: {error.next_step}")  # fmt: skip
+        return ClassifierDiverged(
+            error.where,
+            f"{error.what}; the encoder's last finite weights are kept {where}",
+            "the same command goes on from there, which helps where the cause has passed; "
+            f"changed settings train from the start: {error.next_step}",
+        )
 
     def _note(self, position: Position, terms: dict[str, float]) -> None:
         """Curves hold means over `point_every` steps."""

@@ -74,8 +74,9 @@ class Examples:
         return self.query_texts.take(pa.array(rows)).to_pylist()
 
 
-def load_examples(mined: Path, source: Path, title_join: str | None, scored: Path | None = None,
-                  clusters: Path | None = None) -> Examples:  # fmt: skip
+def load_examples(
+    mined: Path, source: Path, title_join: str | None, scored: Path | None = None, clusters: Path | None = None
+) -> Examples:
     """The mined queries with their texts.
 
     Args:
@@ -118,8 +119,11 @@ def _groups(path: Path, queries: pa.Array) -> np.ndarray:
     rows = pc.index_in(queries, value_set=table["query"].combine_chunks())
     if rows.null_count:
         first = queries.filter(pc.is_null(rows))[0]
-        raise ArtifactError(path, f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}",
-                            "cluster the queries of this source and split")  # fmt: skip
+        raise ArtifactError(
+            path,
+            f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}",
+            "cluster the queries of this source and split",
+        )
     return table["cluster"].combine_chunks().take(rows).to_numpy().astype(np.int32)
 
 
@@ -142,8 +146,12 @@ def _scores(path: Path, table: pa.Table, offsets: np.ndarray) -> Ragged:
     if len(wrong):
         row = int(wrong[0])
         has, wants = np.diff(starts)[row], np.diff(offsets)[row] + 1
-        raise ArtifactError(path, f"query {table['query'][row]} has {has} scores, expected {wants}: one for its first "
-                            "positive and one for each negative", "score the mined file again")  # fmt: skip
+        raise ArtifactError(
+            path,
+            f"query {table['query'][row]} has {has} scores, expected {wants}: one for its first "
+            "positive and one for each negative",
+            "score the mined file again",
+        )
     scores = Ragged(values.to_numpy(zero_copy_only=False).astype(np.float32), starts)
     _check_finite(path, table, scores)
     return scores
@@ -156,8 +164,11 @@ def _check_finite(path: Path, table: pa.Table, scores: Ragged) -> None:
     wrong[scores.offsets[:-1][bare]] = False
     if wrong.any():
         row = int(np.searchsorted(scores.offsets, np.flatnonzero(wrong)[0], side="right")) - 1
-        raise ArtifactError(path, f"query {table['query'][row]} has a score that is missing, NaN or infinite",
-                            "score the mined file again")  # fmt: skip
+        raise ArtifactError(
+            path,
+            f"query {table['query'][row]} has a score that is missing, NaN or infinite",
+            "score the mined file again",
+        )
 
 
 def _query_texts(path: Path, queries: pa.Array, source: Path) -> pa.Array:
@@ -184,6 +195,9 @@ def _found(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Pat
     rows = pc.index_in(wanted, value_set=known)
     if rows.null_count:
         first = wanted.filter(pc.is_null(rows))[0]
-        raise ArtifactError(path, f"{rows.null_count} of its {len(wanted)} {kind} are not in collection {source.name}, "
-                            f"the first is {first}", "mine it from this collection")  # fmt: skip
+        raise ArtifactError(
+            path,
+            f"{rows.null_count} of its {len(wanted)} {kind} are not in collection {source.name}, the first is {first}",
+            "mine it from this collection",
+        )
     return rows

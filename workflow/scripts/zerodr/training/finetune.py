@@ -127,17 +127,36 @@ def finetune(stage: Stage) -> None:
     check_gpus(settings.gpus_of_a_node, stage.spec.name())
     scored, clusters = (str(stage.path(name)) if name in stage.spec.inputs else None for name in ("scored", "clusters"))
     if (clusters is None) != (settings.groups is None):
-        raise ConfigError(stage.spec.name(), "params.groups and the input `clusters` go together, found one of them",
-                          "give both or none")  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            "params.groups and the input `clusters` go together, found one of them",
+            "give both or none",
+        )
     rem, goes_on = settings.rem, "rem" in stage.spec.inputs
     if goes_on != (rem is not None and rem.go_on):
-        raise ConfigError(stage.spec.name(), "params.rem.go_on and the input `rem` go together, found one of them",
-                          "give both or none")  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            "params.rem.go_on and the input `rem` go together, found one of them",
+            "give both or none",
+        )
     units, labels = _units(stage, settings)
-    job = Job(stage.spec.name(), str(stage.path("model")), str(stage.path("mined")), str(stage.path("source")), scored,
-              str(stage.output("model")), str(stage.state), stage.params, stage.seed, stage.threads,
-              clusters=clusters, rem=str(stage.path("rem")) if goes_on else None, targets=_targets(stage, settings),
-              units=units, labels=labels)  # fmt: skip
+    job = Job(
+        stage.spec.name(),
+        str(stage.path("model")),
+        str(stage.path("mined")),
+        str(stage.path("source")),
+        scored,
+        str(stage.output("model")),
+        str(stage.state),
+        stage.params,
+        stage.seed,
+        stage.threads,
+        clusters=clusters,
+        rem=str(stage.path("rem")) if goes_on else None,
+        targets=_targets(stage, settings),
+        units=units,
+        labels=labels,
+    )
     run_job(stage, job, settings, train)
     publish_kept(stage, settings.training.save_steps)
 
@@ -151,8 +170,11 @@ def _targets(stage: Stage, settings: FinetuneSettings) -> dict[str, str]:
     given = stage.paths("targets") if "targets" in stage.spec.inputs else []
     folders = {path.parent.name: str(path.parent) for path in given}
     if set(folders) != set(settings.targets):
-        raise ConfigError(stage.spec.name(), f"input `targets` has {sorted(folders)}, params.targets names "
-                          f"{sorted(settings.targets)}", "give the same collections")  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            f"input `targets` has {sorted(folders)}, params.targets names {sorted(settings.targets)}",
+            "give the same collections",
+        )
     if stage.path("source").name in folders:
         raise ConfigError(stage.spec.name(), "source and target are the same collection", "choose another target")
     return folders
@@ -162,9 +184,12 @@ def _units(stage: Stage, settings: FinetuneSettings) -> tuple[str | None, str | 
     """Folders of units and of their labels, where there are params.berm."""
     given = [name for name in ("units", "labels") if name in stage.spec.inputs]
     if len(given) != (0 if settings.berm is None else 2):
-        raise ConfigError(stage.spec.name(), "params.berm and the inputs `units` and `labels` go together, found "
-                          f"{'no ' if settings.berm is None else ''}params.berm and the inputs {given}",
-                          "give all three or none")  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            "params.berm and the inputs `units` and `labels` go together, found "
+            f"{'no ' if settings.berm is None else ''}params.berm and the inputs {given}",
+            "give all three or none",
+        )
     return (str(stage.path("units")), str(stage.path("labels"))) if given else (None, None)
 
 
@@ -189,15 +214,24 @@ def train(job: Job) -> dict[str, Any]:
         examples = fuse(model, examples, job, settings)
     rows, dev, notes = split_rows(examples, settings, Path(job.source), job.seed)
     words = [job.seed, settings.stage_index]
-    stream = Stream(examples, rows, settings.training.batch_queries, settings.objective.negatives_per_query, words,
-                    settings.training.bucket_batches)  # fmt: skip
+    stream = Stream(
+        examples,
+        rows,
+        settings.training.batch_queries,
+        settings.objective.negatives_per_query,
+        words,
+        settings.training.bucket_batches,
+    )
     optimizer = make_optimizer(model, settings.training)
     if settings.training.keep_optimizer:
         _take_moments(optimizer, Path(job.model))
     run = _run(job, settings, model, examples, dev, device, group)
     forward = _forward(job, settings, model, examples, device)
-    factor = schedule(settings.training.schedule, settings.training.warmup_steps,
-                      settings.training.schedule_steps or settings.total_steps)  # fmt: skip
+    factor = schedule(
+        settings.training.schedule,
+        settings.training.warmup_steps,
+        settings.training.schedule_steps or settings.total_steps,
+    )
     objective = _objective(settings, model, examples, rows)
     batches: Batches = stream
     if settings.adversary is not None:
@@ -216,8 +250,13 @@ def train(job: Job) -> dict[str, Any]:
         if settings.save_optimizer:
             write_tensors(Path(job.output) / MOMENTS, moments(optimizer))
     epochs = settings.training.steps / stream.steps_per_epoch
-    facts = {"kernels": kernels, "device": device, "processes": group.world, "epochs": round(epochs, 3),
-              "queries_per_second": round(engine.rate(), 2)}  # fmt: skip
+    facts = {
+        "kernels": kernels,
+        "device": device,
+        "processes": group.world,
+        "epochs": round(epochs, 3),
+        "queries_per_second": round(engine.rate(), 2),
+    }
     return {"curves": curves, "notes": notes | facts | inserted}
 
 
@@ -268,8 +307,9 @@ def _objective(settings: FinetuneSettings, model: Any, examples: Examples, rows:
     return Stack({"main": (1.0, base), "berm": (1.0, BermTerms(settings.berm, settings.first_step))})
 
 
-def split_rows(examples: Examples, settings: FinetuneSettings, source: Path,
-               seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:  # fmt: skip
+def split_rows(
+    examples: Examples, settings: FinetuneSettings, source: Path, seed: int
+) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
     """Rows to train on, rows to evaluate on, and counts of what was left out.
 
     Raises:
@@ -279,12 +319,14 @@ def split_rows(examples: Examples, settings: FinetuneSettings, source: Path,
     judged = qrels.loc[qrels["grade"] > 0, "query"].tolist()
     where = f"{source.name}/{settings.source_split}"
     if not judged:
-        raise CollectionError(where, "has no positive judgement, there is nothing to learn from",
-                              "choose another source or source_split")  # fmt: skip
+        raise CollectionError(
+            where, "has no positive judgement, there is nothing to learn from", "choose another source or source_split"
+        )
     usable, left_out = usable_rows(examples, settings.objective.negatives_per_query)
     if not len(usable):
-        raise CollectionError(where, f"none of the {len(examples)} mined queries can be trained on ({left_out})",
-                              "check the mining stage")  # fmt: skip
+        raise CollectionError(
+            where, f"none of the {len(examples)} mined queries can be trained on ({left_out})", "check the mining stage"
+        )
     dev = held_out(judged, settings.training.dev_queries, seed)
     is_dev = np.array([key in dev for key in examples.queries.take(_numbers(usable)).to_pylist()], bool)
     counts = left_out | {"training_queries": int((~is_dev).sum()), "dev_queries": int(is_dev.sum())}
@@ -300,21 +342,32 @@ def _numbers(rows: np.ndarray) -> Any:
     return pa.array(rows)
 
 
-def _run(job: Job, settings: FinetuneSettings, model: Any, examples: Examples, dev: np.ndarray, device: str,
-         group: Group) -> Run:  # fmt: skip
+def _run(
+    job: Job, settings: FinetuneSettings, model: Any, examples: Examples, dev: np.ndarray, device: str, group: Group
+) -> Run:
     def evaluate() -> dict[str, float]:
         return KINDS[job.kind].evaluate(model, examples, dev, settings.training.dev_negatives, device, group)
 
     identity = object_digest({"params": job.params, "seed": job.seed, "processes": group.world})
-    return Run(job.name, Path(job.state), identity, [job.seed, settings.stage_index], settings.first_step,
-               evaluate if len(dev) else None, keeper(Path(job.state), model))  # fmt: skip
+    return Run(
+        job.name,
+        Path(job.state),
+        identity,
+        [job.seed, settings.stage_index],
+        settings.first_step,
+        evaluate if len(dev) else None,
+        keeper(Path(job.state), model),
+    )
 
 
 def _take_moments(optimizer: Optimizer, parent: Path) -> None:
     path = parent / MOMENTS
     if not path.exists():
-        raise ArtifactError(parent, f"has no optimiser moments ({MOMENTS}), which keep_optimizer continues with",
-                            "train it with save_optimizer, or set keep_optimizer: false")  # fmt: skip
+        raise ArtifactError(
+            parent,
+            f"has no optimiser moments ({MOMENTS}), which keep_optimizer continues with",
+            "train it with save_optimizer, or set keep_optimizer: false",
+        )
     kept = read_tensors(path)
     if not moments_fit(optimizer, kept):
         raise ArtifactError(path, "holds moments of other weights or of another optimiser", "set keep_optimizer: false")

@@ -80,8 +80,9 @@ def grounded_tokens(model: FusionEncoder, examples: GroundedExamples, rows: np.n
     distinct = np.unique(np.concatenate([*lists, np.zeros(0, np.int32)]))
     texts = examples.given.texts.take(pa.array(distinct)).to_pylist()
     tokens = dict(zip(distinct.tolist(), model.tokenize_augmentations(texts), strict=True))
-    return [Grounded(query, [tokens[number] for number in own.tolist()])
-            for query, own in zip(queries, lists, strict=True)]  # fmt: skip
+    return [
+        Grounded(query, [tokens[number] for number in own.tolist()]) for query, own in zip(queries, lists, strict=True)
+    ]
 
 
 @dataclass
@@ -97,18 +98,23 @@ class FusedForward(Forward):
         groups = self.passes(tokens, range(first), range(first, len(tokens)))
         return Texts(tokens, inverse.reshape(batch.documents.shape), groups)
 
-    def passes(self, tokens: Sequence[Any], queries: Sequence[int],
-               documents: Sequence[int]) -> list[tuple[str, list[int]]]:  # fmt: skip
+    def passes(
+        self, tokens: Sequence[Any], queries: Sequence[int], documents: Sequence[int]
+    ) -> list[tuple[str, list[int]]]:
         """Queries and documents never share a pass: only queries are fused."""
         waste = WASTE[torch.device(self.device).type]
         most = max([1, *(1 + len(tokens[place].documents) for place in queries)])
         few = None if self.chunk is None else max(1, self.chunk // most)
-        return [(side, [places[index] for index in group])
-                for side, places, chunk in (("query", queries, few), ("document", documents, self.chunk)) if places
-                for group in length_groups([len(tokens[place]) for place in places], waste, chunk)]  # fmt: skip
+        return [
+            (side, [places[index] for index in group])
+            for side, places, chunk in (("query", queries, few), ("document", documents, self.chunk))
+            if places
+            for group in length_groups([len(tokens[place]) for place in places], waste, chunk)
+        ]
 
 
-def evaluate_fused(model: FusionEncoder, examples: GroundedExamples, rows: np.ndarray, negatives: int, device: str,
-                   group: Group) -> dict[str, float]:  # fmt: skip
+def evaluate_fused(
+    model: FusionEncoder, examples: GroundedExamples, rows: np.ndarray, negatives: int, device: str, group: Group
+) -> dict[str, float]:
     """As `evaluate_dev`, of queries with their augmentation."""
     return evaluate_tokens(model, grounded_tokens(model, examples, rows), examples, rows, negatives, device, group)

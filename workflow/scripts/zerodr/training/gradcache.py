@@ -76,14 +76,18 @@ class Forward:
         groups = self.passes(tokens, range(first), range(first, len(tokens)))
         return Texts(tokens, inverse.reshape(batch.documents.shape), groups)
 
-    def passes(self, tokens: Sequence[Any], queries: Sequence[int],
-               documents: Sequence[int]) -> list[tuple[str, list[int]]]:  # fmt: skip
+    def passes(
+        self, tokens: Sequence[Any], queries: Sequence[int], documents: Sequence[int]
+    ) -> list[tuple[str, list[int]]]:
         """Which texts are encoded together, by side; `queries` and `documents` are places among `tokens`."""
         tied = self.model.contract.towers == "tied"
         sides = [("document", range(len(tokens)))] if tied else [("query", queries), ("document", documents)]
         waste = WASTE[torch.device(self.device).type]
-        return [(side, [places[index] for index in group]) for side, places in sides
-                for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)]  # fmt: skip
+        return [
+            (side, [places[index] for index in group])
+            for side, places in sides
+            for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)
+        ]
 
     def rows(self, texts: Any, number: int) -> list[int]:
         """Rows of the representation that the vectors of one group stand in: its texts' places."""
@@ -108,8 +112,9 @@ class Forward:
         """What the losses of all groups of all processes are divided by, by name; nothing without such losses."""
         return {}
 
-    def run(self, texts: Any, number: int, seed: Sequence[int],
-            totals: dict[str, float]) -> tuple[Tensor | None, dict[str, Tensor]]:  # fmt: skip
+    def run(
+        self, texts: Any, number: int, seed: Sequence[int], totals: dict[str, float]
+    ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Vectors of one group as by `encode`, and the losses of its own: its share of each named mean."""
         return self.encode(texts, number, seed), {}
 
@@ -117,10 +122,20 @@ class Forward:
         """What the objective is shown: vectors of all processes, from this process's `leaf` (T, D)."""
         own = len(share.texts.documents)
         queries, documents = leaf[:own], leaf[own:][torch.from_numpy(share.texts.documents).to(leaf.device)]
-        teacher, groups = (None if array is None else torch.from_numpy(array).to(queries.device)
-                           for array in (share.batch.teacher, share.batch.groups))  # fmt: skip
-        return Encoded(share.batch.step, group.gather(queries), group.gather(documents), share.query_ids,
-                       share.document_ids, share.positives, teacher, groups)  # fmt: skip
+        teacher, groups = (
+            None if array is None else torch.from_numpy(array).to(queries.device)
+            for array in (share.batch.teacher, share.batch.groups)
+        )
+        return Encoded(
+            share.batch.step,
+            group.gather(queries),
+            group.gather(documents),
+            share.query_ids,
+            share.document_ids,
+            share.positives,
+            teacher,
+            groups,
+        )
 
     def represent(self, texts: Any, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
         """Vectors of all texts, ready to take a gradient."""
@@ -211,8 +226,9 @@ def _arrow(rows: np.ndarray) -> Any:
     return pa.array(rows)
 
 
-def add_gradients(forward: Forward, objective: Objective, share: Share, group: Group, seed: Sequence[int],
-                  scale: Tensor | float = 1.0) -> dict[str, Tensor]:  # fmt: skip
+def add_gradients(
+    forward: Forward, objective: Objective, share: Share, group: Group, seed: Sequence[int], scale: Tensor | float = 1.0
+) -> dict[str, Tensor]:
     """Add the gradient of the micro-batch's loss, times `scale`, to the weights; this process's part of it.
 
     The parts of all processes, added, are the gradient of the loss of the whole micro-batch.

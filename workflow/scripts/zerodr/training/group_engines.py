@@ -152,20 +152,28 @@ class Weights(GroupEngine):
     """Base of `jvp` and `loop`, which differentiate with respect to weights."""
 
     def __init__(self, model: Any, layers: int | None) -> None:
-        chosen = model if layers is None else nn.ModuleList([nn.ModuleList(found) for found in
-                                                             compared_layers(model, layers).values()])  # fmt: skip
+        chosen = (
+            model
+            if layers is None
+            else nn.ModuleList([nn.ModuleList(found) for found in compared_layers(model, layers).values()])
+        )
         self.weights = [weight for weight in chosen.parameters() if weight.requires_grad]
         mine = {id(weight) for weight in self.weights}
-        self.places = [(module, name) for module in model.modules()
-                       for name, weight in module.named_parameters(recurse=False) if id(weight) in mine]  # fmt: skip
+        self.places = [
+            (module, name)
+            for module in model.modules()
+            for name, weight in module.named_parameters(recurse=False)
+            if id(weight) in mine
+        ]
 
     def gradients(self, turn: Turn, parts: Sequence[Tensor]) -> list[Tensor]:
         """Gradients of the weights when those of vectors are `parts`, added up over processes."""
         held = turn.held
         if held.passes:
             vectors = [vectors for vectors, _ in held.passes]
-            sums = _filled(torch.autograd.grad(vectors, self.weights, parts, retain_graph=True, allow_unused=True),
-                           self.weights)  # fmt: skip
+            sums = _filled(
+                torch.autograd.grad(vectors, self.weights, parts, retain_graph=True, allow_unused=True), self.weights
+            )
         else:
             sums = [torch.zeros_like(weight) for weight in self.weights]
             for number, part in enumerate(parts):
@@ -182,8 +190,9 @@ class Loop(Weights):
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
         """Group by group."""
         scale = float(turn.scale)
-        every = torch.stack([torch.cat([g.flatten() for g in self.gradients(turn, _parts(turn, loss * turn.scale))])
-                             for loss in losses])  # fmt: skip
+        every = torch.stack(
+            [torch.cat([g.flatten() for g in self.gradients(turn, _parts(turn, loss * turn.scale))]) for loss in losses]
+        )
         gram = (every / scale @ every.T / scale).double().cpu()
         return Products(gram, gram @ coefficients)
 
@@ -242,7 +251,11 @@ def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine
         layers: last transformer layers that are compared. None: all weights.
     """
     makers: dict[str, Callable[[Any, Any], GroupEngine]] = {
-        "segment": Segment, "ghost": Ghost, "jvp": Directional, "loop": Loop}  # fmt: skip
+        "segment": Segment,
+        "ghost": Ghost,
+        "jvp": Directional,
+        "loop": Loop,
+    }
     return makers[name](model, layers)
 
 

@@ -34,8 +34,11 @@ def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
         depth = getattr(transformer.config, "num_hidden_layers", None)
         stacks = [m for m in transformer.modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
         if not stacks:
-            raise ModelError(model.contract.source, f"has no stack of {depth} layers, groups compare gradients of the "
-                             "last ones", "set groups.layers: all")  # fmt: skip
+            raise ModelError(
+                model.contract.source,
+                f"has no stack of {depth} layers, groups compare gradients of the last ones",
+                "set groups.layers: all",
+            )
         found[name] = list(stacks[-1])[-count:]
     return found
 
@@ -95,9 +98,12 @@ class Watch:
             for layer in layers:
                 for name, module in leaves(layer):
                     if not isinstance(module, nn.Linear | nn.LayerNorm):
-                        raise ModelError(f"{model.contract.source}, {name}", f"is a {type(module).__name__}, engines "
-                                         "segment and ghost read linear layers and layer norms",
-                                         "take engine jvp with similarity: dot")  # fmt: skip
+                        raise ModelError(
+                            f"{model.contract.source}, {name}",
+                            f"is a {type(module).__name__}, engines "
+                            "segment and ghost read linear layers and layer norms",
+                            "take engine jvp with similarity: dot",
+                        )
                     self.records.append(Record(module, tower))
         own = {id(weight) for record in self.records for weight in record.module.parameters(recurse=False)}
         trained = [weight for weight in model.parameters() if weight.requires_grad]
@@ -175,9 +181,13 @@ class Layout:
         place[owner < 0] = size
         empty = np.setdiff1d(np.arange(size), np.concatenate(filled), assume_unique=True)
         cuts = np.cumsum([len(part) for part in owners])[:-1]
-        return cls([torch.from_numpy(part).to(device) for part in np.split(place, cuts)],
-                   torch.from_numpy(empty).to(device), torch.from_numpy(groups).to(device), parts,
-                   sizes[groups].tolist())  # fmt: skip
+        return cls(
+            [torch.from_numpy(part).to(device) for part in np.split(place, cuts)],
+            torch.from_numpy(empty).to(device),
+            torch.from_numpy(groups).to(device),
+            parts,
+            sizes[groups].tolist(),
+        )
 
     @property
     def size(self) -> int:
@@ -227,8 +237,11 @@ class Layouts:
         """Of what passed one layer."""
         passes = [places for side, places in self.texts.groups if record.tower in ("shared", side)]
         if len(passes) != len(record.inputs):
-            raise ModelError(record.tower, f"a compared layer was passed {len(record.inputs)} times, expected "
-                             f"{len(passes)}", "take engine jvp with similarity: dot")  # fmt: skip
+            raise ModelError(
+                record.tower,
+                f"a compared layer was passed {len(record.inputs)} times, expected {len(passes)}",
+                "take engine jvp with similarity: dot",
+            )
         widths = tuple(x.shape[:-1].numel() // len(places) for x, places in zip(record.inputs, passes, strict=True))
         key = (record.tower, widths)
         if key not in self.made:

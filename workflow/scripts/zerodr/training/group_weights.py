@@ -68,8 +68,12 @@ class GroupState:
         """Before the first step: equal weights, which the released code calls ones."""
         equal = torch.full((groups,), 1.0 / groups, dtype=torch.float64)
         ones = mode in ("official", "greedy_dro")
-        return cls(torch.ones_like(equal) if ones else equal, torch.zeros_like(equal), equal.clone(),
-                   torch.zeros(groups, dtype=torch.bool))  # fmt: skip
+        return cls(
+            torch.ones_like(equal) if ones else equal,
+            torch.zeros_like(equal),
+            equal.clone(),
+            torch.zeros(groups, dtype=torch.bool),
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         """By name."""
@@ -104,8 +108,9 @@ def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tenso
     """omega after a step with similarities `sums`, (K,)."""
     if settings.mode == "official":
         return dro.official_update(omega, sums, present, settings.rho, settings.ema, settings.floor)
-    return dro.update_weights(omega, sums, present, settings.kappa, settings.temperature, settings.absent or "keep",
-                              settings.floor)  # fmt: skip
+    return dro.update_weights(
+        omega, sums, present, settings.kappa, settings.temperature, settings.absent or "keep", settings.floor
+    )
 
 
 def from_losses(settings: GroupSettings, state: GroupState, seen: Seen) -> GroupState:

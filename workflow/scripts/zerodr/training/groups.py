@@ -52,12 +52,16 @@ class GroupWeighted(Objective):
         ConfigError: `eps` leaves no room for K weights.
     """
 
-    def __init__(self, base: QueryObjective, settings: GroupSettings, clusters: Sequence[int],
-                 engine: GroupEngine | None = None) -> None:  # fmt: skip
+    def __init__(
+        self, base: QueryObjective, settings: GroupSettings, clusters: Sequence[int], engine: GroupEngine | None = None
+    ) -> None:
         count = len(clusters)
         if settings.mode == "paper" and settings.floor * count >= 1:
-            raise ConfigError("groups.eps", f"{settings.floor:g} for each of {count} groups is at least 1 in all",
-                              f"set it below {1 / count:.3g}")  # fmt: skip
+            raise ConfigError(
+                "groups.eps",
+                f"{settings.floor:g} for each of {count} groups is at least 1 in all",
+                f"set it below {1 / count:.3g}",
+            )
         self.base, self.settings, self.engine = base, settings, engine
         self.clusters = torch.tensor(list(clusters), dtype=torch.long)
         self.by_group = engine is not None and engine.by_group
@@ -140,9 +144,11 @@ class GroupWeighted(Objective):
         ids, steps, trace = self.clusters.tolist(), list(self.trace_steps), list(self.trace)
         if self.finished not in steps:
             steps, trace = [*steps, self.finished], [*trace, self.state.omega]
-        columns = {"step": pa.array([step for step in steps for _ in ids], pa.int64()),
-                   "cluster": pa.array(ids * len(steps), pa.int32()),
-                   "weight": pa.array(torch.cat(trace).tolist(), pa.float64())}  # fmt: skip
+        columns = {
+            "step": pa.array([step for step in steps for _ in ids], pa.int64()),
+            "cluster": pa.array(ids * len(steps), pa.int32()),
+            "weight": pa.array(torch.cat(trace).tolist(), pa.float64()),
+        }
         pq.write_table(pa.table(columns), file)
 
     @property
@@ -194,8 +200,9 @@ class GroupWeighted(Objective):
         return facts
 
 
-def weigh_groups(base: Objective, settings: GroupSettings, objective: ObjectiveSettings, model: Any,
-                 clusters: Sequence[int]) -> GroupWeighted:  # fmt: skip
+def weigh_groups(
+    base: Objective, settings: GroupSettings, objective: ObjectiveSettings, model: Any, clusters: Sequence[int]
+) -> GroupWeighted:
     """An objective with weights of groups; the log says how similarities are computed, and why.
 
     Args:
@@ -207,8 +214,9 @@ def weigh_groups(base: Objective, settings: GroupSettings, objective: ObjectiveS
         ModelError: the model's layers can't be compared by the engine.
     """
     if not isinstance(base, QueryObjective):
-        raise ConfigError("groups", f"weigh losses of queries, objective {objective.name} is none",
-                          "take pairwise_nll or info_nce")  # fmt: skip
+        raise ConfigError(
+            "groups", f"weigh losses of queries, objective {objective.name} is none", "take pairwise_nll or info_nce"
+        )
     engine = None
     if settings.uses_gradients:
         try:
@@ -218,6 +226,12 @@ def weigh_groups(base: Objective, settings: GroupSettings, objective: ObjectiveS
         layers = None if settings.layers == "all" else settings.layers
         engine = make_engine(name, model, layers)
         compared = "all weights" if layers is None else f"the last {layers} layers"
-        log.info("groups: %d, mode %s, similarities of gradients of %s by engine %s: %s", len(clusters), settings.mode,
-                 compared, name, reason)  # fmt: skip
+        log.info(
+            "groups: %d, mode %s, similarities of gradients of %s by engine %s: %s",
+            len(clusters),
+            settings.mode,
+            compared,
+            name,
+            reason,
+        )
     return GroupWeighted(base, settings, clusters, engine)

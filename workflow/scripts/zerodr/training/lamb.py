@@ -16,8 +16,15 @@ class Lamb(Optimizer):
     W -= lr * trust * u with trust = min(|W|, cut) / |u|, or 1 when either norm is 0.
     """
 
-    def __init__(self, params: Iterable, lr: float, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, cut: float = 10.0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        params: Iterable,
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        cut: float = 10.0,
+    ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "cut": cut})
 
     @torch.no_grad()

@@ -70,8 +70,15 @@ def crop(texts: Sequence[Words], limit: int, seed: Sequence[int], rows: np.ndarr
     return made
 
 
-def mask_words(texts: Sequence[Words], rate: float, vocabulary: Vocabulary, seed: Sequence[int], rows: np.ndarray,
-               width: int, unit: Unit = "word") -> list[tuple[np.ndarray, np.ndarray]]:  # fmt: skip
+def mask_words(
+    texts: Sequence[Words],
+    rate: float,
+    vocabulary: Vocabulary,
+    seed: Sequence[int],
+    rows: np.ndarray,
+    width: int,
+    unit: Unit = "word",
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Mask whole words of each text: in random order those that still fit into round(rate * L) tokens, at least one.
 
     So long words are masked somewhat more rarely than short ones, as in BERT's own whole-word masking. A word larger

@@ -54,12 +54,27 @@ def train_main(stage: Stage) -> None:
     check_gpus(settings.gpus_of_a_node, stage.spec.name())
     folders = {path.parent.name: str(path.parent) for path in stage.paths("memories")}
     if set(folders) != set(settings.joins):
-        raise ConfigError(stage.spec.name(), f"input `memories` has {sorted(folders)}, params.joins names "
-                          f"{sorted(settings.joins)}", "give the same memories")  # fmt: skip
-    data = FusedData(rankings=str(stage.path("rankings")), memories=folders, joins=settings.joins,
-                     source=stage.path("source").name, memory=settings.memory)  # fmt: skip
-    job = _job(stage, settings, stage.path("model"), stage.path("mined"), stage.path("source"), kind="fused",
-               fused=data.model_dump(mode="json"))  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            f"input `memories` has {sorted(folders)}, params.joins names {sorted(settings.joins)}",
+            "give the same memories",
+        )
+    data = FusedData(
+        rankings=str(stage.path("rankings")),
+        memories=folders,
+        joins=settings.joins,
+        source=stage.path("source").name,
+        memory=settings.memory,
+    )
+    job = _job(
+        stage,
+        settings,
+        stage.path("model"),
+        stage.path("mined"),
+        stage.path("source"),
+        kind="fused",
+        fused=data.model_dump(mode="json"),
+    )
     run_job(stage, job, settings, train)
 
 
@@ -72,11 +87,31 @@ def train_augmenter(stage: Stage) -> None:
     run_job(stage, _job(stage, settings, parent, learned, learned, scored=scored), settings, train)
 
 
-def _job(stage: Stage, settings: FinetuneSettings, model: Path, mined: Path, source: Path, scored: str | None = None,
-         kind: str = "bi_encoder", fused: dict | None = None) -> Job:  # fmt: skip
+def _job(
+    stage: Stage,
+    settings: FinetuneSettings,
+    model: Path,
+    mined: Path,
+    source: Path,
+    scored: str | None = None,
+    kind: str = "bi_encoder",
+    fused: dict | None = None,
+) -> Job:
     params = settings.model_dump(mode="json", include=set(FinetuneSettings.model_fields))
-    return Job(stage.spec.name(), str(model), str(mined), str(source), scored, str(stage.output("model")),
-               str(stage.state), params, stage.seed, stage.threads, kind=kind, fused=fused)  # fmt: skip
+    return Job(
+        stage.spec.name(),
+        str(model),
+        str(mined),
+        str(source),
+        scored,
+        str(stage.output("model")),
+        str(stage.state),
+        params,
+        stage.seed,
+        stage.threads,
+        kind=kind,
+        fused=fused,
+    )
 
 
 def join_components(stage: Stage) -> None:

@@ -14,8 +14,9 @@ from zerodr.errors import MachineError
 KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
-def across_nodes(environment: dict[str, str], agent: list[str], nodes: int, threads: int, gpus: int,
-                 name: str) -> tuple[dict[str, str], list[str]]:  # fmt: skip
+def across_nodes(
+    environment: dict[str, str], agent: list[str], nodes: int, threads: int, gpus: int, name: str
+) -> tuple[dict[str, str], list[str]]:
     """Environment and command that start `agent` once on each node of the Slurm job.
 
     Args:
@@ -30,12 +31,23 @@ def across_nodes(environment: dict[str, str], agent: list[str], nodes: int, thre
         MachineError: this is no Slurm job.
     """
     if "SLURM_JOB_ID" not in environment:
-        raise MachineError(name, f"asks for {nodes} nodes, and this is no Slurm job",
-                           "run it with --profile slurm, or train on one: --config nodes=1")  # fmt: skip
+        raise MachineError(
+            name,
+            f"asks for {nodes} nodes, and this is no Slurm job",
+            "run it with --profile slurm, or train on one: --config nodes=1",
+        )
     kept = {key: value for key, value in environment.items() if not key.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
     kept |= {key: environment[key] for key in KEPT if key in environment}
-    words = ["srun", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mem=0",
-             f"--cpus-per-task={threads}", "--kill-on-bad-exit=1"]  # fmt: skip
+    words = [
+        "srun",
+        "--overlap",
+        f"--nodes={nodes}",
+        f"--ntasks={nodes}",
+        "--ntasks-per-node=1",
+        "--mem=0",
+        f"--cpus-per-task={threads}",
+        "--kill-on-bad-exit=1",
+    ]
     words += [f"--gpus-per-node={gpus}"] if gpus else []
     return kept, [*words, *agent, str(nodes), str(_free_port())]
 
@@ -49,5 +61,9 @@ def _free_port() -> int:
 
 def meeting_place(nodes: str, port: str, environment: Mapping[str, str] = os.environ) -> list[str]:
     """Options of torch.distributed.run for one of the agents that `srun` started."""
-    return [f"--nnodes={nodes}", f"--node-rank={environment['SLURM_NODEID']}",
-            f"--master-addr={environment['SLURM_LAUNCH_NODE_IPADDR']}", f"--master-port={port}"]  # fmt: skip
+    return [
+        f"--nnodes={nodes}",
+        f"--node-rank={environment['SLURM_NODEID']}",
+        f"--master-addr={environment['SLURM_LAUNCH_NODE_IPADDR']}",
+        f"--master-port={port}",
+    ]

@@ -242,8 +242,9 @@ class AttentionDistillation(Objective):
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{"adist": scalar}`, with `labels` also `{"info_nce": scalar}`."""
         own, how = batch.own_scores(), self.settings
-        made = attention_distillation(own[:, 1:], _teacher(batch)[:, 1:], how.teacher_temperature,
-                                      how.student_temperature, how.reduction)  # fmt: skip
+        made = attention_distillation(
+            own[:, 1:], _teacher(batch)[:, 1:], how.teacher_temperature, how.student_temperature, how.reduction
+        )
         if not how.labels:
             return {"adist": made}
         return {"adist": made} | InfoNCE(False, True, how.inverse_temperature)(batch)
@@ -251,8 +252,9 @@ class AttentionDistillation(Objective):
 
 def _teacher(batch: Encoded) -> Tensor:
     if batch.teacher is None:
-        raise ConfigError("objective", "distillation needs a teacher's scores, found none",
-                          "give the stage a teacher (scored input)")  # fmt: skip
+        raise ConfigError(
+            "objective", "distillation needs a teacher's scores, found none", "give the stage a teacher (scored input)"
+        )
     return batch.teacher
 
 
@@ -267,13 +269,19 @@ class Stack(Objective):
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """All parts' terms, weighted."""
-        return {f"{name}.{term}": weight * value
-                for name, (weight, part) in self.parts.items() for term, value in part(batch).items()}  # fmt: skip
+        return {
+            f"{name}.{term}": weight * value
+            for name, (weight, part) in self.parts.items()
+            for term, value in part(batch).items()
+        }
 
     def direct(self, model: Any, step: int, rank: int, world: int) -> dict[str, Tensor]:
         """All parts' direct terms, weighted."""
-        return {f"{name}.{term}": weight * value for name, (weight, part) in self.parts.items()
-                for term, value in part.direct(model, step, rank, world).items()}  # fmt: skip
+        return {
+            f"{name}.{term}": weight * value
+            for name, (weight, part) in self.parts.items()
+            for term, value in part.direct(model, step, rank, world).items()
+        }
 
     def on_start(self, model: Any, device: str) -> None:
         """Every part's hook."""
@@ -299,8 +307,11 @@ class Stack(Objective):
 
     def on_step(self, finished: int) -> dict[str, float]:
         """Every part's hook."""
-        return {f"{name}.{key}": value for name, (_, part) in self.parts.items()
-                for key, value in part.on_step(finished).items()}  # fmt: skip
+        return {
+            f"{name}.{key}": value
+            for name, (_, part) in self.parts.items()
+            for key, value in part.on_step(finished).items()
+        }
 
     def save(self, folder: Path) -> None:
         """Every part's files."""
@@ -309,8 +320,9 @@ class Stack(Objective):
 
     def state_dict(self) -> State:
         """Every part's state."""
-        return {f"{name}.{key}": value for name, (_, part) in self.parts.items()
-                for key, value in part.state_dict().items()}  # fmt: skip
+        return {
+            f"{name}.{key}": value for name, (_, part) in self.parts.items() for key, value in part.state_dict().items()
+        }
 
     def load_state_dict(self, state: State) -> None:
         """Give every part its own."""
@@ -327,8 +339,11 @@ def make_objective(settings: ObjectiveSettings) -> Objective:
     """
     needs_negatives = settings.name != "info_nce" or not settings.in_batch
     if needs_negatives and settings.negatives_per_query < 1:
-        raise ConfigError("objective.negatives_per_query", f"{settings.name} compares a positive with hard negatives, "
-                          "found 0", "set it to at least 1")  # fmt: skip
+        raise ConfigError(
+            "objective.negatives_per_query",
+            f"{settings.name} compares a positive with hard negatives, found 0",
+            "set it to at least 1",
+        )
     if settings.name == "pairwise_nll":
         return PairwiseNLL()
     if settings.name == "info_nce":

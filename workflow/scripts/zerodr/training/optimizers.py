@@ -17,8 +17,11 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings) -> Optimizer:
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     matrices, vectors = [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim <= 1]
-    groups = [{"params": part, "weight_decay": decay}
-              for part, decay in ((matrices, settings.weight_decay), (vectors, 0.0)) if part]  # fmt: skip
+    groups = [
+        {"params": part, "weight_decay": decay}
+        for part, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
+        if part
+    ]
     if settings.optimizer == "lamb":
         return Lamb(groups, lr=settings.learning_rate)
     return torch.optim.AdamW(groups, lr=settings.learning_rate, fused=True)
@@ -37,8 +40,11 @@ def set_rate(optimizer: Optimizer, rate: float) -> None:
 
 def moments(optimizer: Optimizer) -> dict[str, Tensor]:
     """All state tensors, named `<number of the weight>.<key>`."""
-    return {f"{number}.{key}": value for number, weight in enumerate(_weights(optimizer))
-            for key, value in optimizer.state.get(weight, {}).items()}  # fmt: skip
+    return {
+        f"{number}.{key}": value
+        for number, weight in enumerate(_weights(optimizer))
+        for key, value in optimizer.state.get(weight, {}).items()
+    }
 
 
 def load_moments(optimizer: Optimizer, kept: dict[str, Tensor]) -> None:
@@ -55,8 +61,11 @@ def moments_fit(optimizer: Optimizer, kept: dict[str, Tensor]) -> bool:
     """Whether the kept tensors are of this optimiser's weights: same numbers, same shapes."""
     weights = _weights(optimizer)
     numbers = {int(name.split(".")[0]) for name in kept}
-    shapes = all(value.shape in ((), weights[int(name.split(".")[0])].shape) for name, value in kept.items()
-                 if int(name.split(".")[0]) < len(weights))  # fmt: skip
+    shapes = all(
+        value.shape in ((), weights[int(name.split(".")[0])].shape)
+        for name, value in kept.items()
+        if int(name.split(".")[0]) < len(weights)
+    )
     return numbers == set(range(len(weights))) and shapes
 
 

@@ -37,12 +37,16 @@ class PairForward(Forward):
         codes = np.repeat(np.arange(count), width) * span + batch.documents.ravel()
         distinct, inverse = np.unique(codes, return_inverse=True)
         queries = self.examples.texts_of_queries(batch.rows)
-        pairs = self.model.tokenize_pairs([queries[row] for row in distinct // span],
-                                          self.examples.texts_of_documents(distinct % span))  # fmt: skip
+        pairs = self.model.tokenize_pairs(
+            [queries[row] for row in distinct // span], self.examples.texts_of_documents(distinct % span)
+        )
         waste = TRAINING_WASTE[torch.device(self.device).type]
         groups = length_groups([len(pair) for pair in pairs], waste, self.chunk)
-        return Texts([[]] * count + pairs, inverse.reshape(count, width),
-                     [(PAIR, [count + index for index in group]) for group in groups])  # fmt: skip
+        return Texts(
+            [[]] * count + pairs,
+            inverse.reshape(count, width),
+            [(PAIR, [count + index for index in group]) for group in groups],
+        )
 
     def vectors(self, features: dict[str, Tensor], side: str) -> Tensor:
         """Logits as vectors of one component, (n, 1) float32."""
@@ -64,8 +68,9 @@ def logits_of(model: Any, queries: Sequence[str], documents: Sequence[str], devi
     return group.gather(made)[: len(pairs)]
 
 
-def evaluate_pairs(model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str,
-                   group: Group) -> dict[str, float]:  # fmt: skip
+def evaluate_pairs(
+    model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
+) -> dict[str, float]:
     """How a cross-encoder ranks each dev query's own positives and its first mined negatives.
 
     Returns:
@@ -84,6 +89,8 @@ def evaluate_pairs(model: Any, examples: Examples, rows: np.ndarray, negatives: 
     scores = torch.full((len(rows), max(sizes)), -torch.inf)
     for row, part in enumerate(parts):
         scores[row, : len(part)] = part
-    above = [len(own) == len(part) or bool(part[own].max() > part[len(own) :].max())
-             for own, part in zip(positives, parts, strict=True)]  # fmt: skip
+    above = [
+        len(own) == len(part) or bool(part[own].max() > part[len(own) :].max())
+        for own, part in zip(positives, parts, strict=True)
+    ]
     return ranking_metrics(scores, positives) | {"accuracy": float(np.mean(above))}

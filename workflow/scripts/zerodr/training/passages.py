@@ -109,8 +109,11 @@ def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
         for name, blocks in corpora.items():
             for block in blocks:
                 if block.num_rows:
-                    writer.write_batch(pa.RecordBatch.from_arrays(
-                        [block.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA))  # fmt: skip
+                    writer.write_batch(
+                        pa.RecordBatch.from_arrays(
+                            [block.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA
+                        )
+                    )
                     sizes[name] += block.num_rows
             if not sizes[name]:
                 raise CollectionError(name, "has no document to learn from", "leave it out of pretraining")
@@ -163,8 +166,11 @@ class PassageStream:
 
     def __init__(self, rows: np.ndarray, batch: int, seed: Sequence[int]) -> None:
         if batch > len(rows):
-            raise ConfigError("training.batch_queries", f"a batch of {batch} documents is larger than the {len(rows)} "
-                              "that there are to train on", f"set batch_queries to at most {len(rows)}")  # fmt: skip
+            raise ConfigError(
+                "training.batch_queries",
+                f"a batch of {batch} documents is larger than the {len(rows)} that there are to train on",
+                f"set batch_queries to at most {len(rows)}",
+            )
         self.rows, self.batch_size, self.seed = rows, batch, tuple(seed)
         self.steps_per_epoch = len(rows) // batch
         self._epoch: tuple[int, np.ndarray] = (-1, rows)

@@ -126,20 +126,36 @@ def pretrain(stage: Stage) -> None:
     settings = validate(PretrainParams, stage.params, stage.spec.name())
     check_gpus(settings.gpus_of_a_node, stage.spec.name())
     if settings.left_out:
-        log.warning("%s: %s gated and left out: download them as the registry says, put them into a mirror folder and "
-                    "name them in `gated`", stage.spec.name(), ", ".join(settings.left_out))  # fmt: skip
+        log.warning(
+            "%s: %s gated and left out: download them as the registry says, put them into a mirror folder and "
+            "name them in `gated`",
+            stage.spec.name(),
+            ", ".join(settings.left_out),
+        )
     paired, file = "spans" in stage.spec.inputs, stage.state / PASSAGES
     if paired == ("collections" in stage.spec.inputs):
-        raise ConfigError(stage.spec.name(), f"has {'both' if paired else 'neither'} of the inputs spans and "
-                          "collections", "give one of them")  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            f"has {'both' if paired else 'neither'} of the inputs spans and collections",
+            "give one of them",
+        )
     counts, left_out = stage.state / LEFT_OUT, dict[str, Counter[str]]()
     if not (sizes_path(file).exists() and counts.exists()):
         write_passages(file, _corpora(stage, paired, settings.title_join, left_out))
         write_json(counts, left_out)
     stage.note(left_out=json.loads(counts.read_text()))
     capped(settings, Passages(file), stage.seed)
-    job = PretrainJob(stage.spec.name(), str(stage.path("model")), str(file), paired, str(stage.output("model")),
-                      str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
+    job = PretrainJob(
+        stage.spec.name(),
+        str(stage.path("model")),
+        str(file),
+        paired,
+        str(stage.output("model")),
+        str(stage.state),
+        stage.params,
+        stage.seed,
+        stage.threads,
+    )
     run_job(stage, job, settings, train)
     publish_kept(stage, settings.training.save_steps)
 
@@ -157,8 +173,11 @@ def capped(settings: PretrainParams, passages: Passages, seed: int) -> PretrainP
     fewer = max(0, training.steps - most)
     beyond = [step for step in training.save_steps if step > training.steps - fewer]
     if beyond:
-        raise ConfigError("training.save_steps", f"keeps step {beyond[0]}, but max_epochs {settings.max_epochs:g} ends "
-                          f"training after {most}", "lower it, or raise max_epochs")  # fmt: skip
+        raise ConfigError(
+            "training.save_steps",
+            f"keeps step {beyond[0]}, but max_epochs {settings.max_epochs:g} ends training after {most}",
+            "lower it, or raise max_epochs",
+        )
     changed = training.model_copy(update={"steps": training.steps - fewer})
     return settings.model_copy(update={"training": changed, "total_steps": settings.total_steps - fewer})
 
@@ -170,8 +189,9 @@ def _corpora(stage: Stage, paired: bool, title_join: str | None, left_out: dict[
     tokenizer, made = load_tokenizer(_any_tower(stage.path("model"))), {}
     for folder in folders:
         left_out[folder.name] = Counter()
-        made[folder.name] = screened(folder.name, partial(texts_of, folder, title_join), tokenizer,
-                                     left_out[folder.name])  # fmt: skip
+        made[folder.name] = screened(
+            folder.name, partial(texts_of, folder, title_join), tokenizer, left_out[folder.name]
+        )
     return made
 
 
@@ -195,26 +215,50 @@ def train(job: PretrainJob) -> dict[str, Any]:
     words = [job.seed, settings.stage_index]
     rows, dev = split_documents(passages, training.dev_queries, job.seed)
     balance = Balance(settings.balancing, model.encoder) if settings.balancing is not None else None
-    maker = ViewMaker(model.encoder, settings.objective, passages, job.paired, words,
-                      WASTE[torch.device(device).type], training.cache_chunk, balance)  # fmt: skip
+    maker = ViewMaker(
+        model.encoder,
+        settings.objective,
+        passages,
+        job.paired,
+        words,
+        WASTE[torch.device(device).type],
+        training.cache_chunk,
+        balance,
+    )
     forward = SpanForward(model, passages, device, training.cache_chunk, maker=maker)
     stream = PassageStream(rows, training.batch_queries, words)
     evaluate = (lambda: evaluate_spans(forward, dev, job.seed, group)) if dev else None
     before = evaluate() if evaluate else {}
     identity = object_digest({"params": job.params, "seed": job.seed, "processes": group.world})
-    run = Run(job.name, Path(job.state), identity, words, settings.first_step, evaluate,
-              keeper(Path(job.state), model))  # fmt: skip
+    run = Run(job.name, Path(job.state), identity, words, settings.first_step, evaluate, keeper(Path(job.state), model))
     factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or settings.total_steps)
-    engine = Engine(forward, make_span_objective(settings.objective), stream, make_optimizer(model, training), factor,
-                    training, run, group)  # fmt: skip
+    engine = Engine(
+        forward,
+        make_span_objective(settings.objective),
+        stream,
+        make_optimizer(model, training),
+        factor,
+        training,
+        run,
+        group,
+    )
     curves = [(f"dev.{name}", value, settings.first_step) for name, value in before.items()] + engine.fit()
     if group.rank == 0:
         model.save(Path(job.output))
-    facts = {"kernels": kernels, "device": device, "processes": group.world, "from": taken, "corpora": passages.corpora,
-             "training_documents": len(rows), "dev_documents": sum(map(len, dev.values())),
-             "steps": training.steps, "epochs": round(training.steps / stream.steps_per_epoch, 3),
-             "parameters": parameter_count(model),
-             "documents_per_second": round(engine.rate(), 2), "before_and_after": _both(before, curves)}  # fmt: skip
+    facts = {
+        "kernels": kernels,
+        "device": device,
+        "processes": group.world,
+        "from": taken,
+        "corpora": passages.corpora,
+        "training_documents": len(rows),
+        "dev_documents": sum(map(len, dev.values())),
+        "steps": training.steps,
+        "epochs": round(training.steps / stream.steps_per_epoch, 3),
+        "parameters": parameter_count(model),
+        "documents_per_second": round(engine.rate(), 2),
+        "before_and_after": _both(before, curves),
+    }
     return {"curves": curves, "notes": facts}
 
 
@@ -237,24 +281,42 @@ def load_headed(folder: Path, settings: PretrainParams, seed: list[int]) -> tupl
     layers = 0 if kind == "none" else objective.head_layers
     pooling, source = encoder.contract.pooling, encoder.contract.source
     if kind == "condenser" and pooling != "cls":
-        raise ModelError(source, f"has pooling {pooling}; Condenser's head teaches [CLS] alone",
-                         "set the encoder's pooling: cls, or head_layers: 0 for coco")  # fmt: skip
+        raise ModelError(
+            source,
+            f"has pooling {pooling}; Condenser's head teaches [CLS] alone",
+            "set the encoder's pooling: cls, or head_layers: 0 for coco",
+        )
     word = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    model = HeadedEncoder(encoder, kind, layers, objective.masks or kind == "decoder",
-                          objective.skip_layer, objective.backbone_dropout, word)  # fmt: skip
+    model = HeadedEncoder(
+        encoder,
+        kind,
+        layers,
+        objective.masks or kind == "decoder",
+        objective.skip_layer,
+        objective.backbone_dropout,
+        word,
+    )
     if kind == "decoder" and encoder.contract.dimension != model.backbone.config.hidden_size:
-        raise ModelError(source, f"makes vectors of {encoder.contract.dimension} components, tokens have "
-                         f"{model.backbone.config.hidden_size}", "take a model without a projection")  # fmt: skip
+        raise ModelError(
+            source,
+            f"makes vectors of {encoder.contract.dimension} components, tokens have "
+            f"{model.backbone.config.hidden_size}",
+            "take a model without a projection",
+        )
     taken = take_additions(model, folder, objective.head == "from_model")
     if objective.name == "t5_coco" and pooling != "decoder_first":
-        raise ModelError(source, f"has pooling {pooling}; t5_coco is for a T5 encoder-decoder",
-                         "start from a T5 with pooling: decoder_first, or use coco")  # fmt: skip
+        raise ModelError(
+            source,
+            f"has pooling {pooling}; t5_coco is for a T5 encoder-decoder",
+            "start from a T5 with pooling: decoder_first, or use coco",
+        )
     if not objective.contrasts and kind != "decoder" and settings.balancing is None:
         model.tower.projections.requires_grad_(False)  # nothing reads vectors
     if training.dropout is not None:
         set_dropout(model, training.dropout)
     rates = [module.p for module in model.encoder.modules() if isinstance(module, nn.Dropout)]
     if objective.name == "simcse" and not any(rates):
-        raise ModelError(source, "has no dropout, under which simcse compares a text with itself",
-                         "set training.dropout: 0.1")  # fmt: skip
+        raise ModelError(
+            source, "has no dropout, under which simcse compares a text with itself", "set training.dropout: 0.1"
+        )
     return model, taken

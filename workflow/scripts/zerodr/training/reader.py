@@ -87,8 +87,16 @@ def train_reader(stage: Stage) -> None:
     """
     settings = validate(TrainReaderSettings, stage.params, stage.spec.name())
     check_gpus(settings.gpus_of_a_node, stage.spec.name())
-    job = ReaderJob(stage.spec.name(), str(stage.path("reader")), str(stage.path("source")),
-                    str(stage.output("reader")), str(stage.state), stage.params, stage.seed, stage.threads)  # fmt: skip
+    job = ReaderJob(
+        stage.spec.name(),
+        str(stage.path("reader")),
+        str(stage.path("source")),
+        str(stage.output("reader")),
+        str(stage.state),
+        stage.params,
+        stage.seed,
+        stage.threads,
+    )
     run_job(stage, job, settings, train)
 
 
@@ -123,13 +131,28 @@ def train(job: ReaderJob) -> dict[str, Any]:
     identity = object_digest({"params": job.params, "seed": job.seed, "processes": group.world})
     run = Run(job.name, Path(job.state), identity, [job.seed], 0, evaluate)
     factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or training.steps)
-    engine = Engine(ReadForward(model, questions, device), Objective(), stream, make_optimizer(model, training), factor,
-                    training, run, group)  # fmt: skip
+    engine = Engine(
+        ReadForward(model, questions, device),
+        Objective(),
+        stream,
+        make_optimizer(model, training),
+        factor,
+        training,
+        run,
+        group,
+    )
     curves = engine.fit()
     if group.rank == 0:
         model.save(Path(job.output))
-    facts = {"kernels": kernels, "device": device, "processes": group.world, "training_questions": len(questions),
-             "displaced_answers": displaced, "dev_questions": dev_count, "parameters": parameter_count(model),
-             "epochs": round(training.steps / stream.steps_per_epoch, 3),
-             "questions_per_second": round(engine.rate(), 2)}  # fmt: skip
+    facts = {
+        "kernels": kernels,
+        "device": device,
+        "processes": group.world,
+        "training_questions": len(questions),
+        "displaced_answers": displaced,
+        "dev_questions": dev_count,
+        "parameters": parameter_count(model),
+        "epochs": round(training.steps / stream.steps_per_epoch, 3),
+        "questions_per_second": round(engine.rate(), 2),
+    }
     return {"curves": curves, "notes": facts}

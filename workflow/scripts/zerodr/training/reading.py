@@ -55,8 +55,7 @@ class Questions:
 
     def tokens(self, reader: Reader, rows: Sequence[int]) -> list[ReadTokens]:
         """Token ids of some questions with their passages."""
-        return reader.tokenize([self.questions[row] for row in rows],
-                               [self.passages[self.owner[row]] for row in rows])  # fmt: skip
+        return reader.tokenize([self.questions[row] for row in rows], [self.passages[self.owner[row]] for row in rows])
 
     def targets(self, row: int, pair: ReadTokens) -> tuple[int, int]:
         """First and last token of the answer among the passage's tokens; -100 where truncation cut it off."""
@@ -94,8 +93,14 @@ def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Qu
         ids.append(query)
         owner.append(places[document])
         spans.append((begin, begin + len(text)))
-    made = Questions(ids, [asked.get(key) or "" for key in ids], passages, np.array(owner, np.int64),
-                     np.array(spans, np.int64), [answers.texts[key] for key in ids])  # fmt: skip
+    made = Questions(
+        ids,
+        [asked.get(key) or "" for key in ids],
+        passages,
+        np.array(owner, np.int64),
+        np.array(spans, np.int64),
+        [answers.texts[key] for key in ids],
+    )
     return made, answers.displaced
 
 
@@ -122,8 +127,11 @@ class QuestionStream:
 
     def __post_init__(self) -> None:
         if self.size > self.count:
-            raise ConfigError("training.batch_queries", f"a batch of {self.size} questions is larger than the "
-                              f"{self.count} that there are", f"set it to at most {self.count}")  # fmt: skip
+            raise ConfigError(
+                "training.batch_queries",
+                f"a batch of {self.size} questions is larger than the {self.count} that there are",
+                f"set it to at most {self.count}",
+            )
 
     @property
     def steps_per_epoch(self) -> int:
@@ -167,15 +175,18 @@ class ReadForward(Forward):
         kept = torch.tensor(float((texts.targets[:, 0] != IGNORED).sum()), device=self.device)
         return {"span": max(float(group.total(kept)), 1.0)}
 
-    def run(self, texts: Spans, number: int, seed: Sequence[int],
-            totals: dict[str, float]) -> tuple[Tensor | None, dict[str, Tensor]]:  # fmt: skip
+    def run(
+        self, texts: Spans, number: int, seed: Sequence[int], totals: dict[str, float]
+    ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """One group's share of the loss."""
         set_random(seed, number)
         places = texts.groups[number][1]
         both = self.model.logits([texts.tokens[place] for place in places], self.device)
         targets = torch.from_numpy(texts.targets[places]).to(both.device)
-        first, last = (functional.cross_entropy(both[part], targets[:, part], ignore_index=IGNORED, reduction="sum")
-                       for part in (0, 1))  # fmt: skip
+        first, last = (
+            functional.cross_entropy(both[part], targets[:, part], ignore_index=IGNORED, reduction="sum")
+            for part in (0, 1)
+        )
         return None, {"span": (first + last) / 2 / totals["span"]}
 
 
@@ -210,8 +221,9 @@ def _overlap(found: list[str], gold: list[str]) -> float:
     return 2 * common / (len(found) + len(gold))
 
 
-def evaluate_reader(reader: Reader, questions: Questions, rows: Sequence[int], device: str,
-                    group: Group) -> dict[str, float]:  # fmt: skip
+def evaluate_reader(
+    reader: Reader, questions: Questions, rows: Sequence[int], device: str, group: Group
+) -> dict[str, float]:
     """Exact match and F1, means over questions, and the share whose answer truncation cut off; each process a part."""
     was_training = reader.training
     reader.eval()
@@ -229,8 +241,9 @@ def evaluate_reader(reader: Reader, questions: Questions, rows: Sequence[int], d
     return dict(zip(("exact_match", "f1", "cut_off"), means, strict=True))
 
 
-def predict(reader: Any, questions: Questions, rows: Sequence[int], pairs: Sequence[ReadTokens],
-            device: str) -> list[str]:  # fmt: skip
+def predict(
+    reader: Any, questions: Questions, rows: Sequence[int], pairs: Sequence[ReadTokens], device: str
+) -> list[str]:
     """The best answer to each question, empty where the passage has no token."""
     with torch.no_grad():
         spans = best_spans(reader.logits(pairs, device), reader.contract.answer_tokens).tolist()

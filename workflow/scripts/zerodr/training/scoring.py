@@ -116,8 +116,9 @@ class ScoreStore:
         return np.fromfile(self.path, "<f4")
 
 
-def score_all(scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStore, batch: int, threads: int,
-              name: str) -> np.ndarray:  # fmt: skip
+def score_all(
+    scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStore, batch: int, threads: int, name: str
+) -> np.ndarray:
     """Score every distinct pair, from where `store` stands. -> (P,) float32.
 
     Raises:
@@ -135,8 +136,10 @@ def score_all(scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStor
             scores[places] = made
             progress.add(len(places))
         _check(scores, examples, rows, documents)
-        store.add(scores, {"tokens": sum(map(len, tokens)),
-                           "pairs_at_length_limit": sum(len(pair) == limit for pair in tokens)})  # fmt: skip
+        store.add(
+            scores,
+            {"tokens": sum(map(len, tokens)), "pairs_at_length_limit": sum(len(pair) == limit for pair in tokens)},
+        )
     progress.finish()
     return store.scores()
 
@@ -145,8 +148,11 @@ def _check(scores: np.ndarray, examples: Examples, rows: np.ndarray, documents: 
     bad = np.flatnonzero(~np.isfinite(scores))
     if len(bad):
         query, document = examples.queries[int(rows[bad[0]])], examples.document_ids(documents[bad[:1]])[0]
-        raise NonFiniteScore(f"query {query}, document {document}", f"the teacher gave {scores[bad[0]]} for the pair "
-                             f"({len(bad)} such pairs nearby)", "use precision: fp32, or another teacher")  # fmt: skip
+        raise NonFiniteScore(
+            f"query {query}, document {document}",
+            f"the teacher gave {scores[bad[0]]} for the pair ({len(bad)} such pairs nearby)",
+            "use precision: fp32, or another teacher",
+        )
 
 
 def score_statistics(slots: np.ndarray, pairs: Pairs) -> dict[str, float]:
@@ -169,16 +175,24 @@ def score_statistics(slots: np.ndarray, pairs: Pairs) -> dict[str, float]:
     inside[first] = False
     margins = np.repeat(slots[first[whole]].astype(np.float64), sizes) - slots[inside]
     least = np.minimum.reduceat(margins, np.r_[0, np.cumsum(sizes)[:-1]])
-    return {"mean_margin": float(margins.mean()), "margin_deviation": float(margins.std()),
-            "teacher_accuracy": float((least > 0).mean()),
-            "chance_accuracy": float((1 / (1 + sizes)).mean())}  # fmt: skip
+    return {
+        "mean_margin": float(margins.mean()),
+        "margin_deviation": float(margins.std()),
+        "teacher_accuracy": float((least > 0).mean()),
+        "chance_accuracy": float((1 / (1 + sizes)).mean()),
+    }
 
 
 def warn_of_guessing(name: str, statistics: dict[str, float]) -> None:
     """Say when a teacher is hardly better than chance: a student that follows it loses what it knew."""
     accuracy, chance = statistics.get("teacher_accuracy", 1.0), statistics.get("chance_accuracy", 0.0)
     if accuracy - chance < HARDLY * (1 - chance):
-        log.warning("%s: the teacher puts the labelled document first for %.1f %% of queries, scores drawn at random "
-                    "for %.1f %% (its margins deviate by %.2g). A student of this teacher learns nothing of use: train "
-                    "the teacher longer, or take one that is trained", name, 100 * accuracy, 100 * chance,
-                    statistics["margin_deviation"])  # fmt: skip
+        log.warning(
+            "%s: the teacher puts the labelled document first for %.1f %% of queries, scores drawn at random "
+            "for %.1f %% (its margins deviate by %.2g). A student of this teacher learns nothing of use: train "
+            "the teacher longer, or take one that is trained",
+            name,
+            100 * accuracy,
+            100 * chance,
+            statistics["margin_deviation"],
+        )

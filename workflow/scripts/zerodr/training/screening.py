@@ -47,16 +47,26 @@ def screened(name: str, blocks: Callable[[], Blocks], tokenizer: Any, left_out: 
         kept += int(long.sum())
         yield block.take(pa.array(places[long]))
     if not kept:
-        raise CollectionError(name, f"has no document of at least {LEAST_TOKENS} tokens ({len(flat)} documents have a "
-                              "text)", "leave it out of pretraining, or check its texts")  # fmt: skip
+        raise CollectionError(
+            name,
+            f"has no document of at least {LEAST_TOKENS} tokens ({len(flat)} documents have a text)",
+            "leave it out of pretraining, or check its texts",
+        )
 
 
 def long_enough(texts: list[str], tokenizer: Any) -> np.ndarray:
     """Which texts have at least 3 tokens, (n,) bool."""
     if not texts:
         return np.zeros(0, bool)
-    made = tokenizer([text[:PREFIX] for text in texts], add_special_tokens=False, return_attention_mask=False,
-                     return_token_type_ids=False, truncation=False, padding=False, verbose=False)  # fmt: skip
+    made = tokenizer(
+        [text[:PREFIX] for text in texts],
+        add_special_tokens=False,
+        return_attention_mask=False,
+        return_token_type_ids=False,
+        truncation=False,
+        padding=False,
+        verbose=False,
+    )
     found = np.array([len(ids) >= LEAST_TOKENS for ids in made["input_ids"]], bool)
     for place in np.flatnonzero(~found):  # long words that are no tokens of their own, or much white space
         if len(texts[place]) > PREFIX:

@@ -84,8 +84,9 @@ class SpanForward(Forward):
             return self.measure(texts, texts.groups[number][1])[0]
         return self.model.encode(self._features(texts.tokens, texts.groups[number][1]))
 
-    def run(self, texts: Views, number: int, seed: Sequence[int],
-            totals: dict[str, float]) -> tuple[Tensor | None, Losses]:  # fmt: skip
+    def run(
+        self, texts: Views, number: int, seed: Sequence[int], totals: dict[str, float]
+    ) -> tuple[Tensor | None, Losses]:
         """Vectors of one group where the objective compares them, and its share of its own losses, R1 weighted."""
         set_random(seed, number)
         vectors, sums = self.measure(texts, texts.groups[number][1])

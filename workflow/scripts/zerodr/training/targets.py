@@ -44,8 +44,15 @@ class TargetStream:
         micro_batches: of a step.
     """
 
-    def __init__(self, sizes: TargetSizes, batch: int, seed: Sequence[int], in_file_order: bool = False,
-                 restart: int = 0, micro_batches: int = 1) -> None:  # fmt: skip
+    def __init__(
+        self,
+        sizes: TargetSizes,
+        batch: int,
+        seed: Sequence[int],
+        in_file_order: bool = False,
+        restart: int = 0,
+        micro_batches: int = 1,
+    ) -> None:
         self.sizes, self.batch, self.seed = sizes, batch, tuple(seed)
         self.in_file_order, self.restart, self.micro_batches = in_file_order, restart, micro_batches
         self._orders: dict[tuple[int, int], np.ndarray] = {}
@@ -75,8 +82,9 @@ class TargetStream:
 
     def _shuffled(self, kind: int, count: int, step: int) -> np.ndarray:
         epochs, places = np.divmod(self._places(step), count)
-        return np.array([self._order(kind, count, int(epoch))[place]
-                         for epoch, place in zip(epochs, places, strict=True)])  # fmt: skip
+        return np.array(
+            [self._order(kind, count, int(epoch))[place] for epoch, place in zip(epochs, places, strict=True)]
+        )
 
     def _order(self, kind: int, count: int, epoch: int) -> np.ndarray:
         if (kind, epoch) not in self._orders:
@@ -136,8 +144,9 @@ def read_target(folders: Mapping[str, Path], how: Mapping[str, TargetTexts], kin
         queries += [] if kind == "none" else _queries(folder, how[name].split)
     where = ", ".join(folders)
     if not queries and kind != "none":
-        raise CollectionError(where, f"the target has no {kind} queries",
-                              "set adversary.queries to test, train, unlabelled or none")  # fmt: skip
+        raise CollectionError(
+            where, f"the target has no {kind} queries", "set adversary.queries to test, train, unlabelled or none"
+        )
     if empty:
         log.warning("%s: %d documents without a text are left out", where, empty)
     return TargetCorpus([(folder, how[name]) for name, folder in folders.items()], kept, queries, empty)
@@ -150,9 +159,13 @@ def check_size(where: str, sizes: TargetSizes, batch: int) -> None:
         CollectionError: it has fewer.
     """
     if sizes.documents < batch:
-        raise CollectionError(where, f"the target has {sizes.documents} documents with a text, a batch takes {batch}",
-                              f"set training.batch_queries to at most {sizes.documents}, or take another target"
-                              if sizes.documents else "take a target with documents")  # fmt: skip
+        raise CollectionError(
+            where,
+            f"the target has {sizes.documents} documents with a text, a batch takes {batch}",
+            f"set training.batch_queries to at most {sizes.documents}, or take another target"
+            if sizes.documents
+            else "take a target with documents",
+        )
 
 
 @dataclass(frozen=True)
@@ -189,8 +202,10 @@ def draw_texts(corpus: TargetCorpus, stream: TargetStream, steps: int) -> DrawnT
 
 def _with_text(folder: Path, title_join: str | None) -> tuple[np.ndarray, int]:
     """Rows of documents with a text, and how many have none."""
-    has = [pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(joined_texts(block, title_join))), 0)
-           for block in read_corpus(folder, columns=("title", "text"))]  # fmt: skip
+    has = [
+        pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(joined_texts(block, title_join))), 0)
+        for block in read_corpus(folder, columns=("title", "text"))
+    ]
     flags = np.concatenate([part.to_numpy(zero_copy_only=False) for part in has]) if has else np.zeros(0, bool)
     return np.flatnonzero(flags), int((~flags).sum())
 

@@ -77,12 +77,25 @@ def train_teacher(stage: Stage) -> None:
     settings = validate(TrainTeacherSettings, stage.params, stage.spec.name())
     check_gpus(settings.gpus_of_a_node, stage.spec.name())
     if settings.training.save_steps or settings.training.keep_optimizer:
-        raise ConfigError(stage.spec.name(), "training.save_steps and keep_optimizer are not for a teacher, which is "
-                          "trained in one stage", "leave them out")  # fmt: skip
+        raise ConfigError(
+            stage.spec.name(),
+            "training.save_steps and keep_optimizer are not for a teacher, which is trained in one stage",
+            "leave them out",
+        )
     whole = settings.as_finetuning()
-    job = Job(stage.spec.name(), str(stage.path("teacher")), str(stage.path("mined")), str(stage.path("source")), None,
-              str(stage.output("teacher")), str(stage.state), whole.model_dump(mode="json"), stage.seed, stage.threads,
-              "cross_encoder")  # fmt: skip
+    job = Job(
+        stage.spec.name(),
+        str(stage.path("teacher")),
+        str(stage.path("mined")),
+        str(stage.path("source")),
+        None,
+        str(stage.output("teacher")),
+        str(stage.state),
+        whole.model_dump(mode="json"),
+        stage.seed,
+        stage.threads,
+        "cross_encoder",
+    )
     run_job(stage, job, whole, train)
 
 
@@ -99,8 +112,11 @@ def score_pairs(stage: Stage) -> None:
     keep_freed_memory()
     model = CrossEncoder.load(stage.path("teacher"), settings.precision)
     if not model.contract.trained:
-        raise ModelError(stage.path("teacher"), "has a head that was never trained, its scores would be arbitrary",
-                         "train it with stage train_teacher")  # fmt: skip
+        raise ModelError(
+            stage.path("teacher"),
+            "has a head that was never trained, its scores would be arbitrary",
+            "train it with stage train_teacher",
+        )
     file = stage.path("mined") / MINED
     examples = load_examples(stage.path("mined"), stage.path("source"), settings.title_join)
     table, pairs = pq.read_table(file), pairs_of(examples)
@@ -110,8 +126,7 @@ def score_pairs(stage: Stage) -> None:
     facts = {"device": scorer.device, "backend": scorer.backend}
     store = ScoreStore(stage.state, facts | {"torch": torch.__version__, "pairs": len(pairs.rows)})
     resumed, started = store.done, time.monotonic()
-    scores = score_all(scorer, examples, pairs, store, settings.batch_pairs, stage.threads,
-                       stage.spec.name())  # fmt: skip
+    scores = score_all(scorer, examples, pairs, store, settings.batch_pairs, stage.threads, stage.spec.name())
     slots = pairs.spread(scores)
     pq.write_table(table.append_column("scores", pairs.column(slots)), stage.output("scored") / SCORED)
     stage.metric("pairs_per_second", (len(scores) - resumed) / max(time.monotonic() - started, 1e-9))
@@ -119,7 +134,14 @@ def score_pairs(stage: Stage) -> None:
     for name, value in statistics.items():
         stage.metric(name, value)
     warn_of_guessing(stage.spec.name(), statistics)
-    stage.note(**facts, precision=settings.precision, queries=len(examples), pairs=int(pairs.known.sum()),
-               distinct_pairs=len(scores), queries_without_positive=int((examples.positives.sizes == 0).sum()),
-               queries_without_negative=int((examples.negatives.sizes == 0).sum()), resumed_at=resumed,
-               **store.totals)  # fmt: skip
+    stage.note(
+        **facts,
+        precision=settings.precision,
+        queries=len(examples),
+        pairs=int(pairs.known.sum()),
+        distinct_pairs=len(scores),
+        queries_without_positive=int((examples.positives.sizes == 0).sum()),
+        queries_without_negative=int((examples.negatives.sizes == 0).sum()),
+        resumed_at=resumed,
+        **store.totals,
+    )

@@ -76,15 +76,17 @@ def read_units(stage: Stage) -> None:
     torch.set_num_threads(max(1, stage.threads))
     reader = Reader.load(stage.path("reader"), settings.precision)
     if not reader.contract.trained:
-        raise ModelError(stage.path("reader"), "has a head that was never trained, its scores would be arbitrary",
-                         "train it with stage train_reader")  # fmt: skip
+        raise ModelError(
+            stage.path("reader"),
+            "has a head that was never trained, its scores would be arbitrary",
+            "train it with stage train_reader",
+        )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
     kernels = speed_up(reader, device, settings.precision)
     pairs = load_pairs(stage, settings)
     store = ScoreStore(stage.state, {"device": device, "torch": torch.__version__, "scores": int(pairs.offsets[-1])})
-    progress = Progress(stage.spec.name(), len(pairs.names), "pairs",
-                        int(np.searchsorted(pairs.offsets, store.done)))  # fmt: skip
+    progress = Progress(stage.spec.name(), len(pairs.names), "pairs", int(np.searchsorted(pairs.offsets, store.done)))
     for first in range(0, len(pairs.names), BLOCK):
         rows = range(first, min(first + BLOCK, len(pairs.names)))
         if pairs.offsets[rows.stop] <= store.done:
@@ -114,17 +116,26 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
     documents = corpus.take(pa.array(known.documents)).to_pylist()
     lacking = [key for key in documents if key not in places]
     if lacking:
-        raise ArtifactError(folder, f"lacks document {lacking[0]}, a positive of {source.name}",
-                            "cut the units of this source and split")  # fmt: skip
+        raise ArtifactError(
+            folder,
+            f"lacks document {lacking[0]}, a positive of {source.name}",
+            "cut the units of this source and split",
+        )
     rows = np.repeat(np.arange(len(ids)), known.sizes).tolist()
     own = [places[key] for key in documents]
     offsets = np.r_[0, np.cumsum([len(part) for part in own])].astype(np.int64)
-    return Pairs([asked[row] for row in rows], [texts[key] for key in documents], own,
-                 [(ids[row], key) for row, key in zip(rows, documents, strict=True)], offsets)  # fmt: skip
+    return Pairs(
+        [asked[row] for row in rows],
+        [texts[key] for key in documents],
+        own,
+        [(ids[row], key) for row, key in zip(rows, documents, strict=True)],
+        offsets,
+    )
 
 
-def score_block(reader: Reader, pairs: Pairs, rows: range, settings: ReadUnitsSettings,
-                device: str) -> tuple[np.ndarray, dict[str, int]]:  # fmt: skip
+def score_block(
+    reader: Reader, pairs: Pairs, rows: range, settings: ReadUnitsSettings, device: str
+) -> tuple[np.ndarray, dict[str, int]]:
     """Scores of the units of some pairs, one below the other, and counts for lineage."""
     tokens = reader.tokenize([pairs.questions[row] for row in rows], [pairs.passages[row] for row in rows])
     made: list[np.ndarray] = [np.zeros(0, np.float32)] * len(rows)
@@ -136,17 +147,28 @@ def score_block(reader: Reader, pairs: Pairs, rows: range, settings: ReadUnitsSe
             row = rows[place]
             if tokens[place].offsets and not np.isfinite(probabilities).all():
                 query, document = pairs.names[row]
-                raise NonFiniteScore(f"query {query}, document {document}", "the reader gave no finite probabilities",
-                                     "use precision: fp32, or another reader")  # fmt: skip
-            made[place] = unit_shares(probabilities, tokens[place], pairs.passages[row], pairs.places[row],
-                                      settings.aggregation)  # fmt: skip
-    cut = sum(bool(pairs.passages[row][pair.offsets[-1][1] if pair.offsets else 0 :].strip())
-              for row, pair in zip(rows, tokens, strict=True))  # fmt: skip
+                raise NonFiniteScore(
+                    f"query {query}, document {document}",
+                    "the reader gave no finite probabilities",
+                    "use precision: fp32, or another reader",
+                )
+            made[place] = unit_shares(
+                probabilities, tokens[place], pairs.passages[row], pairs.places[row], settings.aggregation
+            )
+    cut = sum(
+        bool(pairs.passages[row][pair.offsets[-1][1] if pair.offsets else 0 :].strip())
+        for row, pair in zip(rows, tokens, strict=True)
+    )
     return np.concatenate(made).astype(np.float32), {"passages_cut": cut}
 
 
-def unit_shares(probabilities: np.ndarray, pair: ReadTokens, text: str, places: np.ndarray,
-                aggregation: Literal["sum", "max", "mean"] = "sum") -> np.ndarray:  # fmt: skip
+def unit_shares(
+    probabilities: np.ndarray,
+    pair: ReadTokens,
+    text: str,
+    places: np.ndarray,
+    aggregation: Literal["sum", "max", "mean"] = "sum",
+) -> np.ndarray:
     """What each unit gets of the start probabilities of its tokens; 0 for a unit that the reader did not see.
 
     Args:

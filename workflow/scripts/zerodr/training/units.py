@@ -70,8 +70,9 @@ def load_units(units: Path, labels: Path, examples: Examples, model: Any, title_
         table = file.read(columns=["document", "token_start", "token_end"])
     wanted = np.unique(examples.positives.values)
     rows = _found(units / UNITS, examples.documents.take(pa.array(wanted)), table["document"], "positive")
-    first, stop = (_spread(table[name].take(rows), wanted, len(examples.documents))
-                   for name in ("token_start", "token_end"))  # fmt: skip
+    first, stop = (
+        _spread(table[name].take(rows), wanted, len(examples.documents)) for name in ("token_start", "token_end")
+    )
     return UnitTable(first, stop, _labels(labels / LABELS, examples))
 
 
@@ -82,16 +83,23 @@ def check_tokens(units: Path, labels: Path, model: Any, title_join: str | None) 
         ArtifactError, ModelError: see `load_units`.
     """
     if model.contract.pooling == "decoder_first":
-        raise ModelError(model.contract.source, "gives the decoder's state, from which no unit can be pooled",
-                         "take a model with pooling cls or mean, or leave berm out")  # fmt: skip
+        raise ModelError(
+            model.contract.source,
+            "gives the decoder's state, from which no unit can be pooled",
+            "take a model with pooling cls or mean, or leave berm out",
+        )
     expected = made_for(model.contract, model.tokenizer, title_join)
     for folder in (units, labels):
         found = read_statistics(folder)["made_for"]
         differs = [key for key, value in expected.items() if found.get(key) != value]
         if differs:
             key = differs[0]
-            raise ArtifactError(folder, f"was made for {key} {found.get(key)!r}, this training has {expected[key]!r}: "
-                                "units would cover other tokens", "cut and label the units for this model")  # fmt: skip
+            raise ArtifactError(
+                folder,
+                f"was made for {key} {found.get(key)!r}, this training has {expected[key]!r}: "
+                "units would cover other tokens",
+                "cut and label the units for this model",
+            )
 
 
 def _spread(lists: pa.ChunkedArray, wanted: np.ndarray, documents: int) -> Ragged:
@@ -107,8 +115,11 @@ def _found(path: Path, wanted: pa.Array, known: pa.ChunkedArray, kind: str) -> p
     rows = pc.index_in(wanted, value_set=known)
     if rows.null_count:
         first = wanted.filter(pc.is_null(rows))[0]
-        raise ArtifactError(path, f"lacks {rows.null_count} of the {len(wanted)} {kind}s of this training, the first "
-                            f"is {first}", "make it from this source and split")  # fmt: skip
+        raise ArtifactError(
+            path,
+            f"lacks {rows.null_count} of the {len(wanted)} {kind}s of this training, the first is {first}",
+            "make it from this source and split",
+        )
     return rows
 
 
@@ -154,8 +165,11 @@ class UnitForward(Forward):
             tokens[place] = own
             if len(own) and own[-1, 1] > len(made.tokens[place]):
                 name = self.examples.document_ids(np.array([document]))[0]
-                raise ArtifactError("units", f"document {name} has a unit up to token {own[-1, 1]} of "
-                                    f"{len(made.tokens[place])}", "cut the units again")  # fmt: skip
+                raise ArtifactError(
+                    "units",
+                    f"document {name} has a unit up to token {own[-1, 1]} of {len(made.tokens[place])}",
+                    "cut the units again",
+                )
         counts = np.array([len(own) for own in tokens], np.int64)
         ends = len(tokens) + np.cumsum(counts)
         return UnitTexts(made.tokens, made.documents, made.groups, ends - counts, tokens, int(ends[-1]))
@@ -208,8 +222,10 @@ class UnitForward(Forward):
             count = len(texts.unit_tokens[place])
             rows[line, :count] = texts.unit_rows[place] + np.arange(count)
         valid = np.arange(most) < sizes[:, None]
-        labels = [table.label(self.examples, int(row), int(document))
-                  for row, document in zip(batch.rows, batch.documents[:, 0], strict=True)]  # fmt: skip
+        labels = [
+            table.label(self.examples, int(row), int(document))
+            for row, document in zip(batch.rows, batch.documents[:, 0], strict=True)
+        ]
         vectors = group.gather(leaf[torch.from_numpy(rows).to(leaf.device)])
         units = Units(vectors, torch.from_numpy(valid).to(leaf.device), torch.tensor(labels, device=leaf.device))
         return replace(super().view(share, leaf, group), units=units)
@@ -223,8 +239,12 @@ def check_space(model: Any, settings: BermSettings | BalanceSettings, key: str =
     """
     size, states = model.contract.dimension, model.tower("document").transformer.config.hidden_size
     if size != states and settings.unit_space == "raw":
-        raise ModelError(model.contract.source, f"makes vectors of {size} components, its tokens have {states}: units "
-                         "in raw space can't be compared with them", f"set {key}.unit_space: head")  # fmt: skip
+        raise ModelError(
+            model.contract.source,
+            f"makes vectors of {size} components, its tokens have {states}: units "
+            "in raw space can't be compared with them",
+            f"set {key}.unit_space: head",
+        )
 
 
 class BermTerms(Objective):
@@ -250,8 +270,9 @@ class BermTerms(Objective):
         if w_r1:
             terms["r1"] = w_r1 * r1(passages, units.vectors, units.valid, own.how.over_units, *how)
         if w_r2:
-            terms["r2"] = w_r2 * r2(batch.queries, passages, units.vectors, units.valid, units.labels,
-                                    own.how.softmaxes, *how)  # fmt: skip
+            terms["r2"] = w_r2 * r2(
+                batch.queries, passages, units.vectors, units.valid, units.labels, own.how.softmaxes, *how
+            )
         with torch.no_grad():
             self._seen = watch(batch.queries, passages, units) | {"w_r1": w_r1, "w_r2": w_r2}
         return terms
@@ -270,10 +291,15 @@ def watch(queries: Tensor, passages: Tensor, units: Units) -> dict[str, float]:
     counts = units.valid.sum(-1)
     between = unit.sum(1).square().sum(-1) - counts  # sum of cosines over ordered pairs of different units
     pairs = (counts * (counts - 1)).sum().clamp(min=1)
-    values = torch.stack([
-        many.float().mean(), counted.float().mean(), right.sum() / counted.sum().clamp(min=1),
-        passages.norm(dim=-1).mean(), units.vectors.norm(dim=-1).sum() / counts.sum().clamp(min=1),
-        between[many].sum() / pairs,
-    ])  # fmt: skip
+    values = torch.stack(
+        [
+            many.float().mean(),
+            counted.float().mean(),
+            right.sum() / counted.sum().clamp(min=1),
+            passages.norm(dim=-1).mean(),
+            units.vectors.norm(dim=-1).sum() / counts.sum().clamp(min=1),
+            between[many].sum() / pairs,
+        ]
+    )
     names = ("balanced_share", "labelled_share", "unit_accuracy", "passage_norm", "unit_norm", "unit_cosine")
     return dict(zip(names, values.tolist(), strict=True))

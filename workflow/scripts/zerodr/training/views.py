@@ -61,9 +61,17 @@ class ViewMaker:
         ConfigError: the objective needs documents of several spans.
     """
 
-    def __init__(self, encoder: BiEncoder, settings: PretrainSettings, passages: Passages, paired: bool,
-                 seed: Sequence[int], waste: int, chunk: int | None = None,
-                 balance: Balance | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        encoder: BiEncoder,
+        settings: PretrainSettings,
+        passages: Passages,
+        paired: bool,
+        seed: Sequence[int],
+        waste: int,
+        chunk: int | None = None,
+        balance: Balance | None = None,
+    ) -> None:
         self.tokenizer, self.lowercase = encoder.tokenizer, encoder.contract.lowercase
         self.settings, self.passages, self.paired, self.seed = settings, passages, paired, list(seed)
         self.waste, self.chunk, self.balance = waste, chunk, balance
@@ -71,13 +79,20 @@ class ViewMaker:
         if settings.max_tokens > most:
             raise ModelError(source, f"takes {most} tokens, max_tokens asks for {settings.max_tokens}", "lower it")
         if settings.name in PAIRED and not paired:
-            raise ConfigError("objective.name", f"{settings.name} needs documents of several spans, found whole ones",
-                              "give `spans` (of cut_spans), not `collections`")  # fmt: skip
+            raise ConfigError(
+                "objective.name",
+                f"{settings.name} needs documents of several spans, found whole ones",
+                "give `spans` (of cut_spans), not `collections`",
+            )
         self.before, self.after = around(self.tokenizer)
         self.limit = settings.max_tokens - len(self.before) - len(self.after)
         if self.limit < 1:
-            raise ModelError(source, f"adds {len(self.before) + len(self.after)} special tokens, max_tokens "
-                             f"{settings.max_tokens} leaves none for the text", "raise it")  # fmt: skip
+            raise ModelError(
+                source,
+                f"adds {len(self.before) + len(self.after)} special tokens, max_tokens "
+                f"{settings.max_tokens} leaves none for the text",
+                "raise it",
+            )
         if settings.masks:
             check_masking(source, self.tokenizer)
             self.vocabulary = Vocabulary(self.tokenizer.mask_token_id, ordinary_ids(self.tokenizer))
@@ -96,8 +111,9 @@ class ViewMaker:
         taken = self._texts(batch)
         texts, rows = self._cropped(taken, seed, rows)
         if self.settings.masks:
-            made = mask_words(texts, self.settings.mask_rate, self.vocabulary, seed, rows, self.limit,
-                              self.settings.mask_unit)  # fmt: skip
+            made = mask_words(
+                texts, self.settings.mask_rate, self.vocabulary, seed, rows, self.limit, self.settings.mask_unit
+            )
             asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in made)
             labels = [self._around(labels, NOT_MASKED) for _, labels in made]
             views = self._views([ids for ids, _ in made], labels, asked)

@@ -64,8 +64,13 @@ def rank(path: str) -> int:
     except Preempted:
         said, status = {"kind": "preempted"}, RETRY
     except ZerodrError as error:
-        said = {"kind": "error", "error": type(error).__name__, "where": error.where, "what": error.what,
-                "next_step": error.next_step}  # fmt: skip
+        said = {
+            "kind": "error",
+            "error": type(error).__name__,
+            "where": error.where,
+            "what": error.what,
+            "next_step": error.next_step,
+        }
         status = 1
     if number == 0 or said["kind"] == "error":
         _leave(file.with_name(OUTCOME), said)
