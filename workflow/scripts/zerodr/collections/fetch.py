@@ -111,7 +111,7 @@ def verify(path: Path, checksums: tuple[str, ...], origin: str) -> str:
     raise DownloadError(
         origin,
         f"wrong checksum: expected {' or '.join(checksums)}, found {' '.join(found_all)}",
-        "replace or remove the file; if upstream changed it, update config/collections.tsv",
+        "replace or remove the file; if upstream changed it, update its block in config/collections",
     )
 
 

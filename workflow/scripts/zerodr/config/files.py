@@ -65,15 +65,16 @@ def _refuse(problem: str, node: yaml.Node) -> Any:
     raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
-def yaml_files(folder: Path, what: str) -> list[Path]:
-    """List the YAML files of a folder of `config/` in alphabetical order.
+def yaml_files(folder: Path, where: str, what: str) -> list[Path]:
+    """List the YAML files of a folder in alphabetical order.
 
     Raises:
         ConfigError: a file ends in .yml.
     """
     for path in sorted(folder.glob("*.yml")):
-        place = f"config/{folder.name}/{path.name}"
-        raise ConfigError(place, f"is no {what}, their files end in .yaml", f"rename it to {path.stem}.yaml")
+        raise ConfigError(
+            f"{where}/{path.name}", f"is no {what}, their files end in .yaml", f"rename it to {path.stem}.yaml"
+        )
     return sorted(folder.glob("*.yaml"))
 
 

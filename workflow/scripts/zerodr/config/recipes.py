@@ -48,7 +48,7 @@ def load_methods(
 
 
 def _files(folder: Path) -> list[Path]:
-    files = yaml_files(folder, "recipe")
+    files = yaml_files(folder, "config/methods", "recipe")
     for path in files:
         if {"+", "@"} & set(path.stem):
             raise ConfigError(

@@ -109,7 +109,7 @@ def read_registry(folder: Path) -> dict[str, Collection]:
     """
     rows: dict[str, Collection] = {}
     files: dict[str, str] = {}
-    for path in yaml_files(folder, "family of collections"):
+    for path in yaml_files(folder, "config/collections", "family of collections"):
         where = f"config/collections/{path.name}"
         family = read_family(mapping(read_yaml(path), where), where)
         for name in family.keys() & rows.keys():
