@@ -12,7 +12,7 @@ from typing import Any
 from zerodr.config.base import mapping, validate
 from zerodr.config.files import known, read_yaml, yaml_files
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
-from zerodr.config.methods import Method, TrainedMethod
+from zerodr.config.methods import Method, StartedMethod, TrainedMethod
 from zerodr.config.starts import init_of
 from zerodr.config.trained import STAGE_KINDS, AssembleStage
 from zerodr.errors import ConfigError, nearest
@@ -89,7 +89,11 @@ def _method(layers: Layers, value: dict[str, Any], where: str) -> Method:
     if layers.kind is TrainedMethod:
         settings = settings | {"chain": unfold(settings.get("chain"), where)}
     method = validate(layers.kind, value | {"settings": settings}, where)
-    if method.start and init_of(method) != layers.starts[method.start].encoder.init:
+    if (
+        isinstance(method, StartedMethod)
+        and method.start
+        and init_of(method) != layers.starts[method.start].encoder.init
+    ):
         return method.model_copy(update={"start": ""})  # a layer above starts from another model
     return method
 
