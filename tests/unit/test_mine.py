@@ -110,7 +110,6 @@ def run_mine(
     run_spec(
         StageSpec(
             "mine_negatives",
-            "zerodr.mining.mine:mine_negatives",
             1,
             {},
             inputs,

@@ -102,7 +102,6 @@ def segment(place: str = "units", model: str = "init", **changes: Any) -> Path:
     run_spec(
         StageSpec(
             "segment_units",
-            "zerodr.mining.units:segment_units",
             1,
             {"model": "tiny"},
             {"source": "results/source/manifest.json", "model": f"results/{model}/manifest.json"},
@@ -127,7 +126,6 @@ def label(place: str = "labels", read: str | None = None, title_join: str | None
     run_spec(
         StageSpec(
             "label_units",
-            "zerodr.mining.unit_labels:label_units",
             1,
             {"model": "tiny"},
             inputs,

@@ -15,7 +15,7 @@ from zerodr.lineage.flatten import flatten
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.remedy import WIDTH, remedy, shown
 from zerodr.plan import Plan
-from zerodr.plan.stages import STAGES
+from zerodr.plan.rules import RULES
 
 UNKNOWN = "name"
 
@@ -65,7 +65,7 @@ def _short(digest: str | None) -> str:
 
 def _settings(record: Record, plan: Plan) -> list[Difference]:
     rule, spec = record["rule"], record["spec"]
-    if rule not in STAGES:
+    if rule not in RULES:
         return [Difference("rule", rule, "known", "unknown")]
     try:
         planned = json.loads(plan.settings(rule)(SimpleNamespace(**record["wildcards"])))
@@ -74,7 +74,7 @@ def _settings(record: Record, plan: Plan) -> list[Difference]:
     except ZerodrError as error:
         return [Difference(UNKNOWN, error.where, "configured", error.what)]
     found = []
-    for key, what in (("version", "stage version"), ("seed", "seed"), ("function", "function")):
+    for key, what in (("version", "stage version"), ("seed", "seed")):
         then, now = spec[key], planned[key]
         if then != now:
             found.append(Difference(what, "", str(then), str(now)))
