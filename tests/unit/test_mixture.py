@@ -18,9 +18,9 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, shard_rows
 from zerodr.collections.memories import MemoryTexts, folded, memories_of, memory_of, namespaced
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.papers.moma.search_memory import without
 from zerodr.plan.paths import shard
 from zerodr.retrieval.candidates import Ranking
-from zerodr.retrieval.mixture import without
 
 SIZE = 8
 Texts = Sequence[tuple[str, str, str]]
@@ -67,7 +67,7 @@ def search(
         run_spec(
             StageSpec(
                 "search_memory",
-                "zerodr.retrieval.mixture:search_memory",
+                "zerodr.papers.moma.search_memory:search_memory",
                 1,
                 {},
                 inputs,
@@ -93,7 +93,13 @@ def merge(
     }
     run_spec(
         StageSpec(
-            "merge_memories", "zerodr.retrieval.mixture:merge_memories", 1, {}, inputs, {"rankings": place}, params
+            "merge_memories",
+            "zerodr.papers.moma.search_memory:merge_memories",
+            1,
+            {},
+            inputs,
+            {"rankings": place},
+            params,
         )
     )
     made = read_rankings(Path(place))
