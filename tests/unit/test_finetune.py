@@ -31,7 +31,8 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
-from zerodr.training.distributed.processes import SPARE_OUTCOME, worker
+from zerodr.training.distributed import worker
+from zerodr.training.distributed.processes import SPARE_OUTCOME
 from zerodr.training.distributed.termination import RETRY
 from zerodr.training.loop.checkpoint import checkpoints
 
