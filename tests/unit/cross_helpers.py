@@ -13,11 +13,11 @@ from training_helpers import seal
 
 from zerodr.artifacts.stage import StageSpec
 from zerodr.config.training import Architecture
-from zerodr.encoders.cross import CrossEncoder
-from zerodr.encoders.cross_initial import InitTeacherSettings, cross_from_checkpoint
-from zerodr.encoders.saving import save_tokenizer
-from zerodr.encoders.scratch import _config
-from zerodr.encoders.vocabulary import corpus_texts, train_tokenizer
+from zerodr.encoders.cross_encoder.initial import InitTeacherSettings, cross_from_checkpoint
+from zerodr.encoders.cross_encoder.network import CrossEncoder
+from zerodr.encoders.folder.saving import save_tokenizer
+from zerodr.encoders.start.scratch import _config
+from zerodr.encoders.start.vocabulary import corpus_texts, train_tokenizer
 
 TOKENS = 24
 QUESTIONS = ["a river", "", "what is copper?", "market garden signal " * 20, "sea [SEP] stone"]
@@ -76,6 +76,10 @@ def init_spec(init: str | Path, place: str = "init", seed: int = 5, **changes: A
     params = settings_of(init, **changes).model_dump(mode="json")
     return StageSpec(
         "init_teacher",
+<<<<<<< HEAD
+=======
+        "zerodr.training.teaching.teacher:init_teacher",
+>>>>>>> papers
         1,
         {"model": place},
         inputs,
@@ -107,6 +111,10 @@ def train_spec(place: str = "teacher", inputs: dict[str, str] | None = None, **c
     } | (inputs or {})
     return StageSpec(
         "train_teacher",
+<<<<<<< HEAD
+=======
+        "zerodr.training.teaching.teacher:train_teacher",
+>>>>>>> papers
         1,
         {"model": place},
         named,
@@ -125,6 +133,10 @@ def score_spec(place: str = "scored", inputs: dict[str, str] | None = None, **pa
     } | (inputs or {})
     return StageSpec(
         "score_pairs",
+<<<<<<< HEAD
+=======
+        "zerodr.training.teaching.teacher:score_pairs",
+>>>>>>> papers
         1,
         {"model": place},
         named,

@@ -14,7 +14,7 @@ from zerodr.artifacts.manifest import publish_folder
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA
-from zerodr.encoders.initial import from_scratch
+from zerodr.encoders.start.initial import from_scratch
 from zerodr.mining.batch import SCHEMA as MINED
 
 QUERIES, DOCUMENTS, K = 24, 30, 3
@@ -128,7 +128,7 @@ def train_main(
 ) -> Path:
     memory = {"memories": ["source", "other"], "documents": K, "document_tokens": 16} | (memory or {})
     run(
-        "training.moma:train_main",
+        "papers.moma.episode:train_main",
         {
             "model": model,
             "mined": "mined/manifest.json",
@@ -160,7 +160,7 @@ def measure(
         "source": "source",
     } | more
     run(
-        "mining.attention:measure_attention",
+        "papers.moma.measure_attention:measure_attention",
         {
             "model": model,
             "rankings": rankings,
@@ -193,7 +193,7 @@ def mine(
         "stage_index": 0,
     } | more
     run(
-        "mining.memories:mine_memories",
+        "papers.moma.mine_memories:mine_memories",
         {
             "attention": attention,
             "rankings": rankings,

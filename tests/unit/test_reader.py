@@ -16,10 +16,9 @@ from tests.unit.unit_helpers import QUERIES, label, lay_out, segment
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.encoders.reader import Reader, ReadTokens
 from zerodr.errors import CollectionError, ConfigError, ModelError
-from zerodr.training.distributed import Group
-from zerodr.training.reading import (
+from zerodr.papers.berm.read_units import unit_shares
+from zerodr.papers.berm.reader_data import (
     IGNORED,
     best_spans,
     evaluate_reader,
@@ -28,7 +27,8 @@ from zerodr.training.reading import (
     load_questions,
     plain,
 )
-from zerodr.training.unit_reading import unit_shares
+from zerodr.papers.berm.reader_network import Reader, ReadTokens
+from zerodr.training.distributed.processes import Group
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,10 @@ def init(max_tokens: int = 64, **changes: Any) -> None:
     run_spec(
         StageSpec(
             "init_reader",
+<<<<<<< HEAD
+=======
+            "zerodr.papers.berm.train_reader:init_reader",
+>>>>>>> papers
             1,
             {"model": "reader"},
             {"parent": "results/init/manifest.json"},
@@ -65,6 +69,10 @@ def train(place: str = "reader", dev_split: str = "train", **changes: Any) -> No
     run_spec(
         StageSpec(
             "train_reader",
+<<<<<<< HEAD
+=======
+            "zerodr.papers.berm.train_reader:train_reader",
+>>>>>>> papers
             1,
             {"model": "reader", "stage": place},
             {"reader": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
@@ -80,6 +88,10 @@ def read(place: str = "read", reader: str = "reader", **changes: Any) -> Path:
     run_spec(
         StageSpec(
             "read_units",
+<<<<<<< HEAD
+=======
+            "zerodr.papers.berm.read_units:read_units",
+>>>>>>> papers
             1,
             {"model": place},
             {

@@ -15,7 +15,7 @@ from zerodr.artifacts.record import artifact_digest, read_record
 from zerodr.artifacts.spent import FILE
 from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
 from zerodr.errors import ArtifactError
-from zerodr.training.termination import Preempted
+from zerodr.training.distributed.termination import Preempted
 
 OUT = "results/x.txt"
 

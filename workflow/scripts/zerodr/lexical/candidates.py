@@ -17,8 +17,8 @@ from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_size, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
+from zerodr.lexical.about import read_about
 from zerodr.lexical.documents import read_ids
-from zerodr.lexical.index import read_about
 from zerodr.lexical.light import LightIndex
 
 log = logging.getLogger("zerodr")

@@ -6,30 +6,19 @@ import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size
-from zerodr.config.base import Settings, validate
-from zerodr.errors import ArtifactError, CollectionError
+from zerodr.config.base import validate
+from zerodr.errors import CollectionError
+from zerodr.lexical.about import ABOUT, LUCENE, IndexSettings
 from zerodr.lexical.documents import Document, ordered_documents, write_ids
 
 log = logging.getLogger("zerodr")
-ABOUT, LUCENE = "index.json", "lucene"
 VOLATILE = (f"{LUCENE}/*.si",)
 """Lucene puts the time into these files."""
-
-
-class IndexSettings(Settings):
-    """What decides an index."""
-
-    backend: Literal["lucene", "bm25s"]
-    """`lucene` needs Java, `bm25s` does not."""
-    fields: Literal["flat", "multifield"]
-    """`flat`: title, a space and the text as one field. `multifield`: title and text as two."""
-    language: str
-    """Language of the texts; decides the analyzer."""
 
 
 def index_bm25(stage: Stage) -> None:
@@ -82,15 +71,3 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: IndexSe
 def main_field(document: Document, fields: str) -> str:
     """What is searched as `contents`."""
     return document.flat() if fields == "flat" else document.text
-
-
-def read_about(folder: Path) -> dict[str, Any]:
-    """What index.json says.
-
-    Raises:
-        ArtifactError: the folder is no index.
-    """
-    try:
-        return json.loads((folder / ABOUT).read_text())
-    except (OSError, ValueError) as error:
-        raise ArtifactError(folder, f"is no BM25 index ({error})", "make the target index_bm25 again") from error

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zerodr.lexical.about import IndexSettings, read_about
 from zerodr.lexical.analysis import Analyzer, python_analyzer
 from zerodr.lexical.documents import Document
 from zerodr.lexical.hits import Hits
-from zerodr.lexical.index import IndexSettings, read_about
 
 FOLDER = "bm25s"
 

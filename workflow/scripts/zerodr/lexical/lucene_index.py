@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from zerodr.errors import MachineError
+from zerodr.lexical.about import LUCENE, IndexSettings
 from zerodr.lexical.analyzers import analyzer
 from zerodr.lexical.documents import Document
-from zerodr.lexical.index import LUCENE, IndexSettings
 from zerodr.lexical.jvm import java_class, java_errors, versions
 
 FLUSH_DOCUMENTS = 50_000

@@ -25,9 +25,9 @@ from zerodr.collections.access import split_queries
 from zerodr.config.base import validate
 from zerodr.config.methods import LexicalSettings
 from zerodr.errors import ArtifactError
+from zerodr.lexical.about import LUCENE, read_about
 from zerodr.lexical.documents import read_ids
 from zerodr.lexical.hits import Hits, lower_ties
-from zerodr.lexical.index import LUCENE, read_about
 
 log = logging.getLogger("zerodr")
 BATCH = 256
