@@ -25,7 +25,7 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.units import LabelSettings
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.lexical.analysis import python_analyzer
-from zerodr.lexical.index import read_about
+from zerodr.lexical.folder import read_about
 from zerodr.lexical.light import read_holders
 from zerodr.mining.answers import Answers, has_answers, read_answers
 from zerodr.mining.unit_pairs import positives_of
