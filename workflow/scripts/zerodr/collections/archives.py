@@ -8,18 +8,19 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO
 
 from zerodr.errors import CollectionError, DownloadError, nearest
 
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
-class Archive(Protocol):
+class Archive(ABC):
     """A read-only set of named members."""
 
     name: str
@@ -30,6 +31,7 @@ class Archive(Protocol):
         """List all regular members, in the archive's order."""
         return self._names
 
+    @abstractmethod
     def open(self, member: str) -> IO[bytes]:
         """Open a member's bytes as a stream."""
 

@@ -57,7 +57,7 @@ class IdIndex:
         """Return `file:line` of a row."""
         return f"{self._names[self._files[row]]}:{self._lines[row]}"
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: object) -> bool:
         if self._sorted is None:
             self._sorted = np.sort(np.frombuffer(self._hashes, dtype=np.int64))
         value = hash(key)

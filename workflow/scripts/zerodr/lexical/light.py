@@ -132,8 +132,8 @@ class LightIndex:
         """Load the index in a folder that `index_bm25` wrote with backend bm25s."""
         language = read_about(folder)["language"]
         names = json.loads((folder / FOLDER / "vocabulary.json").read_text())
-        arrays = [np.load(folder / FOLDER / f"{name}.npy", allow_pickle=False) for name in ARRAYS]
-        return cls(Postings(*arrays, _numbered(names)), k1, b, python_analyzer(language))
+        arrays = ((name, np.load(folder / FOLDER / f"{name}.npy", allow_pickle=False)) for name in ARRAYS)
+        return cls(Postings(**dict(arrays), vocabulary=_numbered(names)), k1, b, python_analyzer(language))
 
     def __len__(self) -> int:
         return len(self.postings.lengths)
