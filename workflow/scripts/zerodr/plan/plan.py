@@ -203,7 +203,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
         """The first row that uses an archive."""
         rows = [row for row in self.bench.collections.values() if row.archive == archive]
         if not rows:
-            raise ConfigError(f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name")
+            raise ConfigError(f"archive {archive}", "no collection of config/collections uses it", "check the name")
         return rows[0]
 
     def _normalize_collection(self, wc: Any) -> dict:
