@@ -76,7 +76,7 @@ def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
         raise CollectionError(
             "the chosen collections",
             "have no judged queries, so there is nothing to compare",
-            "add qrels/<split>.tsv, or ask for rankings and statistics (README)",
+            "add qrels/<split>.tsv, or ask for rankings and statistics (docs/own-corpus.md)",
         )
     frames = [pq.read_table(path).to_pandas() for path in paths]
     frame = pd.concat(frames, ignore_index=True)
