@@ -82,10 +82,10 @@ BAD = {
     "no object": ({"corpus": GOOD + "[1]\n"}, r"corpus.jsonl:2: expected a JSON object, found list"),
     "lacks a key": ({"corpus": GOOD + '{"_id": "d2"}\n'}, r"corpus.jsonl:2: lacks key 'text'"),
     "lacks an id": ({"queries": '{"id": "q1", "text": "t"}\n'}, r"queries.jsonl:1: lacks key '_id'"),
-    "duplicate id": ({"corpus": GOOD + "\n" + GOOD}, r"corpus.jsonl:3: document id 'd1' stands twice, first at .*:1"),
+    "duplicate id": ({"corpus": GOOD + "\n" + GOOD}, r"corpus.jsonl:3: document id 'd1' appears twice, first at .*:1"),
     "duplicate query": (
         {"queries": json_lines([*QUERIES, QUERIES[0]])},
-        r"queries.jsonl:3: query id 'q1' stands twice",
+        r"queries.jsonl:3: query id 'q1' appears twice",
     ),
     "non-string id": (
         {"corpus": GOOD + '{"_id": 2, "text": "t"}\n'},

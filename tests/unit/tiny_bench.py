@@ -75,7 +75,6 @@ def run_stage(plan: Plan, rule: str, inputs: dict, outputs: dict, function, **wi
     settings = json.loads(plan.settings(rule)(SimpleNamespace(**wildcards)))
     spec = StageSpec(
         rule,
-        settings["function"],
         settings["version"],
         wildcards,
         inputs,

@@ -39,7 +39,7 @@ def code() -> dict:
         call = subprocess.run(["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=False)
         return call.stdout if call.returncode == 0 else ""
 
-    parts = ("Snakefile", "workflow", "config", "envs")
+    parts = ("workflow", "config", "envs")
     patch = git("diff", "HEAD", "--", *parts)
     for name in git("ls-files", "--others", "--exclude-standard", "--", *parts).splitlines():
         patch += f"{name} {hashlib.sha256((PROJECT / name).read_bytes()).hexdigest()}\n"

@@ -13,7 +13,7 @@ from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
 from zerodr.config.trained import TrainedSettings
 from zerodr.config.training import TeacherSettings
-from zerodr.config.units import ReaderSettings
+from zerodr.papers.berm.settings import ReaderSettings
 
 
 class LexicalSettings(Settings):
