@@ -150,7 +150,7 @@ def test_overlay_joins_mappings_and_replaces_the_rest():
         ({"ep0": {}, "ep1": {"like": "ep"}}, r"ep1: is like 'ep', which is no stage before it: did you mean ep0\?"),
         ({"warm": {"repeat": 2}}, "repeat: 2, expected a number from 1, on a stage whose name ends in a number"),
         ({"ep0": {"repeat": 0}}, "repeat: 0, expected a number from 1"),
-        ({"ep1": {"repeat": 2}, "ep2": {}}, "ep2: makes stage ep2 twice"),
+        ({"ep1": {"repeat": 2}, "ep2": {}}, "ep2: gives stage ep2 a second time"),
         ({"ep0": 3}, "expected a mapping, found int"),
         ({"ep0": {}, "ep1": {"like": ["ep0"]}}, r"is like \['ep0'\], which is no stage before it"),
         ({"ep0": {"kind": "pretrian"}}, r"ep0: kind 'pretrian': is not known: did you mean pretrain"),
