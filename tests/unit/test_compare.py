@@ -108,7 +108,7 @@ def run_stage(folder: Path, paths: list[Path], **changes: object) -> dict[str, P
         "holes": str(folder / "h.tsv"),
     }
     params = {"baseline": "base", "samples": 100, "methods": list(METHODS)} | changes
-    spec = StageSpec("compare_runs", "", 1, {}, {"per_query": [str(p) for p in paths]}, outputs, params, 13)
+    spec = StageSpec("compare_runs", 1, {}, {"per_query": [str(p) for p in paths]}, outputs, params, 13)
     compare_runs(Stage(spec, folder))
     return {name: temporary_output(path) for name, path in outputs.items()}
 

@@ -41,7 +41,7 @@ def stage_of(folder: Path, run: list[tuple], **changes: object) -> Stage:
     write_run(folder / "run.trec.gz", total_order(rows), "m")
     inputs = {"run": str(folder / "run.trec.gz"), "collection": str(collection / "manifest.json")}
     outputs = {"summary": str(folder / "s.tsv"), "per_query": str(folder / "p.parquet")}
-    spec = StageSpec("evaluate_run", "evaluation.evaluate:evaluate_run", 1, {}, inputs, outputs, PARAMS | changes, 13)
+    spec = StageSpec("evaluate_run", 1, {}, inputs, outputs, PARAMS | changes, 13)
     return Stage(spec, folder)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups, choose_engine
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.papers.coco_dr.settings import ClusterSettings, GroupSettings, check_groups, choose_engine
 
 PAIRWISE = ObjectiveSettings(name="pairwise_nll")
 OWN = ObjectiveSettings(name="info_nce", in_batch=False)

@@ -42,19 +42,19 @@ from tests.unit.training_helpers import (
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
-from zerodr.config.groups import GroupSettings
 from zerodr.config.training import TrainingSettings
-from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.losses import dro
-from zerodr.training.batches import Batch, Stream
-from zerodr.training.engine import Engine, Run
-from zerodr.training.examples import Examples, load_examples
-from zerodr.training.gradcache import Forward
-from zerodr.training.groups import weigh_groups
-from zerodr.training.objectives import make_objective
-from zerodr.training.optimizers import make_optimizer
-from zerodr.training.schedules import schedule
+from zerodr.papers.coco_dr import losses as dro
+from zerodr.papers.coco_dr.objective import weigh_groups
+from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.training.data.batches import Batch, Stream
+from zerodr.training.data.examples import Examples, load_examples
+from zerodr.training.loop.engine import Engine, Run
+from zerodr.training.loop.gradcache import Forward
+from zerodr.training.objectives.base import make_objective
+from zerodr.training.optimization.optimizers import make_optimizer
+from zerodr.training.optimization.schedules import schedule
 
 DEFAULTS: dict[str, Any] = {"similarity": "cosine", "temperature": 1000.0, "layers": 3}
 

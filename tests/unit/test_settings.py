@@ -90,7 +90,7 @@ def test_merged_keys_give_way_to_written_ones(tmp_path):
     assert read_yaml(path) == {"a": {"k": 1, "l": 1}, "b": {"k": 2, "l": 1}, "c": [{"k": 2, "l": 3}, {"k": 2, "l": 1}]}
 
 
-@pytest.mark.parametrize("name", ["methods/x.yaml", "collections.tsv", "config.yaml"])
+@pytest.mark.parametrize("name", ["methods/x.yaml", "collections/x.yaml", "config.yaml"])
 def test_other_encodings_are_refused_with_the_line(project, name):
     (project / "config" / name).write_bytes("label: x\ndescription: für\n".encode("latin-1"))
     with pytest.raises(ConfigError, match=f"{name}:2: is not in UTF-8: save the file in UTF-8"):
@@ -139,14 +139,6 @@ def test_fusions_that_mix_nothing_are_refused(project, settings, told):
 def test_a_baseline_that_ranks_nothing_is_refused(root):
     with pytest.raises(ConfigError, match="baseline 'cross-encoder': is a teacher, which scores pairs"):
         load_bench(root, {"baseline": "cross-encoder"})
-
-
-def test_a_registry_row_with_a_missing_cell_names_its_line(project):
-    path = project / "config/collections.tsv"
-    path.write_text(path.read_text() + "lonely\n")
-    number = len(path.read_text().splitlines())
-    with pytest.raises(ConfigError, match=f"collections.tsv:{number}"):
-        load_bench(project, {})
 
 
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.parquet", "notes.txt"])

@@ -1,6 +1,6 @@
 """Adapter of rule `assemble`."""
 
 from zerodr.artifacts.adapter import run_rule
-from zerodr.encoders.assembly import assemble
+from zerodr.papers.ddr.assemble import assemble
 
 run_rule(snakemake, assemble)

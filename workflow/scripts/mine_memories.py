@@ -1,6 +1,6 @@
 """Adapter of rule `mine_memories`."""
 
 from zerodr.artifacts.adapter import run_rule
-from zerodr.mining.memories import mine_memories
+from zerodr.papers.moma.mine_memories import mine_memories
 
 run_rule(snakemake, mine_memories)

@@ -10,9 +10,9 @@ from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
 from zerodr.config.methods import EncoderMethod, Method, TrainedMethod
-from zerodr.config.mixtures import check_chosen
 from zerodr.config.starts import start_of
 from zerodr.errors import ConfigError
+from zerodr.papers.moma.mixtures import check_chosen
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 RESERVED = {"all", "significance", "published", "holes"}  # files of results/beir

@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from zerodr.config.base import mapping, validate
+from zerodr.config.base import Model, mapping, validate
 from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
 from zerodr.config.files import known, read_yaml
+from zerodr.config.layers import Start
 from zerodr.config.papers import load_papers
 from zerodr.config.recipes import load_methods
 from zerodr.config.registry import NAME, Collection, read_registry
@@ -31,23 +32,35 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     written = read_config(folder) if overrides is None or (folder / "config.yaml").exists() else {}
     values = written if overrides is None else overrides
     config = validate(Config, _tuples(values), "config/config.yaml")
-    scales = {
-        k: validate(Scale, v, f"config/scales.yaml: {k}")
-        for k, v in mapping(read_yaml(folder / "scales.yaml"), "config/scales.yaml").items()
-    }
+    scales = read_table(folder / "scales.yaml", Scale)
     scale = known("scale", config.scale, scales)
-    written = mapping(read_yaml(folder / "protocols.yaml"), "config/protocols.yaml")
-    protocols = {k: validate(Protocol, v, f"config/protocols.yaml: {k}") for k, v in written.items()}
-    collections = read_registry(folder / "collections.tsv")
+    protocols = read_table(folder / "protocols.yaml", Protocol)
+    collections = read_registry(folder / "collections")
     own_files: tuple[str, ...] = ()
     if config.byo:
         own_files = tuple(sorted(str(path) for path in Path(config.byo).rglob("*") if path.is_file()))
         own = own_collection(Path(config.byo), collections)
         collections[own.name] = own
-    methods = load_methods(folder / "methods", config.scale, set(scales))
+    methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder))
     bench = Bench(config, collections, methods, protocols, scale, own_files, load_papers(folder / "papers"))
     check_bench(bench)
     return bench
+
+
+def read_table(path: Path, kind: type[Model]) -> dict[str, Model]:
+    """Read a file of `config/` that holds settings of one kind by name.
+
+    Raises:
+        ConfigError: names file, entry, key, value and the nearest known key.
+    """
+    where = f"config/{path.name}"
+    return {name: validate(kind, value, f"{where}: {name}") for name, value in mapping(read_yaml(path), where).items()}
+
+
+def read_starts(folder: Path) -> dict[str, Start]:
+    """Read `starts.yaml` of the folder; a configuration without the file has no starts."""
+    path = folder / "starts.yaml"
+    return read_table(path, Start) if path.exists() else {}
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
 from zerodr.config.trained import TrainedSettings
 from zerodr.config.training import TeacherSettings
-from zerodr.config.units import ReaderSettings
+from zerodr.papers.berm.settings import ReaderSettings
 
 
 class LexicalSettings(Settings):
@@ -96,6 +96,8 @@ class _Method(Settings):
     """What it is, in a sentence."""
     remark: str = ""
     """A footnote for every table row of the method, such as what the model was trained on."""
+    start: str = ""
+    """An initial model of config/starts.yaml, in place of `init` and with a remark. For methods that train."""
 
 
 class LexicalMethod(_Method):
@@ -180,6 +182,8 @@ class Change(Settings):
     """The row's name in tables. None: the recipe's, a variant's with the variant's name."""
     remark: str | None = None
     """Its footnote. None: the recipe's."""
+    start: str | None = None
+    """An initial model of config/starts.yaml that replaces the recipe's."""
     settings: dict[str, Any] = {}
     """The settings that differ, laid over the recipe's key by key."""
 

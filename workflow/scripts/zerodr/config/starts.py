@@ -33,6 +33,13 @@ def start_of(init: str, methods: Mapping[str, Method]) -> tuple[str, str] | None
     return (method, stage) if f"{method}@{stage}" in methods else None
 
 
+def init_of(method: Method) -> str:
+    """Name the model that a method's training starts from; empty for methods that train none."""
+    if isinstance(method, TrainedMethod):
+        return method.settings.encoder.init
+    return method.settings.init if isinstance(method, TeacherMethod | ReaderMethod) else ""
+
+
 def check_model(where: str, name: str, methods: dict[str, Method], is_start: bool = True) -> None:
     """A name that is written like a stage of a recipe is one, and one that is written like a folder is there.
 

@@ -18,7 +18,7 @@ from zerodr.plan.chains import SCOPE, Chains
 from zerodr.plan.episodes import EpisodeStages
 from zerodr.plan.papers import PaperItems
 from zerodr.plan.resources import Machines
-from zerodr.plan.stages import STAGES
+from zerodr.plan.rules import RULES
 from zerodr.plan.training import SCRATCH
 from zerodr.plan.units import UnitStages
 
@@ -169,11 +169,9 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
         make = getattr(self, f"_{rule}")
 
         def render(wildcards: Any) -> str:
-            kind = STAGES[rule]
             return canonical_json(
                 {
-                    "function": f"zerodr.{kind.function}",
-                    "version": kind.version,
+                    "version": RULES[rule].version,
                     "seed": self.config.seed if self._seeded(rule, wildcards) else 0,
                     "settings": make(wildcards) | ({"nodes": self.nodes(rule)} if self.nodes(rule) > 1 else {}),
                 }
@@ -188,7 +186,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
             return encoder.init == SCRATCH or encoder.head != "none"
         if rule == "search_shard":
             return self._index(wc.model)["index"] != "flat"
-        return STAGES[rule].seeded
+        return RULES[rule].seeded
 
     def _fetch_archive(self, wc: Any) -> dict:
         row = self.archive_row(wc.archive)
@@ -205,7 +203,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
         """The first row that uses an archive."""
         rows = [row for row in self.bench.collections.values() if row.archive == archive]
         if not rows:
-            raise ConfigError(f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name")
+            raise ConfigError(f"archive {archive}", "no collection of config/collections uses it", "check the name")
         return rows[0]
 
     def _normalize_collection(self, wc: Any) -> dict:
