@@ -44,10 +44,10 @@ mlflow-server: $(READY) ## lineage of a cluster: MLflow's server on PostgreSQL, 
 	bash envs/mlflow_server.sh start
 
 format: $(READY) ## ruff and snakefmt, written to the files
-	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/snakefmt workflow/Snakefile workflow/rules
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 
 lint: $(READY) ## ruff, snakefmt, mypy, snakemake --lint
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/snakefmt --check workflow/Snakefile workflow/rules
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/mypy && $(SNAKEMAKE) --lint
 
 $(READY): envs/requirements.lock envs/create.sh pyproject.toml

@@ -32,17 +32,17 @@ class Bench:
         import torch
 
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
-        from zerodr.config.units import BermSettings, CutSettings
-        from zerodr.encoders.importing import ImportSettings, copy_model
-        from zerodr.encoders.trainable import BiEncoder
-        from zerodr.mining.units import Cutter
-        from zerodr.training.batches import Stream
-        from zerodr.training.examples import Examples, Ragged
-        from zerodr.training.gradcache import Forward
-        from zerodr.training.objectives import Stack, make_objective
-        from zerodr.training.optimizers import make_optimizer
-        from zerodr.training.speed import speed_up
-        from zerodr.training.units import BermTerms, UnitForward, UnitTable
+        from zerodr.encoders.network.trainable import BiEncoder
+        from zerodr.encoders.start.importing import ImportSettings, copy_model
+        from zerodr.papers.berm.segment_units import Cutter
+        from zerodr.papers.berm.settings import BermSettings, CutSettings
+        from zerodr.papers.berm.training import BermTerms, UnitForward, UnitTable
+        from zerodr.training.data.batches import Stream
+        from zerodr.training.data.examples import Examples, Ragged
+        from zerodr.training.loop.gradcache import Forward
+        from zerodr.training.loop.speed import speed_up
+        from zerodr.training.objectives.base import Stack, make_objective
+        from zerodr.training.optimization.optimizers import make_optimizer
 
         torch.set_num_threads(threads)
         same = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix"])
@@ -83,8 +83,8 @@ class Bench:
 
     def step(self, kind: str, step: int) -> tuple[float, float]:
         """Wall and processor seconds of one step, tokenisation left out."""
-        from zerodr.training.distributed import Group
-        from zerodr.training.gradcache import add_gradients
+        from zerodr.training.distributed.processes import Group
+        from zerodr.training.loop.gradcache import add_gradients
 
         (forward, objective), group = self.ways[kind], Group()
         share = forward.prepare(self.stream.batch(step), group)

@@ -27,9 +27,9 @@ def models() -> dict[str, Any]:
     import torch
     from transformers import BertConfig, BertModel
 
-    from zerodr.config.modules import RemSettings
-    from zerodr.encoders.folding import folded
-    from zerodr.encoders.inserting import insert
+    from zerodr.papers.ddr.folding import folded
+    from zerodr.papers.ddr.inserting import insert
+    from zerodr.papers.ddr.settings import RemSettings
 
     torch.manual_seed(0)
     plain, modular, settings = BertModel(BertConfig()), BertModel(BertConfig()), RemSettings(shape="both")

@@ -29,11 +29,11 @@ import torch  # noqa: E402
 import yaml  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from zerodr.encoders.encoder import DTYPES, Encoder, load_encoder  # noqa: E402
-from zerodr.encoders.importing import ImportSettings, copy_model, resolve  # noqa: E402
-from zerodr.encoders.malloc import keep_freed_memory  # noqa: E402
-from zerodr.encoders.packed import linear, pack  # noqa: E402
-from zerodr.encoders.parallel import encode_batches  # noqa: E402
+from zerodr.encoders.inference.encoder import DTYPES, Encoder, load_encoder  # noqa: E402
+from zerodr.encoders.inference.malloc import keep_freed_memory  # noqa: E402
+from zerodr.encoders.inference.packed import linear, pack  # noqa: E402
+from zerodr.encoders.inference.parallel import encode_batches  # noqa: E402
+from zerodr.encoders.start.importing import ImportSettings, copy_model, resolve  # noqa: E402
 from zerodr.retrieval.batching import plan_batches  # noqa: E402
 
 BATCH_TOKENS = 4096

@@ -57,17 +57,17 @@ class Bench:
         import pyarrow as pa
         import torch
 
-        from zerodr.config.groups import GroupSettings
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
-        from zerodr.encoders.importing import ImportSettings, copy_model
-        from zerodr.encoders.trainable import BiEncoder
-        from zerodr.training.batches import Stream
-        from zerodr.training.examples import Examples, Ragged
-        from zerodr.training.gradcache import Forward
-        from zerodr.training.groups import weigh_groups
-        from zerodr.training.objectives import make_objective
-        from zerodr.training.optimizers import make_optimizer
-        from zerodr.training.speed import speed_up
+        from zerodr.encoders.network.trainable import BiEncoder
+        from zerodr.encoders.start.importing import ImportSettings, copy_model
+        from zerodr.papers.coco_dr.objective import weigh_groups
+        from zerodr.papers.coco_dr.settings import GroupSettings
+        from zerodr.training.data.batches import Stream
+        from zerodr.training.data.examples import Examples, Ragged
+        from zerodr.training.loop.gradcache import Forward
+        from zerodr.training.loop.speed import speed_up
+        from zerodr.training.objectives.base import make_objective
+        from zerodr.training.optimization.optimizers import make_optimizer
 
         torch.set_num_threads(threads)
         same = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix"])
@@ -92,9 +92,9 @@ class Bench:
         objective = ObjectiveSettings(name="pairwise_nll")
         self.objectives: dict[str, Any] = {PLAIN: make_objective(objective)}
         for name in engines:
-            chosen = GroupSettings(mode="paper", engine=name, layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
+            chosen = GroupSettings(mode="paper", layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
             self.objectives[name] = weigh_groups(
-                make_objective(objective), chosen, objective, self.model, range(GROUPS)
+                make_objective(objective), chosen, objective, self.model, range(GROUPS), name
             )
         self.stream = Stream(examples, np.arange(count), batch, 1, [0])
         self.forward = Forward(self.model, examples, "cpu")
@@ -102,8 +102,8 @@ class Bench:
 
     def step(self, kind: str, step: int) -> tuple[float, float]:
         """Wall and processor seconds of one step, tokenisation left out."""
-        from zerodr.training.distributed import Group
-        from zerodr.training.gradcache import add_gradients
+        from zerodr.training.distributed.processes import Group
+        from zerodr.training.loop.gradcache import add_gradients
 
         objective, group = self.objectives[kind], Group()
         self.forward.by_group = objective.by_group

@@ -46,15 +46,15 @@ class Bench:
         import torch
 
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
-        from zerodr.encoders.importing import ImportSettings, copy_model
-        from zerodr.encoders.trainable import BiEncoder
-        from zerodr.training.batches import Stream
-        from zerodr.training.domains import DomainForward, DomainStream
-        from zerodr.training.examples import Examples, Ragged
-        from zerodr.training.objectives import Stack, make_objective
-        from zerodr.training.optimizers import make_optimizer
-        from zerodr.training.speed import set_dropout, speed_up
-        from zerodr.training.targets import DrawnTexts, TargetSizes, TargetStream
+        from zerodr.encoders.network.trainable import BiEncoder
+        from zerodr.encoders.start.importing import ImportSettings, copy_model
+        from zerodr.papers.modir.domain_batches import DomainForward, DomainStream
+        from zerodr.papers.modir.target_texts import DrawnTexts, TargetSizes, TargetStream
+        from zerodr.training.data.batches import Stream
+        from zerodr.training.data.examples import Examples, Ragged
+        from zerodr.training.loop.speed import set_dropout, speed_up
+        from zerodr.training.objectives.base import Stack, make_objective
+        from zerodr.training.optimization.optimizers import make_optimizer
 
         torch.set_num_threads(chosen.threads)
         same = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix"])
@@ -91,8 +91,8 @@ class Bench:
 
     def step(self, kind: str, step: int) -> tuple[float, float]:
         """Wall and processor seconds of one step, tokenisation left out."""
-        from zerodr.training.distributed import Group
-        from zerodr.training.gradcache import add_gradients
+        from zerodr.training.distributed.processes import Group
+        from zerodr.training.loop.gradcache import add_gradients
 
         objective, group = self.objectives[kind], Group()
         share = self.forward.prepare(self.stream.batch(step), group)
@@ -108,8 +108,8 @@ def adversary(chosen: argparse.Namespace, dimension: int, updates: int | None) -
     """An adversary with a full queue; `updates` None: its classifier never learns."""
     import torch
 
-    from zerodr.config.adversary import AdversarySettings
-    from zerodr.training.adversary import Adversary
+    from zerodr.papers.modir.objective import Adversary
+    from zerodr.papers.modir.settings import AdversarySettings
 
     own = {"oracle_steps": 10**9} if updates is None else {"updates": updates}
     made = Adversary(
@@ -155,7 +155,7 @@ def memory(chosen: argparse.Namespace) -> None:
     """Resident memory while the adversary takes many steps on random vectors."""
     import torch
 
-    from zerodr.training.domains import EncodedDomains
+    from zerodr.papers.modir.domain_batches import EncodedDomains
 
     torch.set_num_threads(chosen.threads)
     dimension, start = 384, resident_mib()

@@ -67,9 +67,9 @@ class Bench:
 
         from zerodr.collections.access import CORPUS_SCHEMA
         from zerodr.config.training import InitSettings
-        from zerodr.encoders.fusion import FusionContract, FusionEncoder
-        from zerodr.encoders.initial import from_scratch
+        from zerodr.encoders.start.initial import from_scratch
         from zerodr.lexical.light import LightIndex
+        from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder
 
         torch.set_num_threads(chosen.threads)
         self.documents, asked = texts_of("nfcorpus")
@@ -110,7 +110,7 @@ class Bench:
         """Vectors by transformers' own decoder, a few queries at a time."""
         import torch
 
-        from zerodr.encoders.fusion import Grounded
+        from zerodr.papers.moma.fusion_encoder import Grounded
 
         tokens, made = self.model.tokenize(self.queries, "query"), []
         for query, own in zip(tokens, self.given, strict=True):
@@ -127,8 +127,8 @@ class Bench:
 
     def ways(self) -> dict[str, Callable[[], Any]]:
         """Each way to encode the batch, ready to be timed."""
-        from zerodr.encoders.fusing import Fuser
-        from zerodr.encoders.state_cache import StateCache
+        from zerodr.papers.moma.fused_vectors import Fuser
+        from zerodr.papers.moma.state_cache import StateCache
 
         warm = Fuser(self.model, StateCache(CACHE_MIB))
         warm.vectors(self.queries, self.given, self.texts)
@@ -176,8 +176,8 @@ def components(bench: Bench, rounds: int) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from zerodr.encoders.fusing import Fuser
-    from zerodr.encoders.state_cache import StateCache
+    from zerodr.papers.moma.fused_vectors import Fuser
+    from zerodr.papers.moma.state_cache import StateCache
     from zerodr.retrieval.candidates import id_ranks
     from zerodr.retrieval.exact import search_exact
     from zerodr.retrieval.vectors import Vectors

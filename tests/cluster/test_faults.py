@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from tests.cluster.conftest import LONG, MODEL, Cluster, make_here
 
-from zerodr.training.checkpoint import checkpoints, finished_steps
+from zerodr.training.loop.checkpoint import checkpoints, finished_steps
 
 pytestmark = pytest.mark.cluster
 TIMES = int(os.environ.get("ZERODR_FAULTS", "5"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PARTS = ("workflow", "config", "envs", "slurm", "resources/reference")
+PARTS = ("Snakefile", "workflow", "config", "envs", "slurm", "resources/reference")
 
 
 def clone(root: Path, target: Path) -> Path:

@@ -13,11 +13,11 @@ from training_helpers import seal
 
 from zerodr.artifacts.stage import StageSpec
 from zerodr.config.training import Architecture
-from zerodr.encoders.cross import CrossEncoder
-from zerodr.encoders.cross_initial import InitTeacherSettings, cross_from_checkpoint
-from zerodr.encoders.saving import save_tokenizer
-from zerodr.encoders.scratch import _config
-from zerodr.encoders.vocabulary import corpus_texts, train_tokenizer
+from zerodr.encoders.cross_encoder.initial import InitTeacherSettings, cross_from_checkpoint
+from zerodr.encoders.cross_encoder.network import CrossEncoder
+from zerodr.encoders.folder.saving import save_tokenizer
+from zerodr.encoders.start.scratch import _config
+from zerodr.encoders.start.vocabulary import corpus_texts, train_tokenizer
 
 TOKENS = 24
 QUESTIONS = ["a river", "", "what is copper?", "market garden signal " * 20, "sea [SEP] stone"]
@@ -76,7 +76,6 @@ def init_spec(init: str | Path, place: str = "init", seed: int = 5, **changes: A
     params = settings_of(init, **changes).model_dump(mode="json")
     return StageSpec(
         "init_teacher",
-        "zerodr.training.teacher:init_teacher",
         1,
         {"model": place},
         inputs,
@@ -108,7 +107,6 @@ def train_spec(place: str = "teacher", inputs: dict[str, str] | None = None, **c
     } | (inputs or {})
     return StageSpec(
         "train_teacher",
-        "zerodr.training.teacher:train_teacher",
         1,
         {"model": place},
         named,
@@ -127,7 +125,6 @@ def score_spec(place: str = "scored", inputs: dict[str, str] | None = None, **pa
     } | (inputs or {})
     return StageSpec(
         "score_pairs",
-        "zerodr.training.teacher:score_pairs",
         1,
         {"model": place},
         named,

@@ -13,7 +13,7 @@ import torch
 from zerodr.artifacts.manifest import build_manifest
 from zerodr.artifacts.stage import StageSpec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP
-from zerodr.encoders.importing import ImportSettings
+from zerodr.encoders.start.importing import ImportSettings
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
@@ -92,7 +92,6 @@ def make_collection(folder: Path, documents: list[tuple[str, str, str]], queries
 def import_spec(model: str, name: str = "tiny", **changes: Any) -> StageSpec:
     return StageSpec(
         "import_model",
-        "zerodr.encoders.importing:import_model",
         1,
         {"model": name},
         {},
@@ -126,7 +125,6 @@ def embed_spec(collection: str, part: str = "corpus", model: str = "tiny", **cha
     function = "embed_corpus" if part == "corpus" else "embed_queries"
     return StageSpec(
         function,
-        f"zerodr.retrieval.embed:{function}",
         1,
         {"collection": collection},
         inputs,

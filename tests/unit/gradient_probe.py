@@ -12,11 +12,11 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from tests.unit.training_helpers import QUERIES, load_tiny
 
-from zerodr.training.batches import Stream
-from zerodr.training.distributed import Group
-from zerodr.training.examples import load_examples
-from zerodr.training.gradcache import Forward, add_gradients, prepare
-from zerodr.training.objectives import InfoNCE, MarginMSE, Objective, PairwiseNLL
+from zerodr.training.data.batches import Stream
+from zerodr.training.data.examples import load_examples
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import Forward, add_gradients, prepare
+from zerodr.training.objectives.base import InfoNCE, MarginMSE, Objective, PairwiseNLL
 
 OBJECTIVES = {"info_nce": InfoNCE, "pairwise_nll": PairwiseNLL, "margin_mse": MarginMSE}
 

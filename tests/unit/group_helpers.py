@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from tests.unit.training_helpers import QUERIES, load_tiny
 
-from zerodr.config.groups import GroupSettings
 from zerodr.config.training import ObjectiveSettings
-from zerodr.training.batches import Batch, Stream
-from zerodr.training.distributed import Group
-from zerodr.training.examples import Examples
-from zerodr.training.gradcache import Forward, add_gradients
-from zerodr.training.group_weights import similarity_sums
-from zerodr.training.groups import GroupWeighted, weigh_groups
-from zerodr.training.objectives import make_objective
+from zerodr.papers.coco_dr.group_weights import similarity_sums
+from zerodr.papers.coco_dr.objective import GroupWeighted, weigh_groups
+from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.training.data.batches import Batch, Stream
+from zerodr.training.data.examples import Examples
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import Forward, add_gradients
+from zerodr.training.objectives.base import make_objective
 
 PAIRWISE = ObjectiveSettings(name="pairwise_nll", negatives_per_query=2)
 OWN = ObjectiveSettings(name="info_nce", negatives_per_query=2, in_batch=False)
@@ -54,10 +54,11 @@ class Probe(GroupWeighted):
         super()._update(seen, alpha, products)
 
 
-def weighted(model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, **settings: Any) -> Probe:
-    made = weigh_groups(
-        make_objective(objective), GroupSettings(**(IDRO | settings)), objective, model, clusters_of(examples)
-    )
+def weighted(
+    model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, engine: Any = None, **settings: Any
+) -> Probe:
+    chosen = GroupSettings(**(IDRO | settings))
+    made = weigh_groups(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
     return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
 
 

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from tests.unit.group_helpers import IN_BATCH, PAIRWISE, batch_of, one_step, tiny, weighted, with_groups
 
-from zerodr.training.distributed import Group
-from zerodr.training.examples import load_examples
+from zerodr.training.data.examples import load_examples
+from zerodr.training.distributed.processes import Group
 
 STEPS = 3
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {

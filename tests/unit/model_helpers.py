@@ -11,9 +11,9 @@ import torch
 
 from zerodr.collections.access import CORPUS_SCHEMA
 from zerodr.config.training import InitSettings
-from zerodr.encoders.contract import Side
-from zerodr.encoders.initial import from_scratch
-from zerodr.encoders.trainable import BiEncoder, trained_parameters
+from zerodr.encoders.folder.contract import Side
+from zerodr.encoders.network.trainable import BiEncoder, trained_parameters
+from zerodr.encoders.start.initial import from_scratch
 
 WORDS = (
     "river stone forest light copper engine garden winter market signal paper harbour candle silver meadow sea".split()

@@ -14,7 +14,7 @@ from zerodr.artifacts.manifest import publish_folder
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA
-from zerodr.encoders.initial import from_scratch
+from zerodr.encoders.start.initial import from_scratch
 from zerodr.mining.batch import SCHEMA as MINED
 
 QUERIES, DOCUMENTS, K = 24, 30, 3
@@ -92,11 +92,7 @@ def mined(place: str) -> str:
 
 def run(function: str, inputs: dict[str, Any], outputs: dict[str, str], params: dict[str, Any], seed: int = 13) -> None:
     rule = function.partition(":")[2]
-    run_spec(
-        StageSpec(
-            rule, f"zerodr.{function}", 1, {"out": next(iter(outputs.values()))}, inputs, outputs, params, seed, 1
-        )
-    )
+    run_spec(StageSpec(rule, 1, {"out": next(iter(outputs.values()))}, inputs, outputs, params, seed, 1))
 
 
 def training(**more: Any) -> dict[str, Any]:
@@ -132,7 +128,7 @@ def train_main(
 ) -> Path:
     memory = {"memories": ["source", "other"], "documents": K, "document_tokens": 16} | (memory or {})
     run(
-        "training.moma:train_main",
+        "papers.moma.episode:train_main",
         {
             "model": model,
             "mined": "mined/manifest.json",
@@ -164,7 +160,7 @@ def measure(
         "source": "source",
     } | more
     run(
-        "mining.attention:measure_attention",
+        "papers.moma.measure_attention:measure_attention",
         {
             "model": model,
             "rankings": rankings,
@@ -197,7 +193,7 @@ def mine(
         "stage_index": 0,
     } | more
     run(
-        "mining.memories:mine_memories",
+        "papers.moma.mine_memories:mine_memories",
         {
             "attention": attention,
             "rankings": rankings,

@@ -16,16 +16,16 @@ from tests.unit.training_helpers import seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec
-from zerodr.encoders.condenser import HeadedEncoder
-from zerodr.encoders.initial import from_scratch
+from zerodr.encoders.pretraining.condenser import HeadedEncoder
+from zerodr.encoders.start.initial import from_scratch
 from zerodr.mining.spans import SCHEMA
-from zerodr.training.balance import Balance
-from zerodr.training.distributed import Group
-from zerodr.training.gradcache import add_gradients, prepare
-from zerodr.training.passages import PassageBatch, Passages, PassageStream, spans_of, write_passages
+from zerodr.papers.berm.balance import Balance
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import add_gradients, prepare
 from zerodr.training.pretrain import PretrainParams, load_headed
-from zerodr.training.span_forward import SpanForward, make_span_objective
-from zerodr.training.views import ViewMaker
+from zerodr.training.pretraining.passages import PassageBatch, Passages, PassageStream, spans_of, write_passages
+from zerodr.training.pretraining.span_forward import SpanForward, make_span_objective
+from zerodr.training.pretraining.views import ViewMaker
 
 TOPICS = [
     word.split()
@@ -112,7 +112,6 @@ def pretrain_spec(
     made = {"model": f"results/{place}/manifest.json"}
     return StageSpec(
         "pretrain",
-        "zerodr.training.pretrain:pretrain",
         1,
         {"model": "tiny", "stage": place},
         named,

@@ -12,11 +12,11 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from tests.unit.pretraining_helpers import forward
 
-from zerodr.training.distributed import Group
-from zerodr.training.gradcache import add_gradients, prepare
-from zerodr.training.passages import PassageStream, split_documents
-from zerodr.training.span_dev import evaluate_spans
-from zerodr.training.span_forward import make_span_objective
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import add_gradients, prepare
+from zerodr.training.pretraining.passages import PassageStream, split_documents
+from zerodr.training.pretraining.span_dev import evaluate_spans
+from zerodr.training.pretraining.span_forward import make_span_objective
 
 NAMES = ("coco", "condenser", "mlm", "ict", "tsdae")
 BALANCE = {"cut": {"segmenter": "fixed_tokens", "tokens_per_unit": 3}}

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from zerodr.config.training import ObjectiveSettings
-from zerodr.losses.moma import attention_distillation
-from zerodr.training.objectives import Encoded, make_objective
+from zerodr.papers.moma.losses import attention_distillation
+from zerodr.training.objectives.base import Encoded, make_objective
 
 ATTENTION = torch.tensor([[1.644195, 0.622950]], dtype=torch.float64)
 SCORES = torch.tensor([[2.0, 1.0]], dtype=torch.float64)

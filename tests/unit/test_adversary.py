@@ -26,16 +26,16 @@ from tests.unit.training_helpers import (
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.config.adversary import AdversarySettings, TargetTexts
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ClassifierDiverged, CollectionError, ConfigError
-from zerodr.training.adapting import Adapting
-from zerodr.training.adversary import CLASSIFIER, Adversary
-from zerodr.training.batches import Stream
-from zerodr.training.checkpoint import checkpoints, finished_steps
-from zerodr.training.distributed import Group
-from zerodr.training.gradcache import Forward, add_gradients
-from zerodr.training.objectives import make_objective
+from zerodr.papers.modir.objective import CLASSIFIER, Adversary
+from zerodr.papers.modir.settings import AdversarySettings, TargetTexts
+from zerodr.papers.modir.training import Adapting
+from zerodr.training.data.batches import Stream
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.checkpoint import checkpoints, finished_steps
+from zerodr.training.loop.gradcache import Forward, add_gradients
+from zerodr.training.objectives.base import make_objective
 
 SMALL = {
     "queue_length": 4,
@@ -73,7 +73,7 @@ class Parts:
         self.model = load_tiny(tiny_model(folder / "model") if not (folder / "model").exists() else folder / "model")
         examples = tiny_examples(folder) if not (folder / "source").exists() else None
         if examples is None:
-            from zerodr.training.examples import load_examples
+            from zerodr.training.data.examples import load_examples
 
             examples = load_examples(folder / "mined", folder / "source", " ")
         target = folder / "target"

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from pydantic import ValidationError
 
-from zerodr.config.adversary import AdversarySettings
 from zerodr.config.load import load_bench
 from zerodr.config.trained import FinetuneStage
 from zerodr.errors import ConfigError
+from zerodr.papers.modir.settings import AdversarySettings
 from zerodr.plan import Plan
 from zerodr.plan.chains import Link
 

@@ -21,12 +21,12 @@ from tests.unit.training_helpers import finetune_spec, lay_out, make_mined, seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.encoders.card import read_chain
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.export import copy_whole
-from zerodr.encoders.modular import ModularEncoder
-from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.publishing.card import read_chain
+from zerodr.encoders.publishing.export import copy_whole
 from zerodr.errors import ConfigError, ModelError
+from zerodr.papers.ddr.modular import ModularEncoder
 
 REM = {"rank": 3, "bottleneck": 5}
 TEXTS = ["aaaa bbbb", "", "cccc dddd eeee ffff", "x y z"]
@@ -48,7 +48,6 @@ def dam(place: str, start: str, steps: int = 4) -> None:
     run_spec(
         StageSpec(
             "pretrain",
-            "zerodr.training.pretrain:pretrain",
             2,
             {"model": "tiny", "stage": place},
             inputs,
@@ -72,7 +71,6 @@ def assemble(place: str = "out", domain: str = "target", module: str = "rem", **
     run_spec(
         StageSpec(
             "assemble",
-            "zerodr.encoders.assembly:assemble",
             1,
             {"model": "tiny", "stage": place},
             inputs,
@@ -218,7 +216,6 @@ def test_kept_steps_hold_their_rem(project):
     run_spec(
         StageSpec(
             "take_step",
-            "zerodr.encoders.export:take_step",
             1,
             {"model": "tiny", "stage": "rem.5"},
             {"model": "results/rem/manifest.json"},
@@ -269,7 +266,6 @@ def test_a_modular_form_is_not_exported(project):
     rem(start="init", settings={"fold": False})
     spec = StageSpec(
         "export_model",
-        "zerodr.encoders.export:export_model",
         1,
         {"model": "tiny"},
         {"model": "results/rem/manifest.json"},

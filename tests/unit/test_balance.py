@@ -26,14 +26,14 @@ from tests.unit.training_helpers import begun, cut_off, seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.config.units import BalanceSettings
-from zerodr.encoders.words import token_words
+from zerodr.encoders.pretraining.words import token_words
 from zerodr.errors import ConfigError, ModelError
-from zerodr.losses.berm import r1
-from zerodr.losses.coco import span_contrastive
+from zerodr.losses.spans import span_contrastive
 from zerodr.mining.spans import SCHEMA
-from zerodr.training.balance import R1, Balance, counted
-from zerodr.training.masking import Words
+from zerodr.papers.berm.balance import R1, Balance, counted
+from zerodr.papers.berm.losses import r1
+from zerodr.papers.berm.settings import BalanceSettings
+from zerodr.training.pretraining.masking import Words
 
 HALF = {"w_r1": 0.5}
 ROUGH = {"max_tokens": 30}

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.unit.training_helpers import QUERIES, make_mined, make_source, ragged, tiny_examples
 
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.training.batches import Stream, bucketed, epoch_order, usable_rows
-from zerodr.training.examples import Examples, load_examples
-from zerodr.training.grouping import length_groups
+from zerodr.training.data.batches import Stream, bucketed, epoch_order, usable_rows
+from zerodr.training.data.examples import Examples, load_examples
+from zerodr.training.data.grouping import length_groups
 
 
 @pytest.fixture(scope="module")

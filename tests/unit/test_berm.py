@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from zerodr.losses.berm import matching_vector, pool_units, r1, r2, unit_balance, unit_extraction, unit_scores
+from zerodr.papers.berm.losses import matching_vector, pool_units, r1, r2, unit_balance, unit_extraction, unit_scores
 
 Q = torch.tensor([[1.0, 0.5, 2.0, -1.0]])
 P = torch.tensor([[1.0, 1.0, 0.5, 0.0]])

@@ -11,9 +11,9 @@ from torch import nn
 
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ArtifactError
-from zerodr.training.checkpoint import WRITING, checkpoints, load_checkpoint, save_checkpoint
-from zerodr.training.objectives import Objective
-from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
+from zerodr.training.loop.checkpoint import WRITING, checkpoints, load_checkpoint, save_checkpoint
+from zerodr.training.objectives.base import Objective
+from zerodr.training.optimization.optimizers import load_moments, make_optimizer, moments, moments_fit
 
 
 class Remembers(Objective):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.unit.training_helpers import QUERIES, make_source
 
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.config.groups import ClusterSettings
 from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding, ZerodrError
-from zerodr.mining.clusters import Clusters, cluster
+from zerodr.papers.coco_dr.cluster_queries import Clusters, cluster
+from zerodr.papers.coco_dr.settings import ClusterSettings
 
 OUT = "results/clusters/ep1"
 
@@ -41,7 +41,6 @@ def run(seed: int = 13, threads: int = 1, **changes: Any) -> Path:
     params = {"count": 4, "iterations": 20, "restarts": 2, "split": "train"} | changes
     spec = StageSpec(
         "cluster_queries",
-        "zerodr.mining.clusters:cluster_queries",
         1,
         {"stage": "ep1"},
         {"queries": "results/queries.npy", "collection": "results/source/manifest.json"},

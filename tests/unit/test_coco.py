@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zerodr.config.base import validate
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.errors import ConfigError
-from zerodr.losses.coco import alignment, span_contrastive, uniformity
+from zerodr.losses.spans import alignment, span_contrastive, uniformity
 
 SPANS = torch.tensor([[1.0, 0.0], [0.8, 0.2], [0.0, 1.0], [-0.2, 0.9]])
 

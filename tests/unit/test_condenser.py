@@ -7,12 +7,12 @@ import pytest
 import torch
 from tests.unit.model_helpers import relative_files, tiny_model, tiny_settings
 
-from zerodr.encoders.additions import carry_additions, take_additions
-from zerodr.encoders.condenser import FAR, HeadedEncoder, layers_of
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.initial import from_checkpoint
-from zerodr.encoders.layout import read_layout
-from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.folder.layout import read_layout
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.pretraining.additions import carry_additions, take_additions
+from zerodr.encoders.pretraining.condenser import FAR, HeadedEncoder, layers_of
+from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.errors import ModelError
 
 FAMILIES = ("bert", "roberta", "distilbert")

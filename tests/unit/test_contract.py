@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zerodr.encoders.contract import EncoderContract, make_contract, read_contract, write_contract
-from zerodr.encoders.layout import check_layout, read_layout, write_layout
+from zerodr.encoders.folder.contract import EncoderContract, make_contract, read_contract, write_contract
+from zerodr.encoders.folder.layout import check_layout, read_layout, write_layout
 from zerodr.errors import ModelError
 
 VALUES = {

@@ -13,11 +13,11 @@ from tests.unit.pretraining_helpers import forward, lay_out, pretrain_spec
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
 from zerodr.config.pretraining import PretrainSettings
-from zerodr.encoders.condenser import HeadedEncoder
-from zerodr.encoders.trainable import BiEncoder
-from zerodr.training.corruption import corrupt, sentinels_of, stretches
-from zerodr.training.masking import Words
-from zerodr.training.passages import PassageBatch
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.pretraining.condenser import HeadedEncoder
+from zerodr.training.pretraining.corruption import corrupt, sentinels_of, stretches
+from zerodr.training.pretraining.masking import Words
+from zerodr.training.pretraining.passages import PassageBatch
 
 MARKS = np.arange(1000, 1100)
 

@@ -18,11 +18,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from zerodr.encoders.cross import CROSS_CONTRACT, CrossEncoder
-from zerodr.encoders.cross_initial import FAMILIES, cross_from_checkpoint
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.pairs import bare_ids, kept_lengths, pad_pairs, pair_template
-from zerodr.encoders.scorer import Scorer
+from zerodr.encoders.cross_encoder.initial import FAMILIES, cross_from_checkpoint
+from zerodr.encoders.cross_encoder.network import CROSS_CONTRACT, CrossEncoder
+from zerodr.encoders.cross_encoder.pairs import bare_ids, kept_lengths, pad_pairs, pair_template
+from zerodr.encoders.cross_encoder.scorer import Scorer
+from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ModelError
 
 PAIRS = [(query, document) for query in QUESTIONS for document in PASSAGES]

@@ -13,7 +13,7 @@ from tests.unit import gradient_probe
 from tests.unit.training_helpers import alone, make_mined, make_source, tiny_model
 
 from zerodr.errors import MachineError
-from zerodr.training.distributed import Group, check_gpus
+from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of
 
 CLOSE = 1e-5

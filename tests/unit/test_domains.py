@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tests.unit.encoder_helpers import make_collection
 from tests.unit.training_helpers import seal, tiny_model
 
-from zerodr.analysis.domains import accuracy, base_rate, domain_accuracy, knn_source, nearest
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.encoders.domain_classifier import DomainClassifier
 from zerodr.errors import ConfigError
-from zerodr.training.adversary import CLASSIFIER
-from zerodr.training.checkpoint import write_tensors
+from zerodr.papers.modir.domain_classifier import DomainClassifier
+from zerodr.papers.modir.domain_measures import accuracy, base_rate, domain_accuracy, knn_source, nearest
+from zerodr.papers.modir.objective import CLASSIFIER
+from zerodr.training.loop.checkpoint import write_tensors
 
 
 def points(shift: float, seed: int, count: int = 600, far: float = 0.0) -> dict[str, torch.Tensor]:
@@ -120,7 +120,6 @@ def spec(**params: object) -> StageSpec:
     values = texts | {"documents": 12, "neighbours": 5} | params
     return StageSpec(
         "measure_domains",
-        "zerodr.analysis.measure:measure_domains",
         1,
         {"model": "tiny"},
         inputs,
@@ -159,7 +158,6 @@ def projected(**params: object) -> StageSpec:
     return replace(
         spec(**{"documents": 6, "queries": 4} | params),
         rule="project_domains",
-        function="zerodr.analysis.projection:project_domains",
         outputs={"projection": "results/tsne.parquet"},
     )
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from zerodr.losses import dro
+from zerodr.papers.coco_dr import losses as dro
 
 
 def vector(*values: float) -> Tensor:

@@ -17,16 +17,16 @@ from tests.unit.training_helpers import QUERIES, load_tiny, ragged, tiny_example
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError, NonFiniteLoss
 from zerodr.mining.dev import held_out
-from zerodr.training.batches import Stream
-from zerodr.training.dev import evaluate_dev, pool_of, ranking_metrics
-from zerodr.training.distributed import Group
-from zerodr.training.engine import Engine, Run
-from zerodr.training.examples import Examples
-from zerodr.training.gradcache import Forward
-from zerodr.training.objectives import InfoNCE, Objective, PairwiseNLL
-from zerodr.training.optimizers import make_optimizer
-from zerodr.training.schedules import schedule
-from zerodr.training.termination import Preempted
+from zerodr.training.data.batches import Stream
+from zerodr.training.data.examples import Examples
+from zerodr.training.distributed.processes import Group
+from zerodr.training.distributed.termination import Preempted
+from zerodr.training.loop.dev import evaluate_dev, pool_of, ranking_metrics
+from zerodr.training.loop.engine import Engine, Run
+from zerodr.training.loop.gradcache import Forward
+from zerodr.training.objectives.base import InfoNCE, Objective, PairwiseNLL
+from zerodr.training.optimization.optimizers import make_optimizer
+from zerodr.training.optimization.schedules import schedule
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ import torch
 from moma_helpers import DOCUMENTS, QUERIES, K, lay_out, measure, mine, rankings, run, t5, train_main, training
 
 from zerodr.collections.access import corpus_ids
-from zerodr.encoders.components import AUGMENTER, augmenter_of
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.fusion import FusionEncoder
+from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, ModelError
-from zerodr.mining.labels import most_attended, negative_ranks, positives_of
-from zerodr.training.dev import pool_of
-from zerodr.training.examples import load_examples
+from zerodr.papers.moma.attention_labels import most_attended, negative_ranks, positives_of
+from zerodr.papers.moma.components import AUGMENTER, augmenter_of
+from zerodr.papers.moma.fusion_encoder import FusionEncoder
+from zerodr.training.data.examples import load_examples
+from zerodr.training.loop.dev import pool_of
 
 
 @pytest.fixture(scope="module")
@@ -192,13 +192,13 @@ def test_attention_of_other_queries_is_refused(here):
         "stage_index": 0,
     }
     with pytest.raises(ArtifactError, match="lacks 2 queries of attention.parquet, the first is q0"):
-        run("mining.memories:mine_memories", inputs, {"learned": "never/manifest.json"}, params)
+        run("papers.moma.mine_memories:mine_memories", inputs, {"learned": "never/manifest.json"}, params)
 
 
 # ---- the augmenter ---------------------------------------------------------------------------------------------------
 def augmenter(place: str, learned: str = "learned", model: str = "start", separate: bool = False, **more) -> Path:
     run(
-        "training.moma:train_augmenter",
+        "papers.moma.episode:train_augmenter",
         {"model": f"{model}/manifest.json", "learned": f"{learned}/manifest.json"},
         {"model": f"{place}/manifest.json"},
         training(**more) | {"title_join": None, "parent_learned": separate},
@@ -208,7 +208,7 @@ def augmenter(place: str, learned: str = "learned", model: str = "start", separa
 
 def join(place: str, separate: bool = False, **inputs: str) -> Path:
     run(
-        "training.moma:join_components",
+        "papers.moma.episode:join_components",
         {name: f"{path}/manifest.json" for name, path in inputs.items()},
         {"model": f"{place}/manifest.json"},
         {"parent_learned": separate},

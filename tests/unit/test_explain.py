@@ -32,7 +32,7 @@ from zerodr.lineage.explain import differences, explain, stale_ancestors
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.remedy import WIDTH, recorded_config, remedy, shown
 from zerodr.plan import Plan, paths
-from zerodr.plan.stages import STAGES
+from zerodr.plan.rules import RULES
 
 RUN = paths.run("dense", "toy", "standard")
 LEXICAL = paths.run("bm25-flat", "toy", "standard")
@@ -107,7 +107,7 @@ def test_what_is_stale_above_is_told_below(plan, tmp_path):
 
 def test_a_stage_version_and_a_seed_matter(plan, tmp_path, monkeypatch):
     monkeypatch.setitem(
-        STAGES, "evaluate_run", STAGES["evaluate_run"]._replace(version=STAGES["evaluate_run"].version + 1)
+        RULES, "evaluate_run", RULES["evaluate_run"]._replace(version=RULES["evaluate_run"].version + 1)
     )
     (tmp_path / "config/config.yaml").write_text("{scale: mini, seed: 8}\n")
     summary = paths.summary("dense", "toy", "standard")

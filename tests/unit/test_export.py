@@ -14,11 +14,11 @@ from model_helpers import TEXTS, cosines, relative_files, shaken, tiny_collectio
 
 from zerodr.artifacts.stage import Stage, StageSpec, run_spec
 from zerodr.config.base import validate
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.export import agreement, export_model
-from zerodr.encoders.importing import ImportSettings, copy_model
-from zerodr.encoders.initial import init_model
-from zerodr.encoders.trainable import BiEncoder, trained_parameters
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.trainable import BiEncoder, trained_parameters
+from zerodr.encoders.publishing.export import agreement, export_model
+from zerodr.encoders.start.importing import ImportSettings, copy_model
+from zerodr.encoders.start.initial import init_model
 from zerodr.errors import ModelError
 
 COLLECTION = "results/collections/squad-tiny/manifest.json"
@@ -48,7 +48,7 @@ def train_a_little(stage: Stage) -> None:
 
 
 def run(rule: str, function, inputs: dict, outputs: dict, **params: object) -> None:
-    run_spec(StageSpec(rule, f"test:{rule}", 1, {}, inputs, outputs, params, 3), function)
+    run_spec(StageSpec(rule, 1, {}, inputs, outputs, params, 3), function)
 
 
 @pytest.fixture

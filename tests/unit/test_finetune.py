@@ -28,13 +28,13 @@ from tests.unit.training_helpers import (
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
-from zerodr.training import worker
-from zerodr.training.checkpoint import checkpoints
-from zerodr.training.distributed import SPARE_OUTCOME
-from zerodr.training.termination import RETRY
+from zerodr.training.distributed import worker
+from zerodr.training.distributed.processes import SPARE_OUTCOME
+from zerodr.training.distributed.termination import RETRY
+from zerodr.training.loop.checkpoint import checkpoints
 
 
 @pytest.fixture
@@ -118,7 +118,6 @@ def test_models_of_save_steps_can_be_taken(project):
     def take(step: int) -> StageSpec:
         return StageSpec(
             "take_step",
-            "zerodr.encoders.export:take_step",
             1,
             {"step": str(step)},
             {"model": "results/ep0/manifest.json"},

@@ -148,7 +148,6 @@ def test_stage(tmp_path, monkeypatch):
         run_spec(
             StageSpec(
                 rule="fuse_runs",
-                function="zerodr.retrieval.fuse:fuse_runs",
                 version=1,
                 wildcards={},
                 inputs=inputs,

@@ -10,12 +10,12 @@ import torch
 from model_helpers import TEXTS, shaken, tiny_collection, tiny_settings
 from torch import Tensor
 
-from zerodr.encoders.fid_attention import CrossAttention, check_mass, fid_attention
-from zerodr.encoders.fusion import FUSION, FusionContract, FusionEncoder, Grounded, cross_attention
-from zerodr.encoders.initial import from_scratch
-from zerodr.encoders.once import decode_once
-from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.start.initial import from_scratch
 from zerodr.errors import ModelError
+from zerodr.papers.moma.decoder_once import decode_once
+from zerodr.papers.moma.fid_attention import CrossAttention, check_mass, fid_attention
+from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, Grounded, cross_attention
 
 DOCUMENTS = ["copper engine", "a garden in winter with candles and silver", "market", "paper harbour signal " * 9]
 LAYERS, HEADS = 2, 4
@@ -143,7 +143,7 @@ def test_attention_of_the_model(model):
 
 def test_attention_that_is_not_given_is_an_error(model, monkeypatch):
     features = grounded(model, ["river"], [DOCUMENTS])
-    monkeypatch.setattr("zerodr.encoders.fusion.plain_attention", lambda module: torch.no_grad())
+    monkeypatch.setattr("zerodr.papers.moma.fusion_encoder.plain_attention", lambda module: torch.no_grad())
     model.tower("query").transformer.set_attn_implementation("sdpa")
     with pytest.raises(ModelError, match="gave probabilities of 0 of 2 decoder layers"):
         cross_attention(model, features)

@@ -11,12 +11,12 @@ from tests.unit.model_helpers import tiny_model as from_scratch_model
 from tests.unit.training_helpers import QUERIES, load_tiny, tiny_examples, tiny_model
 
 from zerodr.losses.contrastive import info_nce
-from zerodr.training.batches import Batch, Stream
-from zerodr.training.distributed import Group
-from zerodr.training.examples import Examples
-from zerodr.training.gradcache import Forward, add_gradients, prepare
-from zerodr.training.objectives import InfoNCE, MarginMSE, Objective, PairwiseNLL
-from zerodr.training.speed import FastLinear, set_dropout, speed_up, why_not_fast
+from zerodr.training.data.batches import Batch, Stream
+from zerodr.training.data.examples import Examples
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import Forward, add_gradients, prepare
+from zerodr.training.loop.speed import FastLinear, set_dropout, speed_up, why_not_fast
+from zerodr.training.objectives.base import InfoNCE, MarginMSE, Objective, PairwiseNLL
 
 CLOSE = 1e-5
 

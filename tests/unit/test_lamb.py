@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from zerodr.training.lamb import Lamb
-from zerodr.training.schedules import schedule
+from zerodr.training.optimization.lamb import Lamb
+from zerodr.training.optimization.schedules import schedule
 
 
 def step(weight: list[float], grad: list[float], dtype: torch.dtype = torch.float32, **settings: float) -> torch.Tensor:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.unit.encoder_helpers import save_tokenizer
 from tests.unit.model_helpers import tiny_model
 
-from zerodr.encoders.encoder import load_tokenizer
-from zerodr.encoders.words import check_masking, ordinary_ids, token_words
+from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.pretraining.words import check_masking, ordinary_ids, token_words
 from zerodr.errors import ModelError
-from zerodr.training.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
+from zerodr.training.pretraining.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
 
 VOCABULARY = Vocabulary(4, np.arange(5, 200))
 WIDTH = 64

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from tests.unit.paper_helpers import drawn, told
 
-from zerodr.analysis.shares import COLUMNS
 from zerodr.config.load import load_bench
 from zerodr.config.model_items import ComponentsItem, SharesItem
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, ConfigError
+from zerodr.papers.moma import report as item_memories
+from zerodr.papers.moma.measure_shares import COLUMNS
 from zerodr.plan import Plan, paths
-from zerodr.reporting import item_memories
 
 SHARES = {"kind": "shares", "method": "ours"}
 COMPONENTS = {"kind": "components", "methods": ["ours", "own"]}

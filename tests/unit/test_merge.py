@@ -77,7 +77,6 @@ def run_candidates(collection: Path, hits: list[Path], output: Path, depth: int)
     run_spec(
         StageSpec(
             "merge_candidates",
-            "zerodr.retrieval.merge:merge_candidates",
             1,
             {},
             inputs,

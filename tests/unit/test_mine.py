@@ -27,7 +27,7 @@ from zerodr.mining.dev import held_out
 from zerodr.mining.mine import MineSettings, mine
 from zerodr.mining.positives import Positives, known_positives
 from zerodr.mining.statistics import histogram
-from zerodr.training.examples import load_examples
+from zerodr.training.data.examples import load_examples
 
 Row = tuple[str, list[str], list[str], list[int]]
 DOCUMENTS = [f"d{n}" for n in range(12)]
@@ -110,7 +110,6 @@ def run_mine(
     run_spec(
         StageSpec(
             "mine_negatives",
-            "zerodr.mining.mine:mine_negatives",
             1,
             {},
             inputs,

@@ -18,9 +18,9 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, shard_rows
 from zerodr.collections.memories import MemoryTexts, folded, memories_of, memory_of, namespaced
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.papers.moma.search_memory import without
 from zerodr.plan.paths import shard
 from zerodr.retrieval.candidates import Ranking
-from zerodr.retrieval.mixture import without
 
 SIZE = 8
 Texts = Sequence[tuple[str, str, str]]
@@ -67,7 +67,6 @@ def search(
         run_spec(
             StageSpec(
                 "search_memory",
-                "zerodr.retrieval.mixture:search_memory",
                 1,
                 {},
                 inputs,
@@ -91,11 +90,7 @@ def merge(
         "needed": needed,
         "memories": [path.parent.name for path in memories],
     }
-    run_spec(
-        StageSpec(
-            "merge_memories", "zerodr.retrieval.mixture:merge_memories", 1, {}, inputs, {"rankings": place}, params
-        )
-    )
+    run_spec(StageSpec("merge_memories", 1, {}, inputs, {"rankings": place}, params))
     made = read_rankings(Path(place))
     ends, documents, scores = np.cumsum(made.sizes), made.documents.to_pylist(), made.scores.tolist()
     return [

@@ -21,8 +21,9 @@ from zerodr.config.papers import Measure, item_of
 from zerodr.config.trained import FinetuneStage, MemoryStage
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.evaluation.metrics import METRICS
+from zerodr.papers.modir import report as item_domains
 from zerodr.plan import Plan, paths
-from zerodr.reporting import item_domains, item_models, item_tables
+from zerodr.reporting import item_models, item_tables
 from zerodr.reporting.item_inputs import METRIC
 
 POINTS = {"ours": {"start": 0, "ours@s.2": 2, "ours": 4}, "single": {"start": 0, "single": 4}}

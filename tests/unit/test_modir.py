@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerodr.encoders.domain_classifier import DomainClassifier, logistic_regression
-from zerodr.losses.modir import (
+from zerodr.papers.modir.domain_classifier import DomainClassifier, logistic_regression
+from zerodr.papers.modir.losses import (
     adversarial_loss,
     adversary_weight,
     clamped,
@@ -20,7 +20,7 @@ from zerodr.losses.modir import (
     domain_losses,
     margins,
 )
-from zerodr.training.momentum import MomentumQueue
+from zerodr.papers.modir.momentum_queue import MomentumQueue
 
 SOURCE = [torch.tensor([[2.0, -1.0]]), torch.tensor([[0.5, 0.5]])]
 TARGET = [torch.tensor([[-1.0, 1.0]]), torch.tensor([[0.2, -0.3]])]

@@ -12,11 +12,11 @@ import pytest
 from moma_helpers import DOCUMENTS, JOINS, QUERIES, K, collection, run, sentence, t5, written
 
 from zerodr.artifacts.rankings import read_rankings
-from zerodr.encoders.components import AUGMENTER
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.fusion import FUSION
+from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
-from zerodr.retrieval.moma import MoMA
+from zerodr.papers.moma.components import AUGMENTER
+from zerodr.papers.moma.fusion_encoder import FUSION
+from zerodr.papers.moma.retriever import MoMA
 
 NAMES, JOIN = ("source", "other"), ". "
 EMBEDDING = {"query_tokens": None, "document_tokens": None, "title_join": " ", "precision": "fp32", "batch_tokens": 256}
@@ -34,7 +34,7 @@ def made(tmp_path_factory):
         t5("augmenter", seed=8)
         Path("main/fusion.json").write_text(json.dumps({"documents": K, "document_tokens": 16}))
         run(
-            "training.moma:join_components",
+            "papers.moma.episode:join_components",
             {"main": "main/manifest.json", "augmenter": "augmenter/manifest.json"},
             {"model": "model/manifest.json"},
             {"parent_learned": False},
@@ -42,14 +42,14 @@ def made(tmp_path_factory):
         for name in NAMES:
             embed(name)
         run(
-            "retrieval.fused:embed_memory_queries",
+            "papers.moma.embed_fused:embed_memory_queries",
             {"collection": "source/manifest.json", "model": "model/manifest.json"},
             {"embeddings": "queries.npy"},
             EMBEDDING | {"collection": "source", "split": "train"},
         )
         for name in NAMES:
             run(
-                "retrieval.mixture:search_memory",
+                "papers.moma.search_memory:search_memory",
                 {
                     "queries": "queries.npy",
                     "corpus": f"{name}.npy",
@@ -69,7 +69,7 @@ def made(tmp_path_factory):
                 },
             )
         run(
-            "retrieval.mixture:merge_memories",
+            "papers.moma.search_memory:merge_memories",
             {
                 "hits": [f"{name}.parquet" for name in NAMES],
                 "collection": "source/manifest.json",
@@ -85,13 +85,13 @@ def made(tmp_path_factory):
 def embed(name: str) -> None:
     """Vectors of a memory by the augmenter, and the exported memory."""
     run(
-        "retrieval.fused:embed_memory",
+        "papers.moma.embed_fused:embed_memory",
         {"collection": f"{name}/manifest.json", "model": "model/manifest.json"},
         {"embeddings": f"{name}.npy"},
         EMBEDDING | {"collection": name, "shard": 0, "shards": 1, "title_join": JOIN},
     )
     run(
-        "retrieval.moma:export_memory",
+        "papers.moma.retriever:export_memory",
         {"collection": f"{name}/manifest.json", "embeddings": f"{name}.npy", "model": "model/manifest.json"},
         {"memory": f"exported-{name}/manifest.json"},
         {"memory": name, "title_join": JOIN},
@@ -100,7 +100,7 @@ def embed(name: str) -> None:
 
 def fused(place: str, **more: object) -> np.ndarray:
     run(
-        "retrieval.fused:embed_fused_queries",
+        "papers.moma.embed_fused:embed_fused_queries",
         {
             "collection": "source/manifest.json",
             "model": "model/manifest.json",
@@ -187,13 +187,13 @@ def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages
     written("titled", titles, texts, asked)
     embed("titled")
     run(
-        "retrieval.fused:embed_memory_queries",
+        "papers.moma.embed_fused:embed_memory_queries",
         {"collection": "titled/manifest.json", "model": "model/manifest.json"},
         {"embeddings": "titled-queries.npy"},
         EMBEDDING | {"collection": "titled", "split": "train"},
     )
     run(
-        "retrieval.mixture:search_memory",
+        "papers.moma.search_memory:search_memory",
         {
             "queries": "titled-queries.npy",
             "corpus": "titled.npy",
@@ -213,7 +213,7 @@ def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages
         },
     )
     run(
-        "retrieval.mixture:merge_memories",
+        "papers.moma.search_memory:merge_memories",
         {"hits": ["titled.parquet"], "collection": "titled/manifest.json", "memories": ["titled/manifest.json"]},
         {"rankings": "titled-rankings.parquet"},
         {"collection": "titled", "split": "train", "memories": ["titled"], "depth": 8, "needed": 1},
@@ -274,7 +274,7 @@ def test_fewer_documents_make_other_vectors_and_no_cache_the_same(here):
 
 
 def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here, monkeypatch):
-    from zerodr.retrieval import fused as stage
+    from zerodr.papers.moma import embed_fused as stage
 
     assert stage.PART > 100_000, "collections that fit into one part keep their bytes"
     monkeypatch.setattr(stage, "WINDOW", 3)
@@ -300,7 +300,7 @@ def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here
 
 
 def test_exported_with_its_augmenter(here):
-    from zerodr.encoders.export import copy_additions, copy_whole
+    from zerodr.encoders.publishing.export import copy_additions, copy_whole
 
     copy_whole(here / "model", here / "plain")
     assert (here / "plain" / FUSION).exists() and not (here / "plain" / AUGMENTER).exists()
@@ -313,7 +313,7 @@ def test_exported_with_its_augmenter(here):
 def test_exported_as_targets_are_ranked(here, exclude):
     place, memories = f"exported-{exclude}", ["target", "other"]
     run(
-        "encoders.export:export_model",
+        "encoders.publishing.export:export_model",
         {"model": "model/manifest.json"},
         {"exported": f"{place}/manifest.json"},
         {
@@ -345,8 +345,8 @@ def test_exported_as_targets_are_ranked(here, exclude):
 def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):
     from model_helpers import tiny_model
 
-    from zerodr.encoders.components import Augmentation
-    from zerodr.encoders.export import write_fusion
+    from zerodr.encoders.publishing.export import write_fusion
+    from zerodr.papers.moma.components import Augmentation
 
     tiny_model(tmp_path).save(tmp_path / "bert")
     with pytest.raises(ModelError, match="fusion-in-decoder needs decoder_first"):

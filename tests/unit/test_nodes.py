@@ -11,8 +11,8 @@ from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from zerodr.config.base import validate
 from zerodr.errors import ConfigError, MachineError
 from zerodr.plan.resources import OF_ALL_JOBS, Machines
+from zerodr.training.distributed.nodes import across_nodes, meeting_place
 from zerodr.training.jobs import Workers
-from zerodr.training.nodes import across_nodes, meeting_place
 
 JOB = {
     "SLURM_JOB_ID": "7",

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
-from zerodr.training.objectives import Encoded, InfoNCE, Objective, PairwiseNLL, Stack, make_objective
+from zerodr.training.objectives.base import Encoded, InfoNCE, Objective, PairwiseNLL, Stack, make_objective
 
 
 def encoded(

@@ -44,7 +44,7 @@ def test_only_downloads_may_ask_the_hub(rule, when, offline):
 
 
 def test_downloads_run_where_snakemake_runs(root):
-    local = re.search(r"localrules:\n((?:    \w+,\n)+)", (root / "workflow/Snakefile").read_text())
+    local = re.search(r"localrules:\n((?:    \w+,\n)+)", (root / "Snakefile").read_text())
     assert local and set(DOWNLOADS) <= set(re.findall(r"\w+", local[1]))
 
 

@@ -9,10 +9,10 @@ import torch
 from encoder_helpers import import_settings, tiny_bert
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
-from zerodr.encoders import packed
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.importing import copy_model
-from zerodr.encoders.packed import PackedBert, why_not
+from zerodr.encoders.inference import packed
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.start.importing import copy_model
 
 SIZES = {
     "hidden_size": 32,

@@ -16,8 +16,9 @@ from tests.unit.paper_helpers import scores, told
 from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
+from zerodr.papers.coco_dr import report as item_queries
 from zerodr.plan import Plan, paths
-from zerodr.reporting import item_figures, item_queries, item_tables, items
+from zerodr.reporting import item_figures, item_tables, items
 from zerodr.reporting.item_inputs import METRIC, correlation, gain
 
 GOLD = {"bm25": [0.2, 0.4, 0.6, 0.8], "ours": [0.4, 0.6, 0.6, 0.9]}

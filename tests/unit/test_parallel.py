@@ -7,9 +7,9 @@ import pytest
 import torch
 from encoder_helpers import import_settings, tiny_bert
 
-from zerodr.encoders.encoder import Encoder, Tokens, load_encoder
-from zerodr.encoders.importing import copy_model
-from zerodr.encoders.parallel import encode_batches
+from zerodr.encoders.inference.encoder import Encoder, Tokens, load_encoder
+from zerodr.encoders.inference.parallel import encode_batches
+from zerodr.encoders.start.importing import copy_model
 
 
 @pytest.fixture(scope="module")

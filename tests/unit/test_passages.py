@@ -9,7 +9,7 @@ import pytest
 from tests.unit.pretraining_helpers import SIZES, documents, forward, lay_out, make_spans, passages
 
 from zerodr.errors import CollectionError, ConfigError, ModelError
-from zerodr.training.passages import (
+from zerodr.training.pretraining.passages import (
     Passages,
     PassageStream,
     span_folders,
@@ -18,7 +18,7 @@ from zerodr.training.passages import (
     two_spans,
     write_passages,
 )
-from zerodr.training.views import ViewMaker, around, cloze
+from zerodr.training.pretraining.views import ViewMaker, around, cloze
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_documents_are_found_by_number(world, monkeypatch):
 
 
 def test_blocks_do_not_matter(world, tmp_path, monkeypatch):
-    import zerodr.training.passages as module
+    import zerodr.training.pretraining.passages as module
 
     monkeypatch.setattr(module, "BLOCK", 7)
     write_passages(tmp_path / "p.arrow", {name: module.spans_of(world / f"results/spans/{name}") for name in SIZES})
@@ -116,7 +116,7 @@ def test_held_out_documents_depend_on_the_corpus_alone(world, tmp_path):
 
 
 def _blocks(world: Path, name: str):
-    from zerodr.training.passages import spans_of
+    from zerodr.training.pretraining.passages import spans_of
 
     return spans_of(world / f"results/spans/{name}")
 

@@ -17,10 +17,10 @@ from tests.unit.training_helpers import seal, weights_in
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
-from zerodr.training.termination import RETRY
+from zerodr.training.distributed.termination import RETRY
 
 COLLECTION = {"collections": ["results/collections/sea/manifest.json"]}
 
@@ -119,7 +119,6 @@ def test_models_of_save_steps_can_be_taken(project):
     run_spec(pretrain_spec("coco", save_steps=[5]))
     taken = StageSpec(
         "take_step",
-        "zerodr.encoders.export:take_step",
         1,
         {"step": "5"},
         {"model": "results/coco/manifest.json"},
@@ -272,8 +271,8 @@ def test_an_encoder_of_another_family_learns_to_predict(tmp_path):
     from transformers import AlbertConfig, AlbertModel
 
     from zerodr.config.training import InitSettings
-    from zerodr.encoders.condenser import HeadedEncoder
-    from zerodr.encoders.initial import from_checkpoint
+    from zerodr.encoders.pretraining.condenser import HeadedEncoder
+    from zerodr.encoders.start.initial import from_checkpoint
 
     sizes = {
         "hidden_size": 32,

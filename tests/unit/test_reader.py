@@ -16,10 +16,9 @@ from tests.unit.unit_helpers import QUERIES, label, lay_out, segment
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.encoders.reader import Reader, ReadTokens
 from zerodr.errors import CollectionError, ConfigError, ModelError
-from zerodr.training.distributed import Group
-from zerodr.training.reading import (
+from zerodr.papers.berm.read_units import unit_shares
+from zerodr.papers.berm.reader_data import (
     IGNORED,
     best_spans,
     evaluate_reader,
@@ -28,7 +27,8 @@ from zerodr.training.reading import (
     load_questions,
     plain,
 )
-from zerodr.training.unit_reading import unit_shares
+from zerodr.papers.berm.reader_network import Reader, ReadTokens
+from zerodr.training.distributed.processes import Group
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,6 @@ def init(max_tokens: int = 64, **changes: Any) -> None:
     run_spec(
         StageSpec(
             "init_reader",
-            "zerodr.training.reader:init_reader",
             1,
             {"model": "reader"},
             {"parent": "results/init/manifest.json"},
@@ -66,7 +65,6 @@ def train(place: str = "reader", dev_split: str = "train", **changes: Any) -> No
     run_spec(
         StageSpec(
             "train_reader",
-            "zerodr.training.reader:train_reader",
             1,
             {"model": "reader", "stage": place},
             {"reader": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
@@ -82,7 +80,6 @@ def read(place: str = "read", reader: str = "reader", **changes: Any) -> Path:
     run_spec(
         StageSpec(
             "read_units",
-            "zerodr.training.unit_reading:read_units",
             1,
             {"model": place},
             {

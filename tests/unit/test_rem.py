@@ -13,16 +13,16 @@ from tests.unit.model_helpers import TEXTS, gated, tiny_model, vectors
 from torch import nn
 from torch.nn import functional
 
-from zerodr.config.modules import RemSettings
-from zerodr.encoders import inserting
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.folding import _widen, check_folding, folded, merge_lora
-from zerodr.encoders.inserting import ParallelAdapter, insert
-from zerodr.encoders.modular import ModularEncoder, difference
-from zerodr.encoders.pooling import POOLINGS
-from zerodr.encoders.rem_files import REM, read_rem, shape_of
-from zerodr.encoders.trainable import BiEncoder, trained_parameters
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.pooling import POOLINGS
+from zerodr.encoders.network.trainable import BiEncoder, trained_parameters
 from zerodr.errors import ConfigError, ModelError
+from zerodr.papers.ddr import inserting
+from zerodr.papers.ddr.folding import _widen, check_folding, folded, merge_lora
+from zerodr.papers.ddr.inserting import ParallelAdapter, insert
+from zerodr.papers.ddr.modular import ModularEncoder, difference
+from zerodr.papers.ddr.rem_files import REM, read_rem, shape_of
+from zerodr.papers.ddr.settings import RemSettings
 
 SMALL = {"rank": 3, "bottleneck": 5}
 FAMILIES = ("bert", "roberta", "distilbert", "t5")

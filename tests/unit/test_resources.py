@@ -66,7 +66,7 @@ def test_augmented_queries_count_and_not_their_collections_documents(plan, rule,
 
 def test_every_rule_that_is_submitted_says_what_it_needs(root):
     text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
-    local = re.search(r"localrules:\n(.*?)\n\n", (root / "workflow/Snakefile").read_text(), re.S)[1]
+    local = re.search(r"localrules:\n(.*?)\n\n", (root / "Snakefile").read_text(), re.S)[1]
     for block in re.split(r"^rule ", text, flags=re.M)[1:]:
         rule = block.partition(":")[0]
         if rule not in local:

@@ -14,13 +14,13 @@ from training_helpers import QUERIES, finetune_spec, load_tiny, make_mined, make
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
-from zerodr.encoders.cross import CrossEncoder
+from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.errors import ArtifactError, ModelError
 from zerodr.losses.distillation import kl_distillation, margin_mse
-from zerodr.training import scoring
-from zerodr.training.batches import Stream, usable_rows
-from zerodr.training.examples import load_examples
-from zerodr.training.scoring import ScoreStore, pairs_of, score_statistics, warn_of_guessing
+from zerodr.training.data.batches import Stream, usable_rows
+from zerodr.training.data.examples import load_examples
+from zerodr.training.teaching import scoring
+from zerodr.training.teaching.scoring import ScoreStore, pairs_of, score_statistics, warn_of_guessing
 
 
 @pytest.fixture

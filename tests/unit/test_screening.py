@@ -10,10 +10,10 @@ import pytest
 from tests.unit.encoder_helpers import save_tokenizer
 
 from zerodr.artifacts.parquet import list_array
-from zerodr.encoders.encoder import load_tokenizer
+from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.errors import CollectionError
 from zerodr.mining.spans import SCHEMA
-from zerodr.training.screening import PREFIX, long_enough, screened
+from zerodr.training.pretraining.screening import PREFIX, long_enough, screened
 
 
 @pytest.fixture(scope="module")

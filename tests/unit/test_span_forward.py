@@ -16,13 +16,13 @@ from tests.unit.pretraining_helpers import Gradients, batch_of, forward, gradien
 from tests.unit.training_helpers import alone, tiny_model
 
 from zerodr.config.pretraining import PretrainSettings
-from zerodr.encoders.trainable import BiEncoder
-from zerodr.losses.coco import span_contrastive
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.losses.spans import span_contrastive
 from zerodr.mining.spans import SCHEMA
-from zerodr.training.masking import NOT_MASKED
-from zerodr.training.passages import PassageBatch, Passages, write_passages
-from zerodr.training.speed import set_dropout
-from zerodr.training.views import ViewMaker
+from zerodr.training.loop.speed import set_dropout
+from zerodr.training.pretraining.masking import NOT_MASKED
+from zerodr.training.pretraining.passages import PassageBatch, Passages, write_passages
+from zerodr.training.pretraining.views import ViewMaker
 
 CLOSE = 1e-5
 ALL = (*span_probe.NAMES, "simcse")

@@ -109,7 +109,6 @@ def spec(collection: str = "corpus", place: str = "spans", threads: int = 1, see
     inputs = {"collection": f"results/{collection}/manifest.json", "model": "results/init/manifest.json"}
     return StageSpec(
         "cut_spans",
-        "zerodr.mining.spans:cut_spans",
         1,
         {"collection": collection},
         inputs,

@@ -15,7 +15,7 @@ from zerodr.artifacts.record import artifact_digest, read_record
 from zerodr.artifacts.spent import FILE
 from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
 from zerodr.errors import ArtifactError
-from zerodr.training.termination import Preempted
+from zerodr.training.distributed.termination import Preempted
 
 OUT = "results/x.txt"
 
@@ -46,7 +46,7 @@ def attempt(clock: Clock, seconds: float, error: BaseException | None = None, **
         stage.output("out").write_text("x")
         stage.note(**notes)
 
-    run_spec(StageSpec("make", "none:none", 1, {}, {}, {"out": OUT}, {}), work)
+    run_spec(StageSpec("make", 1, {}, {}, {"out": OUT}, {}), work)
 
 
 @pytest.mark.parametrize("error", [Preempted("make"), ArtifactError("x", "y"), KeyboardInterrupt(), RuntimeError()])

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.encoder_helpers import make_collection
 
-from zerodr.config.adversary import TargetTexts
 from zerodr.errors import CollectionError
-from zerodr.training.targets import TargetSizes, TargetStream, check_size, draw_texts, read_target
+from zerodr.papers.modir.settings import TargetTexts
+from zerodr.papers.modir.target_texts import TargetSizes, TargetStream, check_size, draw_texts, read_target
 
 ROWS = [("a", "Title", "text"), ("b", "", "alone"), ("c", "", "  "), ("d", "only a title", "")]
 HOW = {"target": TargetTexts(split="test")}

@@ -27,17 +27,17 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
 from zerodr.config.base import validate
 from zerodr.config.training import TeacherSettings
-from zerodr.encoders.cross import CrossEncoder
+from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError, NonFiniteLoss, NonFiniteScore
-from zerodr.training.batches import Stream, usable_rows
-from zerodr.training.distributed import Group
-from zerodr.training.examples import load_examples
-from zerodr.training.gradcache import add_gradients, prepare
-from zerodr.training.objectives import make_objective
-from zerodr.training.pairs import PairForward, evaluate_pairs
-from zerodr.training.speed import set_dropout
-from zerodr.training.teacher import TrainTeacherSettings
-from zerodr.training.termination import RETRY
+from zerodr.training.data.batches import Stream, usable_rows
+from zerodr.training.data.examples import load_examples
+from zerodr.training.distributed.processes import Group
+from zerodr.training.distributed.termination import RETRY
+from zerodr.training.loop.gradcache import add_gradients, prepare
+from zerodr.training.loop.speed import set_dropout
+from zerodr.training.objectives.base import make_objective
+from zerodr.training.teaching.pairs import PairForward, evaluate_pairs
+from zerodr.training.teaching.teacher import TrainTeacherSettings
 
 RECORD = "results/teacher/manifest.json"
 

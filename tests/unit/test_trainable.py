@@ -8,10 +8,10 @@ import torch
 from model_helpers import TEXTS, cosines, relative_files, shaken, tiny_model, vectors
 from transformers import AutoModel
 
-from zerodr.encoders.contract import SIDES, read_contract
-from zerodr.encoders.encoder import load_encoder
-from zerodr.encoders.layout import check_layout
-from zerodr.encoders.trainable import BiEncoder, parameter_count, trained_parameters
+from zerodr.encoders.folder.contract import SIDES, read_contract
+from zerodr.encoders.folder.layout import check_layout
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.trainable import BiEncoder, parameter_count, trained_parameters
 from zerodr.errors import ModelError
 
 KINDS = {

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.unit_helpers import label, lay_out, segment
 
-from zerodr.analysis.units import (
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.papers.berm.unit_measures import (
     absolute_cosine,
     balance_variance,
     dispersion,
@@ -23,7 +24,6 @@ from zerodr.analysis.units import (
     two_axes,
     unit_dots,
 )
-from zerodr.artifacts.stage import StageSpec, run_spec
 
 Q, P = np.array([[1.0, 0.5, 2.0, -1.0]]), np.array([[1.0, 1.0, 0.5, 0.0]])
 E = np.array([[[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [9.0, 9.0, 9.0, 9.0]]])
@@ -96,7 +96,6 @@ def test_the_stage_measures_a_model(project):
     run_spec(
         StageSpec(
             "measure_units",
-            "zerodr.analysis.unit_measures:measure_units",
             1,
             {"model": "tiny"},
             {

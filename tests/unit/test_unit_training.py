@@ -19,16 +19,16 @@ from tests.unit.unit_helpers import DOCUMENTS, QUERIES, label, lay_out, segment
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.config.units import BermSettings
-from zerodr.encoders.trainable import BiEncoder
+from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, ConfigError, ModelError
-from zerodr.losses.berm import r1, r2
-from zerodr.training.batches import Stream
-from zerodr.training.distributed import Group
-from zerodr.training.examples import load_examples
-from zerodr.training.gradcache import add_gradients, prepare
-from zerodr.training.objectives import PairwiseNLL, Stack
-from zerodr.training.units import BermTerms, UnitForward, load_units
+from zerodr.papers.berm.losses import r1, r2
+from zerodr.papers.berm.settings import BermSettings
+from zerodr.papers.berm.training import BermTerms, UnitForward, load_units
+from zerodr.training.data.batches import Stream
+from zerodr.training.data.examples import load_examples
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import add_gradients, prepare
+from zerodr.training.objectives.base import PairwiseNLL, Stack
 
 UNITS = {"units": "results/units/manifest.json", "labels": "results/labels/manifest.json"}
 
@@ -81,7 +81,6 @@ def spec(
     params |= {"berm": berm or {}} if named["units"] or named["labels"] else {}
     return StageSpec(
         "finetune",
-        "zerodr.training.finetune:finetune",
         1,
         {"model": "tiny", "stage": place},
         {key: value for key, value in named.items() if value},

@@ -16,13 +16,13 @@ from tests.unit.training_helpers import seal, tiny_model
 from tests.unit.unit_helpers import CHINESE, QUERIES, label, lay_out, segment, sentences
 
 from zerodr.config.base import validate
-from zerodr.config.units import BermSettings, CutSettings, UnitSettings
-from zerodr.encoders.encoder import load_encoder
+from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
-from zerodr.mining.answers import read_answers
-from zerodr.mining.unit_labels import READ_SCHEMA
-from zerodr.mining.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
-from zerodr.mining.unit_spans import Token, Unit, by_count, by_full_stop, by_spans, merged, rule_spans
+from zerodr.papers.berm.answers import read_answers
+from zerodr.papers.berm.label_units import READ_SCHEMA
+from zerodr.papers.berm.settings import BermSettings, CutSettings, UnitSettings
+from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
+from zerodr.papers.berm.unit_spans import Token, Unit, by_count, by_full_stop, by_spans, merged, rule_spans
 
 PARIS = "Paris is the capital of France. It has many museums! It costs 3.5 euros"
 

@@ -18,12 +18,12 @@ from tests.unit.encoder_helpers import LETTERS, make_collection, save_tokenizer,
 
 from zerodr.artifacts.manifest import build_manifest
 from zerodr.artifacts.stage import StageSpec
-from zerodr.encoders.contract import EncoderContract
-from zerodr.encoders.heads import ance_head
-from zerodr.encoders.towers import Tower, load_transformer
-from zerodr.encoders.trainable import BiEncoder
-from zerodr.training.engine import Engine
-from zerodr.training.examples import Examples, Ragged, load_examples
+from zerodr.encoders.folder.contract import EncoderContract
+from zerodr.encoders.network.heads import ance_head
+from zerodr.encoders.network.towers import Tower, load_transformer
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.training.data.examples import Examples, Ragged, load_examples
+from zerodr.training.loop.engine import Engine
 
 QUERIES, DOCUMENTS = 48, 60
 
@@ -55,7 +55,7 @@ def tiny_model(folder: Path, seed: int = 0, towers: str = "tied", head: bool = F
         heads = ance_head(32, torch.Generator().manual_seed(seed)) if head else {}
         return Tower(load_transformer(folder.with_name(f"{folder.name}-bert"), "mean"), own, heads)
 
-    from zerodr.encoders.encoder import load_tokenizer
+    from zerodr.encoders.inference.encoder import load_tokenizer
 
     save_tokenizer(folder.with_name(f"{folder.name}-bert"))
     tokenizer = load_tokenizer(folder.with_name(f"{folder.name}-bert"))
@@ -65,7 +65,7 @@ def tiny_model(folder: Path, seed: int = 0, towers: str = "tied", head: bool = F
 
 
 def load_tiny(folder: Path, dropout: float | None = 0.0, precision: str = "fp32") -> BiEncoder:
-    from zerodr.training.speed import set_dropout
+    from zerodr.training.loop.speed import set_dropout
 
     model = BiEncoder.load(folder, precision=precision)
     if dropout is not None:
@@ -187,7 +187,6 @@ def finetune_spec(
     made = {"model": f"results/{place}/manifest.json"} | (outputs or {})
     return StageSpec(
         "finetune",
-        "zerodr.training.finetune:finetune",
         1,
         {"model": "tiny", "stage": place},
         named,

@@ -14,8 +14,9 @@ from tests.unit.training_helpers import seal
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.normalize import ANSWER_SCHEMA
-from zerodr.encoders.initial import from_scratch
-from zerodr.lexical.index import IndexSettings, build_index
+from zerodr.encoders.start.initial import from_scratch
+from zerodr.lexical.folder import IndexSettings
+from zerodr.lexical.index import build_index
 
 QUERIES, DOCUMENTS = 40, 48
 NAMES = [f"{word}{letter}" for word in WORDS for letter in "abc"]
@@ -102,7 +103,6 @@ def segment(place: str = "units", model: str = "init", **changes: Any) -> Path:
     run_spec(
         StageSpec(
             "segment_units",
-            "zerodr.mining.units:segment_units",
             1,
             {"model": "tiny"},
             {"source": "results/source/manifest.json", "model": f"results/{model}/manifest.json"},
@@ -127,7 +127,6 @@ def label(place: str = "labels", read: str | None = None, title_join: str | None
     run_spec(
         StageSpec(
             "label_units",
-            "zerodr.mining.unit_labels:label_units",
             1,
             {"model": "tiny"},
             inputs,

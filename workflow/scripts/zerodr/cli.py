@@ -142,6 +142,23 @@ def targets(
 
 
 @app.command()
+def recipe(
+    name: Annotated[str, typer.Argument(help="A method, such as coco-dr or coco-dr+official.")],
+    scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
+    diff: Annotated[str | None, typer.Option(metavar="SCALE", help="Print only what differs at this scale.")] = None,
+    config: Words = None,
+) -> None:
+    """Print every value of a method and the layer it comes from: recipe, scale, variant, start or default."""
+    from zerodr.config.provenance import render, render_difference
+
+    words = [*(config or []), *([f"scale={scale}"] if scale else [])]
+    if diff is None:
+        typer.echo(render(name, plan_of(words).bench))
+    else:
+        typer.echo(render_difference(name, plan_of(words).bench, plan_of([*words, f"scale={diff}"]).bench))
+
+
+@app.command()
 def doctor(config: Words = None) -> None:
     """Say what this machine lacks and how to mend it. Exit status 0 when the mini job can run."""
     from zerodr.doctor import examine, render

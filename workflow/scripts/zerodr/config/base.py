@@ -1,4 +1,4 @@
-"""The base of all settings, and how their errors are told."""
+"""Base of all settings, and the sentences of their errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _tell(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
-    first = error.errors()[0]
+    first = min(
+        error.errors(), key=lambda found: found["type"] != "extra_forbidden"
+    )  # a misspelled key is missing, too
     location, kind = first["loc"], first["type"]
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if kind == "extra_forbidden":

@@ -7,13 +7,13 @@ import re
 from zerodr.config.bench import Bench
 from zerodr.config.families import check_family
 from zerodr.config.files import known
-from zerodr.config.memory import SOURCE, TARGET, InferenceSettings
 from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
-from zerodr.config.mixtures import check_named
 from zerodr.config.starts import check_starts, start_of
 from zerodr.config.trained import AssembleStage, ChainStage, FinetuneStage, MemoryStage, PretrainStage
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ConfigError, nearest
+from zerodr.papers.moma.mixtures import check_named
+from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings
 
 STAGE = re.compile(r"[a-z][a-z0-9_-]*")
 TAKEN = {"init", "imported", "teacher", "reader"}

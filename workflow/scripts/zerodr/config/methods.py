@@ -13,7 +13,7 @@ from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
 from zerodr.config.trained import TrainedSettings
 from zerodr.config.training import TeacherSettings
-from zerodr.config.units import ReaderSettings
+from zerodr.papers.berm.settings import ReaderSettings
 
 
 class LexicalSettings(Settings):
@@ -125,7 +125,14 @@ class FusionMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-class TrainedMethod(_Method):
+class StartedMethod(_Method):
+    """A method whose model is trained here."""
+
+    start: str = ""
+    """An initial model of config/starts.yaml, in place of `init` and with a remark."""
+
+
+class TrainedMethod(StartedMethod):
     """A model that the bench trains."""
 
     kind: Literal["trained"]
@@ -141,7 +148,7 @@ class TrainedMethod(_Method):
         return self.stage or list(self.settings.chain)[-1]
 
 
-class TeacherMethod(_Method):
+class TeacherMethod(StartedMethod):
     """A cross-encoder that scores pairs for distillation; no row of a table."""
 
     kind: Literal["teacher"]
@@ -150,7 +157,7 @@ class TeacherMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-class ReaderMethod(_Method):
+class ReaderMethod(StartedMethod):
     """A network that finds answers in passages; no row of a table."""
 
     kind: Literal["reader"]
@@ -180,6 +187,8 @@ class Change(Settings):
     """The row's name in tables. None: the recipe's, a variant's with the variant's name."""
     remark: str | None = None
     """Its footnote. None: the recipe's."""
+    start: str | None = None
+    """An initial model of config/starts.yaml that replaces the recipe's."""
     settings: dict[str, Any] = {}
     """The settings that differ, laid over the recipe's key by key."""
 

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from zerodr.config.adversary import AdversarySettings
 from zerodr.config.base import Settings
-from zerodr.config.groups import ClusterSettings, GroupSettings, check_groups
-from zerodr.config.memory import AugmenterSettings, InferenceSettings, MemorySettings, refuse_options
-from zerodr.config.modules import RemSettings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import InitSettings, NegativesSettings, ObjectiveSettings, TrainingSettings, check_kept
-from zerodr.config.units import BalanceSettings, BermSettings, UnitSettings, check_balance
+from zerodr.papers.berm.settings import BalanceSettings, BermSettings, UnitSettings, check_balance
+from zerodr.papers.coco_dr.settings import ClusterSettings, GroupSettings, check_groups
+from zerodr.papers.ddr.settings import RemSettings
+from zerodr.papers.modir.settings import AdversarySettings
+from zerodr.papers.moma.settings import AugmenterSettings, InferenceSettings, MemorySettings, refuse_options
 
 STAGE_KINDS = ("finetune", "pretrain", "assemble", "moma")  # the first where none is named
 DISTILLATION = ("margin_mse", "kl")

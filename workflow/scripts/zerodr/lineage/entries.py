@@ -63,7 +63,6 @@ def run_tags(record: Record) -> dict[str, str]:
         "out": record["digest"],
         "spec": record["spec_digest"],
         "rule": record["rule"],
-        "function": record["spec"]["function"],
         "stage_version": str(record["spec"]["version"]),
         "seed": str(record["seed"]),
         "git_commit": code["commit"] or "none",

@@ -4,44 +4,20 @@ from __future__ import annotations
 
 import json
 import textwrap
-from dataclasses import dataclass
 from datetime import datetime
 from types import SimpleNamespace
 
 from zerodr.artifacts import provenance
 from zerodr.artifacts.record import Record
 from zerodr.errors import ZerodrError
+from zerodr.lineage.difference import Difference
 from zerodr.lineage.flatten import flatten
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.remedy import WIDTH, remedy, shown
 from zerodr.plan import Plan
-from zerodr.plan.stages import STAGES
+from zerodr.plan.rules import RULES
 
 UNKNOWN = "name"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Something that is not as it was when an artifact was made.
-
-    Attributes:
-        what: `input`, `setting`, `name` (one that the configuration lacks), `stage version`, `seed`, `function`,
-            `rule`, `content`, `code` or `environment`.
-        name: which one.
-        then: value at that time.
-        now: value today.
-        matters: whether the artifact is out of date because of it. Code and environment alone don't make it so: a
-            change of results is told by the stage version.
-    """
-
-    what: str
-    name: str
-    then: str
-    now: str
-    matters: bool = True
-
-    def __str__(self) -> str:
-        return f"{f'{self.what} {self.name}'.strip()}: {self.then} then, {self.now} now"
 
 
 def differences(graph: Graph, artifact: str, plan: Plan) -> list[Difference]:
@@ -65,7 +41,7 @@ def _short(digest: str | None) -> str:
 
 def _settings(record: Record, plan: Plan) -> list[Difference]:
     rule, spec = record["rule"], record["spec"]
-    if rule not in STAGES:
+    if rule not in RULES:
         return [Difference("rule", rule, "known", "unknown")]
     try:
         planned = json.loads(plan.settings(rule)(SimpleNamespace(**record["wildcards"])))
@@ -74,7 +50,7 @@ def _settings(record: Record, plan: Plan) -> list[Difference]:
     except ZerodrError as error:
         return [Difference(UNKNOWN, error.where, "configured", error.what)]
     found = []
-    for key, what in (("version", "stage version"), ("seed", "seed"), ("function", "function")):
+    for key, what in (("version", "stage version"), ("seed", "seed")):
         then, now = spec[key], planned[key]
         if then != now:
             found.append(Difference(what, "", str(then), str(now)))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from zerodr.lineage.difference import Difference
 from zerodr.lineage.graph import Graph
-
-if TYPE_CHECKING:
-    from zerodr.lineage.explain import Difference
 
 PROFILE = "config/profiles/mini"
 WIDTH = 118

@@ -27,8 +27,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size, read_corpus
 from zerodr.config.base import validate
 from zerodr.config.pretraining import SpanSettings
-from zerodr.encoders.contract import SIDES, read_contract
-from zerodr.encoders.encoder import load_tokenizer, token_ids
+from zerodr.encoders.folder.contract import SIDES, read_contract
+from zerodr.encoders.inference.encoder import load_tokenizer, token_ids
 from zerodr.errors import CollectionError
 from zerodr.mining.cut import Sentences, draws_for, in_blocks, joined, merge, sentences_of_all
 

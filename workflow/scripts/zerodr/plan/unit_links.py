@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zerodr.config.trained import FinetuneStage
-from zerodr.config.units import UnitSettings
+from zerodr.papers.berm.settings import UnitSettings
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains
 from zerodr.plan.lines import Link

@@ -10,8 +10,8 @@ from zerodr.config.bench import Bench
 from zerodr.config.load import files_of_model
 from zerodr.config.recipes import INIT
 from zerodr.config.trained import FinetuneStage
-from zerodr.config.units import ReaderSettings, UnitSettings
 from zerodr.errors import ConfigError
+from zerodr.papers.berm.settings import ReaderSettings, UnitSettings
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
 from zerodr.plan.unit_links import UnitLinks

@@ -12,7 +12,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.errors import ConfigError
 from zerodr.evaluation.metrics import LABELS
-from zerodr.reporting import item_memories, item_model_figures
+from zerodr.papers.moma import report as item_memories
+from zerodr.reporting import item_model_figures
 from zerodr.reporting.figure import COLORS, STYLE
 from zerodr.reporting.item_inputs import METRIC, ItemParams
 from zerodr.reporting.panels import legend, panels, style

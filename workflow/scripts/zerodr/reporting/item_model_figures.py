@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from zerodr.papers.modir.report import pictures
 from zerodr.reporting.figure import COLORS
-from zerodr.reporting.item_domains import pictures
 from zerodr.reporting.item_inputs import METRIC, ItemParams
 from zerodr.reporting.item_models import UNIT_LABELS
 from zerodr.reporting.panels import blank, legend, panels, style

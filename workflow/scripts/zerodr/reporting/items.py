@@ -13,7 +13,10 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.item import Item
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError
-from zerodr.reporting import item_domains, item_memories, item_models, item_queries, item_tables, render
+from zerodr.papers.coco_dr import report as item_queries
+from zerodr.papers.modir import report as item_domains
+from zerodr.papers.moma import report as item_memories
+from zerodr.reporting import item_models, item_tables, render
 from zerodr.reporting.item_inputs import ItemParams, Made
 
 MAKERS: dict[str, Callable[[Stage, ItemParams, Item], Made]] = {

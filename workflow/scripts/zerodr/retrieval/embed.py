@@ -23,10 +23,10 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size, read_corpus, shard_rows, split_queries
 from zerodr.config.base import Settings, validate
-from zerodr.encoders.contract import Side
-from zerodr.encoders.encoder import Encoder, Tokens, load_encoder
-from zerodr.encoders.malloc import keep_freed_memory
-from zerodr.encoders.parallel import encode_batches
+from zerodr.encoders.folder.contract import Side
+from zerodr.encoders.inference.encoder import Encoder, Tokens, load_encoder
+from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.encoders.inference.parallel import encode_batches
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.retrieval.batching import Text, padded_tokens, plan_batches, windows
 from zerodr.retrieval.store import EmbeddingStore

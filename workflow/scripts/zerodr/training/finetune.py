@@ -15,33 +15,33 @@ from torch.optim import Optimizer
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
-from zerodr.config.adversary import AdversarySettings, TargetTexts
 from zerodr.config.base import validate
-from zerodr.config.groups import GroupSettings, check_groups
-from zerodr.config.modules import RemSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
-from zerodr.config.units import BermSettings
-from zerodr.encoders.folding import check_folding
-from zerodr.encoders.modular import ModularEncoder
-from zerodr.encoders.rem_files import REM, source_of
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining.dev import held_out
-from zerodr.training.adapting import Adapting
-from zerodr.training.batches import Stream, usable_rows
-from zerodr.training.checkpoint import read_tensors, write_tensors
-from zerodr.training.distributed import Group, check_gpus
-from zerodr.training.engine import Batches, Engine, Run
-from zerodr.training.examples import Examples, load_examples
-from zerodr.training.fused import FusedData, ground, prepare_model
-from zerodr.training.gradcache import Forward
-from zerodr.training.groups import weigh_groups
+from zerodr.papers.berm.settings import BermSettings
+from zerodr.papers.berm.training import BermTerms, UnitForward, check_space, load_units
+from zerodr.papers.coco_dr.objective import weigh_groups
+from zerodr.papers.coco_dr.settings import GroupSettings, check_groups
+from zerodr.papers.ddr.folding import check_folding
+from zerodr.papers.ddr.modular import ModularEncoder
+from zerodr.papers.ddr.rem_files import REM, source_of
+from zerodr.papers.ddr.settings import RemSettings
+from zerodr.papers.modir.settings import AdversarySettings, TargetTexts
+from zerodr.papers.modir.training import Adapting
+from zerodr.papers.moma.fused_training import FusedData, ground, prepare_model
+from zerodr.training.data.batches import Stream, usable_rows
+from zerodr.training.data.examples import Examples, load_examples
+from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import Workers, device_of, keeper, publish_kept, run_job
 from zerodr.training.kinds import KINDS
-from zerodr.training.objectives import Objective, Stack, make_objective
-from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
-from zerodr.training.schedules import schedule
-from zerodr.training.speed import set_dropout, speed_up
-from zerodr.training.units import BermTerms, UnitForward, check_space, load_units
+from zerodr.training.loop.checkpoint import read_tensors, write_tensors
+from zerodr.training.loop.engine import Batches, Engine, Run
+from zerodr.training.loop.gradcache import Forward
+from zerodr.training.loop.speed import set_dropout, speed_up
+from zerodr.training.objectives.base import Objective, Stack, make_objective
+from zerodr.training.optimization.optimizers import load_moments, make_optimizer, moments, moments_fit
+from zerodr.training.optimization.schedules import schedule
 
 log = logging.getLogger("zerodr")
 MOMENTS = Path("optimizer") / "moments.safetensors"

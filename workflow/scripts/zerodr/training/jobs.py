@@ -15,8 +15,8 @@ from pydantic import Field, model_validator
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings
-from zerodr.encoders.export import STEPS
-from zerodr.training.distributed import Group, launch
+from zerodr.encoders.publishing.export import STEPS
+from zerodr.training.distributed.processes import Group, launch
 
 
 class Workers(Settings):
@@ -63,7 +63,7 @@ class Job(Protocol):
 
     @property
     def task(self) -> str:
-        """What it is called in training/worker.py."""
+        """What it is called in training/distributed/worker.py."""
         ...
 
 
@@ -71,7 +71,7 @@ def run_job(stage: Stage, job: Job, place: Workers, work: Callable[[Any], dict[s
     """Train in this process or in several, and put curves and facts into the stage's lineage.
 
     Args:
-        job: for `work`; its `task` names it in training/worker.py.
+        job: for `work`; its `task` names it in training/distributed/worker.py.
         place: processes and nodes.
         work: job -> `curves`: points (name, value, step), `notes`: facts.
     """

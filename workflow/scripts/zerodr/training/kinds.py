@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zerodr.encoders.cross import CrossEncoder
-from zerodr.encoders.fusion import FusionEncoder
-from zerodr.encoders.towers import Precision
-from zerodr.encoders.trainable import BiEncoder
-from zerodr.training.dev import evaluate_dev
-from zerodr.training.fused import FusedForward, evaluate_fused
-from zerodr.training.gradcache import Forward
-from zerodr.training.pairs import PairForward, evaluate_pairs
+from zerodr.encoders.cross_encoder.network import CrossEncoder
+from zerodr.encoders.network.towers import Precision
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.papers.moma.fused_training import FusedForward, evaluate_fused
+from zerodr.papers.moma.fusion_encoder import FusionEncoder
+from zerodr.training.loop.dev import evaluate_dev
+from zerodr.training.loop.gradcache import Forward
+from zerodr.training.teaching.pairs import PairForward, evaluate_pairs
 
 
 @dataclass(frozen=True)

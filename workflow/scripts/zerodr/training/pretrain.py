@@ -21,20 +21,22 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.config.training import TrainingSettings
-from zerodr.config.units import BalanceSettings, check_balance
-from zerodr.encoders.additions import take_additions
-from zerodr.encoders.condenser import HeadedEncoder, Kind
-from zerodr.encoders.contract import read_contract
-from zerodr.encoders.encoder import load_tokenizer
-from zerodr.encoders.trainable import BiEncoder, parameter_count
+from zerodr.encoders.folder.contract import read_contract
+from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.network.trainable import BiEncoder, parameter_count
+from zerodr.encoders.pretraining.additions import take_additions
+from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
-from zerodr.training.balance import Balance
-from zerodr.training.distributed import Group, check_gpus
-from zerodr.training.engine import Curve, Engine, Run
-from zerodr.training.gradcache import WASTE
+from zerodr.papers.berm.balance import Balance
+from zerodr.papers.berm.settings import BalanceSettings, check_balance
+from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import Workers, device_of, keeper, publish_kept, run_job
-from zerodr.training.optimizers import make_optimizer
-from zerodr.training.passages import (
+from zerodr.training.loop.engine import Curve, Engine, Run
+from zerodr.training.loop.gradcache import WASTE
+from zerodr.training.loop.speed import set_dropout, speed_up
+from zerodr.training.optimization.optimizers import make_optimizer
+from zerodr.training.optimization.schedules import schedule
+from zerodr.training.pretraining.passages import (
     Passages,
     PassageStream,
     sizes_path,
@@ -44,12 +46,10 @@ from zerodr.training.passages import (
     texts_of,
     write_passages,
 )
-from zerodr.training.schedules import schedule
-from zerodr.training.screening import screened
-from zerodr.training.span_dev import evaluate_spans
-from zerodr.training.span_forward import SpanForward, make_span_objective
-from zerodr.training.speed import set_dropout, speed_up
-from zerodr.training.views import ViewMaker
+from zerodr.training.pretraining.screening import screened
+from zerodr.training.pretraining.span_dev import evaluate_spans
+from zerodr.training.pretraining.span_forward import SpanForward, make_span_objective
+from zerodr.training.pretraining.views import ViewMaker
 
 log = logging.getLogger("zerodr")
 PASSAGES, LEFT_OUT = "passages.arrow", "left_out.json"

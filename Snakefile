@@ -1,0 +1,123 @@
+"""zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md and docs/."""
+
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+configfile: "config/config.yaml"
+
+
+CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
+sys.path.insert(0, str(CHECKOUT / "workflow" / "scripts"))
+
+from zerodr.config.load import files_of_model, load_bench
+from zerodr.errors import ZerodrError
+from zerodr.plan import Plan, paths
+from zerodr.artifacts.guard import (
+    ask_for_single_run,
+    refuse_run,
+    repeat_errors,
+    spare_tracebacks,
+)
+from zerodr.artifacts.stage import forget_published
+from zerodr.cluster import ask_of, ceilings, submitting
+from zerodr.lingering import start_again, wait_for_jobs
+from zerodr.submission import refusal
+
+try:
+    PLAN = Plan(load_bench(CHECKOUT, config))
+except ZerodrError as error:
+    raise WorkflowError(str(error)) from None
+
+spare_tracebacks()
+ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")
+
+
+wildcard_constraints:
+    archive=r"[^/]+",
+    collection=PLAN.pattern_of_collections(),
+    protocol=PLAN.pattern_of_protocols(),
+    index=r"lucene-flat|lucene-multifield|bm25s-flat",
+    scope=PLAN.pattern_of_scopes(),
+    shard=r"\d{5}-of-\d{5}",
+    split=r"[A-Za-z0-9_-]+",
+    depth=r"\d+",
+
+
+report: "workflow/report/workflow.rst"
+
+
+localrules:
+    all,
+    fetch_archive,
+    import_model,
+    init_model,
+    take_step,
+    join_components,
+    init_teacher,
+    init_reader,
+    build_table,
+    build_row,
+    plot_table,
+    build_item,
+    plot_item,
+    build_paper,
+    publish_lineage,
+
+
+onstart:
+    ask_for_single_run()
+    forget_published()
+    if workflow.executor_plugin.name == "slurm":
+        jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+        common = submitting(workflow.executor_settings)
+        asks = [
+            ask_of(job.rule.name, dict(job.resources), job.threads, common)
+            for job in jobs
+        ]
+        refuse_run(
+            refusal(asks, Path.cwd(), workflow.executor_settings.status_command)
+        )
+        PLAN.ceilings.update(ceilings(asks))
+        if wait_for_jobs(Path.cwd()):
+            start_again()
+
+
+onerror:
+    repeat_errors()
+
+
+rule all:
+    default_target: True
+    input:
+        paths.beir("all.tsv"),
+        paths.beir("all.md"),
+        paths.beir("all.html"),
+        paths.beir("all.svg"),
+        paths.beir("all.png"),
+        paths.beir("published.tsv"),
+        paths.beir("significance.tsv"),
+        PLAN.statistics_targets(),
+        paths.lineage("published.json"),
+
+
+include: "workflow/rules/collections.smk"
+include: "workflow/rules/lexical.smk"
+include: "workflow/rules/dense.smk"
+include: "workflow/rules/mining.smk"
+include: "workflow/rules/pretraining.smk"
+include: "workflow/rules/training.smk"
+include: "workflow/rules/assembly.smk"
+include: "workflow/rules/memory.smk"
+include: "workflow/rules/episodes.smk"
+include: "workflow/rules/teachers.smk"
+include: "workflow/rules/units.smk"
+include: "workflow/rules/evaluation.smk"
+include: "workflow/rules/analysis.smk"
+include: "workflow/rules/reporting.smk"
+include: "workflow/rules/papers.smk"

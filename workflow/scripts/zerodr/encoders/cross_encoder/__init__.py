@@ -1,0 +1,1 @@
+"""Query and document read together."""

@@ -1,0 +1,65 @@
+"""A cross-encoder that only scores: on the CPU a BERT runs in the packed forward pass, all else as it was trained."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zerodr.encoders.cross_encoder.network import CrossEncoder
+from zerodr.encoders.cross_encoder.pairs import PairTokens
+from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.network.towers import DTYPES
+
+log = logging.getLogger("zerodr")
+BERT = "BertForSequenceClassification"
+
+
+class Scorer:
+    """A worker on batches of pairs, without gradients.
+
+    Args:
+        model: the cross-encoder with its arithmetic.
+        device: `cpu`, `cuda`, ...
+        packed: on the CPU, take the packed forward pass where it can be had.
+
+    Attributes:
+        backend: `packed`, or `transformers` with the reason.
+        max_tokens: longest pair.
+    """
+
+    def __init__(self, model: CrossEncoder, device: str, packed: bool = True) -> None:
+        self.model, self.device, self.max_tokens = model.to(device).eval(), device, model.contract.max_tokens
+        reason = self._why_not() if packed else "switched off"
+        self.backend = f"transformers ({reason})" if reason else "packed"
+        self.body = None if reason else PackedBert(model.network.bert, DTYPES[model.precision])
+        if reason:
+            log.info("forward pass of transformers, not the packed one: %s", reason)
+
+    def _why_not(self) -> str | None:
+        if self.device != "cpu":
+            return f"it is for the CPU, not {self.device}"
+        kind = type(self.model.network).__name__
+        if kind != BERT:
+            return f"architecture {kind} has no packed forward pass"
+        return why_not(self.model.network.bert, DTYPES[self.model.precision])
+
+    def tokenize_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
+        """As the model's."""
+        return self.model.tokenize_pairs(queries, documents)
+
+    def encode_batch(self, rows: Sequence[PairTokens]) -> np.ndarray:
+        """Raw logits of B pairs, (B,) float32."""
+        with torch.inference_mode():
+            features = {key: value.to(self.device) for key, value in self.model.pad(rows).items()}
+            return (self._packed(features) if self.body else self.model.score(features)).cpu().numpy()
+
+    def _packed(self, features: dict[str, Tensor]) -> Tensor:
+        """Hidden states by the packed pass; pooler and head in float32. -> (B,) float32."""
+        assert self.body is not None
+        hidden = self.body(features["input_ids"], features["attention_mask"], features.get("token_type_ids"))
+        network = self.model.network
+        return network.classifier(network.bert.pooler(hidden[:, :1].float())).squeeze(-1)

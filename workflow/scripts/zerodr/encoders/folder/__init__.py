@@ -1,0 +1,1 @@
+"""What a model folder promises, and its files."""

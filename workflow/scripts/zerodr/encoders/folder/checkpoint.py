@@ -1,0 +1,114 @@
+"""The files of a model folder: which are taken, and whether weights and tokenizer are fit for use."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_json
+from zerodr.errors import ModelError
+
+KEPT = ("*.safetensors", "*.json", "*.txt")
+LEFT_OUT = ("README*", "lineage.json", "manifest.json", ".*")
+PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
+TABLE_OFFSET = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
+BLOCK_ELEMENTS = 1 << 24
+
+
+def model_files(folder: Path, projections: Sequence[str] = ()) -> list[Path]:
+    """Files that a model is made of, sorted: of the folder and of its dense layers; weights only as safetensors."""
+    places = [folder, *(folder / name for name in projections)]
+    found = {path for place in places for pattern in KEPT for path in place.glob(pattern) if path.is_file()}
+    unwanted = {path for pattern in LEFT_OUT for path in folder.glob(pattern)}
+    return sorted(found - unwanted)
+
+
+def whole_model(folder: Path, contract: EncoderContract) -> list[Path]:
+    """All files of a model folder of the bench, sorted: both towers, projections, what sentence-transformers reads."""
+    found = model_files(folder, contract.projections if contract.towers == "tied" else ())
+    for module in read_json(folder / "modules.json"):
+        path = folder / module["path"] / "config.json"
+        found += [path] if module["path"] and path.exists() and path not in found else []
+    if contract.towers == "separate":
+        tied = contract.model_copy(update={"towers": "tied"})
+        found += [path for side in SIDES for path in whole_model(folder / side, tied)]
+    return sorted(found)
+
+
+def copy_files(files: Iterable[Path], source: Path, target: Path) -> None:
+    """Copy files of folder `source` to the same places below `target`."""
+    for path in files:
+        kept = target / path.relative_to(source)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, kept)
+
+
+def check_files(folder: Path) -> None:
+    """The folder holds a configuration, weights as safetensors, and a tokenizer.
+
+    Raises:
+        ModelError: names what is missing.
+    """
+    if not (folder / "config.json").exists():
+        raise ModelError(folder, "has no config.json", "give a folder that transformers loads")
+    if not list(folder.glob("*.safetensors")):
+        if any(list(folder.glob(pattern)) for pattern in PICKLED):
+            raise ModelError(
+                folder,
+                "has pickled weights only (.bin), which may run code; expected safetensors",
+                "convert it with model.save_pretrained(folder) where you trust it",
+            )
+        raise ModelError(folder, "has no weights (*.safetensors)", "fetch the model again")
+    if not any(all((folder / name).exists() for name in names) for names in TOKENIZERS):
+        raise ModelError(
+            folder,
+            "has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt)",
+            "copy the tokenizer's files into the folder",
+        )
+
+
+def check_weights(folder: Path) -> int:
+    """All weights are finite; returns their number. Reads one tensor at a time.
+
+    Raises:
+        ModelError: names the first tensor with NaN or infinity, or the file that can't be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    count = 0
+    for path in sorted(folder.glob("**/*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():
+                    tensor = file.get_tensor(name)
+                    count += tensor.numel()
+                    if tensor.is_floating_point() and not _finite(tensor):
+                        raise ModelError(path, f"tensor {name} holds NaN or infinity", "fetch or train the model again")
+        except SafetensorError as error:
+            raise ModelError(path, f"is no whole safetensors file ({error})", "fetch the model again") from None
+    return count
+
+
+def _finite(tensor: object) -> bool:
+    flat = tensor.reshape(-1)  # type: ignore[attr-defined]
+    return all(bool(part.isfinite().all()) for part in flat.split(BLOCK_ELEMENTS))
+
+
+def position_limit(folder: Path) -> int | None:
+    """Longest input that the position table holds; None when the architecture has no table."""
+    config = read_json(folder / "config.json")
+    rows = config.get("max_position_embeddings")
+    if not isinstance(rows, int) or rows < 1:
+        return None
+    if config.get("model_type") in TABLE_OFFSET:
+        return rows - 1 - (config.get("pad_token_id") if config.get("pad_token_id") is not None else 1)
+    return rows
+
+
+def tokenizer_limit(folder: Path) -> int | None:
+    """Longest input that the tokenizer's configuration states; None when it states none."""
+    path = folder / "tokenizer_config.json"
+    limit = read_json(path).get("model_max_length") if path.exists() else None
+    return int(limit) if limit is not None and limit < 10**6 else None

@@ -1,0 +1,1 @@
+"""Encoding many texts fast."""

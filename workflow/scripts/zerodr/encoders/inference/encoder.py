@@ -1,0 +1,196 @@
+"""A bi-encoder: texts -> token ids -> vectors. `load_encoder(folder)` reads any model folder of the bench.
+
+On the CPU a `BertModel` runs in the packed forward pass; everything else, and every model on a GPU, runs as the
+transformers module. Which one ran is `Encoder.backend`, and goes into lineage.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
+from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.network.pooling import POOLINGS, unit_length
+from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, hidden_states, load_tower, short
+from zerodr.errors import ModelError
+from zerodr.papers.ddr.rem_files import insert_from
+
+log = logging.getLogger("zerodr")
+TOKENIZED_AT_ONCE = 512
+
+
+@dataclass
+class Tokens:
+    """Token ids of many texts, compact: ids (total,) int32, offsets (texts + 1,) int64."""
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each text, (texts,) int64."""
+        return np.diff(self.offsets)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.ids[self.offsets[row] : self.offsets[row + 1]]
+
+
+@dataclass
+class Encoder:
+    """A loaded model.
+
+    Attributes:
+        contract: pooling, prefixes, lengths and so on.
+        tokenizer: of transformers.
+        hidden: ids (B, L), mask (B, L) -> last hidden states (B, L, d), of a decoder (B, 1, d).
+        projections: modules after the pooling, in float32.
+        backend: `packed` or `transformers`, with the reason where the packed pass was not taken.
+    """
+
+    contract: EncoderContract
+    tokenizer: Any
+    hidden: Callable[[Tensor, Tensor], Tensor]
+    projections: list[torch.nn.Module]
+    precision: Precision
+    device: str
+    backend: str
+
+    @property
+    def dimension(self) -> int:
+        """Components of a vector."""
+        return self.contract.dimension
+
+    def tokenize(self, texts: Sequence[str], prefix: str = "", max_tokens: int | None = None) -> Tokens:
+        """Ids with special tokens, cut at the smaller of `max_tokens` and the contract's."""
+        limit = min(max_tokens or self.contract.max_tokens, self.contract.max_tokens)
+        rows = [
+            np.asarray(ids, np.int32)
+            for ids in token_ids(self.tokenizer, texts, prefix, limit, self.contract.lowercase)
+        ]
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        return Tokens(np.concatenate(rows) if rows else np.zeros(0, np.int32), offsets)
+
+    def encode_batch(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        """Vectors of one batch of token ids. rows: B arrays of ids -> (B, dimension) float32."""
+        ids, mask = pad(rows, self.tokenizer.pad_token_id or 0)
+        with torch.inference_mode():
+            ids, mask = ids.to(self.device), mask.to(self.device)
+            vectors = POOLINGS[self.contract.pooling](self.hidden(ids, mask), mask)
+            for project in self.projections:
+                vectors = project(vectors)
+            if self.contract.normalize:
+                vectors = unit_length(vectors)
+            return vectors.float().cpu().numpy()
+
+
+def token_ids(
+    tokenizer: Any, texts: Sequence[str], prefix: str, limit: int, lowercase: bool = False, special: bool = True
+) -> Iterator[list[int]]:
+    """Ids of each text behind its prefix, with special tokens or not, cut at `limit`; some hundred texts at once."""
+    for start in range(0, len(texts), TOKENIZED_AT_ONCE):
+        part = [prefix + text for text in texts[start : start + TOKENIZED_AT_ONCE]]
+        part = [text.lower() for text in part] if lowercase else part
+        made = tokenizer(
+            part,
+            truncation=True,
+            max_length=limit,
+            padding=False,
+            add_special_tokens=special,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        yield from made["input_ids"]
+
+
+def pad(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[Tensor, Tensor]:
+    """Right-padded ids (B, L) int64 and mask (B, L) of 0 and 1; L is the longest row's length, at least 1."""
+    length = max(1, max(len(row) for row in rows))
+    ids, mask = np.full((len(rows), length), padding, np.int64), np.zeros((len(rows), length), np.int64)
+    for line, row in enumerate(rows):
+        ids[line, : len(row)], mask[line, : len(row)] = row, 1
+    return torch.from_numpy(ids), torch.from_numpy(mask)
+
+
+def load_encoder(
+    folder: Path,
+    precision: Precision = "fp32",
+    device: str | None = None,
+    packed: bool = True,
+    side: Side | None = None,
+) -> Encoder:
+    """The encoder of a model folder.
+
+    Args:
+        folder: holds zerodr.json and what transformers needs.
+        precision: arithmetic of the transformer; pooling and projections are float32.
+        device: `cpu`, `cuda`, ...; None takes the GPU when there is one.
+        packed: on the CPU, take the packed forward pass where it can be had.
+        side: which of separate towers; needed for them, without effect where one tower serves both sides.
+
+    Raises:
+        ModelError: no contract, no tokenizer, weights missing, another dimension than promised, separate towers and no
+            `side`, or a precision that the model can't stand.
+    """
+    contract = read_contract(folder)
+    if contract.towers == "separate":
+        if side is None:
+            raise ModelError(
+                folder, "has separate towers for queries and documents", f"say which: {' or '.join(SIDES)}"
+            )
+        folder = folder / side
+        contract = read_contract(folder)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    tokenizer, tower = load_tokenizer(folder), load_tower(folder, contract)
+    if contract.modules is not None:
+        insert_from(folder / contract.modules, tower.transformer)
+    check_precision(folder, tower.transformer.config.model_type, precision, device)
+    forward, backend = _forward(tower.transformer, contract.pooling, precision, device, packed)
+    projections = list(tower.projections.to(device))
+    return Encoder(contract, tokenizer, forward, projections, precision, device, backend)
+
+
+def _forward(
+    model: Any, pooling: str, precision: Precision, device: str, packed: bool
+) -> tuple[Callable[[Tensor, Tensor], Tensor], str]:
+    dtype = DTYPES[precision]
+    reason = (
+        "switched off"
+        if not packed
+        else why_not(model, dtype)
+        if device == "cpu"
+        else f"it is for the CPU, not {device}"
+    )
+    if reason is None:
+        return PackedBert(model, dtype), "packed"
+    log.info("forward pass of transformers, not the packed one: %s", reason)
+    module = model.to(device=device, dtype=dtype)
+    return lambda ids, mask: hidden_states(module, pooling, ids, mask), f"transformers ({reason})"
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The folder's tokenizer.
+
+    Raises:
+        ModelError: transformers can't load it.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            folder, f"its tokenizer can't be loaded ({short(error)})", "copy a whole tokenizer there"
+        ) from None

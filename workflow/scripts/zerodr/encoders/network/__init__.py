@@ -1,0 +1,1 @@
+"""The trainable bi-encoder: towers, pooling and what follows it."""

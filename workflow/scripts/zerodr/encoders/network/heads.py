@@ -1,0 +1,130 @@
+"""What follows the pooling: dense layers and layer norms, each in a subfolder as sentence-transformers keeps it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zerodr.encoders.folder.contract import read_json, write_model_json
+from zerodr.errors import ModelError
+
+ACTIVATIONS: dict[str, type[nn.Module]] = {"Identity": nn.Identity, "Tanh": nn.Tanh}
+WEIGHTS = "model.safetensors"
+SENTENCE = "sentence_embedding"
+ANCE_HEAD = ("2_Dense", "3_LayerNorm")
+ANCE_STD = 0.02
+
+
+class Dense(nn.Module):
+    """activation(x W^T + b). (B, d) -> (B, size)."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True, activation: str = "Identity") -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs, bias=bias)
+        self.activation = ACTIVATIONS[activation]()
+        self.size = outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, d) -> (B, size)."""
+        return self.activation(self.linear(x))
+
+    def settings(self) -> dict[str, Any]:
+        """What sentence-transformers' Dense needs to know."""
+        kind = type(self.activation)
+        return {
+            "in_features": self.linear.in_features,
+            "out_features": self.size,
+            "bias": self.linear.bias is not None,
+            "activation_function": f"{kind.__module__}.{kind.__qualname__}",
+        }
+
+
+class LayerNorm(nn.Module):
+    """Layer norm with gain and bias over the last axis. (B, size) -> (B, size)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, size) -> (B, size)."""
+        return self.norm(x)
+
+    def settings(self) -> dict[str, Any]:
+        """What sentence-transformers' LayerNorm needs to know."""
+        return {"dimension": self.size}
+
+
+Projection = Dense | LayerNorm
+
+
+def kind_of_projection(folder: Path) -> str:
+    """`Dense` or `LayerNorm`, from the folder's config.json."""
+    return "LayerNorm" if "dimension" in read_json(folder / "config.json") else "Dense"
+
+
+def load_projection(folder: Path) -> Projection:
+    """The dense layer or layer norm of a subfolder, in float32.
+
+    Raises:
+        ModelError: an option that this bench does not run, or weights that are missing or of another shape.
+    """
+    from safetensors.torch import load_file
+
+    path = folder / WEIGHTS
+    if not path.exists():
+        raise ModelError(folder, f"has no {WEIGHTS}", "copy the model's folder again, subfolders included")
+    weights = {key: value.float() for key, value in load_file(path).items()}
+    module = _empty_projection(folder)
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ModelError(
+            path,
+            f"does not fit its config.json ({str(error).splitlines()[-1].strip()})",
+            "copy the model's folder again",
+        ) from None
+    return module
+
+
+def _empty_projection(folder: Path) -> Projection:
+    config = read_json(folder / "config.json")
+    if kind_of_projection(folder) == "LayerNorm":
+        return LayerNorm(config["dimension"])
+    name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
+    if name not in ACTIVATIONS:
+        raise ModelError(
+            folder, f"a dense layer with activation {name} is not supported", f"known: {', '.join(ACTIVATIONS)}"
+        )
+    places = {config.get("module_input_name", SENTENCE), config.get("module_output_name") or SENTENCE}
+    if config.get("use_residual") or places != {SENTENCE}:
+        raise ModelError(
+            folder, "a dense layer with a residual, or over tokens, is not supported", "choose another model"
+        )
+    return Dense(config["in_features"], config["out_features"], config.get("bias", True), name)
+
+
+def save_projection(module: Projection, folder: Path) -> None:
+    """Write a projection so that sentence-transformers and `load_projection` read it."""
+    from safetensors.torch import save_file
+
+    write_model_json(folder / "config.json", module.settings())
+    weights = {key: value.detach().cpu().contiguous() for key, value in module.state_dict().items()}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def ance_head(size: int, generator: torch.Generator) -> dict[str, Projection]:
+    """Linear(D, D) with N(0, 0.02) weights and zero bias, then LayerNorm(D)  # specs/modir-ance 2.1
+
+    Returns:
+        subfolder -> module, in order.
+    """
+    dense = Dense(size, size)
+    with torch.no_grad():
+        dense.linear.weight.normal_(0, ANCE_STD, generator=generator)
+        dense.linear.bias.zero_()
+    return dict(zip(ANCE_HEAD, (dense, LayerNorm(size)), strict=True))

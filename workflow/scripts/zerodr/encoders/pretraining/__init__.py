@@ -1,0 +1,1 @@
+"""What pretraining adds to a bi-encoder: heads, predicted tokens, words."""

@@ -1,0 +1,1 @@
+"""Models before any training of ours: from checkpoints, from elsewhere, from scratch."""

@@ -1,0 +1,326 @@
+"""Stage `label_units`: the essential unit of each (query, positive) pair  # BERM 4.1, specs/berm 3"""
+
+from __future__ import annotations
+
+import csv
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from zerodr.artifacts.parquet import GroupWriter, open_parquet
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import corpus_ids
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ArtifactError, CollectionError
+from zerodr.lexical.analysis import python_analyzer
+from zerodr.lexical.folder import read_about
+from zerodr.lexical.light import read_holders
+from zerodr.papers.berm.answers import Answers, has_answers, read_answers
+from zerodr.papers.berm.segment_units import SCHEMA as UNIT_SCHEMA
+from zerodr.papers.berm.segment_units import STATISTICS, UNITS, joined, passages_of, read_statistics
+from zerodr.papers.berm.settings import LabelSettings
+from zerodr.papers.berm.unit_pairs import positives_of
+from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
+
+log = logging.getLogger("zerodr")
+LABELS, EXAMPLES, READ = "labels.parquet", "examples.tsv", "reader_scores.parquet"
+SCORES = pa.list_(pa.float32())
+SCHEMA = pa.schema(
+    [
+        ("query", pa.string()),
+        ("document", pa.string()),
+        ("bm25", SCORES),
+        ("reader", SCORES),
+        ("hybrid", SCORES),
+        ("label", pa.int32()),
+        ("units", pa.int32()),
+    ]
+)
+READ_SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("scores", SCORES)])
+ROW_GROUP, BLOCK, SHOWN = 4096, 4096, 50
+
+
+class LabelUnitsSettings(Settings):
+    """Params of rule label_units."""
+
+    label: LabelSettings
+    """How the essential unit is found."""
+    split: str
+    """The source's split with training queries."""
+    title_join: str | None = Field(" ")
+    """What stands between a document's title and text. None: text alone."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A positive with its units.
+
+    Attributes:
+        text: as training reads it; begin: where the document's text begins in it.
+        places: (units, 2) first and last-plus-one character of each unit.
+        terms: of each unit.
+    """
+
+    text: str
+    begin: int
+    places: np.ndarray
+    terms: list[list[str]]
+
+
+@dataclass
+class Tally:
+    """Pairs by what came of them, and how often a label holds a gold answer."""
+
+    pairs: int = 0
+    labelled: int = 0
+    reasons: Counter[str] = field(default_factory=lambda: Counter(few_units=0, no_overlap=0))
+    labels: Counter[int] = field(default_factory=Counter)
+    changed: int = 0
+    answered: int = 0
+    holds: Counter[str] = field(default_factory=lambda: Counter(bm25=0, hybrid=0))
+    chance: float = 0.0
+    guess: float = 0.0
+
+    def facts(self, with_reader: bool) -> dict[str, Any]:
+        """All of it, as JSON values."""
+        made: dict[str, Any] = {
+            "pairs": self.pairs,
+            "labelled": self.labelled,
+            "ignored": dict(self.reasons),
+            "first_units": {str(n): self.labels[n] for n in range(10)},
+            "random_guess": self.guess / max(self.labelled, 1),
+        }
+        if with_reader:
+            made["changed_by_reader"] = self.changed
+        if self.answered:
+            names = ("bm25", "hybrid") if with_reader else ("bm25",)
+            made |= {"pairs_with_answer_in_a_unit": self.answered, "random_holds_answer": self.chance / self.answered}
+            made |= {f"{name}_holds_answer": self.holds[name] / self.answered for name in names}
+        return made
+
+
+def label_units(stage: Stage) -> None:
+    """Inputs `source`, `units`, `index` (bm25s), optional `read` (of read_units), `mined`; output `labels`, a folder.
+
+    With `mined` only pairs of the queries that were mined are labelled.
+
+    In it labels.parquet (by query and document, never by row number), examples.tsv for a reader's eye, and
+    statistics.json; where the source came with answers, also how often the essential unit holds one.
+
+    Raises:
+        ArtifactError: units or reader scores of other passages.
+        CollectionError: no pair gets a label.
+    """
+    settings = validate(LabelUnitsSettings, stage.params, stage.spec.name())
+    source, folder = stage.path("source"), stage.output("labels")
+    corpus = corpus_ids(source)
+    mined = stage.path("mined") if "mined" in stage.spec.inputs else None
+    known = positives_of(source, settings.split, corpus, mined)
+    queries = query_texts(source, known.queries)
+    analyze = python_analyzer(read_about(stage.path("index"))["language"])
+    passages = read_passages(
+        source, corpus, np.unique(known.documents), stage.path("units"), settings.title_join, analyze
+    )
+    holders, documents = read_holders(stage.path("index"))
+    sizes = [len(terms) for passage in passages.values() for terms in passage.terms]
+    mean = float(np.mean(sizes)) if sizes else 1.0
+    scorer = UnitScorer(
+        documents, lambda term: holders.get(term, 0), max(mean, 1e-9), settings.label.k1, settings.label.b
+    )
+    read = read_scores(stage.path("read") / READ) if "read" in stage.spec.inputs else None
+    answers = _answers(source, settings.split, passages)
+    tally, examples = Tally(), list[dict[str, Any]]()
+    pairs = zip(np.repeat(np.arange(len(known.queries)), known.sizes).tolist(), known.documents.tolist(), strict=True)
+    progress = Progress(f"label units of {source.name}/{settings.split}", len(known.documents), "pairs")
+    with GroupWriter(folder / LABELS, SCHEMA, ROW_GROUP, []) as writer:
+        while block := list(islice(pairs, BLOCK)):
+            rows = [
+                _row(
+                    known.queries[query].as_py(),
+                    corpus[document].as_py(),
+                    analyze(queries[query]),
+                    passages,
+                    scorer,
+                    read,
+                    settings.label.delta,
+                    stage.path("units"),
+                )
+                for query, document in block
+            ]
+            for row, (query, _) in zip(rows, block, strict=True):
+                _count(tally, row, passages[row["document"]], answers, read is not None)
+                if len(examples) < SHOWN and row["label"] != IGNORED:
+                    examples += list(_example(row, queries[query], passages[row["document"]]))
+            writer.write(pa.Table.from_pylist(rows, SCHEMA))
+            progress.add(len(block))
+    progress.finish()
+    facts = {
+        "made_for": read_statistics(stage.path("units"))["made_for"],
+        "mean_terms_of_unit": mean,
+        **tally.facts(read is not None),
+    }
+    if not tally.labelled:
+        raise CollectionError(
+            f"{source.name}/{settings.split}",
+            f"none of its {tally.pairs} pairs has an essential unit ({dict(tally.reasons)})",
+            "take a reader, or another segmenter",
+        )
+    write_json(folder / STATISTICS, {"collection": source.name, "split": settings.split} | facts)
+    _write_examples(folder / EXAMPLES, examples)
+    stage.note(statistics=facts)
+    for name, value in facts.items():
+        if isinstance(value, int | float):
+            stage.metric(name, value)
+    log.info("%s/%s: %d of %d pairs have an essential unit", source.name, settings.split, tally.labelled, tally.pairs)
+
+
+def query_texts(source: Path, ids: pa.Array) -> list[str]:
+    """Texts of queries by id."""
+    table = pq.read_table(source / "queries.parquet")
+    texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
+    return [texts[key] or "" for key in ids.to_pylist()]
+
+
+def read_passages(
+    source: Path, corpus: pa.Array, rows: np.ndarray, folder: Path, title_join: str | None, analyze: Any
+) -> dict[str, Passage]:
+    """The positives with their units, by id.
+
+    Raises:
+        ArtifactError: the units are of other passages, or made with another title join.
+    """
+    if read_statistics(folder)["made_for"]["title_join"] != title_join:
+        raise ArtifactError(
+            folder,
+            f"has units of passages whose title is joined by another string than {title_join!r}",
+            "cut the units again",
+        )
+    places = unit_places(folder)
+    made = {}
+    for ids, titles, texts in passages_of(source, rows):
+        for key, title, text in zip(ids, titles, texts, strict=True):
+            if key not in places:
+                raise ArtifactError(
+                    folder / UNITS,
+                    f"lacks document {key}, a positive of {source.name}",
+                    "cut the units of this source and split",
+                )
+            whole, begin = joined(title, text, title_join)
+            own = places[key]
+            made[key] = Passage(whole, begin, own, [analyze(whole[start:end]) for start, end in own])
+    return made
+
+
+def unit_places(folder: Path) -> dict[str, np.ndarray]:
+    """Characters of each document's units: (units, 2) int64 by id."""
+    with open_parquet(folder / UNITS, UNIT_SCHEMA) as file:
+        table = file.read(columns=["document", "char_start", "char_end"])
+    columns = (table[name].to_pylist() for name in ("document", "char_start", "char_end"))
+    return {key: np.array([first, last], np.int64).reshape(2, -1).T for key, first, last in zip(*columns, strict=True)}
+
+
+def read_scores(path: Path) -> dict[tuple[str, str], np.ndarray]:
+    """A reader's score of each unit by (query, document)."""
+    with open_parquet(path, READ_SCHEMA) as file:
+        table = file.read()
+    pairs = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
+    return {pair: np.array(scores, np.float64) for pair, scores in zip(pairs, table["scores"].to_pylist(), strict=True)}
+
+
+def _row(
+    query: str,
+    document: str,
+    asked: list[str],
+    passages: dict[str, Passage],
+    scorer: UnitScorer,
+    read: dict[tuple[str, str], np.ndarray] | None,
+    delta: float,
+    where: Path,
+) -> dict[str, Any]:
+    """One row of labels.parquet."""
+    terms = passages[document].terms
+    bm25, reader = scorer.scores(asked, terms), None
+    if read is not None:
+        reader = read.get((query, document))
+        if reader is None or len(reader) != len(terms):
+            have = "none" if reader is None else len(reader)
+            raise ArtifactError(
+                where,
+                f"has {len(terms)} units of {document}, of which the reader scored {have} for query {query}",
+                "read these units again",
+            )
+    whole = hybrid(bm25, reader, delta)
+    return {
+        "query": query,
+        "document": document,
+        "bm25": bm25,
+        "reader": reader,
+        "hybrid": whole,
+        "label": essential_unit(whole),
+        "units": len(terms),
+    }
+
+
+def _answers(source: Path, split: str, passages: dict[str, Passage]) -> Answers | None:
+    if not has_answers(source):
+        return None
+    return read_answers(source, split, {key: own.text[own.begin :] for key, own in passages.items()})
+
+
+def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers | None, with_reader: bool) -> None:
+    tally.pairs += 1
+    if row["label"] == IGNORED:
+        tally.reasons["few_units" if row["units"] < 2 else "no_overlap"] += 1
+        return
+    tally.labelled += 1
+    tally.guess += 1 / row["units"]
+    tally.labels[row["label"]] += 1
+    plain = essential_unit(row["bm25"])
+    tally.changed += with_reader and plain != row["label"]
+    starts = (
+        []
+        if answers is None
+        else [passage.begin + start for _, start in answers.spans.get((row["query"], row["document"]), [])]
+    )
+    places = passage.places
+    gold = {int(unit) for start in starts for unit in np.flatnonzero((places[:, 0] <= start) & (start < places[:, 1]))}
+    if gold:
+        tally.answered += 1
+        tally.chance += len(gold) / len(places)
+        tally.holds["hybrid"] += row["label"] in gold
+        tally.holds["bm25"] += plain in gold
+
+
+def _example(row: dict[str, Any], query: str, passage: Passage) -> Iterator[dict[str, Any]]:
+    """Rows of examples.tsv: the units of a pair, the essential one marked."""
+    for number, (start, end) in enumerate(passage.places):
+        reader = "" if row["reader"] is None else f"{row['reader'][number]:.4f}"
+        yield {
+            "query": " ".join(query.split()),
+            "document": row["document"],
+            "unit": number,
+            "essential": "*" if number == row["label"] else "",
+            "bm25": f"{row['bm25'][number]:.4f}",
+            "reader": reader,
+            "text": " ".join(passage.text[start:end].split()),
+        }
+
+
+def _write_examples(path: Path, rows: list[dict[str, Any]]) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(
+            stream, list(rows[0]), delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None
+        )
+        writer.writeheader()
+        writer.writerows(rows)

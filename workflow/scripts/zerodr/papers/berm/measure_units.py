@@ -1,0 +1,163 @@
+"""Stage `measure_units`: BERM's tables 5 and 6 for one model, over units and labels that training made."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pydantic import Field
+
+from zerodr.artifacts.parquet import open_parquet
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import corpus_ids
+from zerodr.config.base import Settings, validate
+from zerodr.encoders.folder.contract import Side
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.errors import ArtifactError
+from zerodr.mining.positives import rows_among
+from zerodr.papers.berm.label_units import LABELS, query_texts
+from zerodr.papers.berm.label_units import SCHEMA as LABEL_SCHEMA
+from zerodr.papers.berm.losses import pool_units
+from zerodr.papers.berm.segment_units import SCHEMA as UNIT_SCHEMA
+from zerodr.papers.berm.segment_units import UNITS, joined, passages_of
+from zerodr.papers.berm.training import check_tokens
+from zerodr.papers.berm.unit_measures import (
+    absolute_cosine,
+    balance_variance,
+    dispersion,
+    extracted,
+    mean_with_interval,
+    random_guess,
+    relative_variance,
+    unit_dots,
+)
+from zerodr.papers.berm.unit_scores import IGNORED
+from zerodr.training.data.grouping import length_groups
+
+SAMPLE, BATCH, WASTE = 5, 64, 512
+Spans = list[np.ndarray]
+
+
+class MeasureUnitsSettings(Settings):
+    """Params of rule measure_units."""
+
+    pairs: int = Field(10000, ge=1)
+    """Pairs with an essential unit that are looked at (a seeded sample)."""
+    title_join: str | None = " "
+    """What stands between a document's title and text. None: text alone."""
+
+
+def measure_units(stage: Stage) -> None:
+    """Inputs `model`, `source`, `units`, `labels`; output `measures`, a table (measure, mean, low, high, count).
+
+    Raises:
+        ArtifactError: units of other tokens than the model reads, or no pair with an essential unit.
+        ModelError: a model without token states.
+    """
+    settings = validate(MeasureUnitsSettings, stage.params, stage.spec.name())
+    torch.set_num_threads(max(1, stage.threads))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = BiEncoder.load(stage.path("model")).to(device)
+    check_tokens(stage.path("units"), stage.path("labels"), model, settings.title_join)
+    queries, documents, labels = sampled(stage, settings.pairs)
+    asked = query_texts(stage.path("source"), pa.array(queries))
+    wanted = list(dict.fromkeys(documents))
+    passages, units, valid = embedded(model, *passages_with_units(stage, wanted, settings.title_join), device)
+    rows = _places(wanted, documents)
+    asked_vectors = vectors_of(model, asked, device)
+    found = measures(asked_vectors, passages[rows], units[rows], valid[rows], labels)
+    with open(stage.output("measures"), "w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
+        writer.writerow(["measure", "mean", "low", "high", "count"])
+        for name, values in found.items():
+            told = mean_with_interval(values)
+            writer.writerow([name, *(f"{told[key]:.6g}" for key in ("mean", "low", "high")), told["count"]])
+            stage.metric(name, told["mean"])
+    stage.note(pairs=len(labels), passages=len(wanted), device=device)
+
+
+def measures(
+    queries: np.ndarray, passages: np.ndarray, units: np.ndarray, valid: np.ndarray, labels: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Every measure by pair, (P,) each."""
+    scores, axes = unit_dots(passages, units), dispersion(units, valid)
+    return {
+        "balance_variance": balance_variance(scores, valid),
+        "relative_balance_variance": relative_variance(scores, valid),
+        "extractability_accuracy": extracted(queries, passages, units, valid, labels).astype(np.float64),
+        "random_accuracy": random_guess(valid),
+        "dispersion_x": axes[:, 0],
+        "dispersion_y": axes[:, 1],
+        "absolute_cosine": absolute_cosine(units, valid),
+        "passage_norm": np.linalg.norm(passages.astype(np.float64), axis=1),
+        "unit_norm": np.where(valid, np.linalg.norm(units.astype(np.float64), axis=2), 0).sum(1) / valid.sum(1),
+    }
+
+
+def sampled(stage: Stage, count: int) -> tuple[list[str], list[str], np.ndarray]:
+    """Queries, documents and labels of a seeded sample of the pairs with a label."""
+    with open_parquet(stage.path("labels") / LABELS, LABEL_SCHEMA) as file:
+        table = file.read(columns=["query", "document", "label"])
+    labels = table["label"].to_numpy()
+    rows = np.flatnonzero(labels != IGNORED)
+    if not len(rows):
+        raise ArtifactError(stage.path("labels"), "has no pair with an essential unit", "label the units again")
+    if len(rows) > count:
+        rows = np.sort(np.random.default_rng([SAMPLE, stage.seed]).choice(rows, count, replace=False))
+    chosen = table.take(pa.array(rows))
+    return chosen["query"].to_pylist(), chosen["document"].to_pylist(), labels[rows].astype(np.int64)
+
+
+def _places(wanted: list[str], documents: list[str]) -> np.ndarray:
+    number = {key: place for place, key in enumerate(wanted)}
+    return np.array([number[key] for key in documents], np.int64)
+
+
+def passages_with_units(stage: Stage, wanted: Sequence[str], title_join: str | None) -> tuple[list[str], Spans]:
+    """Text of each document, and tokens [first, stop) of its units."""
+    source = stage.path("source")
+    texts: dict[str, str] = {}
+    rows = np.sort(rows_among(pa.array(wanted, pa.string()), corpus_ids(source)))
+    for ids, titles, bodies in passages_of(source, rows):
+        for key, title, body in zip(ids, titles, bodies, strict=True):
+            texts[key] = joined(title, body, title_join)[0]
+    table = pq.read_table(stage.path("units") / UNITS, schema=UNIT_SCHEMA)
+    columns = (table[name].to_pylist() for name in ("document", "token_start", "token_end"))
+    spans = {key: np.array([first, stop], np.int64).T for key, first, stop in zip(*columns, strict=True)}
+    return [texts[key] for key in wanted], [spans[key] for key in wanted]
+
+
+def embedded(
+    model: BiEncoder, texts: Sequence[str], spans: Spans, device: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors (N, D), units (N, U, D) and which units there are (N, U)."""
+    tokens, most = model.tokenize(list(texts), "document"), max(len(own) for own in spans)
+    size = model.tower("document").transformer.config.hidden_size
+    vectors = np.zeros((len(texts), model.contract.dimension), np.float32)
+    units, valid = np.zeros((len(texts), most, size), np.float32), np.zeros((len(texts), most), bool)
+    for places in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
+        features = {key: value.to(device) for key, value in model.pad([tokens[place] for place in places]).items()}
+        numbers = np.full(features["input_ids"].shape, -1, np.int64)
+        for line, place in enumerate(places):
+            for number, (first, stop) in enumerate(spans[place]):
+                numbers[line, first:stop] = number
+        with torch.no_grad():
+            found, states = model.encode_tokens(features, "document")
+            pooled, there = pool_units(states, torch.from_numpy(numbers).to(device), most)
+        vectors[places], units[places], valid[places] = (part.cpu().numpy() for part in (found, pooled, there))
+    return vectors, units, valid
+
+
+def vectors_of(model: BiEncoder, texts: Sequence[str], device: str, side: Side = "query") -> np.ndarray:
+    """Vectors of texts, (N, D) float32."""
+    tokens = model.tokenize(list(texts), side)
+    made = np.zeros((len(texts), model.contract.dimension), np.float32)
+    for places in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
+        features = {key: value.to(device) for key, value in model.pad([tokens[place] for place in places]).items()}
+        with torch.no_grad():
+            made[places] = model.encode(features, side).cpu().numpy()
+    return made

@@ -1,0 +1,188 @@
+"""Stage `read_units`: a reader's score of every unit of each (query, positive) pair  # BERM eq. 2, specs/berm 3.2"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pydantic import Field
+
+from zerodr.artifacts.parquet import list_array
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import corpus_ids
+from zerodr.config.base import Settings, validate
+from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.errors import ArtifactError, ModelError, NonFiniteScore
+from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, unit_places
+from zerodr.papers.berm.reader_network import Reader, ReadTokens
+from zerodr.papers.berm.segment_units import joined, passages_of
+from zerodr.papers.berm.settings import Aggregation
+from zerodr.papers.berm.unit_pairs import positives_of
+from zerodr.papers.berm.unit_spans import first_letters
+from zerodr.training.data.grouping import length_groups
+from zerodr.training.loop.speed import speed_up
+from zerodr.training.teaching.scoring import WASTE, ScoreStore
+
+BLOCK = 2048  # pairs between two records of progress
+
+
+class ReadUnitsSettings(Settings):
+    """Params of rule read_units."""
+
+    split: str
+    """The source's split with training queries."""
+    title_join: str | None = " "
+    """What stands between a document's title and text. None: text alone."""
+    aggregation: Aggregation = "sum"
+    """What a unit gets of its tokens' start probabilities."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the network; probabilities are float32."""
+    batch_pairs: int = Field(64, ge=1)
+    """Most pairs of a batch."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What is read: (P,) questions, passages and their units' characters; offsets (P + 1,) of each pair's scores."""
+
+    questions: list[str]
+    passages: list[str]
+    places: list[np.ndarray]
+    names: list[tuple[str, str]]
+    offsets: np.ndarray
+
+
+def read_units(stage: Stage) -> None:
+    """Inputs `reader`, `units`, `source`, optional `mined`; output `read`, in it reader_scores.parquet.
+
+    Its columns are query, document, scores by unit. A score is made of P_start over the passage's tokens that the
+    reader takes, so it is in [0, 1]. With `mined` only pairs of the queries that were mined are read.
+
+    Raises:
+        ModelError: the reader was never trained.
+        ArtifactError: units of other passages.
+        NonFiniteScore: names the first pair without finite scores.
+    """
+    settings = validate(ReadUnitsSettings, stage.params, stage.spec.name())
+    os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
+    keep_freed_memory()
+    torch.set_num_threads(max(1, stage.threads))
+    reader = Reader.load(stage.path("reader"), settings.precision)
+    if not reader.contract.trained:
+        raise ModelError(
+            stage.path("reader"),
+            "has a head that was never trained, its scores would be arbitrary",
+            "train it with stage train_reader",
+        )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    reader.to(device)
+    kernels = speed_up(reader, device, settings.precision)
+    pairs = load_pairs(stage, settings)
+    store = ScoreStore(stage.state, {"device": device, "torch": torch.__version__, "scores": int(pairs.offsets[-1])})
+    progress = Progress(stage.spec.name(), len(pairs.names), "pairs", int(np.searchsorted(pairs.offsets, store.done)))
+    for first in range(0, len(pairs.names), BLOCK):
+        rows = range(first, min(first + BLOCK, len(pairs.names)))
+        if pairs.offsets[rows.stop] <= store.done:
+            continue
+        scores, counts = score_block(reader, pairs, rows, settings, device)
+        store.add(scores, counts)
+        progress.add(len(rows))
+    progress.finish()
+    lists = list_array(np.diff(pairs.offsets), pa.array(store.scores(), pa.float32()))
+    queries, documents = zip(*pairs.names, strict=True)
+    columns = [pa.array(queries, pa.string()), pa.array(documents, pa.string()), lists]
+    pq.write_table(pa.table(columns, schema=READ_SCHEMA), stage.output("read") / READ)
+    stage.note(device=device, kernels=kernels, pairs=len(pairs.names), units=int(pairs.offsets[-1]), **store.totals)
+
+
+def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
+    """Pairs of the split with their units, in the order of its queries."""
+    source, folder = stage.path("source"), stage.path("units")
+    corpus = corpus_ids(source)
+    mined = stage.path("mined") if "mined" in stage.spec.inputs else None
+    known, places = positives_of(source, settings.split, corpus, mined), unit_places(folder)
+    texts = {}
+    for ids, titles, bodies in passages_of(source, np.unique(known.documents)):
+        for key, title, body in zip(ids, titles, bodies, strict=True):
+            texts[key] = joined(title, body, settings.title_join)[0]
+    asked, ids = query_texts(source, known.queries), known.queries.to_pylist()
+    documents = corpus.take(pa.array(known.documents)).to_pylist()
+    lacking = [key for key in documents if key not in places]
+    if lacking:
+        raise ArtifactError(
+            folder,
+            f"lacks document {lacking[0]}, a positive of {source.name}",
+            "cut the units of this source and split",
+        )
+    rows = np.repeat(np.arange(len(ids)), known.sizes).tolist()
+    own = [places[key] for key in documents]
+    offsets = np.r_[0, np.cumsum([len(part) for part in own])].astype(np.int64)
+    return Pairs(
+        [asked[row] for row in rows],
+        [texts[key] for key in documents],
+        own,
+        [(ids[row], key) for row, key in zip(rows, documents, strict=True)],
+        offsets,
+    )
+
+
+def score_block(
+    reader: Reader, pairs: Pairs, rows: range, settings: ReadUnitsSettings, device: str
+) -> tuple[np.ndarray, dict[str, int]]:
+    """Scores of the units of some pairs, one below the other, and counts for lineage."""
+    tokens = reader.tokenize([pairs.questions[row] for row in rows], [pairs.passages[row] for row in rows])
+    made: list[np.ndarray] = [np.zeros(0, np.float32)] * len(rows)
+    for group in length_groups([len(pair) for pair in tokens], WASTE[torch.device(device).type], settings.batch_pairs):
+        with torch.inference_mode():
+            logits = reader.logits([tokens[place] for place in group], device)[0]
+            starts = torch.softmax(logits, -1).cpu().numpy()
+        for place, probabilities in zip(group, starts, strict=True):
+            row = rows[place]
+            if tokens[place].offsets and not np.isfinite(probabilities).all():
+                query, document = pairs.names[row]
+                raise NonFiniteScore(
+                    f"query {query}, document {document}",
+                    "the reader gave no finite probabilities",
+                    "use precision: fp32, or another reader",
+                )
+            made[place] = unit_shares(
+                probabilities, tokens[place], pairs.passages[row], pairs.places[row], settings.aggregation
+            )
+    cut = sum(
+        bool(pairs.passages[row][pair.offsets[-1][1] if pair.offsets else 0 :].strip())
+        for row, pair in zip(rows, tokens, strict=True)
+    )
+    return np.concatenate(made).astype(np.float32), {"passages_cut": cut}
+
+
+def unit_shares(
+    probabilities: np.ndarray,
+    pair: ReadTokens,
+    text: str,
+    places: np.ndarray,
+    aggregation: Literal["sum", "max", "mean"] = "sum",
+) -> np.ndarray:
+    """What each unit gets of the start probabilities of its tokens; 0 for a unit that the reader did not see.
+
+    Args:
+        probabilities: (P,) of the passage's tokens, behind them anything.
+        pair: whose offsets say which characters a token stands for.
+        text: the passage.
+        places: (units, 2) characters of units.
+    """
+    letters: Sequence[int] = first_letters(text, pair.offsets)
+    found = np.array(letters, np.int64)
+    own = probabilities[: len(found)]
+    made = np.zeros(len(places), np.float64)
+    for number, (start, end) in enumerate(places):
+        inside = own[(found >= start) & (found < end)]
+        if len(inside):
+            made[number] = getattr(inside.astype(np.float64), aggregation)()
+    return made

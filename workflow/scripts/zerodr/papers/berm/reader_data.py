@@ -1,0 +1,254 @@
+"""What a reader learns from and is measured by: questions with answers, the loss of spans, exact match and F1."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from zerodr.collections.access import read_corpus
+from zerodr.errors import ConfigError
+from zerodr.papers.berm.answers import read_answers
+from zerodr.papers.berm.reader_network import Reader, ReadTokens
+from zerodr.papers.berm.segment_units import joined
+from zerodr.training.data.batches import epoch_order
+from zerodr.training.data.grouping import length_groups
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import WASTE, Forward, Share, set_random
+
+IGNORED = -100
+BATCH_PAIRS = 64
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions with their passage and a gold answer.
+
+    Attributes:
+        ids, questions: of N questions.
+        passages: distinct texts; owner: (N,) which one a question is about.
+        spans: (N, 2) first and last-plus-one character of the first answer in the passage.
+        answers: all gold answers of each question.
+    """
+
+    ids: list[str]
+    questions: list[str]
+    passages: list[str]
+    owner: np.ndarray
+    spans: np.ndarray
+    answers: list[list[str]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def tokens(self, reader: Reader, rows: Sequence[int]) -> list[ReadTokens]:
+        """Token ids of some questions with their passages."""
+        return reader.tokenize([self.questions[row] for row in rows], [self.passages[self.owner[row]] for row in rows])
+
+    def targets(self, row: int, pair: ReadTokens) -> tuple[int, int]:
+        """First and last token of the answer among the passage's tokens; -100 where truncation cut it off."""
+        start, end = self.spans[row]
+        inside = [place for place, (low, high) in enumerate(pair.offsets) if high > start and low < end]
+        whole = bool(inside) and pair.offsets[inside[-1]][1] >= end
+        return (inside[0], inside[-1]) if whole else (IGNORED, IGNORED)
+
+
+def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Questions, int]:
+    """Questions of a split whose answer stands in its passage, and how many answers did not.
+
+    Raises:
+        CollectionError: no answers, or none that stands where it is said to stand.
+    """
+    documents = {}
+    for block in read_corpus(source):
+        for key, title, text in zip(*(block.column(i).to_pylist() for i in range(3)), strict=True):
+            documents[key] = (title or "", text or "")
+    answers = read_answers(source, split, {key: text for key, (_, text) in documents.items()})
+    table = pq.read_table(source / "queries.parquet")
+    asked = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
+    places: dict[str, int] = {}
+    passages: list[str] = []
+    begins: list[int] = []
+    ids, owner, spans = [], [], []
+    for (query, document), found in answers.spans.items():
+        if document not in places:
+            places[document] = len(passages)
+            text, begin = joined(*documents[document], title_join)
+            passages.append(text)
+            begins.append(begin)
+        text, start = found[0]
+        begin = begins[places[document]] + start
+        ids.append(query)
+        owner.append(places[document])
+        spans.append((begin, begin + len(text)))
+    made = Questions(
+        ids,
+        [asked.get(key) or "" for key in ids],
+        passages,
+        np.array(owner, np.int64),
+        np.array(spans, np.int64),
+        [answers.texts[key] for key in ids],
+    )
+    return made, answers.displaced
+
+
+@dataclass(frozen=True)
+class QuestionBatch:
+    """Rows of the questions of one step, or of a part of them."""
+
+    step: int
+    rows: np.ndarray
+
+    def part(self, number: int, parts: int) -> QuestionBatch:
+        """The `number`-th of `parts` equal parts, in order."""
+        size = len(self.rows) // parts
+        return QuestionBatch(self.step, self.rows[number * size : (number + 1) * size])
+
+
+@dataclass(frozen=True)
+class QuestionStream:
+    """The batches of a stage: pure functions of (seed, step)."""
+
+    count: int
+    size: int
+    seed: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.size > self.count:
+            raise ConfigError(
+                "training.batch_queries",
+                f"a batch of {self.size} questions is larger than the {self.count} that there are",
+                f"set it to at most {self.count}",
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of an epoch."""
+        return self.count // self.size
+
+    def batch(self, step: int) -> QuestionBatch:
+        """The batch of step `step`."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        order = epoch_order(self.seed, epoch, self.count)
+        return QuestionBatch(step, order[place * self.size : (place + 1) * self.size])
+
+
+@dataclass(frozen=True)
+class Spans:
+    """Token ids of (a process's part of) a batch, and the first and last token of each answer."""
+
+    tokens: list[ReadTokens]
+    targets: np.ndarray
+    groups: list[tuple[str, list[int]]]
+
+
+class ReadForward(Forward):
+    """How a reader is trained: mean over the answers of all processes of -(log p(first) + log p(last)) / 2."""
+
+    unit = "questions"
+    has_vectors = False
+
+    def prepare(self, batch: QuestionBatch, group: Group) -> Share:
+        """This process's questions of a micro-batch."""
+        own = batch.part(group.rank, group.world)
+        pairs = self.examples.tokens(self.model, own.rows.tolist())
+        targets = [self.examples.targets(int(row), pair) for row, pair in zip(own.rows, pairs, strict=True)]
+        waste = WASTE[torch.device(self.device).type]
+        groups = [("pair", places) for places in length_groups([len(pair) for pair in pairs], waste)]
+        ids = [self.examples.ids[int(row)] for row in batch.rows]
+        return Share(batch, Spans(pairs, np.array(targets), groups), ids, [], [])
+
+    def totals(self, texts: Spans, group: Group) -> dict[str, float]:
+        """Answers of all processes that truncation left."""
+        kept = torch.tensor(float((texts.targets[:, 0] != IGNORED).sum()), device=self.device)
+        return {"span": max(float(group.total(kept)), 1.0)}
+
+    def run(
+        self, texts: Spans, number: int, seed: Sequence[int], totals: dict[str, float]
+    ) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """One group's share of the loss."""
+        set_random(seed, number)
+        places = texts.groups[number][1]
+        both = self.model.logits([texts.tokens[place] for place in places], self.device)
+        targets = torch.from_numpy(texts.targets[places]).to(both.device)
+        first, last = (
+            functional.cross_entropy(both[part], targets[:, part], ignore_index=IGNORED, reduction="sum")
+            for part in (0, 1)
+        )
+        return None, {"span": (first + last) / 2 / totals["span"]}
+
+
+def best_spans(both: Tensor, longest: int) -> Tensor:
+    """First and last token of the best span of at most `longest` tokens. (2, B, P) logits -> (B, 2) int64."""
+    count = both.shape[2]
+    scores = both[0][:, :, None] + both[1][:, None, :]  # (B, first, last)
+    allowed = torch.ones(count, count, dtype=torch.bool, device=both.device).triu().tril(longest - 1)
+    best = scores.masked_fill(~allowed, -torch.inf).flatten(1).argmax(1)
+    return torch.stack([best // count, best % count], 1)
+
+
+def plain(answer: str) -> str:
+    """An answer without case, punctuation, articles and extra white space, as SQuAD compares them."""
+    return " ".join(ARTICLES.sub(" ", answer.lower().translate(PUNCTUATION)).split())
+
+
+def exact_match(answer: str, gold: Sequence[str]) -> float:
+    """1 when the answer is one of the gold ones."""
+    return float(any(plain(answer) == plain(one) for one in gold))
+
+
+def f1(answer: str, gold: Sequence[str]) -> float:
+    """Best overlap of words with a gold answer, in [0, 1]."""
+    return max((_overlap(plain(answer).split(), plain(one).split()) for one in gold), default=0.0)
+
+
+def _overlap(found: list[str], gold: list[str]) -> float:
+    common = sum((Counter(found) & Counter(gold)).values())
+    if not found or not gold:
+        return float(found == gold)
+    return 2 * common / (len(found) + len(gold))
+
+
+def evaluate_reader(
+    reader: Reader, questions: Questions, rows: Sequence[int], device: str, group: Group
+) -> dict[str, float]:
+    """Exact match and F1, means over questions, and the share whose answer truncation cut off; each process a part."""
+    was_training = reader.training
+    reader.eval()
+    mine = list(rows)[group.rank :: group.world]
+    sums = torch.zeros(3, dtype=torch.float64)
+    for first in range(0, len(mine), BATCH_PAIRS):
+        part = mine[first : first + BATCH_PAIRS]
+        pairs = questions.tokens(reader, part)
+        for row, pair, answer in zip(part, pairs, predict(reader, questions, part, pairs, device), strict=True):
+            gold = questions.answers[row]
+            cut = questions.targets(row, pair)[0] == IGNORED
+            sums += torch.tensor([exact_match(answer, gold), f1(answer, gold), float(cut)], dtype=torch.float64)
+    reader.train(was_training)
+    means = [float(group.total(value.to(device, torch.float32))) / max(len(rows), 1) for value in sums]
+    return dict(zip(("exact_match", "f1", "cut_off"), means, strict=True))
+
+
+def predict(
+    reader: Any, questions: Questions, rows: Sequence[int], pairs: Sequence[ReadTokens], device: str
+) -> list[str]:
+    """The best answer to each question, empty where the passage has no token."""
+    with torch.no_grad():
+        spans = best_spans(reader.logits(pairs, device), reader.contract.answer_tokens).tolist()
+    answers = []
+    for row, pair, (first, last) in zip(rows, pairs, spans, strict=True):
+        text = questions.passages[questions.owner[row]]
+        answers.append(text[pair.offsets[first][0] : pair.offsets[last][1]] if pair.offsets else "")
+    return answers

@@ -1,0 +1,305 @@
+"""Stage `segment_units`: the passages that are some query's positive, cut into units  # BERM eq. 1, specs/berm 2
+
+Units are kept as characters of the passage and as tokens of the model that will train on it. What decides the tokens
+(tokenizer, length, prefix, title join) stands in statistics.json, and training refuses units made for other tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.parquet import GroupWriter
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.config.base import Settings, validate
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract
+from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.errors import CollectionError, ModelError
+from zerodr.mining.positives import known_positives
+from zerodr.papers.berm.settings import CutSettings, TextCut
+from zerodr.papers.berm.unit_spans import Token, Unit, by_count, by_full_stop, by_spans, merged, rule_spans
+
+log = logging.getLogger("zerodr")
+UNITS, STATISTICS = "units.parquet", "statistics.json"
+PLACES = ("char_start", "char_end", "token_start", "token_end")
+SCHEMA = pa.schema([("document", pa.string()), *((name, pa.list_(pa.int32())) for name in PLACES)])
+ROW_GROUP, BLOCK = 4096, 512
+FULL_STOP = "."
+MANY = 10  # histogram: this many units or more
+
+
+class SegmentSettings(Settings):
+    """Params of rule segment_units."""
+
+    cut: CutSettings
+    """How passages are cut."""
+    split: str
+    """The source's split whose positives are cut."""
+    title_join: str | None = " "
+    """What stands between a document's title and text. None: text alone."""
+
+
+@dataclass
+class Tally:
+    """What became of the passages."""
+
+    counts: Counter[int] = field(default_factory=Counter)
+    tokens: int = 0
+    truncated: int = 0
+    one_sentence: int = 0
+    lost: int = 0
+    merged: int = 0
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, as JSON values."""
+        passages, units = sum(self.counts.values()), sum(n * times for n, times in self.counts.items())
+        shown = {str(n): self.counts[n] for n in range(MANY)}
+        shown[f"{MANY} or more"] = sum(times for n, times in self.counts.items() if n >= MANY)
+        return {
+            "passages": passages,
+            "units": units,
+            "units_per_passage": units / max(passages, 1),
+            "tokens_per_unit": self.tokens / max(units, 1),
+            "histogram_units": shown,
+            "without_unit": self.counts[0],
+            "with_one_unit": self.counts[1],
+            "with_units": sum(times for n, times in self.counts.items() if n > 1),
+            "without_boundary": self.one_sentence,
+            "truncated": self.truncated,
+            "units_lost_by_truncation": self.lost,
+            "merged_into_last": self.merged,
+        }
+
+
+def segment_units(stage: Stage) -> None:
+    """Inputs `source`, `model` (whose tokens count); output `units`: units.parquet and statistics.json.
+
+    Raises:
+        CollectionError: no passage has two units, so that nothing can be learned from them.
+        ModelError: the tokenizer can't tell characters, or knows no full stop that period_token could look for.
+    """
+    settings = validate(SegmentSettings, stage.params, stage.spec.name())
+    source, folder = stage.path("source"), stage.output("units")
+    cutter = Cutter.load(stage.path("model"), settings.cut, settings.title_join)
+    corpus = corpus_ids(source)
+    wanted = np.unique(known_positives(source, settings.split, corpus).documents)
+    progress = Progress(f"units of {source.name}/{settings.split}", len(wanted), "passages")
+    with GroupWriter(folder / UNITS, SCHEMA, ROW_GROUP, []) as writer:
+        for ids, titles, texts in passages_of(source, wanted):
+            writer.write(_table(ids, cutter.cut(titles, texts)))
+            progress.add(len(ids))
+    progress.finish()
+    facts = cutter.tally.facts()
+    if not facts["with_units"]:
+        raise CollectionError(
+            f"{source.name}/{settings.split}",
+            f"none of its {facts['passages']} positives has two "
+            f"units ({facts['without_unit']} have none) with segmenter {settings.cut.segmenter}",
+            "take another segmenter (fixed_tokens), or longer passages",
+        )
+    write_json(
+        folder / STATISTICS, {"collection": source.name, "split": settings.split, "made_for": cutter.made_for} | facts
+    )
+    stage.note(statistics=facts, made_for=cutter.made_for)
+    for name, value in facts.items():
+        if not isinstance(value, dict):
+            stage.metric(name, value)
+    if facts["without_unit"]:
+        log.warning(
+            "%s: %d of %d passages have no unit (no sentence boundary that the segmenter sees)",
+            source.name,
+            facts["without_unit"],
+            facts["passages"],
+        )
+    if facts["units_lost_by_truncation"]:
+        log.warning(
+            "%s: %d units are lost, they lie behind the first %d tokens of a passage (%d of %d passages are truncated)",
+            source.name,
+            facts["units_lost_by_truncation"],
+            cutter.made_for["tokens"],
+            facts["truncated"],
+            facts["passages"],
+        )
+
+
+def passages_of(source: Path, rows: np.ndarray) -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """Ids, titles and texts of the corpus rows `rows` (ascending), some hundred at once."""
+    first = 0
+    for block in read_corpus(source, block=BLOCK):
+        low, high = np.searchsorted(rows, [first, first + len(block)])
+        if high > low:
+            chosen = block.take(pa.array(rows[low:high] - first))
+            ids, titles, texts = (chosen.column(name).to_pylist() for name in ("id", "title", "text"))
+            yield ids, [title or "" for title in titles], [text or "" for text in texts]
+        first += len(block)
+
+
+def joined(title: str, text: str, title_join: str | None) -> tuple[str, int]:
+    """A passage as training reads it, and the place where its text begins."""
+    if title_join is None or not title:
+        return text, 0
+    return f"{title}{title_join}{text}", len(title) + len(title_join)
+
+
+def made_for(contract: EncoderContract, tokenizer: Any, title_join: str | None) -> dict[str, Any]:
+    """What decides the tokens of a passage; equal facts mean equal tokens."""
+    vocabulary = object_digest(sorted(tokenizer.get_vocab().items()))
+    return {
+        "vocabulary": vocabulary,
+        "tokens": contract.tokens("document"),
+        "prefix": contract.prefix("document"),
+        "lowercase": contract.lowercase,
+        "title_join": title_join,
+    }
+
+
+@dataclass
+class Cutter:
+    """Cuts passages into units."""
+
+    tokenizer: Any
+    contract: EncoderContract
+    settings: CutSettings
+    title_join: str | None
+    tally: Tally = field(default_factory=Tally)
+
+    @classmethod
+    def load(cls, model: Path, settings: CutSettings, title_join: str | None) -> Cutter:
+        """With the tokenizer of a model folder.
+
+        Raises:
+            ModelError: see `segment_units`.
+        """
+        contract = read_contract(model)
+        tokenizer = load_tokenizer(model if contract.towers == "tied" else model / SIDES[1])
+        check_tokenizer(model, tokenizer, settings)
+        return cls(tokenizer, contract, settings, title_join)
+
+    @property
+    def made_for(self) -> dict[str, Any]:
+        """What decides the tokens."""
+        return made_for(self.contract, self.tokenizer, self.title_join)
+
+    def cut(self, titles: Sequence[str], texts: Sequence[str]) -> list[list[Unit]]:
+        """Units of each passage."""
+        whole = [joined(title, text, self.title_join) for title, text in zip(titles, texts, strict=True)]
+        tokens = self._tokens([text for text, _ in whole])
+        return [
+            self._units(text, 0 if self.settings.title == "join" else start, own)
+            for (text, start), own in zip(whole, tokens, strict=True)
+        ]
+
+    def _tokens(self, texts: Sequence[str]) -> list[list[Token]]:
+        """Tokens of each text that stand for characters of it, as many as the model takes."""
+        prefix, limit = self.contract.prefix("document"), self.contract.tokens("document")
+        given = [prefix + text for text in texts]
+        given = [text.lower() for text in given] if self.contract.lowercase else given
+        made = self.tokenizer(
+            given,
+            truncation=True,
+            max_length=limit,
+            padding=False,
+            return_offsets_mapping=True,
+            return_special_tokens_mask=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        rows = zip(texts, made["input_ids"], made["offset_mapping"], made["special_tokens_mask"], strict=True)
+        return [self._of_text(text, *row) for text, *row in rows]
+
+    def _of_text(self, text: str, ids: list[int], offsets: list[tuple[int, int]], special: list[int]) -> list[Token]:
+        """Tokens with places in the text as it was before prefix and lower case."""
+        shift, back = len(self.contract.prefix("document")), None
+        if self.contract.lowercase:
+            shift = len(self.contract.prefix("document").lower())
+            back = lowered_places(text)
+        tokens = []
+        for place, (number, (start, end), skipped) in enumerate(zip(ids, offsets, special, strict=True)):
+            start, end = max(start - shift, 0), end - shift
+            if skipped or end <= start:
+                continue
+            if back is not None:
+                start, end = back[start], back[end - 1] + 1
+            tokens.append(Token(place, number, start, end))
+        return tokens
+
+    def _units(self, text: str, begin: int, tokens: list[Token]) -> list[Unit]:
+        settings, tally = self.settings, self.tally
+        read = tokens[-1].end if tokens else 0
+        tally.truncated += bool(text[read:].strip())
+        if settings.segmenter == "rule":
+            spans = rule_spans(text, begin)
+            units = by_spans(tokens, spans, text)
+            there = sum(bool(text[start:end].strip()) for start, end in spans)
+            tally.lost += there - len(units)
+            tally.one_sentence += there == 1
+        else:
+            own = [token for token in tokens if token.start >= begin]
+            units = by_tokens(own, settings, self.tokenizer)
+            tally.one_sentence += len(units) < 2
+        long = [unit for unit in units if unit.stop - unit.first >= settings.min_tokens]
+        kept = merged(long, settings.max_units)
+        tally.merged += len(long) - len(kept)
+        tally.counts[len(kept)] += 1
+        tally.tokens += sum(unit.stop - unit.first for unit in kept)
+        return kept
+
+
+def check_tokenizer(where: object, tokenizer: Any, settings: TextCut) -> None:
+    """Units can be told by a tokenizer's tokens.
+
+    Raises:
+        ModelError: it can't tell characters, or knows no full stop that period_token could look for.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise ModelError(where, "its tokenizer can't tell the characters of a token", "add a tokenizer.json")
+    if settings.segmenter == "period_token" and FULL_STOP not in tokenizer.get_vocab():
+        raise ModelError(
+            where, "its tokenizer has no token for a full stop, which period_token looks for", "take segmenter: rule"
+        )
+
+
+def text_units(text: str, tokens: list[Token], settings: TextCut, tokenizer: Any) -> list[Unit]:
+    """Units of a text whose tokens are `tokens`."""
+    rule = settings.segmenter == "rule"
+    units = by_spans(tokens, rule_spans(text), text) if rule else by_tokens(tokens, settings, tokenizer)
+    return merged([unit for unit in units if unit.stop - unit.first >= settings.min_tokens], settings.max_units)
+
+
+def by_tokens(tokens: list[Token], settings: TextCut, tokenizer: Any) -> list[Unit]:
+    """Units by the segmenters that look at tokens alone."""
+    if settings.segmenter == "period_token":
+        return by_full_stop(tokens, tokenizer.convert_tokens_to_ids(FULL_STOP))
+    assert settings.tokens_per_unit is not None, "checked by TextCut"
+    return by_count(tokens, settings.tokens_per_unit)
+
+
+def lowered_places(text: str) -> list[int]:
+    """Place in the text of each character of its lower-cased form (which may be longer)."""
+    return [place for place, letter in enumerate(text) for _ in letter.lower()]
+
+
+def _table(ids: list[str], units: list[list[Unit]]) -> pa.Table:
+    columns = {
+        name: pa.array([[unit[at] for unit in own] for own in units], SCHEMA.field(name).type)
+        for at, name in enumerate(PLACES)
+    }
+    return pa.table({"document": pa.array(ids, pa.string())} | columns, schema=SCHEMA)
+
+
+def read_statistics(folder: Path) -> dict[str, Any]:
+    """statistics.json of a folder of this stage."""
+    return json.loads((folder / STATISTICS).read_text())

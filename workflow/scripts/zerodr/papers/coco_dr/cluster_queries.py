@@ -1,0 +1,154 @@
+"""Stage `cluster_queries`: K-means of a source's training queries by the embeddings of the current model.
+
+COCO-DR groups training queries anew at each episode, with its negatives (specs/coco-dr 3). The released code clusters
+by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take all points.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import split_queries
+from zerodr.config.base import validate
+from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
+from zerodr.papers.coco_dr.settings import ClusterSettings
+
+log = logging.getLogger("zerodr")
+CLUSTERS, CENTROIDS, STATISTICS = "clusters.parquet", "centroids.npy", "statistics.json"
+SCHEMA = pa.schema([("query", pa.string()), ("cluster", pa.int32())])
+
+
+class ClusterQueriesSettings(ClusterSettings):
+    """Params of rule cluster_queries."""
+
+    split: str
+    """The source's split with training queries."""
+
+
+@dataclass(frozen=True)
+class Clusters:
+    """Clusters of N points.
+
+    Attributes:
+        assigned: (N,) int32 nearest centroid of each point.
+        centroids: (K, D) float32; of length 1 for cosine.
+        distances: (N,) float64 squared Euclidean distances to it (cosine: of unit vectors).
+    """
+
+    assigned: np.ndarray
+    centroids: np.ndarray
+    distances: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Points of each cluster, (K,)."""
+        return np.bincount(self.assigned, minlength=len(self.centroids))
+
+    def facts(self) -> dict[str, Any]:
+        """Sizes, inertia (mean squared distance), empty clusters, and balance: entropy of sizes over its maximum."""
+        sizes = self.sizes
+        shares = sizes[sizes > 0] / len(self.assigned)
+        return {
+            "queries": len(self.assigned),
+            "clusters": len(sizes),
+            "empty": int((sizes == 0).sum()),
+            "smallest": int(sizes.min()),
+            "largest": int(sizes.max()),
+            "inertia": float(self.distances.mean()),
+            "balance": float(-(shares * np.log(shares)).sum() / np.log(len(sizes))),
+        }
+
+
+def cluster_queries(stage: Stage) -> None:
+    """Inputs `queries` (embeddings, rows as split_queries), `collection`; output `clusters`, a folder.
+
+    The folder holds clusters.parquet (query, cluster), centroids.npy and statistics.json.
+
+    Raises:
+        ConfigError: more clusters than queries.
+        ArtifactError: embeddings of other queries.
+        NonFiniteEmbedding: a query's vector holds NaN or infinity.
+    """
+    settings = validate(ClusterQueriesSettings, stage.params, stage.spec.name())
+    file, source, folder = stage.path("queries"), stage.path("collection"), stage.output("clusters")
+    queries = split_queries(source, settings.split)["id"].tolist()
+    vectors = _read(file, queries, f"{source.name}/{settings.split}")
+    if settings.count > len(queries):
+        raise ConfigError(
+            "clusters.count",
+            f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made",
+            f"set it to at most {len(queries)}",
+        )
+    found = cluster(vectors, settings, stage.seed, stage.threads)
+    table = pa.table([pa.array(queries, pa.string()), pa.array(found.assigned)], schema=SCHEMA)
+    pq.write_table(table, folder / CLUSTERS, compression="zstd")
+    np.save(folder / CENTROIDS, found.centroids, allow_pickle=False)
+    facts = found.facts()
+    write_json(folder / STATISTICS, facts | {"sizes": found.sizes.tolist(), "metric": settings.metric})
+    for name, value in facts.items():
+        stage.metric(name, value)
+    stage.note(statistics=facts)
+    if facts["empty"]:
+        log.warning(
+            "%s: %d of %d clusters are empty and form no group", stage.spec.name(), facts["empty"], settings.count
+        )
+
+
+def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: int = 1) -> Clusters:
+    """K-means by faiss; the same for equal vectors, seed and threads.
+
+    Args:
+        vectors: (N, D) float32, N at least the number of clusters.
+    """
+    import faiss
+
+    faiss.omp_set_num_threads(threads)
+    cosine = settings.metric == "cosine"
+    points = np.array(vectors, np.float32, order="C")
+    if cosine:
+        faiss.normalize_L2(points)
+    limit = len(points) if settings.sample is None else settings.sample
+    kmeans = faiss.Kmeans(
+        points.shape[1],
+        settings.count,
+        niter=settings.iterations,
+        nredo=settings.restarts,
+        seed=seed,
+        spherical=cosine,
+        min_points_per_centroid=1,
+        max_points_per_centroid=limit,
+    )
+    kmeans.train(points)
+    nearness, nearest = kmeans.index.search(points, 1)
+    distances = nearness[:, 0].astype(np.float64)
+    if cosine:
+        distances = np.maximum(2 - 2 * distances, 0)
+    return Clusters(nearest[:, 0].astype(np.int32), np.array(kmeans.centroids, np.float32), distances)
+
+
+def _read(file: Path, queries: list[str], where: str) -> np.ndarray:
+    vectors = np.load(file, mmap_mode="r", allow_pickle=False)
+    if vectors.ndim != 2 or len(vectors) != len(queries):
+        raise ArtifactError(
+            file,
+            f"holds an array of shape {vectors.shape}, expected a row for each of the "
+            f"{len(queries)} queries of {where}",
+            "embed this collection and split",
+        )
+    wrong = np.flatnonzero(~np.isfinite(vectors).all(1))
+    if len(wrong):
+        raise NonFiniteEmbedding(
+            file,
+            f"the vector of query {queries[int(wrong[0])]} holds NaN or infinity ({len(wrong)} queries do)",
+            "train the model anew with a lower rate",
+        )
+    return vectors

@@ -1,0 +1,270 @@
+"""How the agreement of group gradients is computed (specs/coco-dr 8): four engines with the same results.
+
+`segment` and `ghost` read the backward pass of training itself where they can, or take one of their own through the
+compared layers. `jvp` needs no assumption on the model or on which group a text belongs to. `loop` is the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from zerodr.papers.coco_dr import group_sums
+from zerodr.papers.coco_dr.group_layers import Layouts, Watch, compared_layers
+from zerodr.papers.coco_dr.settings import EngineName
+from zerodr.training.objectives.base import Turn
+
+Gradients = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True)
+class Products:
+    """Inner products of the gradients of the batch's n groups.
+
+    Attributes:
+        gram: (n, n) float64, or None.
+        rows: (n,) float64 product of each with sum_j coefficients_j gradient_j.
+    """
+
+    gram: Tensor | None
+    rows: Tensor
+
+
+class GroupEngine:
+    """Base of engines.
+
+    Attributes:
+        by_group: each text must belong to one group.
+        rides: can read the backward pass of training.
+    """
+
+    by_group = False
+    rides = False
+
+    def watching(self, spare: bool) -> AbstractContextManager[None]:
+        """Open while texts are encoded; `spare`: the backward pass of training will be read."""
+        return nullcontext()
+
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+        """By passes of its own, before the backward pass of training.
+
+        Args:
+            members: (B,) group of each query, 0 to n - 1.
+            losses: (n,) group means, with graph to the vectors.
+            coefficients: (n,) float64.
+        """
+        raise NotImplementedError
+
+    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
+        """From the backward pass of training, in which group k's gradient came times factors_k; (n,) float64."""
+        raise NotImplementedError
+
+    def fill(self, turn: Turn, members: Tensor) -> None:
+        """Gradients that the backward pass of training left out, when it is not read."""
+
+    def forget(self) -> None:
+        """The step is over."""
+
+
+class Recorded(GroupEngine):
+    """Base of `segment` and `ghost`."""
+
+    by_group = True
+
+    def __init__(self, model: Any, layers: int) -> None:
+        self.watch = Watch(model, layers)
+        self.rides = self.watch.carries
+
+    def watching(self, spare: bool) -> AbstractContextManager[None]:
+        """Record the compared layers."""
+        return self.watch.open(spare)
+
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+        """By a backward pass from the vectors to the compared layers."""
+        parts = _parts(turn, (losses * turn.scale).sum())
+        outputs = [output for record in self.watch.records for output in record.outputs]
+        vectors = [vectors for vectors, _ in turn.held.passes]
+        found = iter(torch.autograd.grad(vectors, outputs, parts, retain_graph=True, allow_unused=True))
+        for record in self.watch.records:
+            for number, output in enumerate(record.outputs):
+                delta = next(found)
+                record.deltas[number] = torch.zeros_like(output) if delta is None else delta
+        factors = torch.full((len(losses),), float(turn.scale), dtype=torch.float64)
+        return self._take(turn, members, factors, coefficients, spare=False)
+
+    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
+        """From output gradients that hooks kept; the weights' gradients are added, too."""
+        return self._take(turn, members, factors, coefficients, spare=True)
+
+    def fill(self, turn: Turn, members: Tensor) -> None:
+        """The compared weights' gradients."""
+        group_sums.add_plain(self.watch.records, self._layouts(turn, members))
+
+    def forget(self) -> None:
+        """Let activations go."""
+        self.watch.clear()
+
+    def _layouts(self, turn: Turn, members: Tensor) -> Layouts:
+        documents = turn.held.texts.documents
+        first = turn.group.rank * len(documents)
+        own = members[first : first + len(documents)].cpu().numpy()
+        owner = np.zeros(len(turn.held.texts.tokens), np.int64)
+        owner[: len(own)] = own
+        owner[len(own) + documents] = own[:, None]
+        return Layouts(turn.held.texts, owner, turn.held.leaf.device)
+
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+        raise NotImplementedError
+
+
+class Segment(Recorded):
+    """All inner products, from each group's gradient of one weight at a time."""
+
+    def __init__(self, model: Any, layers: int) -> None:
+        super().__init__(model, layers)
+        self.room = group_sums.Room()
+
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+        layouts = self._layouts(turn, members)
+        gram = group_sums.gram(self.watch.records, layouts, len(factors), turn.group, spare, self.room)
+        gram = gram / factors[:, None] / factors[None, :]
+        return Products(gram, gram @ coefficients)
+
+
+class Ghost(Recorded):
+    """Products with one sum; no group's gradient of a whole layer is ever held."""
+
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+        layouts = self._layouts(turn, members)
+        found = group_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
+        return Products(None, found / factors)
+
+
+class Weights(GroupEngine):
+    """Base of `jvp` and `loop`, which differentiate with respect to weights."""
+
+    def __init__(self, model: Any, layers: int | None) -> None:
+        chosen = (
+            model
+            if layers is None
+            else nn.ModuleList([nn.ModuleList(found) for found in compared_layers(model, layers).values()])
+        )
+        self.weights = [weight for weight in chosen.parameters() if weight.requires_grad]
+        mine = {id(weight) for weight in self.weights}
+        self.places = [
+            (module, name)
+            for module in model.modules()
+            for name, weight in module.named_parameters(recurse=False)
+            if id(weight) in mine
+        ]
+
+    def gradients(self, turn: Turn, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Gradients of the weights when those of vectors are `parts`, added up over processes."""
+        held = turn.held
+        if held.passes:
+            vectors = [vectors for vectors, _ in held.passes]
+            sums = _filled(
+                torch.autograd.grad(vectors, self.weights, parts, retain_graph=True, allow_unused=True), self.weights
+            )
+        else:
+            sums = [torch.zeros_like(weight) for weight in self.weights]
+            for number, part in enumerate(parts):
+                vectors = held.forward.encode(held.texts, number, held.seed)
+                made = torch.autograd.grad(vectors, self.weights, part, allow_unused=True)
+                sums = [total + one for total, one in zip(sums, _filled(made, self.weights), strict=True)]
+        turn.group.add_gradients(sums)
+        return sums
+
+
+class Loop(Weights):
+    """One backward pass for each group: K times the cost."""
+
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+        """Group by group."""
+        scale = float(turn.scale)
+        every = torch.stack(
+            [torch.cat([g.flatten() for g in self.gradients(turn, _parts(turn, loss * turn.scale))]) for loss in losses]
+        )
+        gram = (every / scale @ every.T / scale).double().cpu()
+        return Products(gram, gram @ coefficients)
+
+
+class Directional(Weights):
+    """s_i as the derivative of loss i along the sum of all groups' gradients: one backward and one forward-mode pass.
+
+    The forward-mode pass replays dropout. On a GPU it takes torch's plain attention, whose dropout draws otherwise.
+    """
+
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+        """Products with the sum."""
+        together = (losses * coefficients.to(losses)).sum() * turn.scale
+        direction = self.gradients(turn, _parts(turn, together))
+        length = torch.stack([part.double().square().sum() for part in direction]).sum().sqrt()
+        if not bool(length > 0) or not bool(length.isfinite()):
+            return Products(None, torch.full((len(losses),), 0.0 if bool(length == 0) else torch.nan).double())
+        tangents = self._tangents(turn, [part / length.to(part) for part in direction])
+        units = torch.ones_like(losses, requires_grad=True)
+        (slopes,) = torch.autograd.grad((units * losses).sum(), turn.held.leaf, create_graph=True)
+        (found,) = torch.autograd.grad((slopes * tangents).sum(), units, retain_graph=True)
+        rows = found.double().cpu()
+        turn.group.add_gradients([rows])
+        return Products(None, rows * length.cpu() / float(turn.scale))
+
+    def _tangents(self, turn: Turn, direction: list[Tensor]) -> Tensor:
+        """Derivatives of this process's vectors along `direction`, (T, D)."""
+        held = turn.held
+        made = torch.zeros_like(held.leaf)
+        along = {id(weight): part for weight, part in zip(self.weights, direction, strict=True)}
+        for number in range(len(held.texts.groups)):
+            with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), self._moved(along):
+                tangent = forward_ad.unpack_dual(held.forward.encode(held.texts, number, held.seed)).tangent
+                if tangent is not None:
+                    made[held.forward.rows(held.texts, number)] = tangent
+        return made.detach()
+
+    @contextmanager
+    def _moved(self, along: dict[int, Tensor]) -> Iterator[None]:
+        """The model with weights that carry tangents."""
+        kept = [module._parameters[name] for module, name in self.places]
+        try:
+            for (module, name), weight in zip(self.places, kept, strict=True):
+                assert weight is not None
+                module._parameters[name] = forward_ad.make_dual(weight.detach(), along[id(weight)])  # type: ignore
+            yield
+        finally:
+            for (module, name), weight in zip(self.places, kept, strict=True):
+                module._parameters[name] = weight
+
+
+def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine:
+    """The engine of a name for a model.
+
+    Args:
+        layers: last transformer layers that are compared. None: all weights.
+    """
+    makers: dict[str, Callable[[Any, Any], GroupEngine]] = {
+        "segment": Segment,
+        "ghost": Ghost,
+        "jvp": Directional,
+        "loop": Loop,
+    }
+    return makers[name](model, layers)
+
+
+def _parts(turn: Turn, loss: Tensor) -> list[Tensor]:
+    """Gradient of a loss with respect to the vectors of each pass."""
+    (gradient,) = torch.autograd.grad(loss, turn.held.leaf, retain_graph=True)
+    held = turn.held
+    return [gradient[held.forward.rows(held.texts, number)] for number in range(len(held.texts.groups))]
+
+
+def _filled(found: Gradients, weights: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.zeros_like(weight) if g is None else g for g, weight in zip(found, weights, strict=True)]

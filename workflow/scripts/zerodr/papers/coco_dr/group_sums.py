@@ -1,0 +1,169 @@
+"""Gradients of groups from records of the compared layers: the Gram matrix (`gram`), or products with a sum (`rows`).
+
+Both go weight by weight and keep nothing of it: `gram` holds the groups' gradients of one weight at a time, `rows`
+those of a few groups and one vector, and only that vector and K numbers are added up over processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from zerodr.papers.coco_dr.group_layers import Layout, Layouts, Record
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.speed import FastLinear, multiply
+
+
+class Room:
+    """Memory for the groups' gradients of one weight, kept from weight to weight and from step to step."""
+
+    def __init__(self) -> None:
+        self.held = torch.empty(0)
+
+    def take(self, rows: int, columns: int, device: torch.device) -> Tensor:
+        """(rows, columns) float32, not initialised; valid until the next call."""
+        if self.held.numel() < rows * columns or self.held.device != device:
+            self.held = torch.empty(rows * columns, device=device)
+        return self.held[: rows * columns].view(rows, columns)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One weight's view of a layer's records, rows sorted by group.
+
+    Attributes:
+        weight: the parameter.
+        layout: of the rows.
+        deltas: (R, out) output gradients.
+        inputs: (R, in) of a matrix; None for vectors, whose group gradients are sums of `deltas`.
+        fast: multiply as the layer itself does (training/loop/speed.py).
+    """
+
+    weight: nn.Parameter
+    layout: Layout
+    deltas: Tensor
+    inputs: Tensor | None
+    fast: bool = False
+
+    def blocks(self, out: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
+        """Runs of groups of the layout with their gradients, (groups, numel) float32; in rows of `out` (m, numel)."""
+        if self.inputs is None:
+            run, made = slice(0, len(self.layout.groups)), self.layout.sums(self.deltas)
+            yield run, made if out is None else out.copy_(made)
+            return
+        first = 0
+        for delta, a in zip(self.layout.blocks(self.deltas), self.layout.blocks(self.inputs), strict=True):
+            run = slice(first, first + len(delta))
+            first = run.stop
+            made = delta.new_empty((len(delta), self.weight.numel()), dtype=torch.float32) if out is None else out[run]
+            if self.fast and delta.dtype == torch.float32:
+                for line, size, own_delta, own_a in zip(made, self.layout.sizes[run], delta, a, strict=True):
+                    line.view_as(self.weight).copy_(multiply(own_delta[:size].t(), own_a[:size].t(), None))
+            elif delta.dtype == torch.float32:
+                torch.bmm(delta.transpose(1, 2), a, out=made.view(len(delta), *self.weight.shape))
+            else:
+                made.copy_(torch.bmm(delta.transpose(1, 2), a.to(delta.dtype)).flatten(1))
+            yield run, made
+
+    def whole(self, room: Room) -> Tensor:
+        """Gradients of all groups of the layout, (m, numel) float32."""
+        out = room.take(len(self.layout.groups), self.weight.numel(), self.deltas.device)
+        for _ in self.blocks(out):
+            pass
+        return out
+
+    def along(self, vector: Tensor) -> Tensor:
+        """Inner product of each group's gradient with `vector`, as the weight; (m,) float32."""
+        if self.inputs is None:
+            return self.layout.sums(self.deltas) @ vector.flatten()
+        inputs, vector = self.inputs.to(self.deltas.dtype), vector.to(self.deltas.dtype)
+        fast = self.fast and inputs.dtype == torch.float32
+        moved = multiply(inputs, vector, None) if fast else functional.linear(inputs, vector)
+        return self.layout.sums(moved.float().mul_(self.deltas).sum(1, keepdim=True))[:, 0]
+
+
+def parts_of(record: Record, layouts: Layouts) -> Iterator[Part]:
+    """Trained weights of a layer."""
+    layout, module = layouts.of(record), record.module
+    deltas = layout.rows([record.deltas[number] for number in range(len(record.inputs))])
+    weight, bias = module.weight, module.bias
+    if isinstance(weight, nn.Parameter) and weight.requires_grad:
+        inputs = layouts.inputs(record)
+        if isinstance(module, nn.LayerNorm):
+            unit = functional.layer_norm(inputs.float(), module.normalized_shape, None, None, module.eps)
+            yield Part(weight, layout, deltas * unit, None)
+        else:
+            yield Part(weight, layout, deltas, inputs, isinstance(module, FastLinear))
+    if isinstance(bias, nn.Parameter) and bias.requires_grad:
+        yield Part(bias, layout, deltas, None)
+
+
+def add_to(weight: nn.Parameter, gradient: Tensor) -> None:
+    """Add a gradient, (numel,), to a weight's."""
+    gradient = gradient.view_as(weight).to(weight.dtype)
+    weight.grad = gradient.clone() if weight.grad is None else weight.grad + gradient
+
+
+def add_plain(records: list[Record], layouts: Layouts) -> None:
+    """The weights' gradients alone, where similarities came by another way."""
+    for record in records:
+        for part in parts_of(record, layouts):
+            made: Tensor | float = 0.0
+            for _, block in part.blocks():
+                made = made + block.sum(0)
+            add_to(part.weight, torch.as_tensor(made))
+
+
+def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spare: bool, room: Room) -> Tensor:
+    """Inner products of the groups' gradients as they came (scaled), (n, n) float64.
+
+    Args:
+        count: n, groups of the batch.
+        group: the processes; group gradients are those of the whole batch.
+        spare: also add the weights' gradients.
+        room: for the groups' gradients of one weight.
+    """
+    made = torch.zeros(count, count, dtype=torch.float64)
+    for record in records:
+        for part in parts_of(record, layouts):
+            places, whole = part.layout.groups, part.whole(room)
+            if spare:
+                add_to(part.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+            if group.world > 1:
+                own, whole = whole, whole.new_zeros(count, whole.shape[1])
+                whole[places] = own
+                group.add_gradients([whole])
+                places = torch.arange(count)
+            here = places.cpu()
+            made[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
+    return made
+
+
+def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: Group, spare: bool) -> Tensor:
+    """Inner product of each group's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
+
+    Args:
+        coefficients: (n,) factors of the groups' gradients as they came.
+        group: the processes; group gradients are those of the whole batch.
+        spare: also add the weights' gradients.
+    """
+    made = torch.zeros(len(coefficients), dtype=torch.float64)
+    for record in records:
+        for part in parts_of(record, layouts):
+            places = part.layout.groups
+            factors = coefficients.to(places.device, torch.float32)[places]
+            factors = torch.stack([torch.ones_like(factors), factors])  # the gradient itself, and the sum
+            sums = part.deltas.new_zeros((2, part.weight.numel()), dtype=torch.float32)
+            for run, block in part.blocks():
+                sums.addmm_(factors[:, run], block)
+            if spare:
+                add_to(part.weight, sums[0])
+            together = sums[1].contiguous()
+            group.add_gradients([together])
+            made[places.cpu()] += part.along(together.view_as(part.weight)).double().cpu()
+    group.add_gradients([made])
+    return made

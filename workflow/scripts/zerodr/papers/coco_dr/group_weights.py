@@ -1,0 +1,143 @@
+"""State and rules of group weights: what each mode does with group losses and similarities. No network here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from zerodr.papers.coco_dr import losses as dro
+from zerodr.papers.coco_dr.settings import GroupSettings
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Groups of a batch, of all processes.
+
+    Attributes:
+        members: (B,) place of each query's group among the present ones.
+        present: (n,) places of these among all K groups, ascending.
+        counts: (n,) queries of each.
+        losses: (n,) mean losses, with graph.
+    """
+
+    members: Tensor
+    present: Tensor
+    counts: Tensor
+    losses: Tensor
+
+    @classmethod
+    def of(cls, groups: Tensor, losses: Tensor) -> Seen:
+        """From the group, 0 to K - 1, and the loss of each query, (B,)."""
+        present, members = torch.unique(groups, return_inverse=True)
+        shares = torch.nn.functional.one_hot(members, len(present)).to(losses.dtype).T  # (n, B)
+        counts = shares.sum(1)
+        return cls(members, present, counts, shares @ losses / counts)
+
+    def spread(self, values: Tensor, groups: int) -> Tensor:
+        """(n,) values of the present groups among all K, zeros elsewhere; float64 on the CPU."""
+        made = torch.zeros(groups, dtype=torch.float64)
+        made[self.present.cpu()] = values.detach().double().cpu()
+        return made
+
+    def mask(self, groups: int) -> Tensor:
+        """(K,) which groups are present."""
+        made = torch.zeros(groups, dtype=torch.bool)
+        made[self.present.cpu()] = True
+        return made
+
+
+@dataclass
+class GroupState:
+    """What group weights remember from step to step; float64 on the CPU.
+
+    Attributes:
+        omega: (K,) weights: of groups, in greedy_dro of examples by group.
+        losses, fractions: (K,) running averages of greedy_dro.
+        known: (K,) groups that were seen at least once.
+    """
+
+    omega: Tensor
+    losses: Tensor
+    fractions: Tensor
+    known: Tensor
+
+    @classmethod
+    def start(cls, mode: str, groups: int) -> GroupState:
+        """Before the first step: equal weights, which the released code calls ones."""
+        equal = torch.full((groups,), 1.0 / groups, dtype=torch.float64)
+        ones = mode in ("official", "greedy_dro")
+        return cls(
+            torch.ones_like(equal) if ones else equal,
+            torch.zeros_like(equal),
+            equal.clone(),
+            torch.zeros(groups, dtype=torch.bool),
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name."""
+        return {"omega": self.omega, "losses": self.losses, "fractions": self.fractions, "known": self.known}
+
+
+def powers(settings: GroupSettings, seen: Seen) -> Tensor:
+    """alpha of the present groups, (n,) float64 on the CPU."""
+    losses = seen.losses.detach().double().cpu()
+    return dro.loss_powers(losses, torch.ones(len(losses), dtype=torch.bool), settings.beta)
+
+
+def coefficients(settings: GroupSettings, alpha: Tensor) -> Tensor:
+    """Factors of the gradients that a group's gradient is compared with, (n,)."""
+    return alpha if settings.outer_alpha else torch.ones_like(alpha)
+
+
+def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None, rows: Tensor) -> Tensor:
+    """s of the present groups (COCO-DR eq. 12), (n,).
+
+    Args:
+        gram: (n, n) inner products of group gradients, or None where `rows` is enough.
+        rows: (n,) products of each with the sum of all, weighted by `coefficients`.
+    """
+    if gram is None:
+        return alpha * rows
+    compared = dro.cosines(gram) if settings.similarity == "cosine" else gram
+    return dro.row_sums(dro.similarities(compared, alpha, settings.outer_alpha), settings.exclude_self)
+
+
+def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tensor) -> Tensor:
+    """omega after a step with similarities `sums`, (K,)."""
+    if settings.mode == "official":
+        return dro.official_update(omega, sums, present, settings.rho, settings.ema, settings.floor)
+    return dro.update_weights(
+        omega, sums, present, settings.kappa, settings.temperature, settings.absent or "keep", settings.floor
+    )
+
+
+def from_losses(settings: GroupSettings, state: GroupState, seen: Seen) -> GroupState:
+    """State after a step of the modes that look at losses alone: group_dro and greedy_dro; others keep theirs."""
+    groups = len(state.omega)
+    losses, present = seen.spread(seen.losses, groups), seen.mask(groups)
+    if settings.mode == "group_dro":
+        omega = dro.group_dro_update(state.omega, losses, present, settings.eta, settings.absent or "keep")
+        return GroupState(omega, state.losses, state.fractions, state.known)
+    if settings.mode != "greedy_dro":
+        return state
+    shares = seen.spread(seen.counts / seen.counts.sum(), groups)
+    mean = torch.where(state.known, dro.running(state.losses, losses, settings.running), losses)
+    mean = torch.where(present, mean, state.losses)  # first sight counts in full
+    fractions = dro.running(state.fractions, shares, settings.running)
+    omega = dro.greedy_weights(mean, fractions, settings.share, settings.floor)
+    return GroupState(omega, mean, fractions, state.known | present)
+
+
+def weights_of(settings: GroupSettings, omega: Tensor, seen: Seen) -> Tensor:
+    """Factors of the present groups' mean losses, (n,) float64 on the CPU."""
+    own, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
+    shares = (seen.counts / seen.counts.sum()).double().cpu()
+    if settings.mode == "paper":
+        return dro.loss_weights(own, powers(settings, seen), ones, settings.normalise_present)
+    if settings.mode == "balanced":
+        return dro.balanced_weights(ones)
+    if settings.mode == "erm":
+        return shares
+    return own * shares if settings.mode == "greedy_dro" else own

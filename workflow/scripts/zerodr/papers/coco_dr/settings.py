@@ -1,0 +1,161 @@
+"""Settings of query groups: how training queries are clustered, and how their losses are weighted (COCO-DR)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from zerodr.config.base import Settings
+from zerodr.config.training import ObjectiveSettings, TrainingSettings
+
+Mode = Literal["paper", "official", "balanced", "erm", "group_dro", "greedy_dro"]
+EngineName = Literal["segment", "ghost", "jvp", "loop"]
+PER_QUERY = ("pairwise_nll", "info_nce")
+OFFICIAL_FLOOR = 0.01
+
+
+class ClusterSettings(Settings):
+    """K-means of a source's training queries."""
+
+    count: int = Field(50, ge=2)
+    """K, clusters."""
+    metric: Literal["l2", "cosine"] = "l2"
+    """`l2` as the released code; `cosine` clusters directions."""
+    iterations: int = Field(500, ge=1)
+    """Lloyd iterations of each restart."""
+    restarts: int = Field(5, ge=1)
+    """Runs from other starts, of which the best is kept."""
+    sample: int | None = Field(None, ge=1)
+    """Training points for each centroid (a seeded sample; 256 in the released code). None: all queries."""
+
+
+class GroupSettings(Settings):
+    """How the losses of query groups are weighted (specs/coco-dr 4, 5)."""
+
+    mode: Mode = "paper"
+    """`paper`, `official`: iDRO as published and as released. Controls: `balanced` (mean of group means), `erm` (plain
+    mean), `group_dro` (Sagawa et al.), `greedy_dro` (the worst share of the data)."""
+    beta: float = Field(0.25, ge=0)
+    """paper, official: exponent on group losses."""
+    kappa: float = Field(1.0, ge=0, le=1)
+    """paper: exponent on a group's weight before. 1 never pulls back to equal weights; the released code has 0.1."""
+    temperature: float = Field(1000.0, gt=0)
+    """paper: divides similarities. Raw inner products scale with the squared gradient norm."""
+    rho: float = Field(0.05, gt=0)
+    """official: factor on mean similarities."""
+    ema: float = Field(0.1, ge=0, le=1)
+    """official: exponent on a group's weight before."""
+    eps: float | None = Field(None, ge=0, lt=1)
+    """Least weight of a group (greedy_dro: outside the share). None: 0.01 in official and greedy_dro, 0 in paper."""
+    similarity: Literal["dot", "cosine"] = "cosine"
+    """paper, official: what is taken of two groups' gradients."""
+    layers: int | Literal["all"] = 3
+    """paper, official: last transformer layers whose gradients are compared; `all`: every trained weight."""
+    timing: Literal["lagged", "current"] = "lagged"
+    """paper: weights of the step before, or of this step (as published; a further backward pass)."""
+    absent: Literal["keep", "decay"] | None = None
+    """paper, group_dro: groups that the batch lacks keep their weight, or take part with similarity 0. None: keep."""
+    outer_alpha: bool = True
+    """paper: False drops the other group's loss from similarities (eq. 7 read literally)."""
+    exclude_self: bool = False
+    """paper: a group's similarity with itself does not count."""
+    normalise_present: bool = True
+    """paper: weights of the batch's groups are scaled to sum 1; False: eq. 5 as it stands."""
+    update_every: int = Field(1, ge=1)
+    """paper, official: steps between updates of the weights."""
+    eta: float = Field(0.01, gt=0)
+    """group_dro: step size on group losses."""
+    share: float = Field(0.25, gt=0, le=1)
+    """greedy_dro: part of the data that the worst groups make up."""
+    running: float = Field(0.1, gt=0, le=1)
+    """greedy_dro: part of a batch in running losses and group sizes."""
+
+    @property
+    def floor(self) -> float:
+        """`eps`, or the mode's own."""
+        if self.eps is not None:
+            return self.eps
+        return OFFICIAL_FLOOR if self.mode in ("official", "greedy_dro") else 0.0
+
+    @property
+    def uses_gradients(self) -> bool:
+        """Whether weights follow from similarities of gradients."""
+        return self.mode in ("paper", "official")
+
+    @model_validator(mode="after")
+    def _possible(self) -> GroupSettings:
+        unused = sorted(set(USED_BY) - {name for name, modes in USED_BY.items() if self.mode in modes})
+        given = [name for name in unused if getattr(self, name) != type(self).model_fields[name].default]
+        if given:
+            modes = " and ".join(USED_BY[given[0]])
+            raise ValueError(f"{given[0]} is for mode {modes}, mode {self.mode} does not use it")
+        if self.mode == "official" and self.similarity != "cosine":
+            raise ValueError("mode official compares cosines; for inner products take mode paper")
+        if isinstance(self.layers, int) and self.layers < 1:
+            raise ValueError("layers is at least 1, or `all`")
+        return self
+
+
+BOTH = ("paper", "official")
+USED_BY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("beta", "layers", "update_every", "similarity"), BOTH),
+    **dict.fromkeys(("kappa", "temperature", "timing", "outer_alpha", "exclude_self", "normalise_present"), ("paper",)),
+    **dict.fromkeys(("rho", "ema"), ("official",)),
+    "eps": ("paper", "official", "greedy_dro"),
+    "absent": ("paper", "group_dro"),
+    "eta": ("group_dro",),
+    **dict.fromkeys(("share", "running"), ("greedy_dro",)),
+}
+
+
+def couples_groups(objective: ObjectiveSettings) -> bool:
+    """Whether a document takes part in the losses of several groups."""
+    return objective.name == "info_nce" and objective.in_batch
+
+
+def choose_engine(groups: GroupSettings, objective: ObjectiveSettings) -> tuple[EngineName, str]:
+    """Choose how similarities of group gradients are computed, and say why (specs/coco-dr 8).
+
+    Raises:
+        ValueError: settings that can't be combined; the sentence says which can.
+    """
+    whole = groups.similarity == "cosine" or groups.exclude_self
+    wanted = "similarity: cosine" if groups.similarity == "cosine" else "exclude_self"
+    mixed = "in-batch negatives, which mix the groups' documents" if couples_groups(objective) else ""
+    reason = mixed or ("layers: all" if groups.layers == "all" else "")
+    if reason and whole:
+        raise ValueError(
+            f"{wanted} needs each group's own gradient and can't be combined with {reason}: set "
+            "similarity: dot without exclude_self"
+        )
+    if reason:
+        return "jvp", f"there are {reason}" if mixed else f"of {reason}"
+    if whole:
+        return "segment", f"{wanted} needs each group's own gradient"
+    return "ghost", "inner products need only one vector beside the gradient"
+
+
+def check_groups(groups: GroupSettings, objective: ObjectiveSettings, training: TrainingSettings) -> None:
+    """Whether weights of groups fit an objective and how it is trained.
+
+    Raises:
+        ValueError: they don't; the sentence says why and what to set.
+    """
+    if objective.name not in PER_QUERY:
+        raise ValueError(f"groups weigh losses of queries ({', '.join(PER_QUERY)}), {objective.name} is none")
+    if groups.mode == "erm":
+        return
+    if training.accumulation > 1:
+        raise ValueError(
+            "groups weigh the losses of a whole batch, which training.accumulation cuts: set it to 1 (for "
+            "memory there is cache_chunk)"
+        )
+    if not groups.uses_gradients:
+        return
+    engine, _ = choose_engine(groups, objective)
+    if training.cache_chunk is not None and engine != "jvp":
+        raise ValueError(
+            f"engine {engine} holds the activations of the compared layers to the end of the step, which "
+            "training.cache_chunk avoids: leave it out, or take similarity: dot, layers: all"
+        )

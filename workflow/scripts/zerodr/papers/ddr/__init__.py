@@ -1,0 +1,5 @@
+"""Disentangled dense retrieval: a relevance module (REM), trained once, on any corpus' domain module (DAM).
+
+In the order of the method: `settings`; `inserting` (LoRA and parallel adapters), `rem_files`, `folding` (a plain model
+of both), `modular`; `training` (what a fine-tuning stage gets); `assemble`.
+"""

@@ -1,0 +1,225 @@
+"""Networks inserted into a transformer: LoRA (by peft) and parallel adapters (ours, specs/ddr 1.1, 1.2).
+
+Both are zero at their start, so that a backbone with fresh ones gives its own vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zerodr.errors import ConfigError, ModelError
+from zerodr.papers.ddr.settings import RemSettings
+
+BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet")
+T5_LIKE = ("t5", "mt5", "umt5")
+ADAPTER = "parallel"  # name of an adapter in the module that it is set beside
+PEFT_PREFIX = "base_model.model."  # of names in adapter_model.safetensors
+BERT_NAMES = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "output": "attention.output.dense",
+}
+NAMES: dict[str, dict[str, str]] = {
+    "distilbert": {"query": "q_lin", "key": "k_lin", "value": "v_lin", "output": "out_lin"},
+    "mpnet": {"query": "attn.q", "key": "attn.k", "value": "attn.v", "output": "attn.o"},
+    **dict.fromkeys(T5_LIKE, {"query": "q", "key": "k", "value": "v", "output": "o"}),
+}
+
+
+class ParallelAdapter(nn.Module):
+    """PA(h) = s (W_up act(W_down h + b_down) + b_up)  # He et al. 2022; specs/ddr 1.2
+
+    Args:
+        size: D of h; bottleneck: rows of W_down.
+        bias: without, for backbones whose linear layers have none.
+    """
+
+    def __init__(self, size: int, settings: RemSettings, bias: bool = True) -> None:
+        super().__init__()
+        self.down = nn.Linear(size, settings.bottleneck, bias)
+        self.up = nn.Linear(settings.bottleneck, size, bias)
+        self.scale, self.activation = settings.scale, {"relu": nn.ReLU, "gelu": nn.GELU}[settings.activation]()
+        nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(5))
+        for weight in (self.up.weight, self.down.bias, self.up.bias):
+            if weight is not None:
+                nn.init.zeros_(weight)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return self.scale * self.up(self.activation(self.down(h)))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A feed-forward block.
+
+    Attributes:
+        host: module that an adapter is set beside.
+        residual: host is called with (inner states, h) and adds h; else with h alone.
+        inward, outward: its linear layers; None where it is gated.
+    """
+
+    host: nn.Module
+    residual: bool
+    inward: nn.Linear | None
+    outward: nn.Linear | None
+
+    @property
+    def gated(self) -> bool:
+        """Whether a product of two branches stands between input and output."""
+        return self.inward is None
+
+
+def blocks(transformer: Any) -> list[Block]:
+    """The feed-forward blocks of a transformers module, in order.
+
+    Raises:
+        ConfigError: a family whose blocks are not known.
+    """
+    family = transformer.config.model_type
+    if family in BERT_LIKE:
+        return [
+            Block(layer.output, True, layer.intermediate.dense, layer.output.dense)
+            for layer in transformer.encoder.layer
+        ]
+    if family == "distilbert":
+        return [Block(layer.ffn, False, layer.ffn.lin1, layer.ffn.lin2) for layer in transformer.transformer.layer]
+    if family in T5_LIKE:
+        return [_t5_block(module) for module in transformer.modules() if type(module).__name__.endswith("ActDense")]
+    known = ", ".join((*BERT_LIKE, "distilbert", *T5_LIKE))
+    raise ConfigError(
+        "rem",
+        f"a model of family {family} can't take a relevance module, which is known for {known}",
+        "start from one of these, or set rem.shape: full",
+    )
+
+
+def _t5_block(module: Any) -> Block:
+    gated = "Gated" in type(module).__name__
+    return Block(module, False, None if gated else module.wi, None if gated else module.wo)
+
+
+def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
+    """Freeze a transformers module and put fresh modules into it.
+
+    Args:
+        seed: of fresh weights; the caller's random state is left alone.
+
+    Raises:
+        ConfigError: the transformer's family can't take them.
+    """
+    found = blocks(transformer)
+    transformer.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if settings.has_lora:
+            from peft import inject_adapter_in_model
+
+            inject_adapter_in_model(lora_config(transformer.config.model_type, settings), transformer)
+        if settings.has_adapters:
+            for block in found:
+                _set_beside(block, ParallelAdapter(transformer.config.hidden_size, settings, _has_bias(block)))
+
+
+def lora_config(family: str, settings: RemSettings) -> Any:
+    """peft's configuration of the LoRA matrices."""
+    from peft import LoraConfig
+
+    names = NAMES.get(family, BERT_NAMES)
+    alpha: Any = settings.lora_scale * settings.rank
+    modules = [names[target] for target in settings.targets]
+    return LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=0.0, bias="none", target_modules=modules)
+
+
+def _has_bias(block: Block) -> bool:
+    return block.outward is not None and block.outward.bias is not None
+
+
+def _set_beside(block: Block, adapter: ParallelAdapter) -> None:
+    block.host.add_module(ADAPTER, adapter)
+    if block.residual:
+        block.host.register_forward_pre_hook(join_residual)
+    else:
+        block.host.register_forward_hook(join_output)
+
+
+def join_residual(module: Any, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """LayerNorm(Dropout(FFN(h)) + (h + PA(h))), where the host adds its second input  # specs/ddr 1.2"""
+    inner, h = inputs
+    return inner, h + module.parallel(h)
+
+
+def join_output(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+    """FFN(h) + PA(h)."""
+    return output + module.parallel(inputs[0])
+
+
+def is_inserted(transformer: Any) -> bool:
+    """Whether a transformers module holds any of these networks."""
+    return next(lora_layers(transformer), None) is not None or bool(adapters(transformer))
+
+
+def lora_layers(transformer: Any) -> Iterator[tuple[str, Any]]:
+    """Names and modules of peft that stand in place of linear layers."""
+    return ((name, module) for name, module in transformer.named_modules() if hasattr(module, "lora_A"))
+
+
+def adapters(transformer: Any) -> list[ParallelAdapter]:
+    """The parallel adapters, in the order of their blocks."""
+    return [module for module in transformer.modules() if isinstance(module, ParallelAdapter)]
+
+
+def weights(transformer: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Weights of LoRA by peft's names, and of parallel adapters as `layer.<i>.down.weight` and so on."""
+    lora: dict[str, Tensor] = {}
+    if next(lora_layers(transformer), None) is not None:
+        from peft import get_peft_model_state_dict
+
+        kept = get_peft_model_state_dict(transformer, save_embedding_layers=False)
+        lora = {f"{PEFT_PREFIX}{name}": value for name, value in kept.items() if ".lora_" in name}
+    own = {
+        f"layer.{number}.{name}": value
+        for number, adapter in enumerate(adapters(transformer))
+        for name, value in adapter.state_dict().items()
+    }
+    return lora, own
+
+
+def take_weights(transformer: Any, lora: dict[str, Tensor], own: dict[str, Tensor], where: object) -> None:
+    """Copy what `weights` gave into modules of the same shapes.
+
+    Raises:
+        ModelError: names or shapes differ.
+    """
+    there = weights(transformer)
+    for mine, given in zip(there, (lora, own), strict=True):
+        shapes = ({key: tuple(value.shape) for key, value in part.items()} for part in (mine, given))
+        expected, found = shapes
+        if expected != found:
+            key = sorted(expected.items() ^ found.items())[0][0]
+            raise ModelError(
+                where,
+                f"its modules don't fit: {key} is {found.get(key, 'missing')}, expected {expected.get(key, 'none')}",
+                "take modules of the same settings",
+            )
+        with torch.no_grad():
+            for key, value in mine.items():
+                value.copy_(given[key])
+
+
+def counts(transformer: Any) -> dict[str, int]:
+    """Numbers in the LoRA matrices, in the parallel adapters, and in the backbone (its pooler counted, too)."""
+    lora = sum(weight.numel() for name, weight in transformer.named_parameters() if ".lora_" in name)
+    own = sum(weight.numel() for adapter in adapters(transformer) for weight in adapter.parameters())
+    return {
+        "lora": lora,
+        "parallel_adapter": own,
+        "backbone": sum(weight.numel() for weight in transformer.parameters()) - lora - own,
+    }

@@ -1,0 +1,169 @@
+"""Stage `measure_domains`: how a model sees a target beside its source, on samples of both."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import Settings, validate
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.errors import ConfigError
+from zerodr.papers.modir.domain_measures import accuracy, base_rate, domain_accuracy, knn_source, nearest
+from zerodr.papers.modir.objective import CLASSIFIER
+from zerodr.papers.modir.settings import TargetTexts
+from zerodr.papers.modir.target_texts import read_target
+from zerodr.retrieval.device import search_device
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.checkpoint import read_tensors
+from zerodr.training.loop.dev import embed_texts
+
+log = logging.getLogger("zerodr")
+SOURCE, TARGET = 0, 1
+Texts = tuple[list[str], list[str]]
+
+
+class DomainSample(Settings):
+    """Which texts of source and target are looked at."""
+
+    source: TargetTexts
+    """How the source is read."""
+    targets: dict[str, TargetTexts] = Field(min_length=1)
+    """How the target's collections are read, by name."""
+    documents: int = Field(2000, ge=2)
+    """Documents of each domain, a seeded sample."""
+    queries: int = Field(1000, ge=2)
+    """Queries of each domain, likewise."""
+
+
+class MeasureDomainsSettings(DomainSample):
+    """Params of rule measure_domains."""
+
+    neighbours: int = Field(100, ge=1)
+    """k of KNN-Source%."""
+    shown: int = Field(5, ge=1)
+    """Nearest source queries that are kept of each target query."""
+
+
+def measure_domains(stage: Stage) -> None:
+    """Inputs `model`, `source`, `targets`; outputs `measures` (TSV: metric, value), `nearest` (parquet).
+
+    `nearest` has the source queries of highest similarity for each target query of the sample: query, rank, source,
+    score.
+
+    Raises:
+        ConfigError: other targets than the settings name.
+        CollectionError: a domain has no queries of its split.
+    """
+    settings = validate(MeasureDomainsSettings, stage.params, stage.spec.name())
+    texts, vectors = sampled_domains(stage, settings)
+    facts = measures(vectors[SOURCE], vectors[TARGET], settings.neighbours, stage.seed)
+    facts |= _of_own_classifier(stage.path("model"), *vectors)
+    for name, value in facts.items():
+        stage.metric(name, value)
+    with open(stage.output("measures"), "w", newline="") as stream:
+        rows = csv.writer(stream, delimiter="\t", lineterminator="\n")
+        rows.writerow(["metric", "value"])
+        rows.writerows((name, repr(value)) for name, value in facts.items())
+    _write_nearest(stage.output("nearest"), texts, vectors, settings.shown)
+
+
+def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], list[dict[str, Tensor]]]:
+    """Texts (queries, documents) and vectors of samples of source and target.
+
+    Raises:
+        ConfigError: other targets than the settings name.
+        CollectionError: a domain has no queries of its split.
+    """
+    folders = {path.parent.name: path.parent for path in stage.paths("targets")}
+    if set(folders) != set(settings.targets):
+        raise ConfigError(
+            stage.spec.name(),
+            f"input `targets` has {sorted(folders)}, params.targets names {sorted(settings.targets)}",
+            "give the same collections",
+        )
+    source = stage.path("source")
+    texts = [
+        _sample({source.name: source}, {source.name: settings.source}, settings, [stage.seed, SOURCE]),
+        _sample(folders, settings.targets, settings, [stage.seed, TARGET]),
+    ]
+    model = BiEncoder.load(stage.path("model"))
+    device = search_device()
+    model.to(device)
+    vectors = [
+        {
+            kind: embed_texts(model, part, side, device, Group()).cpu()
+            for (kind, side), part in zip((("queries", "query"), ("documents", "document")), own, strict=True)
+        }
+        for own in texts
+    ]
+    return texts, vectors
+
+
+def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: int, seed: int) -> dict[str, float]:
+    """Global Domain-Acc, KNN-Source% with its base rate, sizes.
+
+    Args:
+        source, target: vectors of `queries` and `documents`.
+    """
+    shares = knn_source(target["queries"], source["documents"], target["documents"], neighbours)
+    counts = {
+        f"{domain}_{kind}": float(len(own[kind]))
+        for domain, own in (("source", source), ("target", target))
+        for kind in own
+    }
+    return (
+        domain_accuracy(source, target, [seed])
+        | {
+            f"knn_source_{neighbours}": float(shares.mean()),
+            "knn_source_base_rate": base_rate(len(source["documents"]), len(target["documents"])),
+        }
+        | counts
+    )
+
+
+def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: DomainSample, seed: list[int]) -> Texts:
+    """Texts of queries and of documents, a random choice without repetition."""
+    corpus = read_target(folders, how, "test")
+    generator = np.random.default_rng(seed)
+    numbers = [
+        np.sort(generator.choice(size, min(wanted, size), replace=False))
+        for size, wanted in ((corpus.sizes.queries, settings.queries), (corpus.sizes.documents, settings.documents))
+    ]
+    return [corpus.queries[int(number)] for number in numbers[0]], corpus.texts(numbers[1]).to_pylist()
+
+
+def _of_own_classifier(model: Path, source: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, float]:
+    """Accuracy of the classifier that the model was trained against, on these vectors."""
+    if not (model / CLASSIFIER).exists():
+        return {}
+    weight = read_tensors(model / CLASSIFIER)["weight"]
+    found = {}
+    for kind in source:
+        count = min(len(source[kind]), len(target[kind]))
+        told = [own[kind][:count] @ (weight[0] - weight[1]) for own in (source, target)]
+        found[f"domain_accuracy_own_{kind}"] = accuracy(torch.cat(told))
+    return found
+
+
+def _write_nearest(path: Path, texts: list[Texts], vectors: list[dict[str, Tensor]], shown: int) -> None:
+    scores, places = nearest(vectors[TARGET]["queries"], vectors[SOURCE]["queries"], shown)
+    asked, known = texts[TARGET][0], texts[SOURCE][0]
+    count = places.shape[1]
+    table = pa.table(
+        {
+            "query": pa.array([text for text in asked for _ in range(count)]),
+            "rank": pa.array(list(range(1, count + 1)) * len(asked), pa.int32()),
+            "source": pa.array([known[int(place)] for place in places.ravel()]),
+            "score": pa.array(scores.ravel().tolist(), pa.float32()),
+        }
+    )
+    pq.write_table(table, path, compression="zstd")

@@ -1,0 +1,54 @@
+"""The two components of a model whose queries are augmented: main model at the root, augmenter in a subfolder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+
+from zerodr.config.base import Settings
+from zerodr.encoders.folder.checkpoint import copy_files, whole_model
+from zerodr.encoders.folder.contract import CONTRACT, read_contract
+from zerodr.errors import ModelError
+
+AUGMENTER = "augmenter"
+
+
+class Augmentation(Settings):
+    """How the queries were augmented that an exported model's scores are of."""
+
+    memories: tuple[str, ...] = Field(min_length=1)
+    """What is plugged in: collections, or `target`, the one that is searched."""
+    documents: int = Field(ge=1)
+    """K: documents that a query is augmented with."""
+    document_tokens: int = Field(ge=2)
+    """Longest of them, special tokens included."""
+    exclude_self: bool
+    """A query is not augmented with itself."""
+
+
+def augmenter_of(folder: Path, separate: bool) -> Path:
+    """The folder of what augments a model's queries.
+
+    Args:
+        folder: of the whole model.
+        separate: it has an augmenter of its own; else the model itself augments.
+
+    Raises:
+        ModelError: there is none.
+    """
+    if not separate:
+        return folder
+    if not (folder / AUGMENTER / CONTRACT).exists():
+        raise ModelError(
+            folder,
+            f"has no subfolder {AUGMENTER}, which retrieves augmentation documents",
+            "take the model of a moma stage with augmenter.mode learned or frozen",
+        )
+    return folder / AUGMENTER
+
+
+def copy_model(source: Path, target: Path) -> None:
+    """Copy what a bi-encoder is made of, and nothing beside it."""
+    target.mkdir(parents=True, exist_ok=True)
+    copy_files(whole_model(source, read_contract(source)), source, target)

@@ -1,0 +1,122 @@
+"""Stages `embed_memory`, `embed_memory_queries` and `embed_fused_queries`: vectors of models with augmented queries.
+
+The augmenter's vectors of memories and queries find augmentation documents; the main model's vectors of queries with
+these documents search the target.
+"""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import strings
+from zerodr.collections.access import split_queries
+from zerodr.collections.memories import MemoryTexts
+from zerodr.config.base import validate
+from zerodr.errors import NonFiniteEmbedding
+from zerodr.papers.moma.attention_labels import banned_documents
+from zerodr.papers.moma.components import augmenter_of
+from zerodr.papers.moma.fused_vectors import Fuser
+from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder
+from zerodr.papers.moma.grounding import Grounding, read_grounding
+from zerodr.papers.moma.state_cache import StateCache
+from zerodr.retrieval.embed import QuerySettings, embed_corpus_with, embed_queries_with
+from zerodr.retrieval.store import EmbeddingStore
+
+WINDOW = 256  # queries whose documents are gathered together
+PART = 1 << 17  # queries after which the cache is emptied, so that another attempt can go on there with the same bits
+
+
+class FusedQuerySettings(QuerySettings):
+    """Params of rule embed_fused_queries."""
+
+    joins: dict[str, str | None]
+    """What stands between title and text, by memory. None: text alone."""
+    documents: int = Field(ge=1)
+    """K: documents of a query."""
+    document_limit: int = Field(ge=2)
+    """Longest of them."""
+    exclude_positives: bool = False
+    """A query does not get documents that are judged relevant to it (training queries, where training does so)."""
+    cache_mib: int = Field(2048, ge=0)
+    """Memory for encoder states of documents; those that were used longest ago go first."""
+
+
+def embed_memory(stage: Stage) -> None:
+    """Inputs `collection` (the memory), `model` (with an augmenter); output `embeddings`, rows of one shard."""
+    embed_corpus_with(stage, augmenter_of(stage.path("model"), True))
+
+
+def embed_memory_queries(stage: Stage) -> None:
+    """Inputs `collection`, `model` (with an augmenter); output `embeddings`, by which augmentation is searched."""
+    embed_queries_with(stage, augmenter_of(stage.path("model"), True))
+
+
+def embed_fused_queries(stage: Stage) -> None:
+    """Inputs `collection`, `model`, `rankings` of the mixture, `memories`; output `embeddings`, as embed_queries.
+
+    Raises:
+        NonFiniteEmbedding: names the first query whose vector is not finite.
+        ArtifactError: a query has no ranking, or a document stands in no memory.
+    """
+    settings = validate(FusedQuerySettings, stage.params, stage.spec.name())
+    asked = split_queries(stage.path("collection"), settings.split)
+    texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
+    banned = None
+    if settings.exclude_positives:
+        banned = banned_documents(stage.path("collection"), settings.split, settings.collection)
+    grounding = read_grounding(stage.path("rankings"), strings(asked["id"]), settings.documents, texts, banned)
+    model = FusionEncoder.load(stage.path("model"), settings.precision)
+    model.fusion = FusionContract(documents=settings.documents, document_tokens=settings.document_limit)
+    limit = min(settings.query_tokens or model.contract.tokens("query"), model.contract.max_tokens)
+    model.contract = model.contract.model_copy(update={"query_tokens": limit})
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(stage.threads)
+    key = {
+        "part": PART,
+        "batch_tokens": settings.batch_tokens,
+        "cache_mib": settings.cache_mib,
+        "device": next(model.parameters()).device.type,
+        "torch": torch.__version__,
+    }
+    store = EmbeddingStore(stage.state, len(asked), model.contract.dimension, key)
+    resumed, started = store.finished, time.monotonic()
+    progress = Progress(f"embed fused {settings.collection}/{settings.split}", len(asked), "queries", resumed)
+    for first in range(resumed, len(asked), PART):
+        cache = StateCache(settings.cache_mib)
+        own = asked.iloc[first : first + PART]
+        with store.window(len(own)) as vectors:
+            _fill(vectors, Fuser(model, cache, settings.batch_tokens), own["text"].tolist(), grounding, first, progress)
+            bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+        if len(bad):
+            raise NonFiniteEmbedding(
+                f"query {own['id'].iloc[int(bad[0])]}", "the model gave NaN or infinity", "use precision: fp32"
+            )
+        for name, count in (("states_found", cache.hits), ("states_made", cache.misses)):
+            store.totals[name] = store.totals.get(name, 0) + count
+        store.save(first + len(own), 0)
+    progress.finish()
+    store.publish(stage.output("embeddings"))
+    stage.note(query_tokens=limit, documents=settings.documents, resumed_at=resumed, **store.totals)
+    stage.metric("queries_per_second", (len(asked) - resumed) / max(time.monotonic() - started, 1e-9))
+
+
+def _fill(
+    vectors: np.ndarray, fuser: Fuser, queries: list[str], grounding: Grounding, first: int, progress: Progress
+) -> None:
+    """Vectors of consecutive queries, whose documents are those of rows `first` and after."""
+    places = {key: place for place, key in enumerate(grounding.documents.to_pylist())}
+
+    def texts_of(wanted: list[str]) -> list[str]:
+        return grounding.texts.take([places[key] for key in wanted]).to_pylist()
+
+    for start in range(0, len(queries), WINDOW):
+        part = queries[start : start + WINDOW]
+        keys = [grounding.ids(first + start + row) for row in range(len(part))]
+        vectors[start : start + len(part)] = fuser.vectors(part, keys, texts_of)
+        progress.add(len(part))

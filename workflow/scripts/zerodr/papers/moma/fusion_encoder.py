@@ -1,0 +1,234 @@
+"""T5 with fusion-in-decoder: a query and the documents that augment it become one vector (MoMA eq. 5; specs/moma 3).
+
+Query and documents pass the encoder one by one; the decoder's first position looks at all their states at once. Its
+cross-attention knows no positions, so the order of documents does not matter, and without documents the vector is the
+plain encoder's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from zerodr.config.base import Settings, validate
+from zerodr.encoders.folder.contract import EncoderContract, Side, read_json, write_model_json
+from zerodr.encoders.inference.encoder import pad, token_ids
+from zerodr.encoders.network.towers import DTYPES, Precision
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.errors import ModelError
+from zerodr.papers.moma.fid_attention import CrossAttention, check_mass
+
+FUSION = "fusion.json"
+
+
+class FusionContract(Settings):
+    """How queries of a model are augmented, as its `fusion.json`."""
+
+    documents: int = Field(10, ge=0)
+    """K: documents that a query is augmented with."""
+    document_tokens: int = Field(128, ge=2)
+    """Longest augmentation document, special tokens included."""
+    exclude_self: bool = True
+    """A query is not augmented with a document that holds the same text, with or without its title."""
+
+
+def told(fusion: FusionContract) -> dict[str, Any]:
+    """What `fusion.json` holds; `exclude_self` only where it is false."""
+    return fusion.model_dump(mode="json", exclude={"exclude_self"} if fusion.exclude_self else set())
+
+
+@dataclass(frozen=True)
+class Grounded:
+    """Token ids of a query and of the documents that augment it."""
+
+    query: list[int]
+    documents: list[list[int]]
+
+    def __len__(self) -> int:
+        return len(self.query) + sum(map(len, self.documents))
+
+
+class FusionEncoder(BiEncoder):
+    """A T5 bi-encoder whose queries may come with documents. Documents of the corpus are encoded plainly.
+
+    Attributes:
+        fusion: how many documents of which length.
+        stop_gradient: train as if the states of augmentation documents were constants.
+    """
+
+    fusion = FusionContract()
+    stop_gradient = False
+
+    def tokenize_augmentations(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of augmentation documents, as documents but cut at fusion.document_tokens."""
+        contract, limit = self.contract, min(self.fusion.document_tokens, self.contract.max_tokens)
+        return list(token_ids(self.tokenizer, texts, contract.document_prefix, limit, contract.lowercase))
+
+    def pad(self, rows: Sequence[Any]) -> dict[str, Tensor]:
+        """As the bi-encoder's; of `Grounded` rows also `aug_ids`, `aug_mask` (M, La) of the M distinct documents of the
+        batch, and `aug_place`, `aug_there` (B, K): which of them a query has."""
+        if not rows or not isinstance(rows[0], Grounded):
+            return super().pad(rows)
+        features = super().pad([row.query for row in rows])
+        numbers: dict[tuple[int, ...], int] = {}
+        places = [[numbers.setdefault(tuple(ids), len(numbers)) for ids in row.documents] for row in rows]
+        width = max(map(len, places))
+        if not width:
+            return features
+        ids, mask = pad(list(numbers), self.tokenizer.pad_token_id)
+        place = torch.tensor([own + [0] * (width - len(own)) for own in places])
+        there = torch.tensor([[True] * len(own) + [False] * (width - len(own)) for own in places])
+        return features | {"aug_ids": ids, "aug_mask": mask, "aug_place": place, "aug_there": there}
+
+    def encode(self, features: dict[str, Tensor], side: Side) -> Tensor:
+        """Vectors of one batch, (B, D) float32; fused with documents where the batch has them."""
+        if "aug_ids" not in features:
+            return super().encode(features, side)
+        tower = self.tower(side)
+        device, dtype = features["input_ids"].device.type, DTYPES[self.precision]
+        with torch.autocast(device, dtype, enabled=dtype != torch.float32):
+            states, mask, _ = self.fused_states(features, side)
+            hidden = self.decoded(states, mask, side).last_hidden_state
+        return tower.vectors(hidden, mask)
+
+    def fused_states(self, features: dict[str, Tensor], side: Side) -> tuple[Tensor, Tensor, Tensor]:
+        """Encoder states of each query followed by those of its documents.
+
+        Returns:
+            states (B, Lq + K La, d), mask and segments (B, Lq + K La): 0 the query, k its k-th document.
+        """
+        encoder, ids, mask = self.tower(side).transformer.encoder, features["input_ids"], features["attention_mask"]
+        states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        segments = torch.zeros_like(ids)
+        if "aug_ids" not in features:
+            return states, mask, segments
+        own = encoder(input_ids=features["aug_ids"], attention_mask=features["aug_mask"]).last_hidden_state
+        own = own.detach() if self.stop_gradient else own
+        place, there = features["aug_place"], features["aug_there"]
+        there_tokens = features["aug_mask"][place] * there[..., None]
+        numbers = torch.arange(1, 1 + place.shape[1], device=ids.device)[None, :, None].expand_as(there_tokens)
+        return (
+            torch.cat([states, own[place].flatten(1, 2)], 1),
+            torch.cat([mask, there_tokens.flatten(1)], 1),
+            torch.cat([segments, numbers.flatten(1)], 1),
+        )
+
+    def decoded(self, states: Tensor, mask: Tensor, side: Side, **more: Any) -> Any:
+        """The decoder's outputs at its start token, over encoder states (B, T, d) with a mask (B, T)."""
+        transformer = self.tower(side).transformer
+        start = mask.new_full((len(mask), 1), transformer.config.decoder_start_token_id)
+        return transformer.decoder(
+            input_ids=start, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=False, **more
+        )
+
+    def save(self, folder: Path) -> None:
+        """As the bi-encoder's, and `fusion.json`."""
+        super().save(folder)
+        write_model_json(folder / FUSION, told(self.fusion))
+
+    @classmethod
+    def load(
+        cls, folder: Path, precision: Precision = "fp32", contract: EncoderContract | None = None
+    ) -> FusionEncoder:
+        """The model of a folder; one that was never augmented has the default `fusion`.
+
+        Raises:
+            ModelError: as the bi-encoder's; or it is no T5 encoder-decoder that both sides share.
+        """
+        model = cast(FusionEncoder, super().load(folder, precision, contract))
+        if model.contract.pooling != "decoder_first" or model.contract.towers != "tied":
+            found = f"has pooling {model.contract.pooling} and {model.contract.towers} towers"
+            raise ModelError(
+                folder,
+                f"{found}; fusion-in-decoder needs decoder_first and tied ones",
+                "start from a T5 encoder-decoder",
+            )
+        if (folder / FUSION).exists():
+            model.fusion = validate(FusionContract, read_json(folder / FUSION), str(folder / FUSION))
+        return model
+
+
+@contextmanager
+def plain_attention(model: nn.Module) -> Iterator[None]:
+    """Attention that gives its probabilities, for as long as this is open."""
+    kinds = {
+        module: cast(Any, module).config._attn_implementation
+        for module in model.modules()
+        if hasattr(module, "set_attn_implementation")
+    }
+    for module in kinds:
+        cast(Any, module).set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        for module, kind in kinds.items():
+            cast(Any, module).set_attn_implementation(kind)
+
+
+def cross_attention(
+    model: FusionEncoder, features: dict[str, Tensor], logits: bool = False, value_norms: bool = False
+) -> tuple[Tensor, CrossAttention, Tensor, Tensor]:
+    """Vectors of grounded queries with what the decoder looked at.
+
+    Args:
+        model: in evaluation mode, since dropout would change the sums.
+        features: of `model.pad` on the model's device.
+
+    Returns:
+        vectors (B, D), attention, segments and mask (B, T).
+
+    Raises:
+        ModelError: the model is in training mode, or its attention gives no probabilities.
+    """
+    if model.training:
+        raise ModelError(model.contract.source, "is in training mode, where dropout changes attention", "call eval()")
+    tower = model.tower("query")
+    blocks = tower.transformer.decoder.block
+    seen: list[tuple[Any, Tensor, Tensor]] = []
+
+    def look(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        seen.append((module, args[0] if args else kwargs["hidden_states"], kwargs["key_value_states"]))
+
+    hooks = [block.layer[1].EncDecAttention.register_forward_pre_hook(look, with_kwargs=True) for block in blocks]
+    try:
+        with torch.no_grad(), plain_attention(tower.transformer):
+            states, mask, segments = model.fused_states(features, "query")
+            outputs = model.decoded(states, mask, "query", output_attentions=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    given = [layer for layer in outputs.cross_attentions or () if layer is not None]
+    if len(given) != len(blocks):
+        raise ModelError(
+            model.contract.source,
+            f"its attention implementation gave probabilities of {len(given)} of "
+            f"{len(blocks)} decoder layers, so documents can't be weighed",
+            "use an attention implementation that returns them, such as eager",
+        )
+    with torch.no_grad():
+        attention = CrossAttention(
+            torch.stack([layer[:, :, 0].float() for layer in given]),
+            torch.stack([_logits(*one) for one in seen]) if logits else None,
+            torch.stack([_heads(module, module.v(keys)).norm(dim=-1) for module, _, keys in seen])
+            if value_norms
+            else None,
+        )
+    check_mass(attention, mask, model.contract.source)
+    return tower.vectors(outputs.last_hidden_state, mask), attention, segments, mask
+
+
+def _heads(module: Any, projected: Tensor) -> Tensor:
+    """(B, T, H dk) -> (B, H, T, dk) float32."""
+    return projected.unflatten(-1, (module.n_heads, module.key_value_proj_dim)).transpose(1, 2).float()
+
+
+def _logits(module: Any, hidden: Tensor, keys: Tensor) -> Tensor:
+    """Scores of the first position before the softmax, (B, H, T): T5 neither scales them nor adds a position bias."""
+    return (_heads(module, module.q(hidden)) @ _heads(module, module.k(keys)).transpose(-1, -2))[:, :, 0]

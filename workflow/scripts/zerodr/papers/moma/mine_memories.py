@@ -1,0 +1,205 @@
+"""Stage `mine_memories`: what an augmenter is trained on, as a small collection of its own.
+
+The output holds `mined.parquet` (queries, D^{a+}, negatives, and D^{s+} as `judged`), with the texts of every document
+that it names, whatever memory they come from, as `corpus.parquet`; so it is read as a source of training. For a
+distilling augmenter it also holds `scored.parquet`: a judged positive, the K retrieved documents, and the attention to
+these.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.rankings import iterate_rankings
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP
+from zerodr.collections.memories import MemoryTexts, memory_of
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ArtifactError, CollectionError
+from zerodr.mining.batch import JUDGED, NAME, SCHEMA
+from zerodr.mining.negatives import choose, words_of
+from zerodr.papers.moma.attention_labels import banned_documents, most_attended, negative_ranks, positives_of
+from zerodr.papers.moma.measure_attention import read_attention
+
+STATISTICS, SCORED = "statistics.json", "scored.parquet"
+AT_ONCE = 4096
+LABEL_SCORE = 0.0  # of the judged positive, which no attention was measured for and no loss reads
+
+
+class MineMemoriesSettings(Settings):
+    """Params of rule mine_memories."""
+
+    source: str
+    """Name of the source, whose judgements are labels."""
+    split: str
+    """Its split with training queries."""
+    joins: dict[str, str | None]
+    """What stands between title and text, by memory, and in the source, whose judged documents are learned from even
+    where it is no memory. None: text alone."""
+    selected: int = Field(ge=1)
+    """N: most attended documents that are positives."""
+    depth: int = Field(ge=1)
+    """Ranks where negatives are looked for."""
+    count: int = Field(ge=1)
+    """Negatives kept for each query."""
+    exclude_unselected: bool
+    """Retrieved documents that were not selected are no negatives."""
+    distils: bool
+    """The augmenter learns the attention over the retrieved documents."""
+    stage_index: int = Field(ge=0)
+    """Place of the stage in its chain."""
+
+
+class Learned(NamedTuple):
+    """What is learned from one query."""
+
+    query: str
+    labelled: list[str]
+    positives: list[str]
+    negatives: list[str]
+    ranks: list[int]
+    retrieved: list[str]
+    attention: list[float]
+
+
+def mine_memories(stage: Stage) -> None:
+    """Inputs `attention`, `rankings`, `source`, `memories`; output `learned`, a folder.
+
+    Raises:
+        ArtifactError: attention or rankings are of other queries, or a document stands in no memory.
+        CollectionError: no query has a judged positive.
+    """
+    settings, folder = validate(MineMemoriesSettings, stage.params, stage.spec.name()), stage.output("learned")
+    source = stage.path("source")
+    found = list(learned(stage.path("attention"), stage.path("rankings"), source, settings, stage.seed))
+    if not found:
+        raise CollectionError(
+            f"{settings.source}/{settings.split}",
+            "no query with attention has a judged positive",
+            "check the split, and that attention was measured for it",
+        )
+    _write_mined(folder, found, settings)
+    named = sorted({key for row in found for key in (*row.positives, *row.negatives, *row.retrieved)})
+    folders = {path.parent.name: path.parent for path in stage.paths("memories")}
+    _write_corpus(folder, named, MemoryTexts(folders | {settings.source: source}, settings.joins))
+    shutil.copyfile(source / "queries.parquet", folder / "queries.parquet")
+    shutil.copyfile(source / f"qrels.{settings.split}.tsv", folder / f"qrels.{settings.split}.tsv")
+    facts = statistics(found, settings)
+    write_json(folder / STATISTICS, facts)
+    for name, value in facts.items():
+        if isinstance(value, (int, float)):
+            stage.metric(name, value)
+    stage.note(statistics=facts)
+
+
+def learned(
+    attention: Path, rankings: Path, source: Path, settings: MineMemoriesSettings, seed: int
+) -> Iterator[Learned]:
+    """What is learned from each query with attention and a judged positive, in the attention's order."""
+    labels = banned_documents(source, settings.split, settings.source)
+    rows = {row["query"]: row for row in read_attention(attention).to_pylist()}
+    words = dict(zip(rows, words_of(rows, "augment", seed, settings.stage_index), strict=True))
+    chosen: dict[str, Learned] = {}
+    progress = Progress(f"mine memories for {settings.source}/{settings.split}", len(rows), "queries")
+    for piece in iterate_rankings(rankings, AT_ONCE):
+        ends, documents = np.cumsum(piece.sizes), piece.documents
+        for place, query in enumerate(piece.queries.to_pylist()):
+            if query not in rows or query not in labels:
+                continue
+            own = documents[int(ends[place] - piece.sizes[place]) : int(ends[place])].to_pylist()
+            chosen[query] = _of(rows[query], sorted(labels[query]), own[: settings.depth], words[query], settings)
+            progress.add(1)
+    progress.finish()
+    lacking = [query for query in rows if query in labels and query not in chosen]
+    if lacking:
+        raise ArtifactError(
+            rankings,
+            f"lacks {len(lacking)} queries of {attention}, the first is {lacking[0]}",
+            "make both from the same queries",
+        )
+    return iter([chosen[query] for query in rows if query in chosen])
+
+
+def _of(
+    row: dict[str, Any], labelled: list[str], ranking: list[str], word: np.uint64, settings: MineMemoriesSettings
+) -> Learned:
+    positives = positives_of(labelled, row["documents"], row["attention"], settings.selected)
+    out = row["documents"] if settings.exclude_unselected else []
+    ranks = negative_ranks(ranking, positives, out)
+    kept = choose(
+        np.zeros(len(ranks), np.int64),
+        ranks,
+        np.ones(len(ranks), bool),
+        np.array([word], np.uint64),
+        settings.count,
+        "uniform",
+    )
+    ranks = ranks[kept]
+    return Learned(
+        row["query"],
+        labelled,
+        positives,
+        [ranking[rank - 1] for rank in ranks],
+        ranks.tolist(),
+        row["documents"],
+        row["attention"],
+    )
+
+
+def _write_mined(folder: Path, found: list[Learned], settings: MineMemoriesSettings) -> None:
+    if settings.distils:
+        positives, negatives = [row.labelled for row in found], [row.retrieved for row in found]
+        ranks = [list(range(1, 1 + len(row.retrieved))) for row in found]
+    else:
+        positives, negatives = [row.positives for row in found], [row.negatives for row in found]
+        ranks = [row.ranks for row in found]
+    columns = {
+        "query": [row.query for row in found],
+        "positives": positives,
+        "negatives": negatives,
+        "negative_ranks": ranks,
+    }
+    judged = pa.array([row.labelled for row in found], pa.list_(pa.string()))
+    table = pa.table(columns, schema=SCHEMA).append_column(JUDGED, judged)
+    pq.write_table(table, folder / NAME, row_group_size=ROW_GROUP, compression="zstd")
+    if settings.distils:
+        scores = pa.array([[LABEL_SCORE, *row.attention] for row in found], pa.list_(pa.float32()))
+        scored = table.drop_columns("negative_ranks").append_column("scores", scores)
+        pq.write_table(scored, folder / SCORED, row_group_size=ROW_GROUP, compression="zstd")
+
+
+def _write_corpus(folder: Path, named: list[str], texts: MemoryTexts) -> None:
+    with pq.ParquetWriter(folder / "corpus.parquet", CORPUS_SCHEMA, compression="zstd") as writer:
+        ids = pa.array(named, pa.string())
+        read = texts.texts(ids, folder).cast(pa.large_string())
+        for start in range(0, len(named), ROW_GROUP):
+            part, size = read[start : start + ROW_GROUP].cast(pa.string()), min(ROW_GROUP, len(named) - start)
+            writer.write_table(
+                pa.table([ids[start : start + ROW_GROUP], pa.array([""] * size), part], schema=CORPUS_SCHEMA)
+            )
+
+
+def statistics(found: list[Learned], settings: MineMemoriesSettings) -> dict[str, Any]:
+    """Counts over queries, and what the positives by attention are made of."""
+    picked = [most_attended(row.retrieved, row.attention, settings.selected) for row in found]
+    by_memory: dict[str, int] = {}
+    for key in (key for own in picked for key in own):
+        by_memory[memory_of(key)] = by_memory.get(memory_of(key), 0) + 1
+    return {
+        "queries": len(found),
+        "queries_with_relevant_augmentation": float(np.mean([bool({*r.labelled} & {*r.retrieved}) for r in found])),
+        "mean_positives": float(np.mean([len(row.positives) for row in found])),
+        "mean_negatives": float(np.mean([len(row.negatives) for row in found])),
+        "queries_without_negative": sum(not row.negatives for row in found),
+        "selected_by_memory": dict(sorted(by_memory.items())),
+    }

@@ -1,0 +1,350 @@
+"""Search with augmented queries from Python, and stage `export_memory`, which makes the memories for it.
+
+    from zerodr.papers.moma.retriever import MoMA
+    model = MoMA.load("results/exported/moma-t5ance/shared")
+    model.plug("results/exported-memories/moma-t5ance/shared/memory-mesh")
+    queries, documents = model.encode_queries(["..."]), model.encode_documents(["..."])
+    scores = queries @ documents.T
+
+A memory is a folder of documents with the augmenter's vectors. Plugging one in or out changes no file. Encoder states
+of documents that were asked can be kept on disk, `model.save_states("memory-mesh", folder)`, and be plugged in with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+from pydantic import Field
+
+from zerodr.artifacts.manifest import digest_of
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import order_rows
+from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.collections.memories import folded, joined_texts, memory_of, namespaced
+from zerodr.config.base import Settings, validate
+from zerodr.encoders.folder.contract import CONTRACT, Side, read_json, write_model_json
+from zerodr.encoders.inference.encoder import Encoder, load_encoder
+from zerodr.errors import ArtifactError, ConfigError, ModelError
+from zerodr.papers.moma.components import AUGMENTER
+from zerodr.papers.moma.fused_vectors import Fuser
+from zerodr.papers.moma.fusion_encoder import FusionEncoder
+from zerodr.papers.moma.search_memory import check_size, refuse_equal
+from zerodr.papers.moma.state_cache import StateCache, StateStore, fingerprint, write_states
+from zerodr.retrieval.batching import plan_batches
+from zerodr.retrieval.candidates import id_ranks
+from zerodr.retrieval.exact import search_exact
+from zerodr.retrieval.vectors import Vectors
+
+log = logging.getLogger("zerodr")
+MEMORY, DOCUMENTS, VECTORS = "memory.json", "documents.parquet", "vectors.npy"
+SCHEMA = pa.schema([("id", pa.string()), ("text", pa.large_string()), ("bare", pa.large_string())])
+CACHE_MIB, BATCH_TOKENS = 1024, 4096
+
+
+class MemoryFacts(Settings):
+    """What a memory folder says of itself, as its `memory.json`."""
+
+    name: str
+    """Stands before the ids of its documents."""
+    documents: int = Field(ge=1)
+    """Number of documents."""
+    dimension: int = Field(ge=1)
+    """Components of a vector."""
+    model: str
+    """Fingerprint of the augmenter that made the vectors."""
+    corpus: str
+    """SHA-256 of the corpus that it was made from."""
+    copies: int = Field(ge=1)
+    """Documents that hold the most frequent text, with or without title, up to case and blanks."""
+
+
+class ExportMemorySettings(Settings):
+    """Params of rule export_memory."""
+
+    memory: str
+    """Name of the collection."""
+    title_join: str | None
+    """What stands between title and text. None: text alone."""
+
+
+def export_memory(stage: Stage) -> None:
+    """Inputs `collection`, `embeddings` (of all shards, by the augmenter), `model`; output `memory`, a folder.
+
+    Raises:
+        ArtifactError: embeddings and collection have other numbers of documents.
+    """
+    settings, folder = validate(ExportMemorySettings, stage.params, stage.spec.name()), stage.output("memory")
+    collection, parts = stage.path("collection"), [Vectors.open(path) for path in stage.paths("embeddings")]
+    ids, rows = corpus_ids(collection), sum(part.rows for part in parts)
+    if rows != len(ids):
+        raise ArtifactError(stage.spec.name(), f"{len(ids)} documents and {rows} vectors", "embed the memory again")
+    keys: list[np.ndarray] = []
+    with pq.ParquetWriter(folder / DOCUMENTS, SCHEMA, compression="zstd") as writer:
+        for block in read_corpus(collection):
+            documents = _documents(block, settings.title_join)
+            writer.write_table(documents)
+            keys.append(_keys(documents))
+    np.save(folder / VECTORS, np.concatenate([part.array for part in parts]))
+    facts = MemoryFacts(
+        name=settings.memory,
+        documents=rows,
+        dimension=parts[0].dimension,
+        model=fingerprint(augmenter_folder(stage.path("model"))),
+        corpus=digest_of(stage.paths("collection")[0], "corpus.parquet"),
+        copies=int(np.unique(np.concatenate(keys), return_counts=True)[1].max()),
+    )
+    write_model_json(folder / MEMORY, facts.model_dump(mode="json"))
+    stage.note(**facts.model_dump(mode="json"))
+
+
+def _documents(block: pa.RecordBatch, title_join: str | None) -> pa.Table:
+    """Rows of `SCHEMA`; `bare` is the text without title, null where it has none or it is left out anyway."""
+    whole, bare = joined_texts(block, title_join), joined_texts(block, None)
+    return pa.table([block.column("id"), whole, pc.if_else(pc.equal(whole, bare), None, bare)], schema=SCHEMA)
+
+
+def _keys(documents: pa.Table) -> np.ndarray:
+    """Eight bytes of the digest of each folded text of each document, int64: equal texts have equal ones."""
+    told = _told(documents["text"], documents["bare"])
+    digests = [sha256(text.encode()).digest()[:8] for texts in told for text in texts]
+    return np.frombuffer(b"".join(digests), np.int64)
+
+
+def augmenter_folder(folder: Path) -> Path:
+    """The augmenter of a model folder: its own, or the model itself."""
+    own = folder / AUGMENTER
+    return own if (own / CONTRACT).exists() else folder
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory that is plugged in.
+
+    Attributes:
+        folder: where it was read.
+        facts: of its folder.
+        ids: namespaced ids of its documents.
+        texts: their texts.
+        bare: these without title; null where that is the same.
+        vectors: theirs by the augmenter.
+        ranks: of the ids, by which ties are broken.
+    """
+
+    folder: Path
+    facts: MemoryFacts
+    ids: pa.Array
+    texts: pa.Array
+    bare: pa.Array
+    vectors: Vectors
+    ranks: np.ndarray
+
+
+class MoMA:
+    """A main model, its augmenter, and the memories that are plugged in.
+
+    Args:
+        folder: of the main model.
+        main: encodes fused queries and plain documents.
+        augmenter: finds documents for queries.
+        made_by: fingerprint of the augmenter.
+    """
+
+    def __init__(self, folder: Path, main: FusionEncoder, augmenter: Encoder, made_by: str) -> None:
+        self.folder, self.main, self.augmenter, self.made_by = folder, main, augmenter, made_by
+        self.memories: dict[str, Memory] = {}
+        self.stores: dict[str, StateStore] = {}
+        self.cache = StateCache(CACHE_MIB)
+        self.fuser = Fuser(main, self.cache, BATCH_TOKENS)
+
+    @classmethod
+    def load(cls, folder: Path | str, device: str = "cpu") -> MoMA:
+        """The model of a folder: an exported one augments as targets are ranked, a stage's as in training.
+
+        Raises:
+            ModelError: it is no T5 with fusion-in-decoder.
+        """
+        folder = Path(folder)
+        main, own = FusionEncoder.load(folder), augmenter_folder(folder)
+        main.to(device)
+        return cls(folder, main, load_encoder(own, device=device), fingerprint(own))
+
+    def plug(self, folder: Path | str, states: Path | str | None = None) -> MoMA:
+        """Plug in the memory of a folder.
+
+        Args:
+            states: folder that `save_states` made: encoder states of some of its documents.
+
+        Raises:
+            ModelError: its vectors are of another augmenter, or states of another main model or of other texts.
+            ConfigError: a memory of its name, or of its corpus, is plugged in.
+        """
+        folder = Path(folder)
+        facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
+        if facts.model != self.made_by:
+            raise ModelError(
+                folder,
+                f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has {self.made_by[:12]}",
+                "export the memory with this model",
+            )
+        if facts.name in self.memories:
+            raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
+        refuse_equal({name: own.facts.corpus for name, own in self.memories.items()} | {facts.name: facts.corpus})
+        store = None if states is None else StateStore(Path(states), self._states_of(folder))
+        table = pq.read_table(folder / DOCUMENTS).combine_chunks()
+        ids = namespaced(facts.name, table["id"].combine_chunks())
+        texts = table["text"].combine_chunks()
+        bare = table["bare"].combine_chunks()
+        self.memories[facts.name] = Memory(
+            folder, facts, ids, texts, bare, Vectors.open(folder / VECTORS), id_ranks(ids)
+        )
+        if store is not None:
+            self.stores[facts.name] = store
+            self.cache.stores = list(self.stores.values())
+        return self
+
+    def unplug(self, name: str) -> MoMA:
+        """Take a memory out.
+
+        Raises:
+            ConfigError: it is not plugged in.
+        """
+        self._plugged(name)
+        del self.memories[name]
+        self.stores.pop(name, None)
+        self.cache.stores = list(self.stores.values())
+        self.cache.forget(self._held(name))
+        return self
+
+    def save_states(self, name: str, folder: Path | str) -> None:
+        """Write the encoder states of a memory's documents that were plugged in with it or are cached since.
+
+        Raises:
+            ConfigError: the memory is not plugged in, or no state of it is held.
+        """
+        memory, held = self._plugged(name), dict(self.cache.items())
+        states = dict(self.stores[name].items()) if name in self.stores else {}
+        states |= {key: held[key] for key in self._held(name)}
+        if not states:
+            raise ConfigError(f"memory {name}", "has no encoder states in the cache", "encode queries first")
+        write_states(Path(folder), states, self._states_of(memory.folder))
+
+    def _plugged(self, name: str) -> Memory:
+        if name not in self.memories:
+            raise ConfigError(f"memory {name}", f"is not plugged in, there are {sorted(self.memories)}", "name another")
+        return self.memories[name]
+
+    def _held(self, name: str) -> list[str]:
+        """Ids of a memory's documents whose states the cache holds."""
+        return [key for key, _ in self.cache.items() if memory_of(key) == name]
+
+    def _states_of(self, memory: Path) -> str:
+        """What encoder states of a memory's documents depend on, as one digest: weights, length, texts."""
+        texts = digest_of(memory / "manifest.json", DOCUMENTS)
+        told = f"{fingerprint(self.folder)} {self.main.fusion.document_tokens} {texts}"
+        return sha256(told.encode()).hexdigest()
+
+    def augment(
+        self, queries: Sequence[str], documents: int | None = None, own: Sequence[str] | None = None
+    ) -> list[list[str]]:
+        """Ids of the documents that augment each query, best first.
+
+        Never a document that is the query itself, unless the model was trained with `exclude_self: false`: one that
+        holds the query's text, with or without its title, up to case and blanks.
+
+        Args:
+            documents: K. None: the model's.
+            own: for each query the id `<memory>:<document>` that it has itself, where queries are documents of a
+                memory; left out, whatever its text and the model.
+
+        Raises:
+            CollectionError: the memories hold fewer than K documents.
+        """
+        own = [""] * len(queries) if own is None else own
+        count = self.main.fusion.documents if documents is None else documents
+        check_size({name: memory.facts.documents for name, memory in self.memories.items()}, count)
+        vectors, alone = Vectors(self._plain(self.augmenter, queries, "query")), self.main.fusion.exclude_self
+        found: list[list[tuple[str, float]]] = [[] for _ in queries]
+        for memory in self.memories.values():
+            row = 0
+            for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + 1 + alone * memory.facts.copies):
+                for part in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
+                    rows, asked = pa.array(ranking.rows[part]), folded(queries[row])
+                    texts = _told(memory.texts.take(rows), memory.bare.take(rows))
+                    copy = [alone and asked in own_texts for own_texts in texts]
+                    found[row] += [
+                        (key, score)
+                        for key, score, itself in zip(
+                            memory.ids.take(rows).to_pylist(), ranking.scores[part].tolist(), copy, strict=True
+                        )
+                        if not itself and key != own[row]
+                    ]
+                    row += 1
+        return [_first(part, count) for part in found]
+
+    def encode_queries(
+        self, queries: Sequence[str], documents: int | None = None, own: Sequence[str] | None = None
+    ) -> np.ndarray:
+        """Vectors of queries, (Q, D) float32, fused with documents of the plugged memories; plain without.
+
+        Args:
+            documents: K. None: the model's.
+            own: ids of the documents that the queries are, as `augment` takes them.
+
+        Raises:
+            CollectionError: the memories hold fewer than K documents.
+        """
+        if not self.memories:
+            log.warning("no memory is plugged in: queries are not augmented")
+            return self.fuser.vectors(list(queries), [[]] * len(queries), self._texts)
+        return self.fuser.vectors(list(queries), self.augment(queries, documents, own), self._texts)
+
+    def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
+        """Vectors of documents, (N, D) float32, by the main model without augmentation."""
+        tokens = self.main.tokenize(list(texts), "document")
+        made = np.empty((len(tokens), self.main.contract.dimension), np.float32)
+        for rows in plan_batches(np.array([len(ids) for ids in tokens]), BATCH_TOKENS):
+            features = self.main.pad([tokens[row] for row in rows])
+            with torch.inference_mode():
+                on = {key: value.to(self.fuser.device) for key, value in features.items()}
+                made[rows] = self.main.encode(on, "document").float().cpu().numpy()
+        return made
+
+    def _texts(self, keys: list[str]) -> list[str]:
+        wanted, made = pa.array(keys, pa.string()), [""] * len(keys)
+        for memory in self.memories.values():
+            places = pc.index_in(wanted, value_set=memory.ids)
+            for number, place in enumerate(places.to_pylist()):
+                if place is not None:
+                    made[number] = memory.texts[place].as_py()
+        return made
+
+    @staticmethod
+    def _plain(encoder: Encoder, texts: Sequence[str], side: Side) -> np.ndarray:
+        contract = encoder.contract
+        tokens = encoder.tokenize(list(texts), contract.prefix(side), contract.tokens(side))
+        made = np.empty((len(texts), contract.dimension), np.float32)
+        for rows in plan_batches(tokens.lengths, BATCH_TOKENS):
+            made[rows] = encoder.encode_batch([tokens[row] for row in rows])
+        return made
+
+
+def _told(texts: pa.Array | pa.ChunkedArray, bare: pa.Array | pa.ChunkedArray) -> Iterator[set[str]]:
+    """Of each document its text with and without title, folded."""
+    for one, other in zip(texts.to_pylist(), bare.to_pylist(), strict=True):
+        yield {folded(one)} if other is None else {folded(one), folded(other)}
+
+
+def _first(found: list[tuple[str, float]], count: int) -> list[str]:
+    """The first `count` ids in total order."""
+    ids, scores = pa.array([key for key, _ in found], pa.string()), np.array([score for _, score in found], np.float32)
+    order = order_rows(np.zeros(len(found), np.int64), scores, ids)[:count]
+    return ids.take(pa.array(order)).to_pylist()

@@ -1,0 +1,1 @@
+"""The training data of fine-tuning: mined queries with their texts, and their batches."""

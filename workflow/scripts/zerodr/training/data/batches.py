@@ -1,0 +1,145 @@
+"""Which queries and documents make up each step: pure functions of (seed, epoch) and (seed, step).
+
+Nothing here has a state, so a run that continues at step k sees what the undisturbed run saw, and W processes share out
+exactly the batch that one process would have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from zerodr.errors import ConfigError
+from zerodr.training.data.examples import Examples
+
+ORDER, DRAW = 0, 1  # first word of a seed: what the random numbers are for
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries of one step, or a part of them, with the documents drawn for them.
+
+    Attributes:
+        step: step of the stage, from 0.
+        rows: (B,) rows of the examples.
+        documents: (B, 1 + K) document numbers, the positive first.
+        teacher: (B, 1 + K) float32 scores of these documents, or None.
+        groups: (B,) int64 cluster of each query, or None.
+    """
+
+    step: int
+    rows: np.ndarray
+    documents: np.ndarray
+    teacher: np.ndarray | None
+    groups: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def part(self, number: int, parts: int) -> Batch:
+        """The `number`-th of `parts` equal parts, in order."""
+        size = len(self) // parts
+        cut = slice(number * size, (number + 1) * size)
+        teacher = None if self.teacher is None else self.teacher[cut]
+        groups = None if self.groups is None else self.groups[cut]
+        return Batch(self.step, self.rows[cut], self.documents[cut], teacher, groups)
+
+
+def epoch_order(seed: Sequence[int], epoch: int, count: int) -> np.ndarray:
+    """A permutation of `count` rows, the same for equal (seed, epoch)."""
+    return np.random.default_rng([ORDER, *seed, epoch]).permutation(count)
+
+
+def bucketed(order: np.ndarray, lengths: np.ndarray, batch: int, window: int, seed: Sequence[int]) -> np.ndarray:
+    """Sort each window of `window` batches by length, cut it into batches, and shuffle these batches.
+
+    Args:
+        order: (N,) rows; lengths: (N,) length of each row's texts. A rest smaller than a batch stays at the end.
+
+    Returns:
+        (N,) the same rows.
+    """
+    made, generator = [], np.random.default_rng([ORDER, *seed])
+    whole = len(order) // batch * batch
+    for start in range(0, whole, batch * window):
+        part = order[start : min(start + batch * window, whole)]
+        batches = part[np.argsort(lengths[part], kind="stable")].reshape(-1, batch)
+        made.append(batches[generator.permutation(len(batches))].ravel())
+    return np.concatenate([*made, order[whole:]])
+
+
+class Stream:
+    """The batches of a stage.
+
+    Args:
+        examples: queries, positives, negatives.
+        rows: rows that are trained on (dev queries are not among them).
+        batch: queries of a step, over all processes.
+        negatives: drawn for a query in a step, without repetition where it has enough, else with.
+        seed: words that every random choice comes from (the seed and the chain's step at which the stage begins).
+        bucket: batches of a window that is sorted by length; 0 leaves batches random.
+
+    Raises:
+        ConfigError: fewer queries than a batch.
+    """
+
+    def __init__(
+        self, examples: Examples, rows: np.ndarray, batch: int, negatives: int, seed: Sequence[int], bucket: int = 0
+    ) -> None:
+        if batch > len(rows):
+            raise ConfigError(
+                "training.batch_queries",
+                f"a batch of {batch} queries is larger than the {len(rows)} queries there are to train on",
+                f"set batch_queries to at most {len(rows)}",
+            )
+        self.examples, self.rows, self.batch_queries = examples, rows, batch
+        self.negatives, self.seed, self.bucket = negatives, tuple(seed), bucket
+        self.steps_per_epoch = len(rows) // batch
+        self.lengths = _lengths(examples) if bucket else None
+        self._epoch: tuple[int, np.ndarray] = (-1, rows)
+
+    def batch(self, step: int) -> Batch:
+        """The batch of step `step`; queries that don't fill a last batch wait for the next epoch's order."""
+        epoch, place = divmod(step, self.steps_per_epoch)
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self._ordered(epoch))
+        rows = self._epoch[1][place * self.batch_queries : (place + 1) * self.batch_queries]
+        generator = np.random.default_rng([DRAW, *self.seed, step])
+        drawn = [self._draw(generator, int(row)) for row in rows]
+        scores, teacher = self.examples.scores, None
+        if scores is not None:
+            teacher = np.stack([scores[int(row)][places] for row, (_, places) in zip(rows, drawn, strict=True)])
+        groups = None if self.examples.groups is None else self.examples.groups[rows].astype(np.int64)
+        return Batch(step, rows, np.stack([documents for documents, _ in drawn]), teacher, groups)
+
+    def _ordered(self, epoch: int) -> np.ndarray:
+        order = epoch_order(self.seed, epoch, len(self.rows))
+        if self.lengths is not None:
+            order = bucketed(order, self.lengths[self.rows], self.batch_queries, self.bucket, [*self.seed, epoch])
+        return self.rows[order]
+
+    def _draw(self, generator: np.random.Generator, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Documents of a query, the positive first, and their places among its scores (those of its first positive)."""
+        positives, negatives = self.examples.positives[row], self.examples.negatives[row]
+        chosen = 0 if self.examples.scores is not None else int(generator.integers(len(positives)))
+        few = len(negatives) < self.negatives
+        places = generator.choice(len(negatives), self.negatives, replace=few) if self.negatives else np.zeros(0, int)
+        return np.r_[positives[chosen], negatives[places]].astype(np.int64), np.r_[0, 1 + places].astype(np.int64)
+
+
+def _lengths(examples: Examples) -> np.ndarray:
+    """Characters of each query's first positive, which dominate a batch's padding; (N,)."""
+    import pyarrow.compute as pc
+
+    sizes = pc.utf8_length(examples.document_texts).to_numpy(zero_copy_only=False)
+    return sizes[examples.positives.values[examples.positives.offsets[:-1]]]
+
+
+def usable_rows(examples: Examples, negatives: int) -> tuple[np.ndarray, dict[str, int]]:
+    """Rows that can be trained on, and how many are not, by reason."""
+    bare = examples.positives.sizes == 0
+    short = (examples.negatives.sizes == 0) & ~bare if negatives else np.zeros(len(examples), bool)
+    counts = {"queries_without_positive": int(bare.sum()), "queries_without_negative": int(short.sum())}
+    return np.flatnonzero(~bare & ~short), counts

@@ -1,0 +1,1 @@
+"""Several processes and nodes as one, and how they end early."""

@@ -1,0 +1,103 @@
+"""The processes of a distributed stage.
+
+`python -m zerodr.training.distributed.worker agent JOB PROCESSES [NODES PORT]` starts
+`python -m zerodr.training.distributed.worker rank JOB` in each process under torch.distributed.run. Rank 0, or a rank
+with an error that can be told, leaves what came of it in `outcome.json` beside the job.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from zerodr.artifacts.adapter import configure_logging
+from zerodr.artifacts.machine import MachineErrors
+from zerodr.artifacts.processes import die_with_parent
+from zerodr.artifacts.record import write_json
+from zerodr.errors import ZerodrError
+from zerodr.papers.berm import train_reader as reader
+from zerodr.training import finetune, pretrain
+from zerodr.training.distributed.nodes import meeting_place
+from zerodr.training.distributed.processes import OUTCOME, SPARE_OUTCOME
+from zerodr.training.distributed.termination import RETRY, Preempted
+
+log = logging.getLogger("zerodr")
+TASKS: dict[str, tuple[Any, Callable[[Any], dict[str, Any]]]] = {
+    "finetune": (finetune.Job, finetune.train),
+    "reader": (reader.ReaderJob, reader.train),
+    "pretrain": (pretrain.PretrainJob, pretrain.train),
+}
+
+
+def agent(job: str, processes: str, nodes: str = "1", port: str = "") -> None:
+    """Start and watch this node's ranks; when one dies, the others are stopped."""
+    from torch.distributed.run import main
+
+    where = meeting_place(nodes, port) if port else ["--standalone"]
+    main([*where, f"--nproc-per-node={processes}", "-m", "zerodr.training.distributed.worker", "rank", job])
+
+
+def rank(path: str) -> int:
+    """Train as one rank; 0 when done, 1 after an error that was told, 75 after SIGTERM."""
+    file = Path(path)
+    facts = json.loads(file.read_text())
+    make, work = TASKS[facts["task"]]
+    job = make(**facts)
+    number = int(os.environ["RANK"])
+    configure_logging(job.name)
+    log.setLevel(logging.INFO if number == 0 else logging.WARNING)
+    gpu = bool(job.params.get("gpus"))
+    if gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if gpu else "gloo")
+    try:
+        with MachineErrors(job.name, [path]):
+            said = {"kind": "done", **work(job)}
+        status = 0
+    except Preempted:
+        said, status = {"kind": "preempted"}, RETRY
+    except ZerodrError as error:
+        said = {
+            "kind": "error",
+            "error": type(error).__name__,
+            "where": error.where,
+            "what": error.what,
+            "next_step": error.next_step,
+        }
+        status = 1
+    if number == 0 or said["kind"] == "error":
+        _leave(file.with_name(OUTCOME), said)
+    if status == 0:
+        dist.barrier()
+    dist.destroy_process_group()
+    return status
+
+
+def _leave(path: Path, said: dict) -> None:
+    """Write what the launcher reads; on its machine's own disk where the results folder takes nothing any more."""
+    try:
+        write_json(path, said)
+    except OSError as error:
+        log.warning("%s can't be written (%s)", path, error)
+        write_json(Path(os.environ[SPARE_OUTCOME]), said)
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status of the process."""
+    die_with_parent()
+    if arguments[:1] == ["agent"]:
+        agent(*arguments[1:])
+        return 0
+    return rank(arguments[1])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

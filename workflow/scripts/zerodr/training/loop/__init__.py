@@ -1,0 +1,1 @@
+"""The one training loop: steps, gradient caching, checkpoints, dev evaluation, fast kernels."""

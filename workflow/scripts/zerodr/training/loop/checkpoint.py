@@ -1,0 +1,146 @@
+"""Checkpoints of a training run: safetensors and JSON, complete or absent.
+
+Every random choice of the engine is a function of (seed, step, process), so the finished steps are all the random state
+there is; an objective that keeps generators of its own puts them in its state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from zerodr.errors import ArtifactError
+from zerodr.training.objectives.base import Objective
+from zerodr.training.optimization.optimizers import load_moments, moments
+
+PREFIX, WRITING = "checkpoint-", ".checkpoint.writing"
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Weights and buffers, each once even when tied."""
+    return dict(model.named_parameters()) | dict(model.named_buffers())
+
+
+def finite(model: nn.Module) -> bool:
+    """Whether no weight is NaN or infinite."""
+    return all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+def save_checkpoint(
+    state: Path, identity: str, facts: dict[str, Any], model: nn.Module, optimizer: Optimizer, objective: Objective
+) -> Path:
+    """Write one checkpoint and drop older ones.
+
+    Args:
+        state: folder of the run's checkpoints.
+        identity: digest of what decides the run; only the same run may resume.
+        facts: JSON values, with `step`: number of finished steps.
+
+    Returns:
+        the checkpoint's folder.
+    """
+    made, place = state / WRITING, state / f"{PREFIX}{facts['step']:08d}"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    own = objective.state_dict()
+    tensors = {key: value for key, value in own.items() if isinstance(value, Tensor)}
+    values = {key: value for key, value in own.items() if not isinstance(value, Tensor)}
+    write_tensors(made / "model.safetensors", weights_of(model))
+    write_tensors(made / "optimizer.safetensors", moments(optimizer))
+    write_tensors(made / "objective.safetensors", tensors)
+    _write(made / "progress.json", json.dumps(facts | {"identity": identity, "objective": values}).encode())
+    if place.exists():
+        shutil.rmtree(place)
+    made.replace(place)
+    for old in checkpoints(state):
+        if old != place:
+            shutil.rmtree(old)
+    return place
+
+
+def checkpoints(state: Path) -> list[Path]:
+    """Complete checkpoints, oldest first."""
+    return sorted(state.glob(f"{PREFIX}*"))
+
+
+def finished_steps(place: Path) -> int:
+    """Steps of the stage that a checkpoint was written after."""
+    return int(place.name.removeprefix(PREFIX))
+
+
+def load_checkpoint(
+    state: Path, identity: str, model: nn.Module, optimizer: Optimizer, objective: Objective
+) -> dict[str, Any] | None:
+    """Restore the newest checkpoint in place and return its facts; None when there is none.
+
+    Raises:
+        ArtifactError: it belongs to another run, or to a model of other weights.
+    """
+    kept = checkpoints(state)
+    if not kept:
+        return None
+    place = kept[-1]
+    facts = json.loads((place / "progress.json").read_text())
+    if facts["identity"] != identity:
+        raise ArtifactError(
+            place,
+            f"is of another run (settings {facts['identity'][:12]}, this run {identity[:12]})",
+            "remove the folder to start afresh",
+        )
+    restore_weights(model, read_tensors(place / "model.safetensors"), place)
+    load_moments(optimizer, read_tensors(place / "optimizer.safetensors"))
+    objective.load_state_dict(facts["objective"] | read_tensors(place / "objective.safetensors"))
+    return facts
+
+
+def restore_weights(model: nn.Module, kept: dict[str, Tensor], place: Path) -> None:
+    """Copy kept weights into the model."""
+    own = weights_of(model)
+    if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in kept.items()}:
+        strange = sorted(set(own) ^ set(kept)) or [k for k in own if own[k].shape != kept[k].shape]
+        raise ArtifactError(
+            place,
+            f"holds other weights than this model, the first that differs is {strange[0]}",
+            "remove the folder to start afresh",
+        )
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(kept[name])
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors as one safetensors file, on the disk when it returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    _flush(path)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Tensors of a safetensors file.
+
+    Raises:
+        ArtifactError: it is damaged.
+    """
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise ArtifactError(path, f"is no whole safetensors file ({error})", "remove its folder") from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    _flush(path)
+
+
+def _flush(path: Path) -> None:
+    with open(path, "rb") as stream:
+        os.fsync(stream.fileno())

@@ -1,0 +1,310 @@
+"""The one training loop. Methods differ by objective and hooks, never by a loop of their own.
+
+A step is a pure function of (weights, moments, objective state, step number): batches, drawn negatives and dropout
+follow from (seed, step, process). So a run that was killed and continued ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch.optim import Optimizer
+
+from zerodr.artifacts.progress import Progress
+from zerodr.config.training import TrainingSettings
+from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
+from zerodr.training.distributed.processes import Group
+from zerodr.training.distributed.termination import Preempted, Termination
+from zerodr.training.loop.checkpoint import checkpoints, finished_steps, finite, load_checkpoint, save_checkpoint
+from zerodr.training.loop.gradcache import Forward, Share, add_gradients, prepare
+from zerodr.training.objectives.base import Objective
+from zerodr.training.optimization.optimizers import make_scaler, set_rate
+from zerodr.training.optimization.schedules import Schedule
+
+log = logging.getLogger("zerodr")
+CURVE_POINTS = 200
+NAMED_QUERIES = 8
+Curve = list[tuple[str, float, int]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Facts of one training run.
+
+    Attributes:
+        name: for messages.
+        state: folder of checkpoints.
+        identity: digest of all that decides the result; a checkpoint of another is refused.
+        seed: words that random numbers come from.
+        first_step: optimiser steps of earlier stages; the schedule continues there.
+        evaluate: finished steps -> dev measures, or None.
+        keep: called with finished steps of `settings.save_steps`, to keep the model.
+    """
+
+    name: str
+    state: Path
+    identity: str
+    seed: Sequence[int]
+    first_step: int = 0
+    evaluate: Callable[[], dict[str, float]] | None = None
+    keep: Callable[[int], None] | None = None
+
+
+@dataclass
+class Position:
+    """Where a run stands: finished steps, curves so far, and sums since the last point of the curves."""
+
+    step: int = 0
+    curves: Curve = field(default_factory=list)
+    sums: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {"step": self.step, "curves": self.curves, "sums": self.sums, "seconds": self.seconds}
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Position:
+        """From JSON values."""
+        return cls(facts["step"], [tuple(point) for point in facts["curves"]], facts["sums"], facts["seconds"])
+
+
+class Batches(Protocol):
+    """The batches of a stage."""
+
+    def batch(self, step: int) -> Any:
+        """The batch of step `step`, a pure function of it; it has `part(number, parts)`."""
+        ...
+
+
+class Ahead:
+    """Prepares the next step's texts in a thread while the current one computes."""
+
+    def __init__(self, make: Callable[[int], list[Share]], steps: int) -> None:
+        self.make, self.steps = make, steps
+        self.pool = ThreadPoolExecutor(1)
+        self.next: tuple[int, Future[list[Share]]] | None = None
+
+    def get(self, step: int) -> list[Share]:
+        """Shares of `step`; those of the step after are begun."""
+        pending = self.next
+        shares = pending[1].result() if pending and pending[0] == step else self.make(step)
+        self.next = (step + 1, self.pool.submit(self.make, step + 1)) if step + 1 < self.steps else None
+        return shares
+
+    def settle(self) -> None:
+        """Wait for what was begun: a tokenizer serves one thread at a time."""
+        if self.next:
+            self.next[1].result()
+
+    def close(self) -> None:
+        """End the thread."""
+        self.pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Engine:
+    """`Engine(...).fit()` trains a model in place.
+
+    Args:
+        forward: the model and how it encodes.
+        objective: the loss and its hooks.
+        stream: batches by step.
+        optimizer: over the model's weights.
+        schedule: factor on the learning rate by finished steps of the chain.
+        settings: of the stage.
+        run: names, state folder, evaluation.
+        group: the processes.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        objective: Objective,
+        stream: Batches,
+        optimizer: Optimizer,
+        schedule: Schedule,
+        settings: TrainingSettings,
+        run: Run,
+        group: Group | None = None,
+    ) -> None:
+        self.forward, self.objective, self.stream = forward, objective, stream
+        forward.by_group = objective.by_group
+        self.optimizer, self.schedule, self.settings = optimizer, schedule, settings
+        self.run, self.group, self.model = run, group or Group(), forward.model
+        self.scaler = make_scaler(settings, forward.device)
+        self.weights = [p for g in optimizer.param_groups for p in g["params"]]
+        self.seconds = 0.0
+        self.point_every = max(1, settings.steps // CURVE_POINTS)
+        parts = settings.accumulation * self.group.world
+        if settings.batch_queries % parts:
+            raise ConfigError(
+                run.name,
+                f"batch_queries {settings.batch_queries} can't be shared equally by "
+                f"{settings.accumulation} micro-batches x {self.group.world} processes",
+                f"make it a multiple of {parts}",
+            )
+
+    def fit(self) -> Curve:
+        """Train to `settings.steps`, from the newest checkpoint of this run if there is one.
+
+        Returns:
+            points (name, value, step of the chain) of all curves, those before an interruption included.
+
+        Raises:
+            NonFiniteLoss: a loss or gradient is NaN or infinite; the last good weights are in a checkpoint.
+            ClassifierDiverged: an objective's classifier is lost; names the checkpoint of the state before this step.
+            Preempted: SIGTERM came; a checkpoint was written.
+            ArtifactError: the state folder holds a checkpoint of another run.
+        """
+        position = self._resume()
+        if self.settings.cache_chunk is not None:
+            self._allocate_gradients()
+        self.objective.on_start(self.model, self.forward.device)
+        self.model.train()
+        progress = Progress(self.run.name, self.settings.steps, "steps", position.step)
+        ahead = Ahead(self._shares, self.settings.steps)
+        with Termination() as stop:
+            try:
+                while position.step < self.settings.steps:
+                    self._one(position, ahead)
+                    progress.add()
+                    if self.group.any(stop.requested, self.forward.device) and position.step < self.settings.steps:
+                        self._checkpoint(position)
+                        self.group.any(True, self.forward.device)  # nobody leaves before the checkpoint stands
+                        raise Preempted(self.run.name)
+            finally:
+                ahead.close()
+        progress.finish()
+        self.seconds = position.seconds
+        return position.curves
+
+    def _allocate_gradients(self) -> None:
+        """Gradients first, below the activations: born among them, they would leave holes that no activation fits."""
+        for weight in self.weights:
+            weight.grad = torch.zeros_like(weight)
+
+    def rate(self) -> float:
+        """Queries a second of the finished run, evaluation and checkpoints not counted."""
+        return self.settings.batch_queries * self.settings.steps / max(self.seconds, 1e-9)
+
+    def _resume(self) -> Position:
+        facts = load_checkpoint(self.run.state, self.run.identity, self.model, self.optimizer, self.objective)
+        if facts is None:
+            return Position()
+        self.scaler.load_state_dict(facts["scaler"])
+        return Position.of(facts)
+
+    def _shares(self, step: int) -> list[Share]:
+        batch, parts = self.stream.batch(step), self.settings.accumulation
+        return [prepare(self.forward, batch.part(part, parts), self.group) for part in range(parts)]
+
+    def _one(self, position: Position, ahead: Ahead) -> None:
+        """One optimiser step and what is due after it."""
+        step, started = position.step, time.perf_counter()
+        shares = ahead.get(step)
+        try:
+            terms = self._gradients(step, shares, position)
+        except ClassifierDiverged as error:
+            raise self._diverged(error, position) from None
+        terms["gradient_norm"] = self._update(step, shares, position)
+        position.step += 1
+        terms |= self.objective.on_step(position.step)
+        position.seconds += time.perf_counter() - started
+        self._note(position, terms)
+        self._due(position, ahead)
+
+    def _gradients(self, step: int, shares: list[Share], position: Position) -> dict[str, float]:
+        """Fill the weights' gradients; returns the loss and its terms, means over micro-batches."""
+        self.optimizer.zero_grad(set_to_none=self.settings.cache_chunk is None)
+        scale, sums = 1.0 / len(shares), {"loss": 0.0}
+        for number, share in enumerate(shares):
+            words = [*self.run.seed, step, number]
+            factor = self.scaler.scale(torch.ones((), device=self.forward.device)) * scale
+            terms = add_gradients(self.forward, self.objective, share, self.group, words, factor)
+            values = torch.stack(list(terms.values())).tolist()
+            for name, value in zip(terms, values, strict=True):
+                sums[name] = sums.get(name, 0.0) + value * scale
+                sums["loss"] += value * scale
+                if not math.isfinite(value):
+                    self._stop(position, f"{name} is {value}", share)
+        return sums
+
+    def _update(self, step: int, shares: list[Share], position: Position) -> float:
+        """Add up gradients, clip, and step; returns the gradient's norm before clipping."""
+        gradients = [p.grad for p in self.weights if p.grad is not None]
+        self.group.add_gradients(gradients)
+        self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
+        limit = self.settings.max_grad_norm
+        norm = float(torch.nn.utils.clip_grad_norm_(self.weights, limit if limit is not None else math.inf))
+        if not math.isfinite(norm) and not self.scaler.is_enabled():
+            self._stop(position, f"the gradient's norm is {norm}", shares[0])
+        set_rate(self.optimizer, self.settings.learning_rate * self.schedule(self.run.first_step + step))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return norm if math.isfinite(norm) else 0.0
+
+    def _stop(self, position: Position, what: str, share: Share) -> None:
+        if self.group.rank == 0 and finite(self.model):
+            self._checkpoint(position)
+        ids = share.query_ids
+        more = f" and {len(ids) - NAMED_QUERIES} more" if len(ids) > NAMED_QUERIES else ""
+        named = f"{self.forward.unit} of the batch: {', '.join(ids[:NAMED_QUERIES])}{more}"
+        raise NonFiniteLoss(
+            f"{self.run.name}, step {position.step}",
+            f"{what}; {named}; the last good weights are kept in {self.run.state}",
+            "lower learning_rate, set max_grad_norm, or use precision fp32 (changed settings train from the start)",
+        )
+
+    def _diverged(self, error: ClassifierDiverged, position: Position) -> ClassifierDiverged:
+        """The error with what is kept, and for whom: the objective has put back its state before this step."""
+        if self.group.rank == 0 and finite(self.model):
+            self._checkpoint(position)
+        kept = checkpoints(self.run.state)
+        where = f"in {kept[-1]}, after {finished_steps(kept[-1])} steps of the stage" if kept else "nowhere"
+        return ClassifierDiverged(
+            error.where,
+            f"{error.what}; the encoder's last finite weights are kept {where}",
+            "the same command goes on from there, which helps where the cause has passed; "
+            f"changed settings train from the start: {error.next_step}",
+        )
+
+    def _note(self, position: Position, terms: dict[str, float]) -> None:
+        """Curves hold means over `point_every` steps."""
+        for name, value in terms.items():
+            position.sums[name] = position.sums.get(name, 0.0) + value
+        if position.step % self.point_every == 0 or position.step == self.settings.steps:
+            steps = (position.step - 1) % self.point_every + 1
+            at = self.run.first_step + position.step
+            points = {name: total / steps for name, total in position.sums.items()}
+            points["learning_rate"] = self.optimizer.param_groups[0]["lr"]
+            position.curves += [(name, value, at) for name, value in points.items()]
+            position.sums = {}
+            log.info("%s: step %d, loss %.4f", self.run.name, position.step, points["loss"])
+
+    def _due(self, position: Position, ahead: Ahead) -> None:
+        """Evaluation, kept models and checkpoints whose time has come."""
+        step, settings = position.step, self.settings
+        last = step == settings.steps
+        if self.run.keep and step in settings.save_steps and self.group.rank == 0:
+            ahead.settle()
+            self.run.keep(step)
+        if self.run.evaluate and (last or (settings.evaluate_steps and step % settings.evaluate_steps == 0)):
+            ahead.settle()
+            measures = self.run.evaluate()
+            position.curves += [(f"dev.{name}", value, self.run.first_step + step) for name, value in measures.items()]
+            log.info("%s: step %d, dev %s", self.run.name, step, ", ".join(f"{k} {v:.4f}" for k, v in measures.items()))
+        if last or step % settings.checkpoint_steps == 0:
+            self._checkpoint(position)
+
+    def _checkpoint(self, position: Position) -> None:
+        if self.group.rank == 0:
+            facts = position.facts() | {"scaler": self.scaler.state_dict()}
+            save_checkpoint(self.run.state, self.run.identity, facts, self.model, self.optimizer, self.objective)

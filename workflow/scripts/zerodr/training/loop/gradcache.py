@@ -1,0 +1,255 @@
+"""From texts to vectors and from the loss back to weights, with or without gradient caching, with the same gradient.
+
+The objective is a function of vectors. So its gradient with respect to the vectors is taken first; then each group of
+texts sends its part back through the network. With caching, a group's activations are thrown away and made again when
+its turn comes (Gao et al. 2021, Scaling deep contrastive learning batch size), under the same random numbers. Losses of
+a group's own (a language model's, of its tokens) join that second pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zerodr.training.data.examples import Examples
+from zerodr.training.data.grouping import length_groups
+from zerodr.training.distributed.processes import Group
+from zerodr.training.objectives.base import Encoded, Objective, Turn
+
+WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The distinct texts of one process's part of a batch, tokenised: B queries, then documents.
+
+    Attributes:
+        tokens: token ids of each text, as the model's `pad` takes them.
+        documents: (B, 1 + K) place of each document among the distinct ones.
+        groups: (side, places of texts) that are encoded together. A text in no group stands for the vector of ones.
+    """
+
+    tokens: list[Any]
+    documents: np.ndarray
+    groups: list[tuple[str, list[int]]]
+
+
+@dataclass
+class Forward:
+    """How training encodes. Subclasses do so for other data than mined queries.
+
+    Attributes:
+        model: a BiEncoder (encoders/network/trainable.py), with its arithmetic.
+        chunk: texts that hold activations at once; None keeps all.
+        by_group: encode a document once for each group (cluster of queries) that has it, so that each text has one.
+    """
+
+    model: Any
+    examples: Any
+    device: str
+    chunk: int | None = None
+    by_group: bool = False
+    unit = "queries"  # what a batch is made of, for messages
+    has_vectors = True  # False: there is nothing but losses of the groups' own
+
+    def prepare(self, batch: Any, group: Group) -> Share:
+        """This process's share of a micro-batch (no model arithmetic: it may run ahead in another thread)."""
+        examples: Examples = self.examples
+        positives = [set(examples.document_ids(examples.positives[int(row)])) for row in batch.rows]
+        ids = examples.queries.take(_arrow(batch.rows)).to_pylist()
+        texts = self.texts(batch.part(group.rank, group.world))
+        return Share(batch, texts, ids, examples.document_ids(batch.documents), positives)
+
+    def texts(self, batch: Any) -> Texts:
+        """Tokenise the distinct texts of (a process's part of) a batch."""
+        span = len(self.examples.documents)
+        codes = batch.documents + (batch.groups[:, None] * span if self.by_group else 0)
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        queries = self.model.tokenize(self.examples.texts_of_queries(batch.rows), "query")
+        documents = self.model.tokenize(self.examples.texts_of_documents(distinct % span), "document")
+        tokens, first = [*queries, *documents], len(queries)
+        groups = self.passes(tokens, range(first), range(first, len(tokens)))
+        return Texts(tokens, inverse.reshape(batch.documents.shape), groups)
+
+    def passes(
+        self, tokens: Sequence[Any], queries: Sequence[int], documents: Sequence[int]
+    ) -> list[tuple[str, list[int]]]:
+        """Which texts are encoded together, by side; `queries` and `documents` are places among `tokens`."""
+        tied = self.model.contract.towers == "tied"
+        sides = [("document", range(len(tokens)))] if tied else [("query", queries), ("document", documents)]
+        waste = WASTE[torch.device(self.device).type]
+        return [
+            (side, [places[index] for index in group])
+            for side, places in sides
+            for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)
+        ]
+
+    def rows(self, texts: Any, number: int) -> list[int]:
+        """Rows of the representation that the vectors of one group stand in: its texts' places."""
+        return texts.groups[number][1]
+
+    def count(self, texts: Any) -> int:
+        """Rows of the representation."""
+        return len(texts.tokens)
+
+    def encode(self, texts: Any, number: int, seed: Sequence[int]) -> Tensor:
+        """Vectors of one group, (n, D) float32. Random numbers depend on (seed, number) alone."""
+        side, places = texts.groups[number]
+        set_random(seed, number)
+        features = self.model.pad([texts.tokens[place] for place in places])
+        return self.vectors({key: value.to(self.device) for key, value in features.items()}, side)
+
+    def vectors(self, features: dict[str, Tensor], side: str) -> Tensor:
+        """The model's vectors of one padded group, (n, D) float32."""
+        return self.model.encode(features, side).float()
+
+    def totals(self, texts: Any, group: Group) -> dict[str, float]:
+        """What the losses of all groups of all processes are divided by, by name; nothing without such losses."""
+        return {}
+
+    def run(
+        self, texts: Any, number: int, seed: Sequence[int], totals: dict[str, float]
+    ) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Vectors of one group as by `encode`, and the losses of its own: its share of each named mean."""
+        return self.encode(texts, number, seed), {}
+
+    def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
+        """What the objective is shown: vectors of all processes, from this process's `leaf` (T, D)."""
+        own = len(share.texts.documents)
+        queries, documents = leaf[:own], leaf[own:][torch.from_numpy(share.texts.documents).to(leaf.device)]
+        teacher, groups = (
+            None if array is None else torch.from_numpy(array).to(queries.device)
+            for array in (share.batch.teacher, share.batch.groups)
+        )
+        return Encoded(
+            share.batch.step,
+            group.gather(queries),
+            group.gather(documents),
+            share.query_ids,
+            share.document_ids,
+            share.positives,
+            teacher,
+            groups,
+        )
+
+    def represent(self, texts: Any, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
+        """Vectors of all texts, ready to take a gradient."""
+        totals = totals or {}
+        if not self.has_vectors:
+            return Representation(self, texts, seed, totals, None)
+        numbers = range(len(texts.groups))
+        passes: list[tuple[Tensor | None, dict[str, Tensor]]] = []
+        if self.chunk is None:
+            passes = [self.run(texts, number, seed, totals) for number in numbers]
+            outputs = [vectors for vectors, _ in passes if vectors is not None]
+        else:
+            with torch.no_grad():
+                outputs = [self.encode(texts, number, seed) for number in numbers]
+        places = [place for number in numbers for place in self.rows(texts, number)]
+        leaf = torch.ones(self.count(texts), outputs[0].shape[1], device=outputs[0].device)
+        leaf[torch.tensor(places, device=leaf.device)] = torch.cat([output.detach() for output in outputs])
+        return Representation(self, texts, seed, totals, leaf.requires_grad_(), passes)
+
+
+def set_random(seed: Sequence[int], number: int) -> None:
+    """Random numbers of a group's pass through the network."""
+    word = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(word >> np.uint64(1)))
+
+
+@dataclass
+class Representation:
+    """Vectors of texts (and of their units), (T, D), cut off from the network until `backward` connects them again.
+
+    Attributes:
+        leaf: the vectors; None where there are only losses of the groups' own.
+        passes: vectors and losses of each group with their activations, or nothing: they are made again.
+    """
+
+    forward: Forward
+    texts: Any
+    seed: Sequence[int]
+    totals: dict[str, float]
+    leaf: Tensor | None
+    passes: list[tuple[Tensor | None, dict[str, Tensor]]] = field(default_factory=list)
+
+    def backward(self, scale: Tensor | float = 1.0) -> dict[str, Tensor]:
+        """Send the vectors' gradients, and those of own losses times `scale`, into the weights; returns own losses."""
+        gradients = None if self.leaf is None else self.leaf.grad
+        if gradients is None and not self.totals:
+            return {}
+        sums: dict[str, Tensor] = {}
+        roots: list[Tensor] = []
+        parts: list[Tensor] = []
+        for number in range(len(self.texts.groups)):
+            made = self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
+            vectors, losses = made
+            if vectors is not None and gradients is not None:
+                roots.append(vectors)
+                parts.append(gradients[self.forward.rows(self.texts, number)])
+            for name, loss in losses.items():
+                sums[name] = sums.get(name, 0.0) + loss.detach()
+                roots.append(loss)
+                parts.append(torch.ones_like(loss) * scale)
+            if not self.passes and roots:
+                torch.autograd.backward(roots, parts)
+                roots, parts = [], []
+        if roots:
+            torch.autograd.backward(roots, parts)
+        return sums
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process does of a micro-batch: the whole micro-batch's names, and its own texts."""
+
+    batch: Any
+    texts: Any
+    query_ids: list[str]
+    document_ids: list[str]
+    positives: list[set[str]]
+
+
+def prepare(forward: Forward, batch: Any, group: Group) -> Share:
+    """Draw up this process's share of a micro-batch."""
+    return forward.prepare(batch, group)
+
+
+def _arrow(rows: np.ndarray) -> Any:
+    import pyarrow as pa
+
+    return pa.array(rows)
+
+
+def add_gradients(
+    forward: Forward, objective: Objective, share: Share, group: Group, seed: Sequence[int], scale: Tensor | float = 1.0
+) -> dict[str, Tensor]:
+    """Add the gradient of the micro-batch's loss, times `scale`, to the weights; this process's part of it.
+
+    The parts of all processes, added, are the gradient of the loss of the whole micro-batch.
+
+    Returns:
+        the loss terms of the whole micro-batch, detached.
+    """
+    with objective.watching(share.batch.step):
+        held = forward.represent(share.texts, [*seed, group.rank], forward.totals(share.texts, group))
+    turn = None if held.leaf is None else Turn(forward.view(share, held.leaf, group), held, group, scale)
+    terms: dict[str, Tensor] = {}
+    if turn is not None:
+        objective.before(turn)
+        terms = objective(turn.batch)
+    if terms:
+        (torch.stack(list(terms.values())).sum() * scale).backward()
+    own = held.backward(scale)
+    if turn is not None:
+        objective.after(turn)
+    direct = objective.direct(forward.model, share.batch.step, group.rank, group.world)
+    if direct:
+        (torch.stack(list(direct.values())).sum() * scale).backward()
+    shares = {name: group.total(value.detach().clone()) for name, value in (own | direct).items()}
+    return {name: value.detach() for name, value in terms.items()} | shares

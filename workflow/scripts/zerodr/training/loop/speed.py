@@ -1,0 +1,121 @@
+"""The fastest exact arithmetic a training run can have on this machine, without changing the model's numbers.
+
+On the CPU, torch's fp32 multiplications go through MKL, which on some processors takes slower kernels than oneDNN has.
+`FastLinear` computes the three products of a linear layer with oneDNN. The operator is private to torch: it is tried
+first, and where it is missing or wrong the plain layers stay, and the run says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from zerodr.encoders.inference.malloc import keep_freed_memory
+
+log = logging.getLogger("zerodr")
+NEAR = 1e-4
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x weight^T + bias by oneDNN. x (n, in), weight (out, in), bias (out) -> (n, out)."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+
+
+class _Linear(torch.autograd.Function):
+    """x (n, in), weight (out, in), bias (out) or None -> (n, out)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.save_for_forward(x, weight)
+        return multiply(x, weight, bias)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
+        x, weight = ctx.saved_tensors
+        dx, dweight, dbias = tangents
+        made = x.new_zeros(len(x), len(weight)) if dbias is None else dbias.expand(len(x), -1).clone()
+        if dx is not None:
+            made += multiply(dx.contiguous(), weight, None)
+        if dweight is not None:
+            made += multiply(x, dweight.contiguous(), None)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        gradient = gradients[0].contiguous()
+        wanted = ctx.needs_input_grad
+        return (
+            multiply(gradient, weight.t().contiguous(), None) if wanted[0] else None,
+            multiply(gradient.t(), x.t(), None) if wanted[1] else None,
+            gradient.sum(0) if wanted[2] else None,
+        )
+
+
+class FastLinear(nn.Linear):
+    """`nn.Linear` with the same weights, multiplied by oneDNN in fp32 on the CPU."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in) -> (..., out)."""
+        if input.dtype != torch.float32 or torch.is_autocast_enabled("cpu") or input.device.type != "cpu":
+            return functional.linear(input, self.weight, self.bias)
+        flat = input.reshape(-1, self.in_features)
+        if not len(flat):
+            return functional.linear(input, self.weight, self.bias)
+        return _Linear.apply(flat, self.weight, self.bias).view(*input.shape[:-1], self.out_features)
+
+
+def why_not_fast() -> str | None:
+    """None when `FastLinear` gives the same numbers as `nn.Linear` here, forward and backward; else the reason."""
+    if not torch.backends.mkldnn.is_available():
+        return "torch has no oneDNN"
+    x, weight = torch.linspace(-1, 1, 96).view(6, 16), torch.linspace(-1, 1, 128).view(8, 16)
+    bias, gradient = torch.ones(8), torch.linspace(0, 1, 48).view(6, 8)
+    try:
+        made = _gradients(_Linear.apply, x, weight, bias, gradient)
+    except (AttributeError, RuntimeError, NotImplementedError) as error:
+        return f"torch's oneDNN multiplication is not to be had ({str(error).splitlines()[0]})"
+    right = _gradients(functional.linear, x, weight, bias, gradient)
+    same = all(torch.allclose(a, b, atol=NEAR, rtol=NEAR) for a, b in zip(made, right, strict=True))
+    return None if same else "torch's oneDNN multiplication gives other numbers"
+
+
+def _gradients(function: Any, x: Tensor, weight: Tensor, bias: Tensor, gradient: Tensor) -> list[Tensor]:
+    leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
+    made = function(*leaves)
+    made.backward(gradient)
+    return [made.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+
+
+def speed_up(model: nn.Module, device: str, precision: str) -> str:
+    """Choose kernels for training `model` in place; returns what was chosen, for lineage."""
+    if device != "cpu":
+        return "torch"
+    keep_freed_memory()
+    for module in model.modules():  # the fused attention has no dropout and no bf16 kernel on the CPU
+        if hasattr(module, "set_attn_implementation"):
+            module.set_attn_implementation("eager")  # type: ignore[operator]
+    if precision != "fp32":
+        return "bf16 by oneDNN, plain attention"
+    reason = why_not_fast()
+    if reason:
+        log.info("plain linear layers, not oneDNN's: %s", reason)
+        return f"torch ({reason})"
+    for module in model.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = FastLinear
+    return "fp32 by oneDNN, plain attention"
+
+
+def set_dropout(model: nn.Module, rate: float) -> None:
+    """The same dropout everywhere, also in modules that keep their rate as a number (T5's attention)."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = rate
+        elif isinstance(getattr(module, "dropout", None), float):
+            module.dropout = rate  # type: ignore[assignment]

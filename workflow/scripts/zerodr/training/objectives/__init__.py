@@ -1,0 +1,1 @@
+"""Objectives: what is minimised, as named loss terms of the vectors of a batch."""

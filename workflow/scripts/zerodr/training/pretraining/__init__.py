@@ -1,0 +1,1 @@
+"""Learning from texts alone: which ones, what is masked, the pass through the network, dev measures."""

@@ -1,0 +1,173 @@
+"""How pretraining runs through the network, and the objectives that see its vectors. The loop is the engine's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from zerodr.config.pretraining import PretrainSettings
+from zerodr.encoders.pretraining.condenser import HeadedEncoder
+from zerodr.losses.contrastive import info_nce
+from zerodr.losses.spans import span_contrastive
+from zerodr.papers.berm.balance import NO_UNIT, R1, counted
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import Forward, Share, set_random
+from zerodr.training.objectives.base import Objective
+from zerodr.training.pretraining.masking import NOT_MASKED
+from zerodr.training.pretraining.passages import PassageBatch, Passages
+from zerodr.training.pretraining.views import ViewMaker, Views
+
+MASKED, SAID_AGAIN, TOLD = ("late_mlm", "head_mlm"), "reconstruction", "span_corruption"
+Losses = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class SpanVectors:
+    """Vectors of all views of a batch, of all processes: (2B, D) float32, views of one document next to each other."""
+
+    step: int
+    vectors: Tensor
+
+
+@dataclass
+class SpanForward(Forward):
+    """How a HeadedEncoder is pretrained.
+
+    Losses of tokens are means over all predicted tokens of the micro-batch of all processes: a process divides its sum
+    by the total of all. (COCO-DR's code takes means of the processes' means.) So is R1 over texts of two units or more.
+    """
+
+    model: HeadedEncoder
+    examples: Passages
+    device: str
+    chunk: int | None = None
+    maker: ViewMaker = field(kw_only=True)
+    unit = "documents"
+
+    def __post_init__(self) -> None:
+        self.has_vectors = self.maker.settings.contrasts
+
+    def prepare(self, batch: PassageBatch, group: Group) -> Share:
+        """This process's views of a micro-batch."""
+        names = [self.examples.name(int(row)) for row in batch.rows]
+        return Share(batch, self.maker.make(batch.part(group.rank, group.world)), names, [], [])
+
+    def totals(self, texts: Views, group: Group) -> dict[str, float]:
+        """What each loss is a mean over, of all processes."""
+        counts = self.counts(texts)
+        if not counts:
+            return {}
+        sums = group.total(torch.tensor(list(counts.values()), device=self.device, dtype=torch.float64))
+        return {name: max(count, 1.0) for name, count in zip(counts, sums.tolist(), strict=True)}
+
+    def counts(self, texts: Views) -> dict[str, float]:
+        """The losses of their own that these views have: predicted tokens, or texts that R1 counts, by name."""
+        made = dict.fromkeys(self._of_tokens(texts), float(texts.asked))
+        return made | ({R1: float(counted(texts.units))} if texts.units else {})
+
+    def _of_tokens(self, texts: Views) -> tuple[str, ...]:
+        if not texts.targets:
+            return ()
+        if self.maker.settings.masks:
+            return MASKED if len(self.model.layers) else MASKED[:1]
+        return (TOLD,) if self.maker.settings.name == "t5_coco" else (SAID_AGAIN,)
+
+    def encode(self, texts: Views, number: int, seed: Sequence[int]) -> Tensor:
+        """Vectors of one group, (n, D) float32."""
+        set_random(seed, number)
+        if self.maker.settings.name == "t5_coco":  # dropout draws as many numbers as in the pass with losses
+            return self.measure(texts, texts.groups[number][1])[0]
+        return self.model.encode(self._features(texts.tokens, texts.groups[number][1]))
+
+    def run(
+        self, texts: Views, number: int, seed: Sequence[int], totals: dict[str, float]
+    ) -> tuple[Tensor | None, Losses]:
+        """Vectors of one group where the objective compares them, and its share of its own losses, R1 weighted."""
+        set_random(seed, number)
+        vectors, sums = self.measure(texts, texts.groups[number][1])
+        losses = {name: value / totals[name] for name, value in sums.items()}
+        if R1 in losses and self.maker.balance is not None:
+            losses[R1] = self.maker.balance.settings.w_r1 * losses[R1]
+        return vectors if self.has_vectors else None, losses
+
+    def measure(self, texts: Views, places: Sequence[int]) -> tuple[Tensor, Losses]:
+        """Vectors of some texts, and sums of the cross entropies of their predicted tokens, and of R1."""
+        features = self._features(texts.tokens, places)
+        if not texts.targets:
+            return self.model.encode(features), {}
+        if self.maker.settings.masks:
+            labels = self._pad([texts.targets[place] for place in places], NOT_MASKED)
+            vectors, last, early = self.model.states(features)
+            sums = self.model.masked_losses(last, early, features["attention_mask"], labels)
+            if texts.units and self.maker.balance is not None:
+                units = self._pad([texts.units[place] for place in places], NO_UNIT)
+                sums[R1] = self.maker.balance.total(vectors, last, units)
+            return vectors, sums
+        if self.maker.settings.name == "t5_coco":
+            vectors, loss = self.model.told(features, self._features(texts.targets, places))
+            return vectors, {TOLD: loss}
+        vectors = self.model.encode(features)
+        return vectors, {SAID_AGAIN: self.model.reconstruction(vectors, self._features(texts.targets, places))}
+
+    def _features(self, ids: list[np.ndarray], places: Sequence[int]) -> dict[str, Tensor]:
+        made = self.model.encoder.pad([ids[place] for place in places])  # type: ignore[misc]
+        return {key: value.to(self.device) for key, value in made.items()}
+
+    def _pad(self, rows: list[np.ndarray], value: int) -> Tensor:
+        made = np.full((len(rows), max(map(len, rows))), value, np.int64)
+        for line, row in enumerate(rows):
+            made[line, : len(row)] = row
+        return torch.from_numpy(made).to(self.device)
+
+    def view(self, share: Share, leaf: Tensor, group: Group) -> SpanVectors:
+        """Vectors of all processes."""
+        return SpanVectors(share.batch.step, group.gather(leaf))
+
+
+class OwnLosses(Objective):
+    """Nothing but the losses of tokens."""
+
+
+@dataclass
+class SpanContrast(Objective):
+    """The two spans of a document are near each other and far from all others  # COCO-DR, specs 1.4"""
+
+    similarity: str
+    inverse_temperature: float
+
+    def __call__(self, batch: SpanVectors) -> Losses:  # type: ignore[override]
+        """`{"contrastive": scalar}`, mean over the spans of all processes."""
+        vectors = compared(batch.vectors, self.similarity)
+        return {"contrastive": span_contrastive(vectors, self.inverse_temperature)}
+
+
+@dataclass
+class ViewContrast(Objective):
+    """The first view of a document finds its second among those of all documents  # ICT, SimCSE"""
+
+    similarity: str
+    inverse_temperature: float
+
+    def __call__(self, batch: SpanVectors) -> Losses:  # type: ignore[override]
+        """`{"contrastive": scalar}`, mean over the documents of all processes."""
+        vectors = compared(batch.vectors, self.similarity)
+        scores = vectors[0::2] @ vectors[1::2].T
+        return {"contrastive": info_nce(scores, torch.arange(len(scores)), None, self.inverse_temperature)}
+
+
+def compared(vectors: Tensor, similarity: str) -> Tensor:
+    """Vectors whose inner products are the similarity."""
+    return functional.normalize(vectors, dim=-1) if similarity == "cosine" else vectors
+
+
+def make_span_objective(settings: PretrainSettings) -> Objective:
+    """The objective that the settings name."""
+    if not settings.contrasts:
+        return OwnLosses()
+    kind = SpanContrast if settings.name in ("coco", "t5_coco") else ViewContrast
+    return kind(*settings.comparison)

@@ -1,0 +1,192 @@
+"""What the network reads and predicts in pretraining: views of the documents of a batch, as token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from zerodr.config.pretraining import PAIRED, PretrainSettings
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.pretraining.words import check_masking, ordinary_ids, token_words
+from zerodr.errors import ConfigError, ModelError
+from zerodr.papers.berm.balance import NO_UNIT, Balance
+from zerodr.training.data.grouping import length_groups
+from zerodr.training.pretraining.corruption import corrupt, sentinels_of
+from zerodr.training.pretraining.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
+from zerodr.training.pretraining.passages import PassageBatch, Passages, two_spans
+
+WIDTH = 2  # at most so many views of a document
+SIDE = "document"
+
+
+@dataclass(frozen=True)
+class Views:
+    """Texts of (a process's part of) a batch, views of one document next to each other.
+
+    Attributes:
+        tokens: ids of each text, with special tokens.
+        targets: what is to be predicted of each: labels as long as its tokens where words are masked, the whole text's
+            ids where some were deleted, what was cut out behind sentinels for T5; empty where nothing is.
+        groups: (side, places of texts) that are encoded together.
+        asked: tokens that are to be predicted.
+        units: unit of each token of each text, -1 for none; empty where R1 is not asked for.
+    """
+
+    tokens: list[np.ndarray]
+    targets: list[np.ndarray]
+    groups: list[tuple[str, list[int]]]
+    asked: int = 0
+    units: list[np.ndarray] = field(default_factory=list)
+
+
+class ViewMaker:
+    """Makes views by an objective's rules. Prefixes that a model has for retrieval stay out.
+
+    Args:
+        encoder: for its tokenizer and limits.
+        settings: the objective.
+        passages: the documents.
+        paired: whether documents are lists of spans, or whole.
+        seed: words that random numbers come from.
+        waste: padded tokens that a group may hold.
+        chunk: texts that a group may hold, or None.
+        balance: tells units, where R1 joins the objective.
+
+    Raises:
+        ModelError: the tokenizer can't mask, or max_tokens is more than the model takes.
+        ConfigError: the objective needs documents of several spans.
+    """
+
+    def __init__(
+        self,
+        encoder: BiEncoder,
+        settings: PretrainSettings,
+        passages: Passages,
+        paired: bool,
+        seed: Sequence[int],
+        waste: int,
+        chunk: int | None = None,
+        balance: Balance | None = None,
+    ) -> None:
+        self.tokenizer, self.lowercase = encoder.tokenizer, encoder.contract.lowercase
+        self.settings, self.passages, self.paired, self.seed = settings, passages, paired, list(seed)
+        self.waste, self.chunk, self.balance = waste, chunk, balance
+        source, most = encoder.contract.source, encoder.contract.max_tokens
+        if settings.max_tokens > most:
+            raise ModelError(source, f"takes {most} tokens, max_tokens asks for {settings.max_tokens}", "lower it")
+        if settings.name in PAIRED and not paired:
+            raise ConfigError(
+                "objective.name",
+                f"{settings.name} needs documents of several spans, found whole ones",
+                "give `spans` (of cut_spans), not `collections`",
+            )
+        self.before, self.after = around(self.tokenizer)
+        self.limit = settings.max_tokens - len(self.before) - len(self.after)
+        if self.limit < 1:
+            raise ModelError(
+                source,
+                f"adds {len(self.before) + len(self.after)} special tokens, max_tokens "
+                f"{settings.max_tokens} leaves none for the text",
+                "raise it",
+            )
+        if settings.masks:
+            check_masking(source, self.tokenizer)
+            self.vocabulary = Vocabulary(self.tokenizer.mask_token_id, ordinary_ids(self.tokenizer))
+        if settings.name == "t5_coco":
+            self.sentinels = sentinels_of(self.tokenizer)
+
+    def with_seed(self, seed: Sequence[int]) -> ViewMaker:
+        """The same with other random numbers."""
+        made = copy(self)
+        made.seed = list(seed)
+        return made
+
+    def make(self, batch: PassageBatch) -> Views:
+        """Views as the objective trains on them."""
+        seed, rows = [*self.seed, batch.step], self._rows(batch)
+        taken = self._texts(batch)
+        texts, rows = self._cropped(taken, seed, rows)
+        if self.settings.masks:
+            made = mask_words(
+                texts, self.settings.mask_rate, self.vocabulary, seed, rows, self.limit, self.settings.mask_unit
+            )
+            asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in made)
+            labels = [self._around(labels, NOT_MASKED) for _, labels in made]
+            views = self._views([ids for ids, _ in made], labels, asked)
+            return views if self.balance is None else replace(views, units=self._units(self.balance, taken, texts))
+        if self.settings.name == "t5_coco":
+            pairs = corrupt(
+                texts, self.settings.corruption_rate, self.settings.corruption_span, self.sentinels, seed, rows
+            )
+            targets = [np.concatenate([target, self.after]) for _, target in pairs]
+            return self._views([ids for ids, _ in pairs], targets, sum(map(len, targets)))
+        if self.settings.name == "tsdae":
+            left = delete(texts, self.settings.delete_rate, seed, rows, self.limit)
+            whole = [self._around(text.ids) for text in texts]
+            return self._views(left, whole, sum(len(ids) - 1 for ids in whole))
+        return self._views([text.ids for text in texts])
+
+    def plain(self, batch: PassageBatch) -> Views:
+        """Two spans of each document as they are, whatever the objective; of whole documents the one text."""
+        texts = [two_spans(self.passages[int(row)], draws) for row, draws in zip(batch.rows, batch.draws, strict=True)]
+        cropped, _ = self._cropped(texts, [*self.seed, batch.step], self._rows(batch))
+        return self._views([text.ids for text in cropped])
+
+    def _texts(self, batch: PassageBatch) -> list[list[str]]:
+        made = []
+        for row, draws in zip(batch.rows, batch.draws, strict=True):
+            spans = self.passages[int(row)]
+            if self.settings.name == "ict":
+                made.append(cloze(spans, draws, self.settings.keep_rate))
+            elif self.settings.name == "simcse":
+                made.append([spans[int(draws[0] * len(spans))]] * 2)
+            else:
+                made.append(two_spans(spans, draws))
+        return made
+
+    def _units(self, balance: Balance, taken: list[list[str]], left: list[Words]) -> list[np.ndarray]:
+        """Units of what is left of each text, as long as its tokens."""
+        flat = [text for own in taken for text in own]
+        return [self._around(balance.units(text, own), NO_UNIT) for text, own in zip(flat, left, strict=True)]
+
+    def _rows(self, batch: PassageBatch) -> np.ndarray:
+        return WIDTH * (batch.first + np.arange(len(batch)))
+
+    def _cropped(self, texts: list[list[str]], seed: list[int], rows: np.ndarray) -> tuple[list[Words], np.ndarray]:
+        """Tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
+        numbers = np.concatenate([row + np.arange(len(own)) for row, own in zip(rows, texts, strict=True)])
+        flat = [text for own in texts for text in own]
+        found = [Words(*own) for own in token_words(self.tokenizer, flat, self.lowercase, self.balance is not None)]
+        cuts = numbers - numbers % WIDTH if self.settings.name == "simcse" else numbers  # both views are one text
+        return crop(found, self.limit, seed, cuts), numbers
+
+    def _around(self, ids: np.ndarray, instead: int | None = None) -> np.ndarray:
+        """Ids between the special tokens, or between `instead` for each of these."""
+        before, after = self.before, self.after
+        if instead is not None:
+            before, after = np.full_like(before, instead), np.full_like(after, instead)
+        return np.concatenate([before, ids, after])
+
+    def _views(self, ids: Sequence[np.ndarray], targets: Sequence[np.ndarray] = (), asked: int = 0) -> Views:
+        tokens = [self._around(own) for own in ids]
+        groups = length_groups([len(own) for own in tokens], self.waste, self.chunk)
+        return Views(tokens, list(targets), [(SIDE, group) for group in groups], asked)
+
+
+def cloze(spans: Sequence[str], draws: np.ndarray, keep_rate: float) -> list[str]:
+    """A span, and the document around it; with probability `keep_rate` the span stays there  # ICT (Lee et al. 2019)"""
+    chosen = int(draws[0] * len(spans))
+    rest = spans if draws[1] < keep_rate else [*spans[:chosen], *spans[chosen + 1 :]]
+    return [spans[chosen], " ".join(rest)]
+
+
+def around(tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Special tokens that stand before and behind every text, int64."""
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    first = next(place for place in range(len(whole)) if whole[place : place + len(bare)] == bare)
+    return np.array(whole[:first], np.int64), np.array(whole[first + len(bare) :], np.int64)

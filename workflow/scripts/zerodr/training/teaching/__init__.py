@@ -1,0 +1,1 @@
+"""Cross-encoders that teach by their scores."""

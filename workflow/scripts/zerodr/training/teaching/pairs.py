@@ -1,0 +1,96 @@
+"""Training a cross-encoder in the same loop as a bi-encoder, and its dev evaluation.
+
+A pair's logit s is the inner product of the vectors [1] (the query's) and [s] (the pair's). So objectives that compare
+a query with its own documents (InfoNCE without in-batch negatives, Margin-MSE, KL) mean the same for both kinds of
+model, and gradient caching, accumulation and data-parallel training hold unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zerodr.training.data.batches import Batch
+from zerodr.training.data.examples import Examples
+from zerodr.training.data.grouping import length_groups
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.dev import BATCH_TEXTS, WASTE, ranking_metrics
+from zerodr.training.loop.gradcache import WASTE as TRAINING_WASTE
+from zerodr.training.loop.gradcache import Forward, Texts
+
+PAIR = "pair"
+
+
+@dataclass
+class PairForward(Forward):
+    """How a cross-encoder (encoders/cross_encoder/network.py) is trained; `chunk` counts pairs."""
+
+    def texts(self, batch: Batch) -> Texts:
+        """Tokenise the distinct pairs of (a process's part of) a batch, behind B empty places for its queries."""
+        count, width = batch.documents.shape
+        span = len(self.examples.documents)
+        codes = np.repeat(np.arange(count), width) * span + batch.documents.ravel()
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        queries = self.examples.texts_of_queries(batch.rows)
+        pairs = self.model.tokenize_pairs(
+            [queries[row] for row in distinct // span], self.examples.texts_of_documents(distinct % span)
+        )
+        waste = TRAINING_WASTE[torch.device(self.device).type]
+        groups = length_groups([len(pair) for pair in pairs], waste, self.chunk)
+        return Texts(
+            [[]] * count + pairs,
+            inverse.reshape(count, width),
+            [(PAIR, [count + index for index in group]) for group in groups],
+        )
+
+    def vectors(self, features: dict[str, Tensor], side: str) -> Tensor:
+        """Logits as vectors of one component, (n, 1) float32."""
+        return self.model.score(features)[:, None]
+
+
+def logits_of(model: Any, queries: Sequence[str], documents: Sequence[str], device: str, group: Group) -> Tensor:
+    """Logits of the pairs (queries[i], documents[i]) without dropout, (P,); each process scores its part."""
+    pairs = model.tokenize_pairs(queries, documents)
+    share = -(-len(pairs) // group.world)
+    padded = pairs + [pairs[-1]] * (share * group.world - len(pairs))
+    mine = padded[group.rank * share : (group.rank + 1) * share]
+    made = torch.empty(share, device=device)
+    with torch.no_grad():
+        for places in length_groups([len(pair) for pair in mine], WASTE, BATCH_TEXTS):
+            features = model.pad([mine[place] for place in places])
+            scores = model.score({key: value.to(device) for key, value in features.items()})
+            made[torch.tensor(places, device=device)] = scores
+    return group.gather(made)[: len(pairs)]
+
+
+def evaluate_pairs(
+    model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
+) -> dict[str, float]:
+    """How a cross-encoder ranks each dev query's own positives and its first mined negatives.
+
+    Returns:
+        MRR@10, nDCG@10, and `accuracy`: share of queries whose best positive stands above all these negatives.
+    """
+    candidates = [np.r_[examples.positives[int(row)], examples.negatives[int(row)][:negatives]] for row in rows]
+    positives = [list(range(len(examples.positives[int(row)]))) for row in rows]
+    sizes = [len(part) for part in candidates]
+    queries = np.repeat(np.array(examples.texts_of_queries(rows), object), sizes).tolist()
+    documents = examples.texts_of_documents(np.concatenate(candidates))
+    was_training = model.training
+    model.eval()
+    logits = logits_of(model, queries, documents, device, group)
+    model.train(was_training)
+    parts = logits.cpu().split(sizes)
+    scores = torch.full((len(rows), max(sizes)), -torch.inf)
+    for row, part in enumerate(parts):
+        scores[row, : len(part)] = part
+    above = [
+        len(own) == len(part) or bool(part[own].max() > part[len(own) :].max())
+        for own, part in zip(positives, parts, strict=True)
+    ]
+    return ranking_metrics(scores, positives) | {"accuracy": float(np.mean(above))}

@@ -1,0 +1,198 @@
+"""Scores of mined pairs by a cross-encoder: distinct pairs once, in blocks that survive a kill.
+
+The plan of blocks and batches follows from the mined file and the settings alone, so a run that was killed and
+continued gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.record import write_json
+from zerodr.encoders.cross_encoder.scorer import Scorer
+from zerodr.encoders.inference.parallel import encode_batches
+from zerodr.errors import NonFiniteScore
+from zerodr.training.data.examples import Examples
+from zerodr.training.data.grouping import length_groups
+
+log = logging.getLogger("zerodr")
+HARDLY = 0.1  # of the way from chance to always; a teacher below it is told of
+BLOCK = 2048  # pairs between two records of progress
+WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of a mined file.
+
+    Attributes:
+        rows, documents: (P,) row and document number of each distinct (query, document), equal queries together.
+        offsets: (N + 1,) slots of each row: its first positive, then its negatives.
+        known: (S,) False for the slot of a positive that does not exist.
+        places: (known slots,) which distinct pair each is.
+    """
+
+    rows: np.ndarray
+    documents: np.ndarray
+    offsets: np.ndarray
+    known: np.ndarray
+    places: np.ndarray
+
+    def spread(self, scores: np.ndarray) -> np.ndarray:
+        """Scores of distinct pairs (P,) in slots (S,) float32; NaN where not known."""
+        made = np.full(len(self.known), np.nan, np.float32)
+        made[self.known] = scores[self.places]
+        return made
+
+    def column(self, slots: np.ndarray) -> pa.Array:
+        """Scores by slot as list<float32>, null where not known."""
+        values = pa.array(slots, pa.float32(), mask=~self.known)
+        return pa.ListArray.from_arrays(pa.array(self.offsets, pa.int32()), values)
+
+
+def pairs_of(examples: Examples) -> Pairs:
+    """Which pairs are to be scored. Rows of the same query id share their pairs."""
+    positives, negatives = examples.positives, examples.negatives
+    offsets = np.r_[0, np.cumsum(negatives.sizes + 1)].astype(np.int64)
+    first, has = offsets[:-1], positives.sizes > 0
+    is_first = np.zeros(offsets[-1], bool)
+    is_first[first] = True
+    documents = np.zeros(offsets[-1], np.int64)
+    documents[~is_first] = negatives.values
+    documents[first[has]] = positives.values[positives.offsets[:-1][has]]
+    known = np.ones(offsets[-1], bool)
+    known[first[~has]] = False
+    rows = np.repeat(np.arange(len(examples)), negatives.sizes + 1)
+    names = examples.queries.dictionary_encode().indices.to_numpy().astype(np.int64)
+    codes = names[rows] * len(examples.documents) + documents
+    _, index, places = np.unique(codes[known], return_index=True, return_inverse=True)
+    return Pairs(rows[known][index], documents[known][index], offsets, known, places)
+
+
+class ScoreStore:
+    """Scores of pairs in order, appended block by block; `progress.json` speaks only of what is on the disk.
+
+    Args:
+        folder: the stage's state.
+        key: what must be equal for an earlier try's scores to be kept.
+
+    Attributes:
+        done: pairs that are scored.
+        totals: counters that survive a kill with them.
+    """
+
+    def __init__(self, folder: Path, key: dict[str, Any]) -> None:
+        self.path, self._progress, self.key = folder / "scores.f32", folder / "progress.json", key
+        kept = json.loads(self._progress.read_text()) if self._progress.exists() and self.path.exists() else {}
+        if kept and kept["key"] != key:
+            log.info("an earlier try is not continued: device, version or batches changed")
+            kept = {}
+        self.done, self.totals = kept.get("done", 0), kept.get("totals", {})
+        with open(self.path, "ab") as stream:
+            stream.truncate(4 * self.done)
+
+    def add(self, scores: np.ndarray, counts: dict[str, int]) -> None:
+        """Append a block of float32 scores."""
+        with open(self.path, "ab") as stream:
+            stream.write(scores.astype("<f4").tobytes())
+            stream.flush()
+            os.fsync(stream.fileno())
+        self.done += len(scores)
+        self.totals = {name: self.totals.get(name, 0) + count for name, count in counts.items()}
+        write_json(self._progress, {"key": self.key, "done": self.done, "totals": self.totals})
+
+    def scores(self) -> np.ndarray:
+        """All scores, (done,) float32."""
+        return np.fromfile(self.path, "<f4")
+
+
+def score_all(
+    scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStore, batch: int, threads: int, name: str
+) -> np.ndarray:
+    """Score every distinct pair, from where `store` stands. -> (P,) float32.
+
+    Raises:
+        NonFiniteScore: names the first pair whose score is NaN or infinite.
+    """
+    limit, total = scorer.max_tokens, len(pairs.rows)
+    waste, progress = WASTE[torch.device(scorer.device).type], Progress(name, total, "pairs", store.done)
+    while store.done < total:
+        block = slice(store.done, store.done + BLOCK)
+        rows, documents = pairs.rows[block], pairs.documents[block]
+        tokens = scorer.tokenize_pairs(examples.texts_of_queries(rows), examples.texts_of_documents(documents))
+        groups = [np.array(group) for group in length_groups([len(pair) for pair in tokens], waste, batch)]
+        scores = np.empty(len(rows), np.float32)
+        for places, made in encode_batches(scorer, tokens, groups, threads):
+            scores[places] = made
+            progress.add(len(places))
+        _check(scores, examples, rows, documents)
+        store.add(
+            scores,
+            {"tokens": sum(map(len, tokens)), "pairs_at_length_limit": sum(len(pair) == limit for pair in tokens)},
+        )
+    progress.finish()
+    return store.scores()
+
+
+def _check(scores: np.ndarray, examples: Examples, rows: np.ndarray, documents: np.ndarray) -> None:
+    bad = np.flatnonzero(~np.isfinite(scores))
+    if len(bad):
+        query, document = examples.queries[int(rows[bad[0]])], examples.document_ids(documents[bad[:1]])[0]
+        raise NonFiniteScore(
+            f"query {query}, document {document}",
+            f"the teacher gave {scores[bad[0]]} for the pair ({len(bad)} such pairs nearby)",
+            "use precision: fp32, or another teacher",
+        )
+
+
+def score_statistics(slots: np.ndarray, pairs: Pairs) -> dict[str, float]:
+    """How well the teacher separates first positives from mined negatives; {} where no query has both.
+
+    Args:
+        slots: scores by slot, (S,).
+
+    Returns:
+        `mean_margin`, `margin_deviation`: of s(positive) - s(negative) over all negatives, in logits;
+        `teacher_accuracy`: share of queries whose positive scores above all its negatives; `chance_accuracy`: what
+        scores drawn at random would reach, the mean of 1 / (1 + negatives).
+    """
+    first, last = pairs.offsets[:-1], pairs.offsets[1:]
+    whole = pairs.known[first] & (last - first > 1)
+    if not whole.any():
+        return {}
+    sizes = (last - first - 1)[whole]
+    inside = np.repeat(whole, last - first)
+    inside[first] = False
+    margins = np.repeat(slots[first[whole]].astype(np.float64), sizes) - slots[inside]
+    least = np.minimum.reduceat(margins, np.r_[0, np.cumsum(sizes)[:-1]])
+    return {
+        "mean_margin": float(margins.mean()),
+        "margin_deviation": float(margins.std()),
+        "teacher_accuracy": float((least > 0).mean()),
+        "chance_accuracy": float((1 / (1 + sizes)).mean()),
+    }
+
+
+def warn_of_guessing(name: str, statistics: dict[str, float]) -> None:
+    """Say when a teacher is hardly better than chance: a student that follows it loses what it knew."""
+    accuracy, chance = statistics.get("teacher_accuracy", 1.0), statistics.get("chance_accuracy", 0.0)
+    if accuracy - chance < HARDLY * (1 - chance):
+        log.warning(
+            "%s: the teacher puts the labelled document first for %.1f %% of queries, scores drawn at random "
+            "for %.1f %% (its margins deviate by %.2g). A student of this teacher learns nothing of use: train "
+            "the teacher longer, or take one that is trained",
+            name,
+            100 * accuracy,
+            100 * chance,
+            statistics["margin_deviation"],
+        )
