@@ -33,10 +33,10 @@ mlflow-server: $(READY) ## lineage of a cluster: MLflow's server on PostgreSQL, 
 	bash envs/mlflow_server.sh start
 
 format: $(READY)
-	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/snakefmt Snakefile workflow/rules
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 
 lint: $(READY)
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/mypy && $(SNAKEMAKE) --lint
 
 $(READY): envs/requirements.lock envs/create.sh pyproject.toml

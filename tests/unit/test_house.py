@@ -79,6 +79,7 @@ BANNED_CALLS = {
     "pandas.read_pickle",
 }
 MACHINE_PATH = re.compile(r"(?<![\w.~}*$/-])/(?:work|home|root|tmp|Users|mnt|scratch)/\w")
+SHORT_FLOW = 60  # letters of a mapping on one line
 MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 150, 20, 200
 
 MODULES = sorted(LIBRARY.rglob("*.py"))
@@ -351,6 +352,23 @@ def test_the_schema_is_the_configurations():
 def test_yaml_files_are_plain():
     for path in (ROOT / "config").rglob("*.yaml"):
         yaml.safe_load(path.read_text())
+
+
+def flow_mappings(node: yaml.Node) -> Iterator[yaml.Node]:
+    for child in (part for pair in node.value for part in pair) if isinstance(node, yaml.MappingNode) else node.value:
+        if not isinstance(child, yaml.ScalarNode):
+            yield from flow_mappings(child)
+    if isinstance(node, yaml.MappingNode) and node.flow_style:
+        yield node
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").rglob("*.yaml")), ids=name_of)
+def test_configuration_is_block_style_with_short_lines(path):
+    text = path.read_text(encoding="utf-8")
+    long = [f"{name_of(path)}:{number}" for number, line in enumerate(text.splitlines(), 1) if len(line) > 120]
+    flows = [(node, text[node.start_mark.index : node.end_mark.index]) for node in flow_mappings(yaml.compose(text))]
+    wide = [node.start_mark.line + 1 for node, flow in flows if len(flow) > SHORT_FLOW or flow.count("{") > 1]
+    assert long == [] and wide == []
 
 
 def public_functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

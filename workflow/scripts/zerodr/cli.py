@@ -14,7 +14,7 @@ from zerodr.errors import ArtifactError, ConfigError
 if TYPE_CHECKING:
     from zerodr.plan import Plan
 
-SCHEMA = Path("config/schema.json")
+SCHEMA, REFERENCE = Path("config/schema.json"), Path("docs/settings.md")
 app = typer.Typer(
     help="Plan, inspect and compare what the workflow makes. Artifacts are paths or digests.",
     no_args_is_help=True,
@@ -185,6 +185,25 @@ def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SC
         SCHEMA.write_text(config_schema())
     else:
         typer.echo(config_schema(), nl=False)
+
+
+@app.command()
+def settings(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the Markdown itself.")] = False,
+    write: Annotated[bool, typer.Option("--write", help=f"Write it to {REFERENCE}.")] = False,
+) -> None:
+    """Print the reference of all settings: key, value, default, meaning."""
+    from zerodr.reference import render
+
+    if write:
+        REFERENCE.write_text(render())
+    elif markdown:
+        typer.echo(render(), nl=False)
+    else:
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(render()))
 
 
 def _some(artifacts: list[str]) -> list[str]:

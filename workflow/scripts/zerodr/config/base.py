@@ -1,4 +1,4 @@
-"""The base of all settings, and how their errors are told."""
+"""Base of all settings, and the sentences of their errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def validate(model: type[Model], value: Any, where: str) -> Model:
         raise ConfigError(
             where,
             f"expected a mapping of settings, found {type(value).__name__}",
-            "see README, Configuration",
+            "see docs/settings.md",
         )
     try:
         return model.model_validate(value)

@@ -96,8 +96,6 @@ class _Method(Settings):
     """What it is, in a sentence."""
     remark: str = ""
     """A footnote for every table row of the method, such as what the model was trained on."""
-    start: str = ""
-    """An initial model of config/starts.yaml, in place of `init` and with a remark. For methods that train."""
 
 
 class LexicalMethod(_Method):
@@ -127,7 +125,14 @@ class FusionMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-class TrainedMethod(_Method):
+class StartedMethod(_Method):
+    """A method whose model is trained here."""
+
+    start: str = ""
+    """An initial model of config/starts.yaml, in place of `init` and with a remark."""
+
+
+class TrainedMethod(StartedMethod):
     """A model that the bench trains."""
 
     kind: Literal["trained"]
@@ -143,7 +148,7 @@ class TrainedMethod(_Method):
         return self.stage or list(self.settings.chain)[-1]
 
 
-class TeacherMethod(_Method):
+class TeacherMethod(StartedMethod):
     """A cross-encoder that scores pairs for distillation; no row of a table."""
 
     kind: Literal["teacher"]
@@ -152,7 +157,7 @@ class TeacherMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-class ReaderMethod(_Method):
+class ReaderMethod(StartedMethod):
     """A network that finds answers in passages; no row of a table."""
 
     kind: Literal["reader"]

@@ -126,7 +126,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
     def sources_of(self, name: str) -> list[str]:
         """What a collection is made from: its archive, or the files of the user's own folder."""
         row = self.collection(name)
-        return list(self.bench.own_files) if row.kind == "own" else [paths.archive(row.archive)]
+        return list(self.bench.user_files) if row.kind == "own" else [paths.archive(row.archive)]
 
     def embeddings_for(self, wc: Any, part: str, protocol: str | None = None) -> str:
         """The embeddings that the method of wildcards `wc` searches: those of the model made for the collection."""

@@ -75,7 +75,7 @@ def read_summaries(paths: list[Path]) -> pd.DataFrame:
         raise CollectionError(
             "the chosen collections",
             "have no judged queries, so the table has no column",
-            "add qrels/<split>.tsv, or ask for rankings and statistics (README)",
+            "add qrels/<split>.tsv, or ask for rankings and statistics (docs/own-corpus.md)",
         )
     text = {name: str for name in ("model", "collection", "split", "protocol", "metric")}
     frames = [
