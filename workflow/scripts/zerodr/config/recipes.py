@@ -89,11 +89,8 @@ def _method(layers: Layers, value: dict[str, Any], where: str) -> Method:
     if layers.kind is TrainedMethod:
         settings = settings | {"chain": unfold(settings.get("chain"), where)}
     method: Method = validate(layers.kind, value | {"settings": settings}, where)
-    if (
-        isinstance(method, StartedMethod)
-        and method.start
-        and init_of(method) != layers.starts[method.start].encoder.init
-    ):
+    start = value.get("start")
+    if start and init_of(method) != layers.starts[start].encoder.init:
         return method.model_copy(update={"start": ""})  # a layer above starts from another model
     return method
 

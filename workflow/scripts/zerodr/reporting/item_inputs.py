@@ -55,7 +55,7 @@ class ItemParams(Settings):
 
 
 @dataclass(frozen=True)
-class Made:
+class ItemTable:
     """An item's numbers.
 
     Attributes:
