@@ -14,7 +14,7 @@ class Item(Settings):
     """Names, columns or groups of the registry. None: the columns of the main table."""
 
     apart: bool = False
-    """ItemTable only when asked for by name: not on the page with all items, because it needs collections of its own."""
+    """Made only when asked for by name: not on the page with all items, because it needs collections of its own."""
 
     @property
     def is_drawn(self) -> bool:
