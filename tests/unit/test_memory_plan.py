@@ -293,7 +293,7 @@ def test_a_memory_that_is_the_target_under_another_name_is_refused(root):
         ({"memory": {"documents": 1}}, "augmenter.selected 2 is more than the 1 documents"),
         ({"augmenter": {"mode": "own", "selected": 2}}, "selected is for mode: learned"),
         ({"augmenter": {"mode": "own", "init": "t5-ance/ep1"}}, "init is for mode: frozen, the mode is own"),
-        ({"objective": {"name": "adist"}}, "adist is for the augmenter"),
+        ({"objective": {"name": "adist"}}, "objective.name': input should be .*, found 'adist'"),
         ({"training": {"keep_optimizer": True}}, "not for moma stages"),
         ({"teacher": "cross-encoder", "objective": {"name": "kl"}}, "teacher does not go with a moma stage"),
         ({"memory": {"memories": ["memory-mesh", "memory-mesh"]}}, "memory memory-mesh stands twice"),

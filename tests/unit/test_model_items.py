@@ -18,10 +18,11 @@ from tests.unit.paper_helpers import drawn, scores, told
 from zerodr.config.load import load_bench
 from zerodr.config.model_items import AdaptationItem, DomainsItem, UnitsItem
 from zerodr.config.papers import Measure, item_of
-from zerodr.config.trained import FinetuneStage, MemoryStage
+from zerodr.config.stages import FinetuneStage
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.evaluation.metrics import METRICS
 from zerodr.papers.modir import report as item_domains
+from zerodr.papers.moma.settings import MemoryStage
 from zerodr.plan import Plan, paths
 from zerodr.reporting import item_models, item_tables
 from zerodr.reporting.item_inputs import METRIC

@@ -12,7 +12,7 @@ from typing import Any
 from zerodr.config.base import mapping, validate
 from zerodr.config.files import known, read_yaml
 from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
-from zerodr.config.trained import STAGE_KINDS, AssembleStage
+from zerodr.config.trained import STAGE_KINDS
 from zerodr.errors import ConfigError, nearest
 
 INIT = "init"
@@ -152,7 +152,7 @@ def stages_of(name: str, method: TrainedMethod) -> dict[str, TrainedMethod]:
     """`<name>@<stage>` for every model on the way, the initial one and kept steps (`<stage>.<step>`) included."""
     stages = [INIT]
     for stage, settings in method.settings.chain.items():
-        stages += [] if isinstance(settings, AssembleStage) else [f"{stage}.{s}" for s in settings.training.save_steps]
+        stages += [f"{stage}.{step}" for step in settings.save_steps]
         stages.append(stage)
     return {
         f"{name}@{stage}": method.model_copy(update={"label": f"{method.label} @{stage}", "stage": stage})

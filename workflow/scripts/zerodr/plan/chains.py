@@ -16,14 +16,10 @@ from typing import Any
 from zerodr.config.bench import Bench
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
-from zerodr.config.trained import (
-    AssembleStage,
-    FinetuneStage,
-    MemoryStage,
-    PretrainStage,
-    TrainingStage,
-)
+from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.errors import ConfigError
+from zerodr.papers.ddr.settings import AssembleStage
+from zerodr.papers.moma.settings import MemoryStage
 from zerodr.plan import paths
 from zerodr.plan.lines import SCOPE, Lines, Link
 
@@ -281,7 +277,7 @@ class Chains(Lines):
             *(self._made_by(link._replace(stage=name)) for name in upto),
         ]
 
-    def _trained_stage(self, method: str, stage: str) -> TrainingStage:
+    def _trained_stage(self, method: str, stage: str) -> FinetuneStage | PretrainStage:
         settings = self.trained(method).chain[stage]
         assert not isinstance(settings, AssembleStage), f"{stage} is an assembly"
         return settings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.trained import MemoryStage
 from zerodr.config.training import TrainingSettings
+from zerodr.papers.moma.settings import MemoryStage
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
 from zerodr.plan.memories import LEARNING, SEARCH, MemoryStages, link_of, link_words

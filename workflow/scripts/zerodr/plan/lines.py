@@ -8,16 +8,11 @@ from zerodr.config.bench import Bench
 from zerodr.config.families import encoder_of, line_of
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
+from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
 from zerodr.config.starts import start_of
-from zerodr.config.trained import (
-    AssembleStage,
-    ChainStage,
-    FinetuneStage,
-    MemoryStage,
-    PretrainStage,
-    TrainedSettings,
-)
 from zerodr.config.training import InitSettings
+from zerodr.papers.ddr.settings import AssembleStage
+from zerodr.papers.moma.settings import MemoryStage
 
 SCOPE = "shared"
 

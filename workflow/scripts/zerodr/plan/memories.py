@@ -13,9 +13,8 @@ from typing import Any
 
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
-from zerodr.config.trained import MemoryStage
 from zerodr.papers.moma.mixtures import mixture, plugged_in
-from zerodr.papers.moma.settings import SOURCE, TARGET
+from zerodr.papers.moma.settings import SOURCE, TARGET, MemoryStage
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
 from zerodr.plan.training import TrainingStages

@@ -16,8 +16,10 @@ from zerodr.config.model_items import (
     UnitsItem,
 )
 from zerodr.config.registry import Collection
-from zerodr.config.trained import AssembleStage, FinetuneStage, MemoryStage, PretrainStage
+from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.errors import ConfigError
+from zerodr.papers.ddr.settings import AssembleStage
+from zerodr.papers.moma.settings import MemoryStage
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link
 from zerodr.plan.memories import LEARNING, SEARCH

@@ -29,7 +29,7 @@ from zerodr.config.papers import (
 )
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Config
-from zerodr.config.trained import PretrainStage
+from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains, Link

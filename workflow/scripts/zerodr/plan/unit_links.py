@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from zerodr.config.trained import FinetuneStage
+from zerodr.config.stages import FinetuneStage
 from zerodr.papers.berm.settings import UnitSettings
 from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE, Chains

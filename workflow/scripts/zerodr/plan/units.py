@@ -9,7 +9,7 @@ from typing import Any
 from zerodr.config.bench import Bench
 from zerodr.config.load import files_of_model
 from zerodr.config.recipes import INIT
-from zerodr.config.trained import FinetuneStage
+from zerodr.config.stages import FinetuneStage
 from zerodr.errors import ConfigError
 from zerodr.papers.berm.settings import ReaderSettings, UnitSettings
 from zerodr.plan import paths
