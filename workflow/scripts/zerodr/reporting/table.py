@@ -51,7 +51,7 @@ def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:
         raise ArtifactError(
             stage.spec.rule,
             f"expected {len(settings.references)} references, found {len(paths)}",
-            "declare plan.references() as the rule's input",
+            "declare the files of config.references as the rule's input",
         )
     columns = ["method", "collection", "metric", "published", "source", "tolerance"]
     frames = [read_reference(path, reference) for path, reference in zip(paths, settings.references, strict=True)]
