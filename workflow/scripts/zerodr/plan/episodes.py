@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.training import TrainingSettings
-from zerodr.papers.moma.settings import MemoryStage
+from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.papers.moma.settings import AugmenterStage, MemoryStage
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
 from zerodr.plan.memories import LEARNING, SEARCH, MemoryStages, link_of, link_words
@@ -76,10 +76,7 @@ class EpisodeStages(MemoryStages):
         link = link_of(wc)
         source, split = self.chains.source_of(link.method), self.chains.trained(link.method).source_split
         names = self.mixture(link, LEARNING, source, split)
-        return self._finetune(wc) | {
-            "memory": self._episode(link).memory.model_dump(mode="json"),
-            "joins": self._joins(link, names),
-        }
+        return self._finetune(wc) | {"joins": self._joins(link, names)}
 
     def _measure_attention(self, wc: Any) -> dict:
         link, asked = link_of(wc), (wc.use, wc.collection, wc.split)
@@ -112,12 +109,13 @@ class EpisodeStages(MemoryStages):
     def _train_augmenter(self, wc: Any) -> dict:
         link = link_of(wc)
         stage = self._episode(link)
-        objective = stage.augmenter.objective or stage.objective
+        objective: ObjectiveSettings = stage.augmenter.objective or stage.objective
         if stage.augmenter.distils:
             objective = objective.model_copy(update={"negatives_per_query": stage.memory.documents})
-        return self._augmenter_schedule(link) | {
-            "objective": objective.model_dump(mode="json"),
-            "training": self._augmenter_training(stage).model_dump(mode="json"),
+        trained = {"objective": objective.model_dump(), "training": self._augmenter_training(stage).model_dump()}
+        return {
+            "settings": AugmenterStage.model_validate(trained).as_params(),
+            "schedule": self._augmenter_schedule(link),
             "save_optimizer": self.chains.keeps_moments(link),
             "source_split": self.chains.trained(link.method).source_split,
             "title_join": None,

@@ -42,7 +42,7 @@ STAGES = {
     "embed_memory_queries": StageKind("papers.moma.embed_fused:embed_memory_queries", 1),
     "search_memory": StageKind("papers.moma.search_memory:search_memory", 1),
     "merge_memories": StageKind("papers.moma.search_memory:merge_memories", 1),
-    "train_main": StageKind("papers.moma.episode:train_main", 1, seeded=True),
+    "train_main": StageKind("training.finetune:finetune", 1, seeded=True),
     "measure_attention": StageKind("papers.moma.measure_attention:measure_attention", 2),
     "mine_memories": StageKind("papers.moma.mine_memories:mine_memories", 2, seeded=True),
     "train_augmenter": StageKind("papers.moma.episode:train_augmenter", 2, seeded=True),

@@ -8,6 +8,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.load import files_of_model
 from zerodr.config.methods import LexicalSettings, TeacherMethod, TrainedMethod
 from zerodr.config.recipes import INIT
+from zerodr.config.stages import LearningStage
 from zerodr.config.training import TeacherSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
@@ -165,7 +166,12 @@ class TrainingStages:
 
     def _train_teacher(self, wc: Any) -> dict:
         settings = self._teacher(wc.model)
-        return settings.model_dump(mode="json", include={"training", "negatives_per_query", "source_split"}) | {
+        assert settings.training is not None, "only teachers of ours are trained"
+        stage = LearningStage(objective=settings.objective, training=settings.training)
+        return {
+            "settings": stage.as_params(),
+            "schedule": {"stage": TEACHER, "stage_index": 0, "first_step": 0, "total_steps": settings.training.steps},
+            "source_split": settings.source_split,
             "title_join": self._title_join(self._teacher_source(wc.model), settings.protocol),
             "gpus": self.gpus_of_training,
         }
@@ -196,15 +202,12 @@ class TrainingStages:
     def _pretrain(self, wc: Any) -> dict:
         link = Link(wc.model, wc.stage)
         stage, protocol = self.chains.pretraining(link), self.chains.trained(wc.model).protocol
-        balance = {} if stage.balance is None else {"balance": stage.balance.model_dump(mode="json")}
-        return self.chains.schedule(link) | {
-            "objective": stage.objective.model_dump(mode="json"),
-            "training": stage.training.model_dump(mode="json"),
-            "max_epochs": stage.max_epochs,
+        return {
+            "settings": stage.as_params(),
+            "schedule": self.chains.schedule(link),
             "title_join": self._title_join(self.chains.source_of(wc.model), protocol),
             "left_out": self.chains.left_out(link),
             "gpus": self.gpus_of_training,
-            **balance,
         }
 
     def _cluster_queries(self, wc: Any) -> dict:
@@ -223,21 +226,14 @@ class TrainingStages:
     def _finetune(self, wc: Any) -> dict:
         link, settings = Link(wc.model, wc.stage, wc.scope), self.chains.trained(wc.model)
         stage = self.chains.stage(link)
-        parts = {"groups": stage.groups, "rem": stage.rem, "berm": stage.berm}
-        extra = {name: part.model_dump(mode="json") for name, part in parts.items() if part is not None}
-        return (
-            self.chains.schedule(link)
-            | extra
-            | self._adversary(link)
-            | {
-                "save_optimizer": self.chains.keeps_moments(link),
-                "objective": stage.objective.model_dump(mode="json"),
-                "training": stage.training.model_dump(mode="json"),
-                "source_split": settings.source_split,
-                "title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol),
-                "gpus": self.gpus_of_training,
-            }
-        )
+        return self._adversary(link) | {
+            "settings": stage.as_params(),
+            "schedule": self.chains.schedule(link),
+            "save_optimizer": self.chains.keeps_moments(link),
+            "source_split": settings.source_split,
+            "title_join": self._title_join(self.chains.source_of(wc.model), settings.protocol),
+            "gpus": self.gpus_of_training,
+        }
 
     def _adversary(self, link: Link) -> dict:
         """What adapts a stage to the target of its scope; nothing for other stages."""
@@ -252,7 +248,6 @@ class TrainingStages:
             for name in self.chains.members(link.scope)
         }
         return {
-            "adversary": adversary.model_dump(mode="json"),
             "targets": targets,
             "continue_classifier": self.chains.continues_classifier(link),
         }
