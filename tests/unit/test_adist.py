@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.settings import AugmenterObjective
-from zerodr.training.objectives.base import Encoded, make_objective
+from zerodr.training.objectives.base import Encoded
+from zerodr.training.objectives.ranking import make_objective
 
 ATTENTION = torch.tensor([[1.644195, 0.622950]], dtype=torch.float64)
 SCORES = torch.tensor([[2.0, 1.0]], dtype=torch.float64)

@@ -9,10 +9,10 @@ import yaml
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from zerodr.config.base import validate
+from zerodr.config.params import Workers
 from zerodr.errors import ConfigError, MachineError
 from zerodr.plan.resources import OF_ALL_JOBS, Machines
 from zerodr.training.distributed.nodes import across_nodes, meeting_place
-from zerodr.training.jobs import Workers
 
 JOB = {
     "SLURM_JOB_ID": "7",

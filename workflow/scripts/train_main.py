@@ -1,6 +1,6 @@
 """Adapter of rule `train_main`."""
 
 from zerodr.artifacts.adapter import run_rule
-from zerodr.papers.moma.episode import train_main
+from zerodr.training.finetune import finetune
 
-run_rule(snakemake, train_main)
+run_rule(snakemake, finetune)

@@ -94,7 +94,7 @@ def units_of(job: Job, plan: Plan) -> float:
 
 def _learned(params: dict[str, Any]) -> float:
     """Millions of queries in all steps of a training."""
-    training = params.get("training") or {}
+    training = params.get("settings", params).get("training") or {}
     return int(training.get("steps", 0)) * int(training.get("batch_queries", 0)) / 1e6
 
 

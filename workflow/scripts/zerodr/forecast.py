@@ -14,9 +14,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from zerodr.artifacts.guard import OURS, plainly
+from zerodr.config.families import SCRATCH
 from zerodr.config.methods import EncoderMethod, TrainedMethod
 from zerodr.errors import ConfigError
-from zerodr.config.families import SCRATCH
 from zerodr.plan import Plan
 from zerodr.plan.collections import archive_row
 from zerodr.plan.dense import model_of

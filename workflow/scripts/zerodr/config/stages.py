@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -23,6 +23,7 @@ from zerodr.config.training import (
 )
 
 DISTILLATION = ("margin_mse", "kl")
+NOT_FOR_PRETRAINING = ("bucket_batches", "keep_optimizer", "dev_negatives")
 Scope = Literal["shared", "target"]
 
 
@@ -44,6 +45,14 @@ class PaperSettings:
 class ChainStage(Settings):
     """A stage of a chain, of any kind. Every kind has the fields `kind` and `scope`."""
 
+    added: ClassVar[frozenset[str]] = frozenset()
+    """Fields that papers add to this kind."""
+
+    def as_params(self) -> dict[str, Any]:
+        """The settings as a rule's params have them: what a paper could add, and does not here, is left out."""
+        absent = {name for name in self.added if getattr(self, name) is None}
+        return self.model_dump(mode="json", exclude=absent)
+
     @property
     def parents(self) -> dict[str, str | None]:
         """Settings that name a model that this stage starts from, and the names; None: the stage before it."""
@@ -62,15 +71,24 @@ class ChainStage(Settings):
     @property
     def trainings(self) -> dict[str, TrainingSettings]:
         """How the stage's models are optimised, by key; nothing where none is trained."""
-        return {"training": self.training} if isinstance(self, FinetuneStage | PretrainStage) else {}
+        return {"training": self.training} if isinstance(self, LearningStage | PretrainStage) else {}
 
     @property
     def save_steps(self) -> tuple[int, ...]:
         """Steps at which the model is also kept."""
-        return self.training.save_steps if isinstance(self, FinetuneStage | PretrainStage) else ()
+        return self.training.save_steps if isinstance(self, LearningStage | PretrainStage) else ()
 
 
-class FinetuneStage(ChainStage):
+class LearningStage(ChainStage):
+    """What learns from queries and documents: with which loss, how."""
+
+    objective: ObjectiveSettings
+    """The loss."""
+    training: TrainingSettings = TrainingSettings()
+    """How it is optimised."""
+
+
+class FinetuneStage(LearningStage):
     """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
 
     kind: Literal["finetune"] = "finetune"
@@ -81,10 +99,6 @@ class FinetuneStage(ChainStage):
     """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
     negatives: NegativesSettings = NegativesSettings()
     """Where negatives come from."""
-    objective: ObjectiveSettings
-    """The loss."""
-    training: TrainingSettings = TrainingSettings()
-    """How it is optimised."""
     teacher: str | None = None
     """Recipe of kind `teacher` whose scores a distillation objective follows."""
 
@@ -142,6 +156,11 @@ class PretrainStage(ChainStage):
     def _has_texts(self) -> PretrainStage:
         if "target" in self.corpora and self.scope == "shared":
             raise ValueError("corpora names the target, which a shared stage does not have: set scope: target")
+        for name in NOT_FOR_PRETRAINING:
+            if getattr(self.training, name) != TrainingSettings.model_fields[name].default:
+                raise ValueError(f"training.{name} is not for pretraining: leave it out")
+        if self.objective.name == "simcse" and self.training.dropout == 0.0:
+            raise ValueError("simcse compares a text with itself under other dropout: training.dropout must not be 0")
         return self
 
     @property

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union
 
 from pydantic import BaseModel, Discriminator, Field, Tag, create_model
 
-from zerodr.config import stages
+from zerodr.config import params, stages
 from zerodr.config.stages import ChainStage, FinetuneStage, PaperSettings, PretrainStage
 from zerodr.papers import modules
 
@@ -14,12 +14,20 @@ Model = TypeVar("Model", bound=BaseModel)
 PAPERS: list[PaperSettings] = [module.SETTINGS for module in modules("settings")]
 
 
-def extended(core: type[Model]) -> type[Model]:
-    """The class with the fields and checks of all papers' extensions of it, in the papers' order."""
+def extended(core: type[Model], **fields: Any) -> type[Model]:
+    """The class with the fields and checks of all papers' extensions of it, in the papers' order.
+
+    Args:
+        core: the class.
+        fields: fields of other types than the core's, as pydantic's `create_model` takes them.
+    """
     every = [extension for paper in PAPERS for extension in paper.extensions]
     own = [extension for extension in every if any(issubclass(core, base) for base in extension.__bases__)]
     bases = (*([] if any(issubclass(extension, core) for extension in own) else [core]), *reversed(own))
-    return create_model(core.__name__, __base__=bases, __doc__=core.__doc__, __module__=core.__module__)
+    made = create_model(core.__name__, __base__=bases, __doc__=core.__doc__, __module__=core.__module__, **fields)
+    if issubclass(made, ChainStage):
+        made.added = frozenset(made.model_fields) - frozenset(core.model_fields)
+    return made
 
 
 STAGES: dict[str, type[ChainStage]] = {  # the first where a stage names none
@@ -35,18 +43,22 @@ def _kind(value: Any) -> str:
     return kind if kind in STAGES else STAGE_KINDS[0]
 
 
-AnyStage = Annotated[Union[tuple(Annotated[stage, Tag(kind)] for kind, stage in STAGES.items())], Discriminator(_kind)]  # noqa: UP007
+def _stage(core: type[ChainStage]) -> Any:
+    """The type of a stage of any kind below `core`."""
+    kinds = tuple(Annotated[stage, Tag(kind)] for kind, stage in STAGES.items() if issubclass(stage, core))
+    return Annotated[Union[kinds], Discriminator(_kind)]  # noqa: UP007
+
 
 if TYPE_CHECKING:
+    from zerodr.config.params import FinetuneParams, PretrainParams
     from zerodr.config.stages import TrainedSettings
 else:
     _chain = stages.TrainedSettings.model_fields["chain"]
-    TrainedSettings = create_model(
-        "TrainedSettings",
-        __base__=extended(stages.TrainedSettings),
-        __doc__=stages.TrainedSettings.__doc__,
-        __module__=__name__,
-        chain=(dict[str, AnyStage], Field(min_length=1, description=_chain.description)),
+    TrainedSettings = extended(
+        stages.TrainedSettings,
+        chain=(dict[str, _stage(ChainStage)], Field(min_length=1, description=_chain.description)),
     )
+    FinetuneParams = extended(params.FinetuneParams, settings=(_stage(FinetuneStage), ...))
+    PretrainParams = extended(params.PretrainParams, settings=(STAGES["pretrain"], ...))
 
-__all__ = ["PAPERS", "STAGES", "STAGE_KINDS", "AnyStage", "TrainedSettings"]
+__all__ = ["PAPERS", "STAGES", "STAGE_KINDS", "FinetuneParams", "PretrainParams", "TrainedSettings"]

@@ -209,6 +209,11 @@ class TeacherSettings(HelperSettings):
     negatives_per_query: int = Field(7, ge=1)
     """Hard negatives drawn for a query in a step."""
 
+    @property
+    def objective(self) -> ObjectiveSettings:
+        """Cross entropy of the positive among a query's own documents."""
+        return ObjectiveSettings(name="info_nce", in_batch=False, negatives_per_query=self.negatives_per_query)
+
     @model_validator(mode="after")
     def _possible(self) -> TeacherSettings:
         if self.init == "scratch":

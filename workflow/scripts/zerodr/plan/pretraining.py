@@ -7,7 +7,7 @@ from typing import Any
 from zerodr.plan import paths
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.plan import Plan
-from zerodr.plan.registry import ADDED_PARAMS, Files, Params, inputs, params
+from zerodr.plan.registry import Files, Params, inputs, params
 
 
 @inputs("cut_spans")
@@ -39,12 +39,9 @@ def _pretrain_params(plan: Plan, wc: Any) -> Params:
     link = Link(wc.model, wc.stage)
     stage, protocol = plan.chains.pretraining(link), plan.chains.trained(wc.model).protocol
     return {
-        **plan.chains.schedule(link),
-        "objective": stage.objective.model_dump(mode="json"),
-        "training": stage.training.model_dump(mode="json"),
-        "max_epochs": stage.max_epochs,
+        "settings": stage.as_params(),
+        "schedule": plan.chains.schedule(link),
         "title_join": plan.title_join(plan.chains.source_of(wc.model), protocol),
         "left_out": plan.chains.left_out(link),
         "gpus": plan.machines.training_gpus,
-        **plan.added(ADDED_PARAMS, "pretrain", link),
     }

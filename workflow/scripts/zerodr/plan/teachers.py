@@ -6,6 +6,7 @@ from typing import Any
 
 from zerodr.config.load import files_of_model
 from zerodr.config.recipes import INIT
+from zerodr.config.stages import LearningStage
 from zerodr.config.training import HelperSettings, TeacherSettings
 from zerodr.plan import paths
 from zerodr.plan.lines import SCOPE, link_of
@@ -62,7 +63,12 @@ def _train_inputs(plan: Plan, wc: Any) -> Files:
 @params("train_teacher")
 def _train_params(plan: Plan, wc: Any) -> Params:
     settings = teacher_settings(plan, wc.model)
-    return settings.model_dump(mode="json", include={"training", "negatives_per_query", "source_split"}) | {
+    assert settings.training is not None, f"{wc.model} comes trained"
+    stage = LearningStage(objective=settings.objective, training=settings.training)
+    return {
+        "settings": stage.as_params(),
+        "schedule": {"stage": TEACHER, "stage_index": 0, "first_step": 0, "total_steps": settings.training.steps},
+        "source_split": settings.source_split,
         "title_join": plan.title_join(source_of_teacher(plan, wc.model), settings.protocol),
         "gpus": plan.machines.training_gpus,
     }

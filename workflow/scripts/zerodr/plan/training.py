@@ -59,12 +59,10 @@ def finetune_inputs(plan: Plan, wc: Any) -> Files:
 def finetune_params(plan: Plan, wc: Any) -> Params:
     """The stage's settings, its place in the schedule, and what papers add."""
     link, settings = link_of(wc), plan.chains.trained(wc.model)
-    stage = plan.chains.stage(link)
     return {
-        **plan.chains.schedule(link),
+        "settings": plan.chains.stage(link).as_params(),
+        "schedule": plan.chains.schedule(link),
         "save_optimizer": plan.chains.keeps_moments(link),
-        "objective": stage.objective.model_dump(mode="json"),
-        "training": stage.training.model_dump(mode="json"),
         "source_split": settings.source_split,
         "title_join": plan.title_join(plan.chains.source_of(wc.model), settings.protocol),
         "gpus": plan.machines.training_gpus,

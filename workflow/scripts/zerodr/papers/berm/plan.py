@@ -8,7 +8,7 @@ from typing import Any
 from zerodr.config.model_items import UnitsItem
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
-from zerodr.papers.berm.settings import BalancedStage, ReaderSettings, UnitSettings, UnitStage
+from zerodr.papers.berm.settings import ReaderSettings, UnitSettings, UnitStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
@@ -16,7 +16,7 @@ from zerodr.plan.mining import INDEX
 from zerodr.plan.needs import Need, encoding, training
 from zerodr.plan.patterns import alternatives
 from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, adds_inputs, adds_params, inputs, params
+from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
 from zerodr.plan.rules import RULES, Rule
 from zerodr.plan.targets import Placeholder, Target, add_targets
 from zerodr.plan.teachers import model_of_helper, start_of_helper
@@ -106,20 +106,6 @@ def _label_file(plan: Plan, link: Link) -> str:
 @adds_inputs("finetune", "units")
 def _unit_files(plan: Plan, link: Link) -> Files:
     return {"units": _cut_file(plan, link), "labels": _label_file(plan, link)}
-
-
-@adds_params("finetune", "berm")
-def _losses(plan: Plan, link: Link) -> Params:
-    stage = plan.chains.find_stage(link)
-    assert isinstance(stage, UnitStage) and stage.berm is not None, f"{link.name} has no losses over units"
-    return {"berm": stage.berm.model_dump(mode="json")}
-
-
-@adds_params("pretrain", "balance")
-def _balance(plan: Plan, link: Link) -> Params:
-    stage = plan.chains.find_stage(link)
-    assert isinstance(stage, BalancedStage) and stage.balance is not None, f"{link.name} balances no units"
-    return {"balance": stage.balance.model_dump(mode="json")}
 
 
 # ---- units and labels ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from zerodr.plan.items import Reads, per_query, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.needs import Need
 from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, adds_inputs, adds_params, inputs, params
+from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
 from zerodr.plan.rules import RULES, Rule
 
 RULES["cluster_queries"] = Rule(
@@ -62,13 +62,6 @@ def _cluster_params(plan: Plan, wc: Any) -> Params:
 @adds_inputs("finetune", "clusters")
 def _cluster_file(plan: Plan, link: Link) -> Files:
     return {"clusters": paths.clusters(*clustered(plan, link).place)}
-
-
-@adds_params("finetune", "groups")
-def _groups(plan: Plan, link: Link) -> Params:
-    stage = plan.chains.find_stage(link)
-    assert isinstance(stage, GroupedStage) and stage.groups is not None, f"{link.name} has no groups"
-    return {"groups": stage.groups.model_dump(mode="json")}
 
 
 # ---- vector spaces ---------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from zerodr.plan.items import Reads, reads, target_steps
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.needs import Need
 from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, adds_inputs, adds_params, inputs, params
+from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
 from zerodr.plan.rules import RULES, Rule
 
 RULES["assemble"] = Rule("papers.ddr.assemble:assemble", 1, Need(8000, 0, 30))
@@ -40,13 +40,6 @@ def _modules(plan: Plan, link: Link) -> Files:
     rem, chains = rem_of(plan, link), plan.chains
     before = {"rem": chains.model(chains.parent(link))} if rem is not None and rem.go_on else {}
     return {"model": chains.model(domain_module(plan, link))} | before
-
-
-@adds_params("finetune", "rem")
-def _rem(plan: Plan, link: Link) -> Params:
-    rem = rem_of(plan, link)
-    assert rem is not None, f"{link.name} trains no relevance module"
-    return {"rem": rem.model_dump(mode="json")}
 
 
 # ---- assemblies ------------------------------------------------------------------------------------------------

@@ -52,7 +52,6 @@ def _adaptation(plan: Plan, link: Link) -> Params:
     assert stage is not None and stage.adversary is not None, f"{link.name} has no adversary"
     before = link._replace(stage=plan.chains.before(link).partition(".")[0])
     return {
-        "adversary": stage.adversary.model_dump(mode="json"),
         "targets": _texts(plan, link.scope, protocol, stage.adversary.queries),
         "continue_classifier": adversarial(plan, before) is not None,
     }

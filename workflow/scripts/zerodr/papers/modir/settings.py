@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.params import FinetuneParams
 from zerodr.config.stages import FinetuneStage, PaperSettings
 
 OFFICIAL_CLAMP, OFFICIAL_RESTART = 5.0, 100
@@ -134,4 +135,24 @@ class AdversarialStage(FinetuneStage):
         return [*([] if self.adversary is None else ["adversary"]), *super().encoding]
 
 
-SETTINGS = PaperSettings(extensions=(AdversarialStage,))
+class TargetParams(FinetuneParams):
+    """Params of a fine-tuning stage that may adapt to a target (input `targets`)."""
+
+    targets: dict[str, TargetTexts] = {}
+    """How the target's collections are read, by name."""
+    continue_classifier: bool = False
+    """Go on with the parent's domain classifier."""
+
+    @model_validator(mode="after")
+    def _has_target(self) -> TargetParams:
+        if (adversary_of(self.settings) is None) != (not self.targets):
+            raise ValueError("adversary and targets go together, found one of them")
+        return self
+
+
+def adversary_of(stage: object) -> AdversarySettings | None:
+    """How a stage adapts to a target; None: it does not."""
+    return stage.adversary if isinstance(stage, AdversarialStage) else None
+
+
+SETTINGS = PaperSettings(extensions=(AdversarialStage, TargetParams))

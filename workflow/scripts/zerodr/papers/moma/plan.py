@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zerodr.config.model_items import ComponentsItem, SharesItem
-from zerodr.config.training import TrainingSettings
+from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.moma.memory_plan import (
     LEARNING,
@@ -20,7 +20,7 @@ from zerodr.papers.moma.memory_plan import (
     title_joins,
 )
 from zerodr.papers.moma.mixtures import plugged_in
-from zerodr.papers.moma.settings import SOURCE, MemoryStage
+from zerodr.papers.moma.settings import SOURCE, AugmenterStage, MemoryStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
@@ -32,7 +32,7 @@ from zerodr.plan.targets import Placeholder, Target, add_targets
 from zerodr.plan.training import finetune_params
 
 RULES |= {
-    "train_main": Rule("papers.moma.episode:train_main", 1, training(24000, 1440), seeded=True),
+    "train_main": Rule("training.finetune:finetune", 1, training(24000, 1440), seeded=True),
     "measure_attention": Rule(
         "papers.moma.measure_attention:measure_attention",
         2,
@@ -66,8 +66,7 @@ def _main_inputs(plan: Plan, wc: Any) -> Files:
 def _main_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
     memories = augmentation(plan, link, *_training_queries(plan, link)).memories
-    memory = episode(plan, link).memory.model_dump(mode="json")
-    return finetune_params(plan, wc) | {"memory": memory, "joins": title_joins(plan, link, memories)}
+    return finetune_params(plan, wc) | {"joins": title_joins(plan, link, memories)}
 
 
 @inputs("measure_attention")
@@ -132,12 +131,13 @@ def _augmenter_inputs(plan: Plan, wc: Any) -> Files:
 def _augmenter_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
     stage, chains = episode(plan, link), plan.chains
-    objective = stage.augmenter.objective or stage.objective
+    objective: ObjectiveSettings = stage.augmenter.objective or stage.objective
     if stage.augmenter.distils:
         objective = objective.model_copy(update={"negatives_per_query": stage.memory.documents})
-    return _augmenter_schedule(plan, link) | {
-        "objective": objective.model_dump(mode="json"),
-        "training": _augmenter_training(stage).model_dump(mode="json"),
+    settings = {"objective": objective.model_dump(), "training": _augmenter_training(stage).model_dump()}
+    return {
+        "settings": AugmenterStage.model_validate(settings).as_params(),
+        "schedule": _augmenter_schedule(plan, link),
         "save_optimizer": chains.keeps_moments(link),
         "source_split": chains.trained(link.method).source_split,
         "title_join": None,

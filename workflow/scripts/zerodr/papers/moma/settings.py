@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.stages import FinetuneStage, PaperSettings, TrainedSettings
+from zerodr.config.params import FinetuneParams
+from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings, TrainedSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
 SOURCE, TARGET = "source", "target"
@@ -183,4 +184,27 @@ class AugmentedSettings(TrainedSettings):
     """Memories of a chain that ends with a moma stage, when it ranks."""
 
 
-SETTINGS = PaperSettings(extensions=(AugmentedSettings,), stages={"moma": MemoryStage})
+class MemoryParams(FinetuneParams):
+    """Params of a fine-tuning stage whose queries may be augmented (inputs `rankings`, `memories`)."""
+
+    joins: dict[str, str | None] = {}
+    """What stands between title and text, by memory. None: text alone."""
+
+
+class AugmenterStage(LearningStage):
+    """The training of an augmenter."""
+
+    objective: AugmenterObjective
+    """The loss."""
+
+
+class AugmenterParams(FinetuneParams):
+    """Params of rule train_augmenter."""
+
+    settings: AugmenterStage
+    """The training."""
+    parent_learned: bool
+    """The parent has an augmenter of its own; else the parent itself is the augmenter."""
+
+
+SETTINGS = PaperSettings(extensions=(AugmentedSettings, MemoryParams), stages={"moma": MemoryStage})
