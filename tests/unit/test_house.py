@@ -15,7 +15,7 @@ import yaml
 
 from zerodr import papers
 from zerodr.config.files import read_yaml
-from zerodr.config.load import config_schema
+from zerodr.config.load import config_schema, read_starts
 from zerodr.config.methods import METHOD_KINDS
 from zerodr.config.recipes import load_methods
 from zerodr.plan.rules import RULES
@@ -87,6 +87,7 @@ ADAPTERS = sorted(SCRIPTS.glob("*.py"))
 RULE_FILES = sorted((ROOT / "workflow/rules").glob("*.smk"))
 RECIPES = sorted((ROOT / "config/methods").glob("*.yaml"))
 SCALES = set(read_yaml(ROOT / "config/scales.yaml"))
+STARTS = read_starts(ROOT / "config")
 
 
 def name_of(path: Path) -> str:
@@ -341,7 +342,7 @@ def test_snakemake_parses_without_heavy_packages():
 def test_every_recipe_loads_at_every_scale(path, scale):
     value = read_yaml(path)
     assert value["kind"] in METHOD_KINDS
-    methods = load_methods(path.parent, scale, SCALES)
+    methods = load_methods(path.parent, scale, SCALES, STARTS)
     assert {path.stem, *(f"{path.stem}+{variant}" for variant in value.get("variants") or {})} <= set(methods)
 
 

@@ -21,8 +21,8 @@ Generated from the typed configuration by `python -m zerodr settings --markdown`
 * A **bold** key has no default: write it.
 * `null` is YAML for "not set". What that means is said in the last column.
 * An unknown key fails with the nearest known one. A value outside its limits fails with what was expected and found.
-* Keys marked *advanced* are set by no shipped recipe.
 """
+ADVANCED = "* Keys marked *advanced* are set by no shipped recipe.\n"
 
 
 def render(root: Path = Path(".")) -> str:
@@ -35,12 +35,13 @@ def render(root: Path = Path(".")) -> str:
 
     advanced = advanced_fields(root)
     shown: set[type] = set()
-    parts = [PREAMBLE]
+    parts: list[str] = []
     for heading, note, roots in sections():
         parts.append(f"## {heading}\n\n{note}\n")
         for outermost in roots:
             parts += [_block(block, advanced) for block in _reachable(outermost, shown)]
-    return "\n".join(parts)
+    body = "\n".join(parts)
+    return f"{PREAMBLE}{ADVANCED if '*Advanced.*' in body else ''}\n{body}"
 
 
 def sections() -> Iterator[tuple[str, str, list[type[BaseModel]]]]:
