@@ -21,7 +21,7 @@ from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError, MachineError
-from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, in_mirror
+from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, first_names, in_mirror
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.plan import Plan, paths
 from zerodr.plan.resources import NEEDS
@@ -89,9 +89,9 @@ def packages(lock: Path = LOCK) -> Finding:
         if installed.partition("+")[0] != version.partition("+")[0]:
             other.append(f"{name} {installed} (pinned {version})")
     if absent:
-        return Finding("packages", "missing", f"{len(absent)} of {len(pinned)} absent: {_few(absent)}", INSTALL)
+        return Finding("packages", "missing", f"{len(absent)} of {len(pinned)} absent: {first_names(absent)}", INSTALL)
     if other:
-        return Finding("packages", "optional", f"{len(other)} of {len(pinned)} differ: {_few(other)}", INSTALL)
+        return Finding("packages", "optional", f"{len(other)} of {len(pinned)} differ: {first_names(other)}", INSTALL)
     return Finding("packages", "ok", f"{len(pinned)} as pinned in {lock.name}")
 
 
@@ -169,9 +169,9 @@ def gpu() -> Finding:
     import torch
 
     if names and not torch.cuda.is_available():
-        detail = f"{_few(names)}, but torch {torch.__version__} can't use it"
+        detail = f"{first_names(names)}, but torch {torch.__version__} can't use it"
         return Finding("GPU", "optional", detail, f"UV_TORCH_BACKEND=auto {INSTALL}")
-    return Finding("GPU", "ok", f"{_few(names)}, torch {torch.__version__}")
+    return Finding("GPU", "ok", f"{first_names(names)}, torch {torch.__version__}")
 
 
 def slurm() -> Finding:
@@ -199,11 +199,11 @@ def archives(plan: Plan) -> Iterator[Finding]:
         yield Finding("archives", "ok", present)
         return
     size = sum(row.archive_bytes or 0 for row in far) / MEBI
-    names = _few([row.archive for row in far])
+    names = first_names([row.archive for row in far])
     without = [row.archive for row in far if not row.urls]
     step = f"put them into a mirror folder: {', '.join(plan.config.mirrors) or 'mirrors in config/config.yaml'}"
     if plan.config.offline or without:
-        reason = "offline is set" if plan.config.offline else f"no address for {_few(without)}"
+        reason = "offline is set" if plan.config.offline else f"no address for {first_names(without)}"
     else:
         reason = "" if any(_answers(url) for url in far[0].urls) else f"{far[0].urls[0]} can't be reached"
     if reason:
@@ -279,8 +279,3 @@ def browser() -> Finding:
         return Finding("browser", "ok", path)
     step = "only the report's test needs it: apt install chromium"
     return Finding("browser", "optional", "no Chromium on PATH", step)
-
-
-def _few(names: list[str], most: int = 4) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,18 +1,4 @@
-"""Define every error that a user can cause. One sentence each: what, where, expected, found, next step.
-
-ZerodrError
-├── ConfigError          a key, name or value in config/ or --config
-├── CollectionError      a collection's files contradict its registry row or their format
-├── DownloadError        an archive is not available, or fails its checksum
-├── ArtifactError        an artifact is missing, damaged, or of another kind than expected
-├── ModelError           a model folder can't be used
-├── NonFiniteEmbedding   an encoder returned NaN or infinity
-├── NonFiniteScore       a cross-encoder returned NaN or infinity
-├── NonFiniteLoss        a training step returned NaN or infinity
-├── ClassifierDiverged   the domain classifier of an adversarial training diverged
-├── ProtocolError        numbers of different protocols would be mixed
-└── MachineError         the machine lacks something (Java, disk, GPU, permissions)
-"""
+"""Define every error that a user can cause. One sentence each: what, where, expected, found, next step."""
 
 from __future__ import annotations
 
@@ -82,7 +68,7 @@ class ProtocolError(ZerodrError):
 
 
 class MachineError(ZerodrError):
-    """The machine lacks what a stage needs."""
+    """The machine lacks something that a stage needs (Java, disk, GPU, permissions)."""
 
 
 SHOWN = 8

@@ -223,7 +223,7 @@ def _downloads(needs: Forecast) -> str:
     return text + (f"; {len(needs.local)} more are in a mirror folder" if needs.local else "")
 
 
-def _some(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """List the first names, and the number of further ones."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
@@ -231,7 +231,7 @@ def _some(names: Sequence[str]) -> str:
 
 def _disk(needs: Forecast) -> str:
     total = sum(needs.embedding_bytes.values()) / GIBI
-    guess = f" ({_some(needs.assumed)}: {USUAL_DIMENSION} wide assumed until imported)" if needs.assumed else ""
+    guess = f" ({first_names(needs.assumed)}: {USUAL_DIMENSION} wide assumed until imported)" if needs.assumed else ""
     packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
     texts = (needs.text_bytes + packed) / GIBI
     return (

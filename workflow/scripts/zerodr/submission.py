@@ -73,7 +73,8 @@ def check_permission(request: Request) -> None:
     known = accounts()
     unknown = [name for name in _accounts_of(request) if known and name.lower() not in known]
     command = ["sbatch", "--test-only", "--time=1", "--mem=1", *_where(request), *request.shape, "--wrap=true"]
-    refused = "" if unknown or request.chosen_later else _refused(command)
+    done = None if unknown or request.chosen_later else ask_slurm(command)
+    refused = last_line(done.stderr) if done and done.returncode else ""
     if unknown or refused:
         name = unknown[0] if unknown else request.account
         where = f"account {name}" if name else "the default account"
@@ -83,12 +84,6 @@ def check_permission(request: Request) -> None:
         problem = f"may not submit to partition {request.partition or '(default)'}{options} {reason}"
         step = f"set slurm_account{' or these options' if options else ''} in {PROFILE}"
         raise MachineError(where, problem, f"{step}; your accounts: {', '.join(known) or 'none'}")
-
-
-def _refused(words: list[str]) -> str:
-    """Return why a command failed; empty when it succeeded."""
-    done = ask_slurm(words)
-    return last_line(done.stderr) if done.returncode else ""
 
 
 def _accounts_of(request: Request) -> list[str]:
