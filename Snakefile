@@ -1,4 +1,4 @@
-"""zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md."""
+"""zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md and docs/."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,8 @@ min_version("9.27")
 configfile: "config/config.yaml"
 
 
-sys.path.insert(0, str(Path(workflow.basedir, "workflow", "scripts")))
+CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
+sys.path.insert(0, str(CHECKOUT / "workflow" / "scripts"))
 
 from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ZerodrError
@@ -29,12 +30,12 @@ from zerodr.lingering import start_again, wait_for_jobs
 from zerodr.submission import refusal
 
 try:
-    PLAN = Plan(load_bench(Path(workflow.basedir), config))
+    PLAN = Plan(load_bench(CHECKOUT, config))
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
 spare_tracebacks()
-ENVIRONMENT = str(Path(workflow.basedir, "envs", "zerodr.yaml"))
+ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")
 
 
 wildcard_constraints:

@@ -30,7 +30,7 @@ from zerodr.artifacts.manifest import build_manifest  # noqa: E402
 from zerodr.artifacts.stage import StageSpec  # noqa: E402
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP  # noqa: E402
 from zerodr.plan import paths  # noqa: E402
-from zerodr.plan.stages import STAGES  # noqa: E402
+from zerodr.plan.rules import RULES  # noqa: E402
 
 COLLECTION, SMALL, QUERIES = "memory-wordnet", 10_000, 300
 MODEL = {
@@ -77,11 +77,9 @@ def table(rows: list, schema: pa.Schema) -> pa.Table:
 
 def run(rule: str, inputs: dict, output: tuple[str, str], params: dict) -> float:
     """Run a stage by `python -m zerodr.run` and return its peak in MiB."""
-    kind = STAGES[rule]
     spec = StageSpec(
         rule,
-        f"zerodr.{kind.function}",
-        kind.version,
+        RULES[rule].version,
         {"output": output[1]},
         inputs,
         dict([output]),

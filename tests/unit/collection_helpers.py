@@ -59,4 +59,4 @@ def normalize(path: Path, folder: Path, **settings: Any) -> dict[str, Any]:
 
 def stage_of(function: str, params: dict, inputs: dict, outputs: dict, state: Path) -> Stage:
     """A stage as the runner makes it, for the current folder."""
-    return Stage(StageSpec(function.partition(":")[2], function, 1, {}, inputs, outputs, params), state)
+    return Stage(StageSpec(function.partition(":")[2], 1, {}, inputs, outputs, params), state)

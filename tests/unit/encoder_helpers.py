@@ -92,7 +92,6 @@ def make_collection(folder: Path, documents: list[tuple[str, str, str]], queries
 def import_spec(model: str, name: str = "tiny", **changes: Any) -> StageSpec:
     return StageSpec(
         "import_model",
-        "zerodr.encoders.start.importing:import_model",
         1,
         {"model": name},
         {},
@@ -126,7 +125,6 @@ def embed_spec(collection: str, part: str = "corpus", model: str = "tiny", **cha
     function = "embed_corpus" if part == "corpus" else "embed_queries"
     return StageSpec(
         function,
-        f"zerodr.retrieval.embed:{function}",
         1,
         {"collection": collection},
         inputs,

@@ -66,7 +66,6 @@ def run_index(backend: str, fields: str = "flat", language: str = "en", name: st
     run_spec(
         StageSpec(
             "index_bm25",
-            "zerodr.lexical.index:index_bm25",
             1,
             {"collection": name},
             {"collection": f"results/collections/{name}/manifest.json"},
@@ -93,7 +92,6 @@ def run_search(backend: str, fields: str = "flat", language: str = "en", name: s
     run_spec(
         StageSpec(
             "search_bm25",
-            "zerodr.lexical.search:search_bm25",
             1,
             {"model": f"{backend}-{fields}"},
             {"index": index, "collection": f"results/collections/{name}/manifest.json"},

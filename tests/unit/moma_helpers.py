@@ -92,11 +92,7 @@ def mined(place: str) -> str:
 
 def run(function: str, inputs: dict[str, Any], outputs: dict[str, str], params: dict[str, Any], seed: int = 13) -> None:
     rule = function.partition(":")[2]
-    run_spec(
-        StageSpec(
-            rule, f"zerodr.{function}", 1, {"out": next(iter(outputs.values()))}, inputs, outputs, params, seed, 1
-        )
-    )
+    run_spec(StageSpec(rule, 1, {"out": next(iter(outputs.values()))}, inputs, outputs, params, seed, 1))
 
 
 def training(**more: Any) -> dict[str, Any]:

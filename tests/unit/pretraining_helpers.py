@@ -114,7 +114,6 @@ def pretrain_spec(
     made = {"model": f"results/{place}/manifest.json"}
     return StageSpec(
         "pretrain",
-        "zerodr.training.pretrain:pretrain",
         1,
         {"model": "tiny", "stage": place},
         named,

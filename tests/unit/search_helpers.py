@@ -82,7 +82,6 @@ def run_search(
         params = ranking | {"shard": number, "shards": shards} | index
         spec = StageSpec(
             rule="search_shard",
-            function="zerodr.retrieval.search:search_shard",
             version=1,
             wildcards={},
             inputs=inputs,
@@ -102,7 +101,6 @@ def run_merge(collection: Path, hits: list[Path], run: Path, depth: int) -> Path
     run_spec(
         StageSpec(
             rule="merge_run",
-            function="zerodr.retrieval.merge:merge_run",
             version=1,
             wildcards={},
             inputs=inputs,

@@ -23,7 +23,6 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def spec_of(**changed) -> StageSpec:
     base = StageSpec(
         rule="make",
-        function="none:none",
         version=1,
         wildcards={"name": "x"},
         inputs={"text": "results/in/a.txt"},

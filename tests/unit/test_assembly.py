@@ -48,7 +48,6 @@ def dam(place: str, start: str, steps: int = 4) -> None:
     run_spec(
         StageSpec(
             "pretrain",
-            "zerodr.training.pretrain:pretrain",
             2,
             {"model": "tiny", "stage": place},
             inputs,
@@ -72,7 +71,6 @@ def assemble(place: str = "out", domain: str = "target", module: str = "rem", **
     run_spec(
         StageSpec(
             "assemble",
-            "zerodr.papers.ddr.assemble:assemble",
             1,
             {"model": "tiny", "stage": place},
             inputs,
@@ -218,7 +216,6 @@ def test_kept_steps_hold_their_rem(project):
     run_spec(
         StageSpec(
             "take_step",
-            "zerodr.encoders.publishing.export:take_step",
             1,
             {"model": "tiny", "stage": "rem.5"},
             {"model": "results/rem/manifest.json"},
@@ -269,7 +266,6 @@ def test_a_modular_form_is_not_exported(project):
     rem(start="init", settings={"fold": False})
     spec = StageSpec(
         "export_model",
-        "zerodr.encoders.publishing.export:export_model",
         1,
         {"model": "tiny"},
         {"model": "results/rem/manifest.json"},

@@ -40,7 +40,7 @@ def test_missing_documents_above_known_gaps():
     ):
         audit(rows)
     result = audit(rows, gaps=1)
-    assert len(result.kept) == 3 and result.facts["missing_documents"] == {"count": 1, "first": ["gone"]}
+    assert len(result.judgements) == 3 and result.facts["missing_documents"] == {"count": 1, "first": ["gone"]}
 
 
 def test_fewer_missing_than_known_gaps_is_fine_and_said(caplog):
@@ -51,7 +51,7 @@ def test_fewer_missing_than_known_gaps_is_fine_and_said(caplog):
 
 def test_drop_missing_drops_documents_and_queries():
     result = audit([("q1", "d1", 1), ("q1", "gone", 1), ("nobody", "d1", 1)], drop=True)
-    assert [(row.query, row.document) for row in result.kept] == [("q1", "d1")]
+    assert [(row.query, row.document) for row in result.judgements] == [("q1", "d1")]
     assert result.facts["dropped"] == 2
 
 
@@ -67,7 +67,7 @@ def test_judged_query_without_text():
 
 def test_pair_judged_twice_takes_the_last_grade(caplog):
     result = audit([("q1", "d1", 1), ("q1", "d2", 1), ("q1", "d1", 0)])
-    assert [(row.document, row.grade) for row in result.kept] == [("d1", 0), ("d2", 1)]
+    assert [(row.document, row.grade) for row in result.judgements] == [("d1", 0), ("d2", 1)]
     assert result.facts["repeated"] == 1 and result.facts["conflicting"] == 1
     assert "two grades" in caplog.text
 
@@ -108,7 +108,7 @@ def test_places_over_several_files():
     made = IdIndex()
     made.add("a", "part-0", 1)
     made.add("b", "part-1", 7)
-    assert [made.place(0), made.place(1)] == ["part-0:1", "part-1:7"]
+    assert [made.position(0), made.position(1)] == ["part-0:1", "part-1:7"]
 
 
 def test_listing_is_short():

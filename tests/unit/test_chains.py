@@ -153,6 +153,7 @@ def test_chains_that_are_refused(root, change_of, told):
     change(root, "dpr", odd={"settings": change_of})
     if "starts from itself" in told:
         value = yaml.safe_load(path.read_text())
+        del value["scales"]["lab"]["start"]
         value["scales"]["lab"]["settings"]["encoder"] = {"init": "ance/ep2"}
         path.write_text(yaml.safe_dump(value))
     with pytest.raises(ConfigError, match=told):

@@ -84,7 +84,7 @@ def test_methods_come_in_the_order_of_the_table(paths):
 
 def test_different_protocols_do_not_meet(tmp_path, paths):
     paths[1] = write(tmp_path, "better", "one", np.ones(30), protocol="modir-paper")
-    with pytest.raises(ProtocolError, match="one: runs were made under different protocols.*modir-paper"):
+    with pytest.raises(ProtocolError, match="one: its runs have different protocols.*modir-paper"):
         read_per_query(paths, METHODS)
 
 
@@ -97,7 +97,7 @@ def test_different_queries_do_not_meet(tmp_path, paths):
 def test_a_run_given_twice_or_of_another_method_is_refused(paths):
     with pytest.raises(ProtocolError, match="twice"):
         read_per_query([*paths, paths[0]], METHODS)
-    with pytest.raises(ProtocolError, match="not asked for: equal"):
+    with pytest.raises(ProtocolError, match="does not list these methods of its inputs: equal"):
         read_per_query(paths, METHODS[:2])
 
 
@@ -108,7 +108,7 @@ def run_stage(folder: Path, paths: list[Path], **changes: object) -> dict[str, P
         "holes": str(folder / "h.tsv"),
     }
     params = {"baseline": "base", "samples": 100, "methods": list(METHODS)} | changes
-    spec = StageSpec("compare_runs", "", 1, {}, {"per_query": [str(p) for p in paths]}, outputs, params, 13)
+    spec = StageSpec("compare_runs", 1, {}, {"per_query": [str(p) for p in paths]}, outputs, params, 13)
     compare_runs(Stage(spec, folder))
     return {name: temporary_output(path) for name, path in outputs.items()}
 

@@ -118,10 +118,10 @@ def test_archives_are_counted_wherever_they_are(plan, tmp_path):
 
 
 def test_archives_to_fetch_need_an_address_that_answers(plan, tmp_path, server):
-    registry = tmp_path / "config/collections.tsv"
-    header, toy, other = registry.read_text().splitlines()
+    registry = tmp_path / "config/collections/tiny.yaml"
+    text = registry.read_text()
     for address, state in ((f"{server}/toy.zip", "optional"), (f"{server}/gone/toy.zip", "missing")):
-        registry.write_text(f"{header}\turls\n{toy}\t{address}\n{other}\t\n")
+        registry.write_text(text.replace("archive: toy.zip", f"archive: toy.zip\n    urls: [{address}]"))
         assert [f.state for f in doctor.archives(plan_of(tmp_path))] == [state]
     offline = with_config(tmp_path, "{scale: mini, offline: true}\n")
     assert "offline is set" in next(doctor.archives(offline)).found

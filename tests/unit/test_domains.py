@@ -120,7 +120,6 @@ def spec(**params: object) -> StageSpec:
     values = texts | {"documents": 12, "neighbours": 5} | params
     return StageSpec(
         "measure_domains",
-        "zerodr.papers.modir.measure_domains:measure_domains",
         1,
         {"model": "tiny"},
         inputs,
@@ -159,7 +158,6 @@ def projected(**params: object) -> StageSpec:
     return replace(
         spec(**{"documents": 6, "queries": 4} | params),
         rule="project_domains",
-        function="zerodr.papers.modir.project_domains:project_domains",
         outputs={"projection": "results/tsne.parquet"},
     )
 

@@ -41,7 +41,7 @@ def stage_of(folder: Path, run: list[tuple], **changes: object) -> Stage:
     write_run(folder / "run.trec.gz", total_order(rows), "m")
     inputs = {"run": str(folder / "run.trec.gz"), "collection": str(collection / "manifest.json")}
     outputs = {"summary": str(folder / "s.tsv"), "per_query": str(folder / "p.parquet")}
-    spec = StageSpec("evaluate_run", "evaluation.evaluate:evaluate_run", 1, {}, inputs, outputs, PARAMS | changes, 13)
+    spec = StageSpec("evaluate_run", 1, {}, inputs, outputs, PARAMS | changes, 13)
     return Stage(spec, folder)
 
 
@@ -97,7 +97,10 @@ def test_equal_inputs_give_equal_bytes(tmp_path):
 def test_an_own_document_in_the_run_is_refused_when_the_protocol_excludes_it(tmp_path):
     run = [*RUN, ("q4", "q4", 1.0)]
     evaluate_run(stage_of(tmp_path, run))
-    with pytest.raises(ProtocolError, match="m/toy/standard: 1 queries retrieved the document with their own id .q4"):
+    with pytest.raises(
+        ProtocolError,
+        match="m/toy/standard: exclude_self is true, but 1 queries retrieved the document with their id .q4",
+    ):
         evaluate_run(stage_of(tmp_path, run, exclude_self=True))
 
 
@@ -112,7 +115,7 @@ def test_queries_of_another_split_are_refused(tmp_path):
 
 
 def test_an_unknown_split_and_an_unknown_setting_are_refused(tmp_path):
-    with pytest.raises(CollectionError, match="no judgements for this split .have: test"):
+    with pytest.raises(CollectionError, match="no judgements for this split .available: test"):
         evaluate_run(stage_of(tmp_path, RUN, split="dev"))
     with pytest.raises(ConfigError, match="unknown key 'detph'.*depth"):
         evaluate_run(stage_of(tmp_path, RUN, detph=3))

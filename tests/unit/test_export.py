@@ -48,7 +48,7 @@ def train_a_little(stage: Stage) -> None:
 
 
 def run(rule: str, function, inputs: dict, outputs: dict, **params: object) -> None:
-    run_spec(StageSpec(rule, f"test:{rule}", 1, {}, inputs, outputs, params, 3), function)
+    run_spec(StageSpec(rule, 1, {}, inputs, outputs, params, 3), function)
 
 
 @pytest.fixture

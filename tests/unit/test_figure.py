@@ -36,7 +36,7 @@ def inputs(tmp_path: Path) -> dict[str, str]:
 
 def plot(folder: Path, inputs: dict[str, str]) -> dict[str, bytes]:
     outputs = {name: str(folder / f"all.{name}") for name in ("svg", "png")}
-    spec = StageSpec("plot_table", "", 1, {}, inputs, outputs, params(bootstrap_samples=50), 13)
+    spec = StageSpec("plot_table", 1, {}, inputs, outputs, params(bootstrap_samples=50), 13)
     plot_table(Stage(spec, folder))
     return {name: temporary_output(path).read_bytes() for name, path in outputs.items()}
 

@@ -77,7 +77,6 @@ def run_candidates(collection: Path, hits: list[Path], output: Path, depth: int)
     run_spec(
         StageSpec(
             "merge_candidates",
-            "zerodr.retrieval.merge:merge_candidates",
             1,
             {},
             inputs,
@@ -174,7 +173,7 @@ def test_reader_cuts_between_queries(tmp_path_factory, counts, stops, batch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zerodr.retrieval.hits.BATCH", batch)
         with HitsReader(path) as reader:
-            tables = [reader.take_until(stop) for stop in [*sorted(stops), len(counts)]]
+            tables = [reader.read_until(stop) for stop in [*sorted(stops), len(counts)]]
     last = 0
     for stop, table in zip([*sorted(stops), len(counts)], tables, strict=True):
         expected = [q for q in range(last, min(stop, len(counts))) for _ in range(counts[q])]

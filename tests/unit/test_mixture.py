@@ -67,7 +67,6 @@ def search(
         run_spec(
             StageSpec(
                 "search_memory",
-                "zerodr.papers.moma.search_memory:search_memory",
                 1,
                 {},
                 inputs,
@@ -91,17 +90,7 @@ def merge(
         "needed": needed,
         "memories": [path.parent.name for path in memories],
     }
-    run_spec(
-        StageSpec(
-            "merge_memories",
-            "zerodr.papers.moma.search_memory:merge_memories",
-            1,
-            {},
-            inputs,
-            {"rankings": place},
-            params,
-        )
-    )
+    run_spec(StageSpec("merge_memories", 1, {}, inputs, {"rankings": place}, params))
     made = read_rankings(Path(place))
     ends, documents, scores = np.cumsum(made.sizes), made.documents.to_pylist(), made.scores.tolist()
     return [

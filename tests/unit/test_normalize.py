@@ -82,10 +82,10 @@ BAD = {
     "no object": ({"corpus": GOOD + "[1]\n"}, r"corpus.jsonl:2: expected a JSON object, found list"),
     "lacks a key": ({"corpus": GOOD + '{"_id": "d2"}\n'}, r"corpus.jsonl:2: lacks key 'text'"),
     "lacks an id": ({"queries": '{"id": "q1", "text": "t"}\n'}, r"queries.jsonl:1: lacks key '_id'"),
-    "duplicate id": ({"corpus": GOOD + "\n" + GOOD}, r"corpus.jsonl:3: document id 'd1' stands twice, first at .*:1"),
+    "duplicate id": ({"corpus": GOOD + "\n" + GOOD}, r"corpus.jsonl:3: document id 'd1' appears twice, first at .*:1"),
     "duplicate query": (
         {"queries": json_lines([*QUERIES, QUERIES[0]])},
-        r"queries.jsonl:3: query id 'q1' stands twice",
+        r"queries.jsonl:3: query id 'q1' appears twice",
     ),
     "non-string id": (
         {"corpus": GOOD + '{"_id": 2, "text": "t"}\n'},
@@ -202,7 +202,7 @@ def test_truncated_archive_leaves_one_error(tmp_path):
 
 @pytest.mark.parametrize("name", ["scifact", "nfcorpus", "arguana"])
 def test_real_collections_are_what_the_registry_says(tmp_path, mirror: Path, root: Path, name: str):
-    row = read_registry(root / "config/collections.tsv")[name]
+    row = read_registry(root / "config/collections")[name]
     facts = normalize(
         mirror / row.archive,
         tmp_path,

@@ -119,7 +119,6 @@ def test_models_of_save_steps_can_be_taken(project):
     run_spec(pretrain_spec("coco", save_steps=[5]))
     taken = StageSpec(
         "take_step",
-        "zerodr.encoders.publishing.export:take_step",
         1,
         {"step": "5"},
         {"model": "results/coco/manifest.json"},

@@ -32,7 +32,7 @@ from zerodr.lineage import store
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.publish import publish, publish_lineage, published_records
 from zerodr.plan import paths
-from zerodr.plan.stages import STAGES
+from zerodr.plan.rules import RULES
 
 URI = store.DEFAULT_URI
 SUMMARY = paths.summary("dense", "toy", "standard")
@@ -138,7 +138,7 @@ def test_a_run_tells_what_its_record_tells(plan):
     assert run.info.start_time == int(record["started_unix_s"] * 1000)
     assert (tags["model"], tags["collection"], tags["protocol"]) == ("dense", "toy", "standard")
     assert tags["digest"] == tags["out"] == record["digest"]
-    assert tags["stage_version"] == str(STAGES["evaluate_run"].version) and tags["seed"] == "7"
+    assert tags["stage_version"] == str(RULES["evaluate_run"].version) and tags["seed"] == "7"
     assert tags["in.collection"] == read_record(COLLECTION)["digest"]
     assert tags["in.run"] == read_record(paths.run("dense", "toy", "standard"))["digest"]
     assert run.data.params["bootstrap_samples"] == "1000"
@@ -312,7 +312,7 @@ def test_a_moved_checkout_is_told(plan, tmp_path, monkeypatch):
         check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert "MachineError: results/lineage/mlflow.db: keeps its files in" in done.stderr
+    assert "MachineError: results/lineage/mlflow.db: stores its files in" in done.stderr
     assert "the checkout was moved" in done.stderr
 
 

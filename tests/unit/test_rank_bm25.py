@@ -27,11 +27,7 @@ def run_rank(index: str = "", collection: str = "fox", output: str = "c.parquet"
     path = Path("results/candidates") / output
     settings = {"collection": collection, "split": "test", "depth": 10} | params
     inputs = {"index": index or run_index("bm25s"), "collection": f"results/collections/{collection}/manifest.json"}
-    run_spec(
-        StageSpec(
-            "rank_bm25", "zerodr.lexical.candidates:rank_bm25", 1, {}, inputs, {"candidates": str(path)}, settings
-        )
-    )
+    run_spec(StageSpec("rank_bm25", 1, {}, inputs, {"candidates": str(path)}, settings))
     return path
 
 

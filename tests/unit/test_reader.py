@@ -48,7 +48,6 @@ def init(max_tokens: int = 64, **changes: Any) -> None:
     run_spec(
         StageSpec(
             "init_reader",
-            "zerodr.papers.berm.train_reader:init_reader",
             1,
             {"model": "reader"},
             {"parent": "results/init/manifest.json"},
@@ -66,7 +65,6 @@ def train(place: str = "reader", dev_split: str = "train", **changes: Any) -> No
     run_spec(
         StageSpec(
             "train_reader",
-            "zerodr.papers.berm.train_reader:train_reader",
             1,
             {"model": "reader", "stage": place},
             {"reader": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
@@ -82,7 +80,6 @@ def read(place: str = "read", reader: str = "reader", **changes: Any) -> Path:
     run_spec(
         StageSpec(
             "read_units",
-            "zerodr.papers.berm.read_units:read_units",
             1,
             {"model": place},
             {

@@ -46,7 +46,7 @@ def attempt(clock: Clock, seconds: float, error: BaseException | None = None, **
         stage.output("out").write_text("x")
         stage.note(**notes)
 
-    run_spec(StageSpec("make", "none:none", 1, {}, {}, {"out": OUT}, {}), work)
+    run_spec(StageSpec("make", 1, {}, {}, {"out": OUT}, {}), work)
 
 
 @pytest.mark.parametrize("error", [Preempted("make"), ArtifactError("x", "y"), KeyboardInterrupt(), RuntimeError()])

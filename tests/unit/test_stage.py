@@ -19,6 +19,7 @@ from zerodr import run as by_hand
 from zerodr.artifacts.record import artifact_digest, read_record, record_path
 from zerodr.artifacts.stage import STATE, Stage, forget_published, load_spec, run_spec, temporary_output
 from zerodr.errors import ArtifactError, ZerodrError
+from zerodr.plan.rules import RULES, Rule
 
 
 # ---- specs ---------------------------------------------------------------------------------------------------------
@@ -27,7 +28,6 @@ def test_digest_covers_all_but_threads():
     base = spec_of()
     for changed in (
         {"rule": "r"},
-        {"function": "f:f"},
         {"version": 2},
         {"wildcards": {"name": "y"}},
         {"seed": 1},
@@ -40,9 +40,13 @@ def test_digest_covers_all_but_threads():
     assert base.digest({"results/in/a.txt": "2"}) != base.digest(inputs)
 
 
-def test_spec_survives_its_file_and_runs_by_hand(caplog):
-    spec = spec_of(function="zerodr.artifacts.digest:file_digest")
-    with pytest.raises(TypeError, match="not Stage"):  # the function named in the spec is the one that runs
+def test_spec_survives_its_file_and_runs_by_hand(caplog, monkeypatch):
+    spec = spec_of(rule="finetunee")
+    with pytest.raises(ZerodrError, match="finetunee.*unknown.*did you mean finetune"):
+        run_spec(spec)
+    monkeypatch.setitem(RULES, "write_text", Rule("artifacts.digest:file_digest", 1))
+    spec = spec_of(rule="write_text")
+    with pytest.raises(TypeError, match="not Stage"):  # the rule's function is the one that runs
         run_spec(spec)
     (path,) = STATE.glob("*/spec.json")
     assert load_spec(path) == spec

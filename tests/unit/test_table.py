@@ -216,7 +216,7 @@ def significance(folder: Path) -> Path:
 
 def run_stage(folder: Path, inputs: dict[str, Any], names: tuple[str, ...], **changes: Any) -> dict[str, Path]:
     outputs = {name: str(folder / f"out.{name}") for name in names}
-    spec = StageSpec("build_table", "", 1, {}, inputs, outputs, params(**changes), 13)
+    spec = StageSpec("build_table", 1, {}, inputs, outputs, params(**changes), 13)
     build_table(Stage(spec, folder))
     return {name: temporary_output(path) for name, path in outputs.items()}
 

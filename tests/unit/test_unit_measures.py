@@ -96,7 +96,6 @@ def test_the_stage_measures_a_model(project):
     run_spec(
         StageSpec(
             "measure_units",
-            "zerodr.papers.berm.measure_units:measure_units",
             1,
             {"model": "tiny"},
             {

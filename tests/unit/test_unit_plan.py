@@ -25,7 +25,9 @@ def test_finetuning_reads_units_and_labels(root):
     inputs = made.finetune_inputs(of("berm-dpr"))
     assert inputs["units"] == "results/units/berm-dpr/shared/ep0/cut/manifest.json"
     assert inputs["labels"] == "results/units/berm-dpr/shared/ep0/labels/manifest.json"
-    assert settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["settings"]["berm"]["preset"] == "paper"
+    assert (
+        settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["settings"]["berm"]["preset"] == "paper"
+    )
     assert "units" not in made.finetune_inputs(of("berm-dpr+plain"))
     assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]["settings"]
 

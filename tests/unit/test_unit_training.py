@@ -85,7 +85,6 @@ def spec(
     params["settings"] |= {"berm": berm or {}, "units": {}} if named["units"] or named["labels"] else {}
     return StageSpec(
         "finetune",
-        "zerodr.training.finetune:finetune",
         1,
         {"model": "tiny", "stage": place},
         {key: value for key, value in named.items() if value},

@@ -181,7 +181,6 @@ def finetune_spec(
     made = {"model": f"results/{place}/manifest.json"} | (outputs or {})
     return StageSpec(
         "finetune",
-        "zerodr.training.finetune:finetune",
         1,
         {"model": "tiny", "stage": place},
         named,

@@ -24,7 +24,7 @@ rule measure_domains:
     params:
         settings=PLAN.settings("measure_domains"),
     script:
-        "../scripts/measure_domains.py"
+        "../scripts/run_stage.py"
 
 
 rule project_domains:
@@ -49,7 +49,7 @@ rule project_domains:
     params:
         settings=PLAN.settings("project_domains"),
     script:
-        "../scripts/project_domains.py"
+        "../scripts/run_stage.py"
 
 
 rule measure_shares:
@@ -90,4 +90,4 @@ rule measure_shares:
     params:
         settings=PLAN.settings("measure_shares"),
     script:
-        "../scripts/measure_shares.py"
+        "../scripts/run_stage.py"

@@ -21,4 +21,4 @@ rule assemble:
     params:
         settings=PLAN.settings("assemble"),
     script:
-        "../scripts/assemble.py"
+        "../scripts/run_stage.py"

@@ -16,7 +16,7 @@ rule fetch_archive:
     params:
         settings=PLAN.settings("fetch_archive"),
     script:
-        "../scripts/fetch_archive.py"
+        "../scripts/run_stage.py"
 
 
 rule normalize_collection:
@@ -36,7 +36,7 @@ rule normalize_collection:
     params:
         settings=PLAN.settings("normalize_collection"),
     script:
-        "../scripts/normalize_collection.py"
+        "../scripts/run_stage.py"
 
 
 rule measure_statistics:
@@ -58,4 +58,4 @@ rule measure_statistics:
     params:
         settings=PLAN.settings("measure_statistics"),
     script:
-        "../scripts/measure_statistics.py"
+        "../scripts/run_stage.py"

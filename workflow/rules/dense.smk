@@ -21,7 +21,7 @@ rule import_model:
     params:
         settings=PLAN.settings("import_model"),
     script:
-        "../scripts/import_model.py"
+        "../scripts/run_stage.py"
 
 
 rule embed_corpus:
@@ -48,7 +48,7 @@ rule embed_corpus:
     params:
         settings=PLAN.settings("embed_corpus"),
     script:
-        "../scripts/embed_corpus.py"
+        "../scripts/run_stage.py"
 
 
 rule embed_queries:
@@ -75,7 +75,7 @@ rule embed_queries:
     params:
         settings=PLAN.settings("embed_queries"),
     script:
-        "../scripts/embed_queries.py"
+        "../scripts/run_stage.py"
 
 
 rule search_shard:
@@ -100,7 +100,7 @@ rule search_shard:
     params:
         settings=PLAN.settings("search_shard"),
     script:
-        "../scripts/search_shard.py"
+        "../scripts/run_stage.py"
 
 
 rule merge_run:
@@ -126,7 +126,7 @@ rule merge_run:
     params:
         settings=PLAN.settings("merge_run"),
     script:
-        "../scripts/merge_run.py"
+        "../scripts/run_stage.py"
 
 
 rule fuse_runs:
@@ -152,4 +152,4 @@ rule fuse_runs:
     params:
         settings=PLAN.settings("fuse_runs"),
     script:
-        "../scripts/fuse_runs.py"
+        "../scripts/run_stage.py"

@@ -24,7 +24,7 @@ rule train_main:
     params:
         settings=PLAN.settings("train_main"),
     script:
-        "../scripts/train_main.py"
+        "../scripts/run_stage.py"
 
 
 rule measure_attention:
@@ -52,7 +52,7 @@ rule measure_attention:
     params:
         settings=PLAN.settings("measure_attention"),
     script:
-        "../scripts/measure_attention.py"
+        "../scripts/run_stage.py"
 
 
 rule mine_memories:
@@ -75,7 +75,7 @@ rule mine_memories:
     params:
         settings=PLAN.settings("mine_memories"),
     script:
-        "../scripts/mine_memories.py"
+        "../scripts/run_stage.py"
 
 
 rule train_augmenter:
@@ -101,7 +101,7 @@ rule train_augmenter:
     params:
         settings=PLAN.settings("train_augmenter"),
     script:
-        "../scripts/train_augmenter.py"
+        "../scripts/run_stage.py"
 
 
 rule join_components:
@@ -124,4 +124,4 @@ rule join_components:
     params:
         settings=PLAN.settings("join_components"),
     script:
-        "../scripts/join_components.py"
+        "../scripts/run_stage.py"

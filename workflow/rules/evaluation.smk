@@ -20,7 +20,7 @@ rule evaluate_run:
     params:
         settings=PLAN.settings("evaluate_run"),
     script:
-        "../scripts/evaluate_run.py"
+        "../scripts/run_stage.py"
 
 
 rule compare_runs:
@@ -52,4 +52,4 @@ rule compare_runs:
     params:
         settings=PLAN.settings("compare_runs"),
     script:
-        "../scripts/compare_runs.py"
+        "../scripts/run_stage.py"

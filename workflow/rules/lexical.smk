@@ -18,7 +18,7 @@ rule index_bm25:
     params:
         settings=PLAN.settings("index_bm25"),
     script:
-        "../scripts/index_bm25.py"
+        "../scripts/run_stage.py"
 
 
 rule search_bm25:
@@ -43,4 +43,4 @@ rule search_bm25:
     params:
         settings=PLAN.settings("search_bm25"),
     script:
-        "../scripts/search_bm25.py"
+        "../scripts/run_stage.py"

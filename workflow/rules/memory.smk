@@ -26,7 +26,7 @@ rule embed_memory:
     params:
         settings=PLAN.settings("embed_memory"),
     script:
-        "../scripts/embed_memory.py"
+        "../scripts/run_stage.py"
 
 
 rule embed_memory_queries:
@@ -54,7 +54,7 @@ rule embed_memory_queries:
     params:
         settings=PLAN.settings("embed_memory_queries"),
     script:
-        "../scripts/embed_memory_queries.py"
+        "../scripts/run_stage.py"
 
 
 rule search_memory:
@@ -92,7 +92,7 @@ rule search_memory:
     params:
         settings=PLAN.settings("search_memory"),
     script:
-        "../scripts/search_memory.py"
+        "../scripts/run_stage.py"
 
 
 rule merge_memories:
@@ -118,7 +118,7 @@ rule merge_memories:
     params:
         settings=PLAN.settings("merge_memories"),
     script:
-        "../scripts/merge_memories.py"
+        "../scripts/run_stage.py"
 
 
 rule embed_fused_queries:
@@ -145,7 +145,7 @@ rule embed_fused_queries:
     params:
         settings=PLAN.settings("embed_fused_queries"),
     script:
-        "../scripts/embed_fused_queries.py"
+        "../scripts/run_stage.py"
 
 
 rule export_memory:
@@ -168,4 +168,4 @@ rule export_memory:
     params:
         settings=PLAN.settings("export_memory"),
     script:
-        "../scripts/export_memory.py"
+        "../scripts/run_stage.py"

@@ -25,7 +25,7 @@ rule rank_bm25:
     params:
         settings=PLAN.settings("rank_bm25"),
     script:
-        "../scripts/rank_bm25.py"
+        "../scripts/run_stage.py"
 
 
 rule search_candidates:
@@ -59,7 +59,7 @@ rule search_candidates:
     params:
         settings=PLAN.settings("search_candidates"),
     script:
-        "../scripts/search_candidates.py"
+        "../scripts/run_stage.py"
 
 
 rule merge_candidates:
@@ -89,7 +89,7 @@ rule merge_candidates:
     params:
         settings=PLAN.settings("merge_candidates"),
     script:
-        "../scripts/merge_candidates.py"
+        "../scripts/run_stage.py"
 
 
 rule mine_negatives:
@@ -112,7 +112,7 @@ rule mine_negatives:
     params:
         settings=PLAN.settings("mine_negatives"),
     script:
-        "../scripts/mine_negatives.py"
+        "../scripts/run_stage.py"
 
 
 rule cluster_queries:
@@ -136,4 +136,4 @@ rule cluster_queries:
     params:
         settings=PLAN.settings("cluster_queries"),
     script:
-        "../scripts/cluster_queries.py"
+        "../scripts/run_stage.py"

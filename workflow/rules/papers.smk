@@ -23,7 +23,7 @@ rule measure_space:
     params:
         settings=PLAN.settings("measure_space"),
     script:
-        "../scripts/measure_space.py"
+        "../scripts/run_stage.py"
 
 
 rule build_item:
@@ -50,7 +50,7 @@ rule build_item:
     params:
         settings=PLAN.settings("build_item"),
     script:
-        "../scripts/build_item.py"
+        "../scripts/run_stage.py"
 
 
 rule plot_item:
@@ -76,7 +76,7 @@ rule plot_item:
     params:
         settings=PLAN.settings("plot_item"),
     script:
-        "../scripts/plot_item.py"
+        "../scripts/run_stage.py"
 
 
 rule build_paper:
@@ -98,4 +98,4 @@ rule build_paper:
     params:
         settings=PLAN.settings("build_paper"),
     script:
-        "../scripts/build_paper.py"
+        "../scripts/run_stage.py"

@@ -23,7 +23,7 @@ rule cut_spans:
     params:
         settings=PLAN.settings("cut_spans"),
     script:
-        "../scripts/cut_spans.py"
+        "../scripts/run_stage.py"
 
 
 rule pretrain:
@@ -49,4 +49,4 @@ rule pretrain:
     params:
         settings=PLAN.settings("pretrain"),
     script:
-        "../scripts/pretrain.py"
+        "../scripts/run_stage.py"

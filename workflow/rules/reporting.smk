@@ -31,7 +31,7 @@ rule build_table:
     params:
         settings=PLAN.settings("build_table"),
     script:
-        "../scripts/build_table.py"
+        "../scripts/run_stage.py"
 
 
 rule build_row:
@@ -51,7 +51,7 @@ rule build_row:
     params:
         settings=PLAN.settings("build_row"),
     script:
-        "../scripts/build_row.py"
+        "../scripts/run_stage.py"
 
 
 rule plot_table:
@@ -75,7 +75,7 @@ rule plot_table:
     params:
         settings=PLAN.settings("plot_table"),
     script:
-        "../scripts/plot_table.py"
+        "../scripts/run_stage.py"
 
 
 rule publish_lineage:
@@ -103,4 +103,4 @@ rule publish_lineage:
     params:
         settings=PLAN.settings("publish_lineage"),
     script:
-        "../scripts/publish_lineage.py"
+        "../scripts/run_stage.py"

@@ -21,7 +21,7 @@ rule init_teacher:
     params:
         settings=PLAN.settings("init_teacher"),
     script:
-        "../scripts/init_teacher.py"
+        "../scripts/run_stage.py"
 
 
 use rule mine_negatives as mine_for_teacher with:
@@ -58,7 +58,7 @@ rule train_teacher:
     params:
         settings=PLAN.settings("train_teacher"),
     script:
-        "../scripts/train_teacher.py"
+        "../scripts/run_stage.py"
 
 
 rule score_pairs:
@@ -83,4 +83,4 @@ rule score_pairs:
     params:
         settings=PLAN.settings("score_pairs"),
     script:
-        "../scripts/score_pairs.py"
+        "../scripts/run_stage.py"

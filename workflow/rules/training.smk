@@ -20,7 +20,7 @@ rule init_model:
     params:
         settings=PLAN.settings("init_model"),
     script:
-        "../scripts/init_model.py"
+        "../scripts/run_stage.py"
 
 
 rule finetune:
@@ -46,7 +46,7 @@ rule finetune:
     params:
         settings=PLAN.settings("finetune"),
     script:
-        "../scripts/finetune.py"
+        "../scripts/run_stage.py"
 
 
 rule take_step:
@@ -67,7 +67,7 @@ rule take_step:
     params:
         settings=PLAN.settings("take_step"),
     script:
-        "../scripts/take_step.py"
+        "../scripts/run_stage.py"
 
 
 rule export_model:
@@ -89,4 +89,4 @@ rule export_model:
     params:
         settings=PLAN.settings("export_model"),
     script:
-        "../scripts/export_model.py"
+        "../scripts/run_stage.py"

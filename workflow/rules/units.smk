@@ -21,7 +21,7 @@ rule segment_units:
     params:
         settings=PLAN.settings("segment_units"),
     script:
-        "../scripts/segment_units.py"
+        "../scripts/run_stage.py"
 
 
 rule label_units:
@@ -44,7 +44,7 @@ rule label_units:
     params:
         settings=PLAN.settings("label_units"),
     script:
-        "../scripts/label_units.py"
+        "../scripts/run_stage.py"
 
 
 rule init_reader:
@@ -67,7 +67,7 @@ rule init_reader:
     params:
         settings=PLAN.settings("init_reader"),
     script:
-        "../scripts/init_reader.py"
+        "../scripts/run_stage.py"
 
 
 rule train_reader:
@@ -93,7 +93,7 @@ rule train_reader:
     params:
         settings=PLAN.settings("train_reader"),
     script:
-        "../scripts/train_reader.py"
+        "../scripts/run_stage.py"
 
 
 rule read_units:
@@ -118,7 +118,7 @@ rule read_units:
     params:
         settings=PLAN.settings("read_units"),
     script:
-        "../scripts/read_units.py"
+        "../scripts/run_stage.py"
 
 
 rule measure_units:
@@ -143,4 +143,4 @@ rule measure_units:
     params:
         settings=PLAN.settings("measure_units"),
     script:
-        "../scripts/measure_units.py"
+        "../scripts/run_stage.py"

@@ -14,7 +14,7 @@ from zerodr.errors import ArtifactError, ConfigError
 if TYPE_CHECKING:
     from zerodr.plan import Plan
 
-SCHEMA = Path("config/schema.json")
+SCHEMA, REFERENCE = Path("config/schema.json"), Path("docs/settings.md")
 app = typer.Typer(
     help="Plan, inspect and compare what the workflow makes. Artifacts are paths or digests.",
     no_args_is_help=True,
@@ -142,6 +142,23 @@ def targets(
 
 
 @app.command()
+def recipe(
+    name: Annotated[str, typer.Argument(help="A method, such as coco-dr or coco-dr+official.")],
+    scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
+    diff: Annotated[str | None, typer.Option(metavar="SCALE", help="Print only what differs at this scale.")] = None,
+    config: Words = None,
+) -> None:
+    """Print every value of a method and the layer it comes from: recipe, scale, variant, start or default."""
+    from zerodr.config.provenance import render, render_difference
+
+    words = [*(config or []), *([f"scale={scale}"] if scale else [])]
+    if diff is None:
+        typer.echo(render(name, plan_of(words).bench))
+    else:
+        typer.echo(render_difference(name, plan_of(words).bench, plan_of([*words, f"scale={diff}"]).bench))
+
+
+@app.command()
 def doctor(config: Words = None) -> None:
     """Say what this machine lacks and how to mend it. Exit status 0 when the mini job can run."""
     from zerodr.doctor import examine, render
@@ -168,6 +185,25 @@ def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SC
         SCHEMA.write_text(config_schema())
     else:
         typer.echo(config_schema(), nl=False)
+
+
+@app.command()
+def settings(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the Markdown itself.")] = False,
+    write: Annotated[bool, typer.Option("--write", help=f"Write it to {REFERENCE}.")] = False,
+) -> None:
+    """Print the reference of all settings: key, value, default, meaning."""
+    from zerodr.reference import render
+
+    if write:
+        REFERENCE.write_text(render())
+    elif markdown:
+        typer.echo(render(), nl=False)
+    else:
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(render()))
 
 
 def _some(artifacts: list[str]) -> list[str]:

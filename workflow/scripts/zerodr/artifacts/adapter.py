@@ -1,4 +1,4 @@
-"""From the `snakemake` object of a `script:` file to a finished stage. All adapters call `run_rule`."""
+"""Run the stage of a Snakemake job: from the `snakemake` object of `run_stage.py` to published outputs."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.machine import MachineErrors
-from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
+from zerodr.artifacts.stage import STATE, StageSpec, run_spec
 from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 
@@ -20,11 +19,10 @@ DOWNLOADS = ("fetch_archive", "import_model", "init_model", "init_teacher", "ini
 
 
 def spec_of(snakemake: Any) -> StageSpec:
-    """The spec of a job. The rule's one param `settings` is canonical JSON with `stage`, `seed` and `settings`."""
+    """The spec of a job. The rule's one param `settings` is canonical JSON with `version`, `seed` and `settings`."""
     settings = json.loads(snakemake.params.settings)
     return StageSpec(
         rule=snakemake.rule,
-        function=settings["function"],
         version=settings["version"],
         wildcards={k: str(v) for k, v in snakemake.wildcards.items()},
         inputs={k: _plain(v) for k, v in snakemake.input.items()},
@@ -73,14 +71,14 @@ def stay_offline(rule: str) -> None:
         hub.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
 
 
-def run_rule(snakemake: Any, function: Callable[[Stage], None]) -> None:
-    """Run the job's stage. A user's mistake ends as one message and exit status 1, without a traceback."""
+def run_rule(snakemake: Any) -> None:
+    """Run the stage of a Snakemake job. A user's mistake ends as one message and exit status 1, without a traceback."""
     spec = spec_of(snakemake)
     stay_offline(spec.rule)
     try:
         with MachineErrors(spec.name()):
             configure_logging(spec.name(), snakemake.log[0] if snakemake.log else None)
-        run_spec(spec, function)
+        run_spec(spec)
     except ZerodrError as error:
         log.error("%s", error)
         report_error(spec.name(), str(error))

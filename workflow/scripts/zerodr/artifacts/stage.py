@@ -24,7 +24,8 @@ from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
 from zerodr.artifacts.spent import Spent
-from zerodr.errors import ArtifactError, ZerodrError
+from zerodr.errors import ArtifactError, ZerodrError, nearest
+from zerodr.plan.rules import RULES
 
 log = logging.getLogger("zerodr")
 STATE = Path("results/.state")
@@ -38,7 +39,6 @@ class StageSpec:
 
     Attributes:
         rule: name of the Snakemake rule.
-        function: `module:name` of the library function.
         version: raised by the function's author when its results change.
         wildcards: the rule's wildcards.
         inputs: name -> path or paths, relative to the project's root.
@@ -50,7 +50,6 @@ class StageSpec:
     """
 
     rule: str
-    function: str
     version: int
     wildcards: dict[str, str]
     inputs: dict[str, Paths]
@@ -140,7 +139,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
     Raises:
         ZerodrError: what the user can mend; no output was published.
     """
-    function = function or _resolve(spec.function)
+    function = function or function_of(spec.rule)
     with MachineErrors(spec.name(), [str(STATE / "x"), *spec.outputs.values()]):
         inputs = {path: artifact_digest(path) for path in spec.input_list()}
         digest = spec.digest(inputs)
@@ -175,9 +174,16 @@ def forget_published() -> None:
         path.unlink()
 
 
-def _resolve(target: str) -> Callable[[Stage], None]:
-    module, name = target.split(":")
-    return getattr(importlib.import_module(module), name)
+def function_of(rule: str) -> Callable[[Stage], None]:
+    """The library function that a rule runs.
+
+    Raises:
+        ZerodrError: there is no such rule.
+    """
+    if rule not in RULES:
+        raise ZerodrError(f"rule {rule}", "is unknown", nearest(rule, RULES))
+    module, name = RULES[rule].function.split(":")
+    return getattr(importlib.import_module(f"zerodr.{module}"), name)
 
 
 def _taken_back(spec: StageSpec, digest: str, home: Path) -> bool:

@@ -1,1 +1,1 @@
-"""Collections - fetch, normalise, audit, measure."""
+"""Fetch, normalise, audit and measure collections."""

@@ -1,4 +1,4 @@
-"""Reading normalised collections. Every other room reads collections through this module.
+"""Read normalised collections. Every other room reads collections through this module.
 
 A normalised collection is a folder artifact: `corpus.parquet` (id, title, text), `queries.parquet` (id, text),
 `qrels.<split>.tsv` (query-id, corpus-id, score, with a header) and `audit.json`. Rows keep the source's order.
@@ -21,12 +21,12 @@ ROW_GROUP = 4096
 
 
 def corpus_size(folder: Path) -> int:
-    """Number of documents, from the parquet footer."""
+    """Count the documents, from the parquet footer."""
     return pq.read_metadata(folder / "corpus.parquet").num_rows
 
 
 def shard_rows(documents: int, shard: int, shards: int) -> tuple[int, int]:
-    """First and last-plus-one corpus row of shard `shard` (from 0) of `shards`; all rows are covered once."""
+    """Return first and last-plus-one corpus row of shard `shard` (from 0) of `shards`; all rows are covered once."""
     return shard * documents // shards, (shard + 1) * documents // shards
 
 
@@ -37,7 +37,7 @@ def read_corpus(
     columns: tuple[str, ...] = ("id", "title", "text"),
     block: int = ROW_GROUP,
 ) -> Iterator[pa.RecordBatch]:
-    """Rows `start..stop` of the corpus as record batches of at most `block` rows. Reads the needed row groups only."""
+    """Read rows `start..stop` of the corpus as batches of at most `block` rows, from the needed row groups only."""
     with pq.ParquetFile(folder / "corpus.parquet") as file:
         stop = file.metadata.num_rows if stop is None else stop
         first = 0
@@ -51,44 +51,33 @@ def read_corpus(
 
 
 def corpus_ids(folder: Path, start: int = 0, stop: int | None = None) -> pa.Array:
-    """Document ids of rows `start..stop` as an Arrow string array (compact, unlike a list)."""
+    """Read the document ids of rows `start..stop` as an Arrow string array (compact, unlike a list)."""
     batches = list(read_corpus(folder, start, stop, columns=("id",)))
     return pa.concat_arrays([b.column(0) for b in batches]) if batches else pa.array([], pa.string())
 
 
 def read_qrels(folder: Path, split: str) -> pd.DataFrame:
-    """Judgements of a split: columns `query` (str), `document` (str), `grade` (int)."""
+    """Read the judgements of a split: columns `query` (str), `document` (str), `grade` (int)."""
     path = folder / f"qrels.{split}.tsv"
     if not path.exists():
-        have = ", ".join(sorted(p.name[6:-4] for p in folder.glob("qrels.*.tsv"))) or "none"
-        raise CollectionError(
-            f"{folder.name}/{split}",
-            f"there are no judgements for this split (have: {have})",
-            "set evaluation_split to one of these, or add qrels",
-        )
-    frame = pd.read_csv(
-        path,
-        sep="\t",
-        dtype={"query-id": str, "corpus-id": str, "score": int},
-        keep_default_na=False,
-        quoting=3,
-    )
+        splits = ", ".join(sorted(p.name[6:-4] for p in folder.glob("qrels.*.tsv"))) or "none"
+        problem = f"there are no judgements for this split (available: {splits})"
+        raise CollectionError(f"{folder.name}/{split}", problem, "set evaluation_split to one of these, or add qrels")
+    types = {"query-id": str, "corpus-id": str, "score": int}
+    frame = pd.read_csv(path, sep="\t", dtype=types, keep_default_na=False, quoting=3)
     return frame.rename(columns={"query-id": "query", "corpus-id": "document", "score": "grade"})
 
 
 def split_queries(folder: Path, split: str) -> pd.DataFrame:
-    """Queries with at least one judgement in `split`: columns `id`, `text`, in the order of queries.parquet.
+    """Read the queries with a judgement in `split`: columns `id`, `text`, in the order of queries.parquet.
 
     Without a split (`""`: a collection without judgements) all queries that have a text. The order is the row order of
     query embeddings and of every run.
     """
     table = pq.read_table(folder / "queries.parquet").to_pandas()
-    wanted = table["id"].isin(set(read_qrels(folder, split)["query"])) if split else table["text"].str.strip() != ""
-    chosen = table[wanted].reset_index(drop=True)
-    if chosen.empty:
-        raise CollectionError(
-            f"{folder.name}/{split or 'all queries'}",
-            "there is no query with a text",
-            "add queries (and qrels, to evaluate)",
-        )
-    return chosen
+    chosen = table["id"].isin(set(read_qrels(folder, split)["query"])) if split else table["text"].str.strip() != ""
+    queries = table[chosen].reset_index(drop=True)
+    if queries.empty:
+        where = f"{folder.name}/{split or 'all queries'}"
+        raise CollectionError(where, "there is no query with a text", "add queries (and qrels, to evaluate)")
+    return queries

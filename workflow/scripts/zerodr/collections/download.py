@@ -1,4 +1,4 @@
-"""One file over HTTP: resume, status, size and content checks, progress."""
+"""Download one file over HTTP: resume, status, size and content checks, progress."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ ATTEMPTS = 3
 
 
 class Refused(Exception):
-    """An address did not give the file; the message is the reason in a few words."""
+    """An address does not deliver the file; the message is the reason in a few words."""
 
 
 def download(url: str, state: Path, name: str, size: int | None = None, pause_s: float = 1.0) -> Path:
-    """`url` as a file in folder `state`. Bytes of an earlier, interrupted run are kept and continued.
+    """Download `url` to a file in the folder `state`, which survives a kill; an interrupted download is resumed.
 
     Args:
-        url: the address.
-        state: folder that survives a kill.
-        name: what progress lines say.
-        size: expected bytes where the server does not tell.
+        name: the file's name in progress lines.
+        size: expected bytes, for servers that do not report them.
         pause_s: wait before the first retry; doubled each time without progress.
 
     Raises:
@@ -38,17 +36,17 @@ def download(url: str, state: Path, name: str, size: int | None = None, pause_s:
     import requests
 
     state.mkdir(parents=True, exist_ok=True)
-    part = state / f"{object_digest(url)[:12]}.part"
+    partial = state / f"{object_digest(url)[:12]}.part"
     failures, reason = 0, ""
     while failures < ATTEMPTS:
-        before = part.stat().st_size if part.exists() else 0
+        before = partial.stat().st_size if partial.exists() else 0
         try:
-            if _transfer(url, part, name, size):
-                return part
+            if _transfer(url, partial, name, size):
+                return partial
             reason = "the transfer ended early"
         except requests.RequestException as error:
             reason = _short(error)
-        gained = part.exists() and part.stat().st_size > before
+        gained = partial.exists() and partial.stat().st_size > before
         failures = 0 if gained else failures + 1
         if failures < ATTEMPTS:
             time.sleep(pause_s * 2 ** max(failures - 1, 0))
@@ -56,7 +54,7 @@ def download(url: str, state: Path, name: str, size: int | None = None, pause_s:
 
 
 def _short(error: Exception) -> str:
-    """The reason in a few words."""
+    """Return the reason in a few words."""
     import requests
 
     if isinstance(error, requests.Timeout):
@@ -68,37 +66,38 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error)[:160]}"
 
 
-def _transfer(url: str, part: Path, name: str, size: int | None) -> bool:
-    """One request. True when the file is complete."""
+def _transfer(url: str, partial: Path, name: str, size: int | None) -> bool:
+    """Send one request; return True when the file is complete."""
     import requests
 
-    notes = part.with_suffix(".json")
-    known = json.loads(notes.read_text()) if notes.exists() and part.exists() else {}
-    have = part.stat().st_size if known else 0
+    notes = partial.with_suffix(".json")
+    known = json.loads(notes.read_text()) if notes.exists() and partial.exists() else {}
+    present = partial.stat().st_size if known else 0
     headers = {"User-Agent": "zerodr", "Accept-Encoding": "identity"}
-    if have:
-        headers |= {"Range": f"bytes={have}-"} | ({"If-Range": known["tag"]} if known["tag"] else {})
+    if present:
+        headers |= {"Range": f"bytes={present}-"} | ({"If-Range": known["tag"]} if known["tag"] else {})
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer:
-        if answer.status_code == 416 and have == known.get("total"):
+        if answer.status_code == 416 and present == known.get("total"):
             return True
         if answer.status_code == 416:
-            part.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             return False
         _check_answer(answer)
         if answer.status_code != 206:
-            have = 0
-        total = _total(answer, have) or size
+            present = 0
+        length = answer.headers.get("Content-Length")
+        total = present + int(length) if length else size
         write_json(notes, {"url": url, "tag": _tag(answer), "total": total})
-        progress = Progress(f"download {name}", total or 0, "bytes", done=have)
-        with open(part, "ab" if have else "wb") as stream:
+        progress = Progress(f"download {name}", total or 0, "bytes", done=present)
+        with open(partial, "ab" if present else "wb") as stream:
             for block in answer.iter_content(BLOCK):
                 stream.write(block)
                 progress.add(len(block))
-    got = part.stat().st_size
-    if total is not None and got > total:
-        part.unlink()
-        raise Refused(f"sent {got} bytes, announced {total}")
-    if total is not None and got < total:
+    received = partial.stat().st_size
+    if total is not None and received > total:
+        partial.unlink()
+        raise Refused(f"sent {received} bytes, announced {total}")
+    if total is not None and received < total:
         return False
     progress.finish()
     return True
@@ -112,11 +111,6 @@ def _check_answer(answer: Any) -> None:
 
 
 def _tag(answer: Any) -> str:
-    """A strong validator for `If-Range`, or nothing."""
+    """Return a strong validator for `If-Range`, or nothing."""
     tag = answer.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified", "")
-
-
-def _total(answer: Any, have: int) -> int | None:
-    length = answer.headers.get("Content-Length")
-    return have + int(length) if length else None

@@ -1,4 +1,4 @@
-"""Archives from mirror folders or official addresses, verified before anyone reads them."""
+"""Fetch archives from mirror folders or official addresses, and verify them before any stage reads them."""
 
 from __future__ import annotations
 
@@ -28,63 +28,54 @@ class FetchSettings(Settings):
     bytes: int | None = None
     """Expected size, for progress."""
     mirrors: tuple[str, ...] = ()
-    """Folders that are tried first."""
+    """Folders that are searched first."""
     offline: bool = False
-    """Never ask the network."""
+    """Do not use the network."""
     access: Literal["public", "gated"] = "public"
     """`gated`: the archive can't be downloaded without registration."""
     registration: str = ""
-    """Where a gated collection is asked for."""
+    """Address at which one registers for a gated collection."""
 
 
 def fetch_archive(stage: Stage) -> None:
-    """Output `archive`: the verified archive. Interrupted downloads continue from `stage.state`.
+    """Write output `archive`, verified. Interrupted downloads resume from `stage.state`.
 
     Raises:
-        DownloadError: wrong checksum, nothing could be reached, offline, or registration needed.
+        DownloadError: wrong checksum, no address answers, offline, or registration needed.
     """
     settings = validate(FetchSettings, stage.params | stage.spec.site, "fetch_archive")
-    found, origin = obtain(settings, stage.state)
-    checksum = verify(found, settings.checksums, origin)
-    place(found, stage.output("archive"), keep=found.parent != stage.state)
+    path, origin = obtain(settings, stage.state)
+    checksum = verify(path, settings.checksums, origin)
+    deliver(path, stage.output("archive"), copy=path.parent != stage.state)
     stage.note(origin=origin, checksum=checksum, pinned=bool(settings.checksums))
     stage.metric("archive_bytes", stage.output("archive").stat().st_size)
     log.info("%s: from %s, %s", settings.archive, origin, checksum)
 
 
 def obtain(settings: FetchSettings, state: Path) -> tuple[Path, str]:
-    """A local file with the archive's bytes, not yet verified, and where it came from."""
+    """Return a local file with the archive's bytes, not yet verified, and its origin."""
     tried = []
     for folder in settings.mirrors:
         path = Path(folder, settings.archive)
         if path.is_file():
             return path.resolve(), str(path)
-        tried.append(f"{path} (not there)")
+        tried.append(f"{path} (missing)")
     if settings.access == "gated" and not settings.urls:
-        place_of = f" at {settings.registration}" if settings.registration else ""
-        raise DownloadError(
-            settings.archive,
-            f"needs registration{place_of}; tried {_listed(tried)}",
-            f"put {settings.archive} in a mirror folder (config/config.yaml: mirrors)",
-        )
+        address = f" at {settings.registration}" if settings.registration else ""
+        step = f"put {settings.archive} in a mirror folder (config/config.yaml: mirrors)"
+        raise DownloadError(settings.archive, f"needs registration{address}; tried {_listed(tried)}", step)
     if settings.offline:
         tried += [f"{url} (offline: true)" for url in settings.urls]
-        raise DownloadError(
-            settings.archive,
-            f"is in no mirror, and the network may not be asked; tried {_listed(tried)}",
-            "put it in a mirror folder, or set offline: false",
-        )
+        problem = f"is in no mirror, and offline: true forbids the network; tried {_listed(tried)}"
+        raise DownloadError(settings.archive, problem, "put it in a mirror folder, or set offline: false")
     for url in settings.urls:
         try:
             return download(url, state, settings.archive, settings.bytes), url
         except Refused as refused:
             tried.append(f"{url} ({refused})")
             log.warning("%s: %s", url, refused)
-    raise DownloadError(
-        settings.archive,
-        f"can't be had; tried {_listed(tried)}",
-        "check the network, or put the file in a mirror folder (config/config.yaml: mirrors)",
-    )
+    step = "check the network, or put the file in a mirror folder (config/config.yaml: mirrors)"
+    raise DownloadError(settings.archive, f"is not available; tried {_listed(tried)}", step)
 
 
 def _listed(tried: list[str]) -> str:
@@ -92,36 +83,33 @@ def _listed(tried: list[str]) -> str:
 
 
 def verify(path: Path, checksums: tuple[str, ...], origin: str) -> str:
-    """The checksum that matched, as `algorithm:hex`; for an unpinned archive its SHA-256, with a warning.
+    """Return the checksum that matches, as `algorithm:hex`; for an unpinned archive its SHA-256, with a warning.
 
-    A download that fails is removed, so that the next try starts anew; a mirror's file is left alone.
+    A download that fails is removed, so that the next attempt starts from zero; a mirror's file stays.
     """
     if not checksums:
-        found = f"sha256:{file_digest(path)}"
-        log.warning("%s is not pinned by a checksum: %s", origin, found)
-        return found
-    found_all = []
+        checksum = f"sha256:{file_digest(path)}"
+        log.warning("%s is not pinned by a checksum: %s", origin, checksum)
+        return checksum
+    computed = []
     for algorithm in dict.fromkeys(text.partition(":")[0] for text in checksums):
-        found = f"{algorithm}:{file_digest(path, algorithm)}"
-        if found in checksums:
-            return found
-        found_all.append(found)
+        computed.append(f"{algorithm}:{file_digest(path, algorithm)}")
+        if computed[-1] in checksums:
+            return computed[-1]
     if "://" in origin:
         path.unlink()
-    raise DownloadError(
-        origin,
-        f"wrong checksum: expected {' or '.join(checksums)}, found {' '.join(found_all)}",
-        "replace or remove the file; if upstream changed it, update config/collections.tsv",
-    )
+    problem = f"wrong checksum: expected {' or '.join(checksums)}, found {' '.join(computed)}"
+    step = "replace or remove the file; if upstream changed it, update its block in config/collections"
+    raise DownloadError(origin, problem, step)
 
 
-def place(found: Path, output: Path, keep: bool) -> None:
-    """Move the file to `output`, or copy it when the original, a mirror's file, is to be kept.
+def deliver(path: Path, output: Path, copy: bool) -> None:
+    """Move the file to `output`, or copy it when the original is a mirror's file.
 
     A link would be smaller, but Snakemake touches its outputs, and with a link it would touch the mirror.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    if keep:
-        shutil.copyfile(found, output)
+    if copy:
+        shutil.copyfile(path, output)
     else:
-        found.replace(output)
+        path.replace(output)

@@ -1,4 +1,4 @@
-"""Sets of ids in bounded memory: 8 bytes an id for its hash, 5 for the place it stands in."""
+"""Store sets of ids in bounded memory: 8 bytes an id for its hash, 5 for its file and line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SPACE = re.compile(r"\s")
 
 
 class IdIndex:
-    """Ids that were added, compared by Python's 64-bit string hash.
+    """A set of ids, compared by Python's 64-bit string hash.
 
-    Two different ids share a hash with a probability below 1e-4 for 20 million ids; then `duplicates` gives both, and
+    Two different ids share a hash with a probability below 1e-4 for 20 million ids; `duplicates` then lists both, and
     the caller compares them by value.
     """
 
@@ -28,16 +28,14 @@ class IdIndex:
         return len(self._hashes)
 
     def add(self, key: str, file: str, line: int) -> None:
-        """Remember `key`.
+        """Add `key`.
 
         Raises:
             CollectionError: it is empty or holds white space, which TREC's run format can't carry.
         """
         if not key or _SPACE.search(key):
-            what = "is empty" if not key else f"{key!r} holds white space"
-            raise CollectionError(
-                f"{file}:{line}", f"id {what}, expected a word", "TREC runs separate ids by blanks: rename it"
-            )
+            problem = f"id {f'{key!r} holds white space' if key else 'is empty'}, expected a word"
+            raise CollectionError(f"{file}:{line}", problem, "TREC runs separate ids by blanks: rename it")
         if not self._names or self._names[-1] != file:
             self._names.append(file)
         self._hashes.append(hash(key))
@@ -46,7 +44,7 @@ class IdIndex:
         self._sorted = None
 
     def duplicates(self) -> list[list[int]]:
-        """Rows (from 0, in order of addition) that share a hash, grouped, in order of the second occurrence."""
+        """Group the rows (from 0, in order of addition) that share a hash, in order of the second occurrence."""
         hashes = np.frombuffer(self._hashes, dtype=np.int64)
         order = np.argsort(hashes, kind="stable")
         same = hashes[order][1:] == hashes[order][:-1]
@@ -55,11 +53,11 @@ class IdIndex:
             groups.setdefault(int(hashes[left]), [int(left)]).append(int(right))
         return sorted(groups.values(), key=lambda rows: rows[1])
 
-    def place(self, row: int) -> str:
-        """`file:line` of a row."""
+    def position(self, row: int) -> str:
+        """Return `file:line` of a row."""
         return f"{self._names[self._files[row]]}:{self._lines[row]}"
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: object) -> bool:
         if self._sorted is None:
             self._sorted = np.sort(np.frombuffer(self._hashes, dtype=np.int64))
         value = hash(key)

@@ -1,4 +1,4 @@
-"""From an archive or a user's folder to `corpus.parquet`, `queries.parquet`, `qrels.<split>.tsv` and `audit.json`.
+"""Convert an archive or a user's folder to `corpus.parquet`, `queries.parquet`, `qrels.<split>.tsv` and `audit.json`.
 
 Texts, ids, grades and their order stay as the source has them. Lone surrogates, which UTF-8 can't carry, become
 U+FFFD and are counted. `queries_unlabelled.parquet` and `answers.parquet` are added where the source has them.
@@ -23,7 +23,7 @@ from zerodr.collections.archives import Archive, FolderArchive, open_archive
 from zerodr.collections.audit import Expected, Listing, audit_split, check_count
 from zerodr.collections.ids import IdIndex
 from zerodr.collections.readers import Reader, open_reader
-from zerodr.collections.readers.base import Document, Query
+from zerodr.collections.readers.base import Document, Query, bad_line
 from zerodr.config.base import Settings, validate
 from zerodr.errors import CollectionError, nearest
 
@@ -35,14 +35,14 @@ ANSWER_SCHEMA = pa.schema(
 
 
 class NormalizeSettings(Settings):
-    """Settings of `normalize_collection`: the parts of a registry row that decide its content."""
+    """Settings of `normalize_collection`: the values of a registry row that decide its content."""
 
     name: str
     """Name of the collection."""
     kind: Literal["complete", "subset", "pool", "memory", "own"]
     """A memory is a corpus alone, whatever else its archive holds."""
     format: str
-    """Reader."""
+    """Format of the files."""
     archive: str
     """File name of the archive, or the user's folder."""
     member: str = ""
@@ -52,7 +52,7 @@ class NormalizeSettings(Settings):
     queries: int | None = None
     """Promised number of queries."""
     splits: dict[str, int | None] = {}
-    """Splits to write with their promised numbers of queries with a positive; empty: all that there are."""
+    """Splits to write with their promised numbers of queries with a positive; empty: all available ones."""
     known_gaps: int = 0
     """Judged documents that may be absent."""
     drop_missing: bool = False
@@ -62,7 +62,7 @@ class NormalizeSettings(Settings):
 
 
 def normalize_collection(stage: Stage) -> None:
-    """Input `archive` (a file, or the files of a folder), output `collection` (a folder artifact).
+    """Read input `archive` (a file, or the files of a folder), write output `collection` (a folder artifact).
 
     Raises:
         CollectionError, DownloadError: bad content, with file and line.
@@ -74,9 +74,8 @@ def normalize_collection(stage: Stage) -> None:
         archive = FolderArchive(Path(settings.archive), paths)
     else:
         archive = open_archive(paths[0], settings.archive)
-    facts = write_collection(
-        open_reader(settings.format, archive, settings.member), settings, stage.output("collection")
-    )
+    reader = open_reader(settings.format, archive, settings.member)
+    facts = write_collection(reader, settings, stage.output("collection"))
     stage.note(audit=facts)
     stage.metric("documents", facts["documents"])
     stage.metric("queries", facts["queries"])
@@ -88,49 +87,42 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
         settings.name, settings.documents, settings.queries, settings.splits, settings.known_gaps, settings.drop_missing
     )
     corpus_only = settings.kind == "memory"
-    texts, query_facts = _write_queries(
-        iter(()) if corpus_only else reader.queries(), folder / "queries.parquet", expected
-    )
+    queries = iter(()) if corpus_only else reader.queries()
+    texts, query_facts = _write_queries(queries, folder / "queries.parquet", expected)
     documents, facts = _write_corpus(reader.documents(), texts, folder / "corpus.parquet", expected)
     facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
     for split in [] if corpus_only else _splits(reader, settings):
         audit = audit_split(split, reader.judgements(split), documents, texts, expected)
         with open(folder / f"qrels.{split}.tsv", "w", encoding="utf-8", newline="") as stream:
             stream.write("query-id\tcorpus-id\tscore\n")
-            stream.writelines(f"{row.query}\t{row.document}\t{row.grade}\n" for row in audit.kept)
+            stream.writelines(f"{row.query}\t{row.document}\t{row.grade}\n" for row in audit.judgements)
         facts["splits"][split] = audit.facts
     if not corpus_only:
         facts |= _write_extras(reader, folder)
     write_json(folder / "audit.json", facts)
-    log.info(
-        "%s: %d documents, %d queries, splits %s",
-        settings.name,
-        facts["documents"],
-        facts["queries"],
-        {split: value["queries_with_positive"] for split, value in facts["splits"].items()} or "none",
-    )
+    splits = {split: value["queries_with_positive"] for split, value in facts["splits"].items()} or "none"
+    counts = facts["documents"], facts["queries"]
+    log.info("%s: %d documents, %d queries, splits %s", settings.name, *counts, splits)
     return facts
 
 
 def _splits(reader: Reader, settings: NormalizeSettings) -> list[str]:
-    there = reader.splits()
+    available = reader.splits()
     for split in settings.splits:
-        if split not in there:
-            raise CollectionError(settings.name, f"has no judgements for split {split!r}", nearest(split, there))
-    return list(settings.splits) or there
+        if split not in available:
+            raise CollectionError(settings.name, f"has no judgements for split {split!r}", nearest(split, available))
+    return list(settings.splits) or available
 
 
 def _write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tuple[dict[str, str], dict[str, Any]]:
-    """Write the queries; their texts by id, and what was counted."""
+    """Write the queries; return their texts by id, and counts."""
     ids, texts, empty = IdIndex(), {}, Listing()
 
     def checked() -> Iterator[Query]:
         for row in rows:
             ids.add(row.id, row.file, row.line)
             if row.id in texts:
-                raise CollectionError(
-                    f"{row.file}:{row.line}", f"query id {row.id!r} stands twice", "remove one of the lines"
-                )
+                raise bad_line(row.file, row.line, f"query id {row.id!r} appears twice", "remove one of the lines")
             texts[row.id] = row.text
             if not row.text.strip():
                 empty.add(row.id)
@@ -144,7 +136,7 @@ def _write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tup
 def _write_corpus(
     rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Expected
 ) -> tuple[IdIndex, dict[str, Any]]:
-    """Write the corpus; its ids, and what was counted."""
+    """Write the corpus; return its ids, and counts."""
     ids, empty, untitled = IdIndex(), Listing(), 0
     query_texts = {text.strip().casefold() for text in texts.values()} - {""}
     query_ids, copied = 0, set()
@@ -168,21 +160,16 @@ def _write_corpus(
 
     repaired = _write_parquet(path, CORPUS_SCHEMA, checked())
     if not ids:
-        raise CollectionError(
-            expected.name, "has an empty corpus, expected at least one document", "mend the corpus file"
-        )
+        raise CollectionError(expected.name, "has an empty corpus, expected at least one document", "add documents")
     _refuse_duplicates(ids, path)
     check_count(expected.name, "documents", expected.documents, len(ids))
-    overlap = {
-        "query_ids_in_corpus": query_ids,
-        "query_texts_in_corpus": sum(text.strip().casefold() in copied for text in texts.values()),
-    }
+    copies = sum(text.strip().casefold() in copied for text in texts.values())
     return ids, {
         "documents": len(ids),
         "empty_documents": empty.plain(),
         "untitled_documents": untitled,
         "repaired_documents": repaired,
-        "overlap": overlap,
+        "overlap": {"query_ids_in_corpus": query_ids, "query_texts_in_corpus": copies},
     }
 
 
@@ -196,11 +183,8 @@ def _refuse_duplicates(ids: IdIndex, path: Path) -> None:
         for row in rows:
             key = column[row].as_py()
             if key in first:
-                raise CollectionError(
-                    ids.place(row),
-                    f"document id {key!r} stands twice, first at {ids.place(first[key])}",
-                    "remove one of the lines",
-                )
+                problem = f"document id {key!r} appears twice, first at {ids.position(first[key])}"
+                raise CollectionError(ids.position(row), problem, "remove one of the lines")
             first[key] = row
 
 
@@ -222,7 +206,7 @@ def _write_extras(reader: Reader, folder: Path) -> dict[str, Any]:
 
 
 def _write_parquet(path: Path, schema: pa.Schema, rows: Iterator[Any]) -> int:
-    """Write the schema's fields of `rows` in groups of 4,096 rows; the number of texts with a lone surrogate."""
+    """Write the schema's fields of `rows` in groups of 4,096 rows; return the number of texts with a lone surrogate."""
     repaired = 0
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         while block := list(islice(rows, ROW_GROUP)):
@@ -230,9 +214,9 @@ def _write_parquet(path: Path, schema: pa.Schema, rows: Iterator[Any]) -> int:
             try:
                 arrays = [pa.array(column, pa.string()) for column in columns]
             except UnicodeEncodeError:
-                whole = [[_without_surrogates(value) for value in column] for column in columns]
-                repaired += sum(a != b for a, b in zip(sum(columns, []), sum(whole, []), strict=True))
-                arrays = [pa.array(column, pa.string()) for column in whole]
+                encodable = [[_without_surrogates(value) for value in column] for column in columns]
+                repaired += sum(a != b for a, b in zip(sum(columns, []), sum(encodable, []), strict=True))
+                arrays = [pa.array(column, pa.string()) for column in encodable]
             writer.write_table(pa.table(arrays, schema=schema), row_group_size=ROW_GROUP)
     return repaired
 

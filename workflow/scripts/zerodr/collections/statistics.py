@@ -1,4 +1,4 @@
-"""What a collection looks like beside the source: lengths, weighted Jaccard similarity, query types.
+"""Measure a collection against the source: lengths, weighted Jaccard similarity, query types.
 
 weighted Jaccard (COCO-DR eq. 13, BERM table 1): sum_k min(S_k, T_k) / sum_k max(S_k, T_k) over the words k of two
 normalised word frequency distributions. Query intent similarity is the same measure on the shares of nine query types
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zerodr.artifacts.record import write_json
@@ -44,34 +45,34 @@ class StatisticsSettings(Settings):
     language: str = "en"
     """Chinese, Japanese and Korean count characters and compare pairs of characters."""
     documents: int
-    """Documents that are read at most, evenly spread over the corpus."""
+    """Upper limit of documents that are read, evenly spread over the corpus."""
 
 
 def measure_statistics(stage: Stage) -> None:
-    """Inputs `collection` and `source` (folder artifacts), output `statistics` (JSON)."""
+    """Read inputs `collection` and `source` (folder artifacts), write output `statistics` (JSON)."""
     settings = validate(StatisticsSettings, stage.params, "measure_statistics")
     facts = compare(stage.path("collection"), stage.path("source"), settings)
     write_json(stage.output("statistics"), facts)
     for name in ("corpus", "queries", "query_types"):
         if facts["similarity"][name] is not None:
             stage.metric(f"similarity_{name}", facts["similarity"][name])
-    log.info("%s", in_words(facts))
+    log.info("%s", summary(facts))
 
 
 def compare(folder: Path, source: Path, settings: StatisticsSettings) -> dict[str, Any]:
-    """Statistics of the collection in `folder`, and its similarity with the one in `source`."""
-    own = describe(folder, settings.evaluation_split, settings.language, settings.documents)
+    """Describe the collection in `folder`, and its similarity with the one in `source`."""
+    target = describe(folder, settings.evaluation_split, settings.language, settings.documents)
     other = describe(source, "", settings.language, settings.documents)
     return {
         "collection": settings.collection,
         "source": settings.source,
-        "documents": own.documents,
-        "queries": own.queries,
-        "query_types": own.types,
+        "documents": target.documents,
+        "queries": target.queries,
+        "query_types": target.types,
         "similarity": {
-            "corpus": weighted_jaccard(own.document_words, other.document_words),
-            "queries": weighted_jaccard(own.query_words, other.query_words),
-            "query_types": weighted_jaccard(Counter(own.types), Counter(other.types)),
+            "corpus": weighted_jaccard(target.document_words, other.document_words),
+            "queries": weighted_jaccard(target.query_words, other.query_words),
+            "query_types": weighted_jaccard(Counter(target.types), Counter(other.types)),
         },
     }
 
@@ -95,21 +96,18 @@ def describe(folder: Path, split: str, language: str, limit: int) -> Description
 
 
 def sampled_documents(folder: Path, limit: int) -> Iterator[str]:
-    """Title, blank, text of `min(limit, size)` documents: rows floor(i * size / limit)."""
+    """Read title, blank, text of `min(limit, size)` documents: rows floor(i * size / limit)."""
     size = corpus_size(folder)
     rows = sample_rows(size, limit)
     first = 0
     for batch in read_corpus(folder, columns=("title", "text")):
-        here = rows[(rows >= first) & (rows < first + len(batch))] - first
-        for title, text in zip(
-            batch.column(0).take(here).to_pylist(), batch.column(1).take(here).to_pylist(), strict=True
-        ):
-            yield f"{title} {text}"
+        sample = batch.take(pa.array(rows[(rows >= first) & (rows < first + len(batch))] - first))
+        yield from (f"{row['title']} {row['text']}" for row in sample.to_pylist())
         first += len(batch)
 
 
 def sample_rows(size: int, limit: int) -> np.ndarray:
-    """Evenly spread rows, int64, ascending, `min(limit, size)` of them."""
+    """Return `min(limit, size)` evenly spread rows, int64, ascending."""
     count = min(size, limit)
     return np.arange(count, dtype=np.int64) * size // max(count, 1)
 
@@ -123,7 +121,7 @@ def _query_texts(folder: Path, split: str, limit: int) -> list[str]:
 
 
 def _counted(texts: Iterable[str], words: Counter[str], language: str) -> Iterator[int]:
-    """Length of each text, while its words are added to `words`."""
+    """Yield the length of each text, and add its words to `words`."""
     for text in texts:
         if language in CJK:
             characters = "".join(_WORD.findall(text))
@@ -135,7 +133,7 @@ def _counted(texts: Iterable[str], words: Counter[str], language: str) -> Iterat
 
 
 def lengths(counts: Iterable[int]) -> dict[str, float | int | None]:
-    """Number, mean, median and 95th percentile of lengths: words between blanks, or characters of CJK texts."""
+    """Summarise lengths by number, mean, median and 95th percentile: words between blanks, or CJK characters."""
     values = np.fromiter(counts, dtype=np.int64)
     if not len(values):
         return {"count": 0, "mean": None, "median": None, "p95": None}
@@ -148,7 +146,7 @@ def lengths(counts: Iterable[int]) -> dict[str, float | int | None]:
 
 
 def weighted_jaccard(one: Counter[str], other: Counter[str]) -> float | None:
-    """Weighted Jaccard similarity of two frequency distributions, in [0, 1]; None when one is empty."""
+    """Compute the weighted Jaccard similarity of two frequency distributions, in [0, 1]; None when one is empty."""
     total_one, total_other = sum(one.values()), sum(other.values())
     if not total_one or not total_other:
         return None
@@ -157,7 +155,7 @@ def weighted_jaccard(one: Counter[str], other: Counter[str]) -> float | None:
 
 
 def query_type(text: str) -> str:
-    """One of the nine types, by the first word."""
+    """Return one of the nine types, by the first word."""
     match = _WORD.search(text.lower())
     word = match.group() if match else ""
     if word in FIRST_WORDS:
@@ -165,12 +163,12 @@ def query_type(text: str) -> str:
     return "yes/no" if word in YES_NO_WORDS else "declarative"
 
 
-def in_words(facts: dict[str, Any]) -> str:
-    """One line for the log."""
+def summary(facts: dict[str, Any]) -> str:
+    """Return one line for the log."""
     documents, queries, similarity = facts["documents"], facts["queries"], facts["similarity"]
-    parts = [f"{facts['collection']}: {documents['count']} documents of {documents['mean']:.0f} words"]
+    counts = [f"{facts['collection']}: {documents['count']} documents of {documents['mean']:.0f} words"]
     if queries["count"]:
         common = max(facts["query_types"], key=lambda name: facts["query_types"][name])
-        parts.append(f"{queries['count']} queries of {queries['mean']:.0f} (most are {common})")
+        counts.append(f"{queries['count']} queries of {queries['mean']:.0f} (most are {common})")
     shown = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in similarity.items() if value is not None]
-    return ", ".join(parts) + f"; similarity with {facts['source']}: " + ", ".join(shown)
+    return ", ".join(counts) + f"; similarity with {facts['source']}: " + ", ".join(shown)

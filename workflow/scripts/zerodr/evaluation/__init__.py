@@ -1,1 +1,1 @@
-"""Metrics, holes, significance and aggregation - pure functions of runs and judgements."""
+"""Compute metrics, holes, significance and aggregates: pure functions of runs and judgements."""

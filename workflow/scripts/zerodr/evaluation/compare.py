@@ -1,7 +1,8 @@
-"""Every method against the baseline, on each collection; and the per-query measures of the whole table in one file."""
+"""Test every method against the baseline on each collection, and join the table's per-query measures in one file."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -13,37 +14,17 @@ from pydantic import Field
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.errors import CollectionError, ProtocolError
-from zerodr.evaluation.metrics import HOLE_CUTS
-from zerodr.evaluation.significance import PairedTest, holm, paired_tests
+from zerodr.evaluation.metrics import HOLES
+from zerodr.evaluation.significance import holm, paired_tests
 
 METRIC = "ndcg_cut_10"
 CARD = ["split", "protocol", "depth", "exclude_self"]
-HOLES = [f"hole_{kind}_{k}" for kind in ("pair", "corpus") for k in HOLE_CUTS]
-TEST_COLUMNS = [
-    "collection",
-    "method",
-    "baseline",
-    "metric",
-    "protocol",
-    "queries",
-    "method_value",
-    "baseline_value",
-    "difference",
-    "low",
-    "high",
-    "effect",
-    "wins",
-    "ties",
-    "losses",
-    "p_t",
-    "p_t_holm",
-    "p_randomization",
-    "p_randomization_holm",
-]
+TEST_COLUMNS = """collection method baseline metric protocol queries method_value baseline_value difference low high
+    effect wins ties losses p_t p_t_holm p_randomization p_randomization_holm""".split()
 
 
 class CompareSettings(Settings):
-    """Which methods are compared, and how."""
+    """Settings of `compare_runs`."""
 
     baseline: str
     """Full name of the method that the others are tested against."""
@@ -54,7 +35,7 @@ class CompareSettings(Settings):
 
 
 def compare_runs(stage: Stage) -> None:
-    """Input `per_query` (a file a run); outputs `significance` (tsv), `per_query` (parquet), `holes` (tsv)."""
+    """Read input `per_query` (a file a run); write `significance` (tsv), `per_query` (parquet), `holes` (tsv)."""
     settings = validate(CompareSettings, stage.params, "compare_runs")
     frame = read_per_query(stage.paths("per_query"), settings.methods)
     tests = compare(frame, settings, stage.seed)
@@ -65,30 +46,24 @@ def compare_runs(stage: Stage) -> None:
 
 
 def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
-    """All files as one frame: methods in the table's order, collections in the order of the files.
+    """Read all files into one frame: methods in the table's order, collections in the order of the files.
 
     Raises:
         CollectionError: there are no files.
-        ProtocolError: a file is of another method, a run stands twice, a collection was evaluated under different
+        ProtocolError: a file is of another method, a run appears twice, a collection was evaluated under different
             protocols, or on different queries.
     """
     if not paths:
-        raise CollectionError(
-            "the chosen collections",
-            "have no judged queries, so there is nothing to compare",
-            "add qrels/<split>.tsv, or ask for rankings and statistics (README)",
-        )
+        step = "add qrels/<split>.tsv, or request rankings and statistics (docs/own-corpus.md)"
+        raise CollectionError("the chosen collections", "have no judged queries, so there is nothing to compare", step)
     frames = [pq.read_table(path).to_pandas() for path in paths]
     frame = pd.concat(frames, ignore_index=True)
     unknown = sorted(set(frame["model"]) - set(methods))
     if unknown:
-        raise ProtocolError(
-            "compare_runs",
-            f"files of methods that were not asked for: {', '.join(unknown)}",
-            "give the per-query files of the table's methods",
-        )
+        problem = f"the table does not list these methods of its inputs: {', '.join(unknown)}"
+        raise ProtocolError("compare_runs", problem, "give the per-query files of the table's methods")
     if frame.duplicated(["model", "collection", "query"]).any():
-        raise ProtocolError("compare_runs", "a run was given twice", "give each per-query file once")
+        raise ProtocolError("compare_runs", "a run appears twice", "give each per-query file once")
     for collection, rows in frame.groupby("collection", sort=False):
         _check_collection(str(collection), rows)
     order = {name: number for number, name in enumerate(methods)}
@@ -100,66 +75,37 @@ def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
 def _check_collection(collection: str, rows: pd.DataFrame) -> None:
     cards = rows[CARD].drop_duplicates()
     if len(cards) > 1:
-        found = " and ".join(str(card) for card in cards.to_dict("records")[:2])
-        raise ProtocolError(
-            collection, f"runs were made under different protocols: {found}", "evaluate all methods under one protocol"
-        )
-    queries = {tuple(part["query"]) for _, part in rows.groupby("model", sort=False)}
+        protocols = " and ".join(str(card) for card in cards.to_dict("records")[:2])
+        problem = f"its runs have different protocols: {protocols}"
+        raise ProtocolError(collection, problem, "evaluate all methods under one protocol")
+    queries = {tuple(run["query"]) for _, run in rows.groupby("model", sort=False)}
     if len(queries) > 1:
-        raise ProtocolError(
-            collection,
-            "methods were evaluated on different queries",
-            "evaluate all methods on the same normalised collection",
-        )
+        step = "evaluate all methods on the same normalised collection"
+        raise ProtocolError(collection, "methods were evaluated on different queries", step)
 
 
 def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.DataFrame:
-    """TEST_COLUMNS, a row a test. Holm's correction is over all rows. Empty when the baseline was not evaluated."""
+    """Return TEST_COLUMNS, a row a test. Holm's correction is over all rows. Empty without results of the baseline."""
     rows = []
-    for collection, part in frame.groupby("collection", sort=False):
-        values = part.pivot(index="query", columns="model", values=METRIC)
+    for collection, runs in frame.groupby("collection", sort=False):
+        values = runs.pivot(index="query", columns="model", values=METRIC)
         others = [m for m in settings.methods if m in values.columns and m != settings.baseline]
         if settings.baseline not in values.columns or not others:
             continue
         base = values[settings.baseline].to_numpy()
         tests = paired_tests(values[others].to_numpy(), base, settings.samples, seed)
-        protocol = part["protocol"].iloc[0]
-        rows += [
-            _row(str(collection), other, settings.baseline, protocol, values[other].mean(), base.mean(), test)
-            for other, test in zip(others, tests, strict=True)
-        ]
+        shared = {"collection": str(collection), "baseline": settings.baseline, "metric": METRIC}
+        shared |= {"protocol": runs["protocol"].iloc[0], "baseline_value": base.mean()}
+        for method, test in zip(others, tests, strict=True):
+            rows.append(shared | asdict(test) | {"method": method, "method_value": values[method].mean()})
     table = pd.DataFrame(rows, columns=[c for c in TEST_COLUMNS if not c.endswith("_holm")])
     for name in ("p_t", "p_randomization"):
         table[f"{name}_holm"] = holm(table[name].to_numpy(float))
     return table[TEST_COLUMNS]
 
 
-def _row(
-    collection: str, method: str, baseline: str, protocol: str, value: float, base: float, test: PairedTest
-) -> tuple:
-    return (
-        collection,
-        method,
-        baseline,
-        METRIC,
-        protocol,
-        test.queries,
-        value,
-        base,
-        test.difference,
-        test.low,
-        test.high,
-        test.effect,
-        test.wins,
-        test.ties,
-        test.losses,
-        test.p_t,
-        test.p_randomization,
-    )
-
-
 def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> None:
-    """The table, then what it means as lines that start with `# `."""
+    """Write the table, then its explanation as lines that start with `# `."""
     notes = [
         f"each method against {settings.baseline} on the same queries, {METRIC}; difference: method minus baseline",
         "p_t: two-sided paired t-test; p_randomization: two-sided sign-flip permutation test, "
@@ -175,7 +121,7 @@ def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> N
 
 
 def hole_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Mean hole rates of each run, with nDCG@10 over all documents and over judged documents alone."""
+    """Average the hole rates of each run, with nDCG@10 over all documents and over judged documents only."""
     measures = [*HOLES, METRIC, f"{METRIC}_judged"]
     grouped = frame.groupby(["collection", "model", "protocol"], sort=False)
     means = grouped[measures].mean()

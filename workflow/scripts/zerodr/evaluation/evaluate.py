@@ -25,7 +25,7 @@ DECIMALS = 10  # so that a table rounds once
 
 
 class EvaluateSettings(Settings):
-    """What is evaluated, and under which protocol it was retrieved."""
+    """Settings of `evaluate_run`: the run, its collection and its protocol."""
 
     model: str
     """Full name of the method."""
@@ -38,20 +38,20 @@ class EvaluateSettings(Settings):
     protocol: str
     """Name of the protocol."""
     depth: int = Field(ge=1)
-    """Documents in a ranking at most."""
+    """Upper limit of documents in a ranking."""
     exclude_self: bool
-    """The search left out the document with the query's own id."""
+    """The search left out the document with the query's id."""
     bootstrap_samples: int = Field(ge=1)
     """Resamples of the intervals."""
 
     @property
     def name(self) -> str:
-        """The run, for errors."""
+        """Name of the run in errors."""
         return f"{self.model}/{self.collection}/{self.protocol}"
 
 
 def evaluate_run(stage: Stage) -> None:
-    """Inputs `run`, `collection`; outputs `summary` (tsv) and `per_query` (parquet)."""
+    """Read inputs `run` and `collection`; write `summary` (tsv) and `per_query` (parquet)."""
     settings = validate(EvaluateSettings, stage.params, "evaluate_run")
     folder = stage.path("collection")
     run, qrels = read_run(stage.path("run")), read_qrels(folder, settings.split)
@@ -68,30 +68,24 @@ def evaluate_run(stage: Stage) -> None:
 
 
 def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:
-    """Refuse a run that was not made as the settings say.
+    """Refuse a run that contradicts the settings.
 
     Raises:
         ProtocolError: a query retrieved itself although `exclude_self`, or more than `depth` documents.
     """
-    own = run["query"] == run["document"]
-    if settings.exclude_self and own.any():
-        raise ProtocolError(
-            settings.name,
-            f"{int(own.sum())} queries retrieved the document with their own id "
-            f"({run['query'][own].iloc[0]}, ...) although exclude_self is true",
-            "search again: own documents are left out at search time",
-        )
+    itself = run["query"] == run["document"]
+    if settings.exclude_self and itself.any():
+        problem = f"exclude_self is true, but {int(itself.sum())} queries retrieved the document with their id"
+        example = f"({run['query'][itself].iloc[0]}, ...)"
+        raise ProtocolError(settings.name, f"{problem} {example}", "search again: the search leaves them out")
     deepest = int(run.groupby("query", sort=False).size().max()) if len(run) else 0
     if deepest > settings.depth:
-        raise ProtocolError(
-            settings.name,
-            f"a ranking has {deepest} documents, expected {settings.depth} at most",
-            "search again with this depth",
-        )
+        problem = f"a ranking has {deepest} documents, expected {settings.depth} at most"
+        raise ProtocolError(settings.name, problem, "search again with this depth")
 
 
 def count_queries(judged: JudgedRun, judged_queries: int) -> dict[str, int]:
-    """Queries that are averaged over, and the special ones. `judged_queries` includes those without text."""
+    """Count the queries that are averaged, and the special ones. `judged_queries` includes those without text."""
     return {
         "n_queries": len(judged.queries),
         "n_without_results": int((judged.results == 0).sum()),
@@ -101,32 +95,24 @@ def count_queries(judged: JudgedRun, judged_queries: int) -> dict[str, int]:
 
 
 def summarize(by_query: pd.DataFrame, counts: dict[str, int], settings: EvaluateSettings, seed: int) -> pd.DataFrame:
-    """Columns IDENTITY, `metric`, `value`, `low`, `high` (95 % bootstrap interval over queries), `queries`.
+    """Return columns IDENTITY, `metric`, `value`, `low`, `high` (95 % bootstrap interval over queries), `queries`.
 
     A row a measure, then a row a count (no interval).
     """
     values = by_query[METRICS].to_numpy()
     low, high = bootstrap_interval(values, settings.bootstrap_samples, seed)
-    rows = [
-        (name, _text(value), _text(lower), _text(upper), len(values))
-        for name, value, lower, upper in zip(METRICS, values.mean(axis=0), low, high, strict=True)
-    ]
+    rows: list[tuple] = []
+    for name, *numbers in zip(METRICS, values.mean(axis=0), low, high, strict=True):
+        rows.append((name, *(f"{number:.{DECIMALS}f}" for number in numbers), len(values)))
     rows += [(name, str(counts[name]), "", "", counts["n_queries"]) for name in COUNTS]
     frame = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "queries"])
     identity = {name: getattr(settings, name) for name in IDENTITY}
     return pd.concat([pd.DataFrame([identity] * len(frame)), frame], axis=1)
 
 
-def _text(value: float) -> str:
-    return f"{value:.{DECIMALS}f}"
-
-
 def write_per_query(path: Path, by_query: pd.DataFrame, judged: JudgedRun, settings: EvaluateSettings) -> None:
-    """Columns IDENTITY, `query`, `results`, `positives` and METRICS (float64), a row a judged query."""
-    count = len(by_query)
-    columns: dict[str, pa.Array] = {}
-    for name in IDENTITY:
-        columns[name] = pa.array([getattr(settings, name)] * count)
+    """Write columns IDENTITY, `query`, `results`, `positives` and METRICS (float64), a row a judged query."""
+    columns = {name: pa.array([getattr(settings, name)] * len(by_query)) for name in IDENTITY}
     columns["query"] = pa.array(judged.queries, pa.string())
     columns["results"] = pa.array(judged.results.astype(np.int32))
     columns["positives"] = pa.array(judged.positives.astype(np.int32))

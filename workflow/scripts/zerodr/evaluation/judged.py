@@ -1,4 +1,4 @@
-"""A run and the judgements of a split, checked and as arrays. The measures read this and nothing else."""
+"""Check a run against the judgements of a split, and hold both as arrays: the only input of the measures."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ class JudgedRun:
 
     @property
     def results(self) -> np.ndarray:
-        """Documents retrieved for each query, (Q,) int."""
+        """Number of documents retrieved for each query, (Q,) int."""
         return np.bincount(self.query, minlength=len(self.queries))
 
     @property
     def positives(self) -> np.ndarray:
-        """Documents with a positive grade for each query, (Q,) int."""
+        """Number of documents with a positive grade for each query, (Q,) int."""
         positive = self.qrels.loc[self.qrels["grade"] > 0, "query"]
         return positive.value_counts().reindex(self.queries, fill_value=0).to_numpy()
 
 
 def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str = "run") -> JudgedRun:
-    """Put the judgements beside the run. Neither frame is changed.
+    """Join the judgements with the run. Neither frame is changed.
 
     Args:
         run: columns `query`, `document`, `score`, in total order (score descending, then document id descending).
@@ -66,74 +66,54 @@ def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str
     query = ids.get_indexer(run["query"])
     if (query < 0).any():
         names = run["query"][query < 0].unique()
-        raise ProtocolError(
-            where,
-            f"{len(names)} queries are not of the evaluated split ({names[0]}, ...)",
-            "search and evaluate the same split of the same collection",
-        )
+        problem = f"{len(names)} queries are not of the evaluated split ({names[0]}, ...)"
+        raise ProtocolError(where, problem, "search and evaluate the same split of the same collection")
     document, score = run["document"].to_numpy(object), run["score"].to_numpy(np.float32)
     _check_order(run, query, document, score, where)
     qrels = qrels.assign(grade=qrels["grade"].clip(lower=0))[qrels["query"].isin(ids)].reset_index(drop=True)
     documents = pd.Index(qrels["document"].unique())
     column = documents.get_indexer(document)
-    grade, judged = _look_up(
-        query,
-        column,
-        ids.get_indexer(qrels["query"]),
-        documents.get_indexer(qrels["document"]),
-        qrels["grade"].to_numpy(np.int64),
-        len(documents),
-        where,
-    )
+    width = len(documents)
+    keys = ids.get_indexer(qrels["query"]).astype(np.int64) * width + documents.get_indexer(qrels["document"])
+    grade, judged = _look_up(query.astype(np.int64) * width + column, keys, qrels["grade"].to_numpy(np.int64), where)
+    grade, judged = np.where(column >= 0, grade, 0), judged & (column >= 0)
     first = np.searchsorted(np.flatnonzero(_starts(query)), np.arange(len(query)), side="right") - 1
     rank = np.arange(len(query)) - np.flatnonzero(_starts(query))[first]
     return JudgedRun(ids.to_numpy(object), query, document, score, rank, grade, judged, column >= 0, qrels)
 
 
 def _starts(query: np.ndarray) -> np.ndarray:
-    """True where a query's first row is, (N,)."""
+    """Mark the first row of each query, (N,) bool."""
     return np.r_[True, query[1:] != query[:-1]] if len(query) else np.zeros(0, bool)
 
 
 def _check_order(run: pd.DataFrame, query: np.ndarray, document: np.ndarray, score: np.ndarray, where: str) -> None:
-    mend = "write runs through artifacts.trec.total_order"
+    step = "write runs through artifacts.trec.total_order"
     if not np.isfinite(score).all():
         row = int(np.flatnonzero(~np.isfinite(score))[0])
-        raise ArtifactError(where, f"the score in line {row + 1} is no finite number", mend)
+        raise ArtifactError(where, f"the score in line {row + 1} is no finite number", step)
     same = ~_starts(query)[1:]
     tied = np.flatnonzero(same & (score[1:] == score[:-1]))
     wrong = same & (score[1:] > score[:-1])
     wrong[tied] |= document[tied + 1] >= document[tied]
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0]) + 1
-        what = f"line {row + 1} (query {run['query'].iloc[row]}, document {document[row]}) is out of order"
-        raise ArtifactError(where, f"{what}; expected score descending, then document id descending", mend)
+        problem = f"line {row + 1} (query {run['query'].iloc[row]}, document {document[row]}) is out of order"
+        raise ArtifactError(where, f"{problem}; expected score descending, then document id descending", step)
     if len(np.unique(query)) != _starts(query).sum():
-        raise ArtifactError(where, "the lines of a query are not contiguous", mend)
+        raise ArtifactError(where, "the lines of a query are not contiguous", step)
     if pd.DataFrame({"query": query, "document": document}).duplicated().any():
-        raise ArtifactError(where, "a query has the same document twice", mend)
+        raise ArtifactError(where, "a query has the same document twice", step)
 
 
-def _look_up(
-    query: np.ndarray,
-    column: np.ndarray,
-    judged_query: np.ndarray,
-    judged_column: np.ndarray,
-    grades: np.ndarray,
-    width: int,
-    where: str,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Grade and whether there is one, of each (query, column) pair; column -1 stands for a document without any."""
-    keys = judged_query.astype(np.int64) * width + judged_column
+def _look_up(pairs: np.ndarray, keys: np.ndarray, grades: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the grade (0 without one) of each pair, and whether `keys`, the judged pairs, contain it."""
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     if (keys[1:] == keys[:-1]).any():
         raise ArtifactError(where, "the judgements have a query-document pair twice", "remove one of them")
-    grade, judged = np.zeros(len(query), np.int64), np.zeros(len(query), bool)
     if not len(keys):
-        return grade, judged
-    wanted = query.astype(np.int64) * width + column
-    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    judged = (keys[place] == wanted) & (column >= 0)
-    grade[judged] = grades[order][place[judged]]
-    return grade, judged
+        return np.zeros(len(pairs), np.int64), np.zeros(len(pairs), bool)
+    row = np.minimum(np.searchsorted(keys, pairs), len(keys) - 1)
+    judged = keys[row] == pairs
+    return np.where(judged, grades[order][row], 0), judged

@@ -1,4 +1,4 @@
-"""Intervals and paired tests over queries. Pure functions of arrays; every random choice comes from the seed given."""
+"""Compute intervals and paired tests over queries: pure functions of arrays, random choices from a given seed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PairedTest:
 def bootstrap_interval(
     values: np.ndarray, samples: int, seed: int, level: float = 0.95
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Percentile bootstrap interval of the means over queries.
+    """Compute the percentile bootstrap interval of the means over queries.
 
     Args:
         values: (Q, M), a row a query. All M columns see the same resamples.
@@ -56,7 +56,7 @@ def bootstrap_interval(
 
 
 def bootstrap_means(values: np.ndarray, samples: int, seed: int) -> np.ndarray:
-    """Means of resamples of the rows of `values` (Q, M) with replacement, (samples, M)."""
+    """Average resamples of the rows of `values` (Q, M), drawn with replacement: (samples, M)."""
     count = len(values)
     generator = np.random.default_rng(seed)
     weights = np.full(count, 1.0 / count)
@@ -68,7 +68,7 @@ def bootstrap_means(values: np.ndarray, samples: int, seed: int) -> np.ndarray:
 
 
 def t_test(differences: np.ndarray) -> np.ndarray:
-    """Two-sided p-values of paired t-tests, (M,), of differences (Q, M).
+    """Compute two-sided p-values of paired t-tests, (M,), of differences (Q, M).
 
     Equal pairs give 1. Differences that are all equal but not 0 give 0, the limit of the statistic. One query is no
     evidence and gives 1.
@@ -84,9 +84,9 @@ def t_test(differences: np.ndarray) -> np.ndarray:
 
 
 def randomization_test(differences: np.ndarray, samples: int, seed: int) -> np.ndarray:
-    """Two-sided p-values of sign-flip permutation tests, (M,), of differences (Q, M).
+    """Compute two-sided p-values of sign-flip permutation tests, (M,), of differences (Q, M).
 
-    p = (1 + permutations at least as extreme) / (1 + samples). Permutation i has its own generator, seeded by
+    p = (1 + permutations at least as extreme) / (1 + samples). Permutation i has a separate generator, seeded by
     (seed, i), so that the result depends on no block size and no number of threads. All columns see the same flips.
     """
     count, columns = differences.shape
@@ -99,14 +99,14 @@ def randomization_test(differences: np.ndarray, samples: int, seed: int) -> np.n
 
 
 def _signs(seed: int, number: int, count: int) -> np.ndarray:
-    """`count` random signs of permutation `number`, float64."""
+    """Draw `count` random signs of permutation `number`, float64."""
     generator = np.random.default_rng([seed, number])
     bits = np.unpackbits(np.frombuffer(generator.bytes(-(-count // 8)), np.uint8), count=count)
     return bits * 2.0 - 1.0
 
 
 def paired_tests(values: np.ndarray, baseline: np.ndarray, samples: int, seed: int) -> list[PairedTest]:
-    """Each column of `values` (Q, M) against `baseline` (Q,), same queries in the same order."""
+    """Test each column of `values` (Q, M) against `baseline` (Q,), same queries in the same order."""
     differences = values - baseline[:, None]
     low, high = bootstrap_interval(differences, samples, seed)
     p_t = t_test(differences)
@@ -116,22 +116,13 @@ def paired_tests(values: np.ndarray, baseline: np.ndarray, samples: int, seed: i
 
 def _paired(difference: np.ndarray, low: float, high: float, p_t: float, p_random: float) -> PairedTest:
     wins, losses = int((difference > 0).sum()), int((difference < 0).sum())
-    return PairedTest(
-        len(difference),
-        float(difference.mean()),
-        float(low),
-        float(high),
-        effect_size(difference),
-        wins,
-        len(difference) - wins - losses,
-        losses,
-        float(p_t),
-        float(p_random),
-    )
+    interval = float(difference.mean()), float(low), float(high)
+    counts = wins, len(difference) - wins - losses, losses
+    return PairedTest(len(difference), *interval, effect_size(difference), *counts, float(p_t), float(p_random))
 
 
 def effect_size(difference: np.ndarray) -> float | None:
-    """Cohen's d of paired differences; see PairedTest.effect."""
+    """Compute Cohen's d of paired differences; see PairedTest.effect."""
     if (difference == 0).all():
         return 0.0
     if (difference == difference[0]).all():
@@ -140,7 +131,7 @@ def effect_size(difference: np.ndarray) -> float | None:
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm's step-down adjusted p-values of one family of tests, in the order given, (T,)."""
+    """Adjust the p-values of one family of tests by Holm's step-down method, in the same order, (T,)."""
     count = len(p_values)
     order = np.argsort(p_values, kind="stable")
     stepped = np.minimum(np.maximum.accumulate(p_values[order] * (count - np.arange(count))), 1.0)

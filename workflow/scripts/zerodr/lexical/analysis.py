@@ -1,7 +1,7 @@
-"""Lucene's analysis of English and Chinese without Java, for the backend bm25s and for mining.
+"""Analyse English and Chinese as Lucene does, without Java, for the backend bm25s and for mining.
 
-English is Anserini's default: words, possessive off, lower case, 33 stop words off, Porter stem. Chinese is Lucene's
-CJKAnalyzer: words, widths folded, lower case, bigrams of neighbouring characters, stop words off.
+English is Anserini's default: words without possessive, lower case, no stop words (33), Porter stem. Chinese is the
+CJKAnalyzer of Lucene: words, widths folded, lower case, bigrams of adjacent characters, no stop words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Analyzer = Callable[[str], list[str]]
 
 
 class EnglishTerms(dict[str, str]):
-    """Word -> term, filled as words come; an empty term means a stop word."""
+    """A cache of word -> term; an empty term means a stop word."""
 
     def __missing__(self, word: str) -> str:
         short = word[:-2] if word.endswith(_POSSESSIVE) else word
@@ -42,19 +42,19 @@ _english = EnglishTerms()
 
 
 def lower(word: str) -> str:
-    """Lower case one character at a time, as Java does (no final sigma, no combining dot)."""
+    """Lower the case one character at a time, as Java does (no final sigma, no combining dot)."""
     if word.isascii():
         return word.lower()
     return "".join("i" if letter == "\u0130" else letter.lower() for letter in word)
 
 
 def analyze_english(text: str) -> list[str]:
-    """Terms of an English text."""
+    """Return the terms of an English text."""
     return [term for term in map(_english.__getitem__, words(text)) if term]
 
 
 def analyze_cjk(text: str) -> list[str]:
-    """Terms of a Chinese (Japanese, Korean) text: bigrams of adjacent characters, whole words of other scripts."""
+    """Return the terms of a Chinese (Japanese, Korean) text: character bigrams, and words of other scripts."""
     terms: list[str] = []
     run, end = "", -1
     for match in WORD.finditer(text):
@@ -72,7 +72,7 @@ def analyze_cjk(text: str) -> list[str]:
 
 
 def fold_width(word: str) -> str:
-    """Full-width ASCII to ASCII, half-width Katakana to Katakana."""
+    """Map full-width ASCII to ASCII, half-width Katakana to Katakana."""
     if not any("\uff01" <= letter <= "\uff9f" for letter in word):
         return word
     folded = "".join(unicodedata.normalize("NFKC", x) if "\uff01" <= x <= "\uff9f" else x for x in word)
@@ -87,15 +87,12 @@ ANALYZERS: dict[str, Analyzer] = {"en": analyze_english, "zh": analyze_cjk}
 
 
 def python_analyzer(language: str) -> Analyzer:
-    """The analysis of a language.
+    """Return the analysis of a language.
 
     Raises:
-        ConfigError: only English and Chinese are done without Java.
+        ConfigError: only English and Chinese are available without Java.
     """
     if language not in ANALYZERS:
-        raise ConfigError(
-            f"language {language!r}",
-            "the backend bm25s analyses English and Chinese only",
-            f"use backend: lucene, or {nearest(language, ANALYZERS)}",
-        )
+        step = f"use backend: lucene, or {nearest(language, ANALYZERS)}"
+        raise ConfigError(f"language {language!r}", "the backend bm25s analyses English and Chinese only", step)
     return ANALYZERS[language]

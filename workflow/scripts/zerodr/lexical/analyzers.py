@@ -1,4 +1,4 @@
-"""The analyzers that Lucene uses, by language."""
+"""Choose Lucene's analyzer of a language."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zerodr.lexical.jvm import java_class
 
 
 def analyzer(language: str) -> Any:
-    """Anserini's analyzer of a language: English with Porter stems for `en`, Lucene's own for the others.
+    """Return Anserini's analyzer of a language: English with Porter stems for `en`, Lucene's for the others.
 
     Raises:
         ConfigError: Lucene has no analyzer for the language.
@@ -24,5 +24,5 @@ def analyzer(language: str) -> Any:
 
 
 def analyze(chosen: Any, text: str) -> list[str]:
-    """Terms of a text, in order."""
+    """Return the terms of a text, in order."""
     return list(java_class("io.anserini.analysis.AnalyzerUtils").analyze(chosen, text).toArray())

@@ -1,7 +1,7 @@
-"""The documents of a collection in the order of an inverted index: by id, ascending.
+"""Order the documents of a collection as an inverted index holds them: by id, ascending.
 
 Both backends rank equal scores by the lower internal number. With documents numbered by id, that is Anserini's rule
-(score descending, then id ascending) at every depth, the last place included, without its slow sort by id.
+(score descending, then id ascending) at every depth, including the last rank, without its slow sort by id.
 """
 
 from __future__ import annotations
@@ -13,11 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from zerodr.collections.access import CORPUS_SCHEMA, corpus_ids, read_corpus
-
-IDS = "documents.parquet"
 
 
 class Document(NamedTuple):
@@ -28,14 +25,14 @@ class Document(NamedTuple):
     text: str
 
     def flat(self) -> str:
-        """Title and text as one field."""
+        """Join title and text as one field."""
         return f"{self.title} {self.text}"
 
 
 def ordered_documents(collection: Path, scratch: Path, block: int = 1024) -> Iterator[list[Document]]:
-    """All documents of a normalised collection by id (ascending by UTF-8 bytes), `block` at a time.
+    """Read all documents of a normalised collection by id (ascending by UTF-8 bytes), `block` at a time.
 
-    The corpus is copied to a memory-mapped file in the folder `scratch`, so memory stays small whatever the order is.
+    The corpus is copied to a memory-mapped file in the folder `scratch`, so that memory stays small for any order.
     """
     order = pc.array_sort_indices(corpus_ids(collection), order="ascending").to_numpy()
     path = scratch / "corpus.arrow"
@@ -56,14 +53,3 @@ def _document(batches: list[pa.RecordBatch], ends: np.ndarray, row: int) -> Docu
     batch = batches[number]
     within = row - (int(ends[number]) - batch.num_rows)
     return Document(*(batch.column(name)[within].as_py() or "" for name in ("id", "title", "text")))
-
-
-def write_ids(folder: Path, ids: list[str]) -> None:
-    """Keep the ids by internal document number."""
-    pq.write_table(pa.table({"id": pa.array(ids, pa.string())}), folder / IDS)
-
-
-def read_ids(folder: Path) -> pa.Array:
-    """Document ids by internal number."""
-    column = pq.read_table(folder / IDS).column("id").combine_chunks()
-    return column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)

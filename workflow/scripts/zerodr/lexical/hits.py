@@ -1,4 +1,4 @@
-"""Rankings as arrays, and what happens to equal scores."""
+"""Represent rankings as arrays, and write the order of equal scores into the scores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Hits(NamedTuple):
 
 
 def lower_ties(scores: np.ndarray) -> np.ndarray:
-    """Write the order of equal scores into the scores: the n-th of them (from 0) is lowered by n millionths.
+    """Lower the n-th of equal scores (from 0) by n millionths, so that the scores carry their order.
 
     Anserini does the same before it writes a run, because trec_eval would put equal scores in the opposite order. The
     published BM25 numbers contain it: NFCorpus has nDCG@10 .3218 with, .3206 without. The arithmetic is float32, so
@@ -33,6 +33,6 @@ def lower_ties(scores: np.ndarray) -> np.ndarray:
     scores = np.ascontiguousarray(scores, np.float32)
     first = np.searchsorted(-scores, -scores, side="left")
     after = np.searchsorted(-scores, -scores, side="right")
-    place = (np.arange(len(scores)) - first).astype(np.float32)
+    rank = (np.arange(len(scores)) - first).astype(np.float32)
     floor = np.append(scores, np.float32(-np.inf))[after]
-    return np.maximum(scores - TIE_STEP * place, floor).astype(np.float32)
+    return np.maximum(scores - TIE_STEP * rank, floor).astype(np.float32)

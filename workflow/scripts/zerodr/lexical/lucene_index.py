@@ -1,4 +1,4 @@
-"""Write a Lucene index whose bytes depend on the documents alone."""
+"""Write a Lucene index whose bytes depend on the documents only."""
 
 from __future__ import annotations
 
@@ -7,44 +7,42 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from zerodr.errors import MachineError
-from zerodr.lexical.about import LUCENE, IndexSettings
 from zerodr.lexical.analyzers import analyzer
 from zerodr.lexical.documents import Document
+from zerodr.lexical.folder import LUCENE, IndexSettings
 from zerodr.lexical.jvm import java_class, java_errors, versions
 
 FLUSH_DOCUMENTS = 50_000
 
 
 def fill_lucene(blocks: Iterator[list[Document]], folder: Path, settings: IndexSettings) -> dict[str, str]:
-    """Index blocks of documents into `folder/lucene`; returns versions and the analyzer.
+    """Index blocks of documents into `folder/lucene`; return versions and the analyzer.
 
-    The flat index keeps term vectors, which RM3 reads.
+    The flat index stores term vectors, which RM3 reads.
     """
-    flat, place = settings.fields == "flat", folder / LUCENE
-    place.mkdir()
-    writer = LuceneWriter(place, settings.language, fields=() if flat else ("title",), vectors=flat)
+    flat = settings.fields == "flat"
+    (folder / LUCENE).mkdir()
+    writer = LuceneWriter(folder / LUCENE, settings.language, fields=() if flat else ("title",), vectors=flat)
     for block in blocks:
-        writer.add(
-            {"id": document.id, "contents": document.flat()}
-            if flat
-            else {"id": document.id, "contents": document.text, "title": document.title}
-            for document in block
-        )
+        if flat:
+            writer.add({"id": row.id, "contents": row.flat()} for row in block)
+        else:
+            writer.add({"id": row.id, "contents": row.text, "title": row.title} for row in block)
     writer.close()
     return versions() | {"analyzer": writer.analyzer}
 
 
 class LuceneWriter:
-    """Writes one Lucene index whose bytes depend on the documents alone (the time stamp in `*.si` apart).
+    """Writes one Lucene index whose bytes depend on the documents only (except for the time stamp in `*.si`).
 
-    Lucene as it comes gives random ids to segments and lets memory use and merge threads decide about segments. Here
-    ids count from one, segments end every 50,000 documents, and one merge at the end makes them one segment that keeps
-    the order of the documents.
+    Lucene's defaults give random ids to segments and let memory use and merge threads decide about segments. Here
+    ids count from one, segments end every 50,000 documents, and one merge at the end unites them in the order of the
+    documents.
 
     Args:
         folder: an empty folder.
         language: of the texts; decides the analyzer.
-        fields: fields beside `contents`.
+        fields: fields in addition to `contents`.
         vectors: store term vectors, which RM3 reads.
     """
 
@@ -53,31 +51,15 @@ class LuceneWriter:
         with java_errors(folder):
             self.analyzer = analyzer(language).getClass().getName()
             _count_segment_ids_from_one()
-            words = [
-                "-collection",
-                "JsonCollection",
-                "-generator",
-                "DefaultLuceneDocumentGenerator",
-                "-input",
-                "-",
-                "-index",
-                str(folder.resolve()),
-                "-threads",
-                "1",
-                "-quiet",
-                "-language",
-                language,
-            ]
+            words = "-collection JsonCollection -generator DefaultLuceneDocumentGenerator -input -".split()
+            words += ["-index", str(folder.resolve()), "-threads", "1", "-quiet", "-language", language]
             words += ["-storeDocvectors"] if vectors else []
             words += ["-fields", *fields] if fields else []
             self._indexer = java_class("io.anserini.index.SimpleIndexer")(words)
-            found = self._indexer.analyzer.getClass().getName()
-            if found != self.analyzer:
-                raise MachineError(
-                    folder,
-                    f"Anserini indexes {language!r} with {found}, searches with {self.analyzer}",
-                    "use backend: bm25s for this language",
-                )
+            name = self._indexer.analyzer.getClass().getName()
+            if name != self.analyzer:
+                problem = f"Anserini indexes {language!r} with {name}, searches with {self.analyzer}"
+                raise MachineError(folder, problem, "use backend: bm25s for this language")
             policy = java_class("org.apache.lucene.index.LogDocMergePolicy")()
             policy.setMergeFactor(1_000_000)
             policy.setNoCFSRatio(1.0)
@@ -93,11 +75,8 @@ class LuceneWriter:
         with java_errors(self.folder):
             added = self._indexer.addRawDocuments(lines) if lines else 0
         if added != len(lines):
-            raise MachineError(
-                self.folder,
-                f"Lucene took {added} of {len(lines)} documents",
-                "see Java's message above; a full disk is the usual cause",
-            )
+            problem = f"Lucene accepted {added} of {len(lines)} documents"
+            raise MachineError(self.folder, problem, "see Java's message above; a full disk is the usual cause")
 
     def close(self) -> None:
         """Merge to one segment and close."""

@@ -1,65 +1,22 @@
-"""Porter's stemmer as Lucene has it: the algorithm of 1980 with its author's later changes (-bli, -logi).
+"""Stem words as Lucene's Porter stemmer does: the algorithm of 1980 with its author's later changes (-bli, -logi).
 
 M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980. PyStemmer's `porter` leaves these changes out.
 """
 
 from __future__ import annotations
 
-STEP_2 = {
-    "ational": "ate",
-    "tional": "tion",
-    "enci": "ence",
-    "anci": "ance",
-    "izer": "ize",
-    "bli": "ble",
-    "alli": "al",
-    "entli": "ent",
-    "eli": "e",
-    "ousli": "ous",
-    "ization": "ize",
-    "ation": "ate",
-    "ator": "ate",
-    "alism": "al",
-    "iveness": "ive",
-    "fulness": "ful",
-    "ousness": "ous",
-    "aliti": "al",
-    "iviti": "ive",
-    "biliti": "ble",
-    "logi": "log",
-}
+_STEP_2 = """ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize
+    ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"""
+STEP_2 = dict(pair.split(":") for pair in _STEP_2.split())
 STEP_3 = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
-STEP_4 = (
-    "al",
-    "ance",
-    "ence",
-    "er",
-    "ic",
-    "able",
-    "ible",
-    "ant",
-    "ement",
-    "ment",
-    "ent",
-    "sion",
-    "tion",
-    "ou",
-    "ism",
-    "ate",
-    "iti",
-    "ous",
-    "ive",
-    "ize",
-)
+STEP_4 = "al ance ence er ic able ible ant ement ment ent sion tion ou ism ate iti ous ive ize".split()
 
 
 def stem(word: str) -> str:
-    """The stem of a lower-case word. Words of one or two letters stay."""
+    """Return the stem of a lower-case word. Words of one or two letters stay."""
     if len(word) < 3:
         return word
-    word = _step_1(word)
-    word = _replace(word, STEP_2)
-    word = _replace(word, STEP_3)
+    word = _replace(_replace(_step_1(word), STEP_2), STEP_3)
     return _step_5(_step_4(word))
 
 
@@ -84,15 +41,10 @@ def _doubled(word: str) -> bool:
 
 
 def _short(word: str) -> bool:
-    """Ends with consonant, vowel, consonant other than w, x, y."""
-    last = len(word) - 1
-    return (
-        last >= 2
-        and _is_consonant(word, last)
-        and not _is_consonant(word, last - 1)
-        and _is_consonant(word, last - 2)
-        and word[last] not in "wxy"
-    )
+    """Test whether a word ends with consonant, vowel, consonant other than w, x, y."""
+    if len(word) < 3 or word[-1] in "wxy":
+        return False
+    return [_is_consonant(word, at) for at in range(len(word) - 3, len(word))] == [True, False, True]
 
 
 def _step_1(word: str) -> str:
@@ -107,15 +59,15 @@ def _step_1(word: str) -> str:
         for ending in ("ed", "ing"):
             if word.endswith(ending):
                 if _has_vowel(word[: -len(ending)]):
-                    word = _mend(word[: -len(ending)])
+                    word = _restore_ending(word[: -len(ending)])
                 break
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = word[:-1] + "i"
     return word
 
 
-def _mend(word: str) -> str:
-    """What is left of a word after -ed or -ing went."""
+def _restore_ending(word: str) -> str:
+    """Correct the ending of a word after -ed or -ing was removed."""
     if word.endswith(("at", "bl", "iz")):
         return word + "e"
     if _doubled(word):
@@ -124,7 +76,7 @@ def _mend(word: str) -> str:
 
 
 def _replace(word: str, endings: dict[str, str]) -> str:
-    """Replace the longest matching ending if what stands before it has a measure above 0."""
+    """Replace the longest matching ending if the text before it has a measure above 0."""
     for ending in sorted(endings, key=len, reverse=True):
         if word.endswith(ending):
             before = word[: -len(ending)]

@@ -1,15 +1,14 @@
-"""Stage `search_bm25`: rank the documents of a collection for the queries of one split.
+"""Run stage `search_bm25`: rank the documents of a collection for the queries of one split.
 
 The settings of Anserini's BEIR regressions: a query is a bag of its terms, each as often as it occurs; `flat` searches
 one field (title, space, text); `multifield` adds the BM25 scores of the fields `contents` (the text) and `title`,
-weights 1.0 and 1.0, each with its own document frequencies and mean length; k1 0.9, b 0.4; depth 1000. ArguAna and
-Quora drop the query's own document (Anserini: `-removeQuery`); with it left in, ArguAna's nDCG@10 would be .2999
+weights 1.0 and 1.0, each with its document frequencies and mean length; k1 0.9, b 0.4; depth 1000. ArguAna and
+Quora drop the document with the query's id (Anserini: `-removeQuery`); with it, ArguAna's nDCG@10 would be .2999
 instead of .3970.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,56 +24,49 @@ from zerodr.collections.access import split_queries
 from zerodr.config.base import validate
 from zerodr.config.methods import LexicalSettings
 from zerodr.errors import ArtifactError
-from zerodr.lexical.about import LUCENE, read_about
-from zerodr.lexical.documents import read_ids
+from zerodr.lexical.folder import LUCENE, read_about, read_ids, report_hits
 from zerodr.lexical.hits import Hits, lower_ties
 
-log = logging.getLogger("zerodr")
 BATCH = 256
 Search = Callable[[Sequence[str], int], list[Hits]]
 
 
 class SearchSettings(LexicalSettings):
-    """What decides a ranking, beside the index."""
+    """Settings that decide a ranking, in addition to the index."""
 
     collection: str
     """Name of the collection."""
     language: str
     """Language of the texts; decides the analyzer."""
     split: str
-    """Queries with a judgement in this split are searched."""
+    """Split whose judged queries are searched."""
     depth: int = Field(ge=1)
     """Documents in a ranking."""
     exclude_self: bool
-    """Leave the document with the query's own id out, after depth + 1 retrieval."""
+    """Leave out the document with the query's id, after depth + 1 retrieval."""
 
 
 def search_bm25(stage: Stage) -> None:
-    """Inputs `index`, `collection`; output `run`."""
+    """Read inputs `index` and `collection`, write output `run`."""
     settings = validate(SearchSettings, stage.params, "search_bm25")
     index, about = stage.path("index"), read_about(stage.path("index"))
     queries = split_queries(stage.path("collection"), settings.split)
     run = rank(open_index(index, settings, stage.threads), read_ids(index), queries, settings)
     write_run(stage.output("run"), run, stage.spec.wildcards.get("model", f"bm25-{settings.fields}"))
-    without = len(queries) - run["query"].nunique()
-    if without:
-        log.warning("%d of %d queries have no hit", without, len(queries))
-    stage.metric("queries", len(queries))
-    stage.metric("queries_without_hits", without)
-    stage.note(**{key: value for key, value in about.items() if not key.endswith("documents")})
+    report_hits(stage, about, len(queries), len(queries) - run["query"].nunique())
 
 
 def open_index(folder: Path, settings: SearchSettings, threads: int) -> Search:
-    """A function `(texts, depth) -> hits` over an index made by `index_bm25`.
+    """Return a function `(texts, depth) -> hits` over an index of `index_bm25`.
 
     Raises:
         ArtifactError: the index is of another backend, language or kind of fields.
     """
     about = read_about(folder)
-    wanted = {key: getattr(settings, key) for key in ("backend", "fields", "language")}
-    found = {key: about.get(key) for key in wanted}
-    if found != wanted:
-        raise ArtifactError(folder, f"is an index of {found}, expected {wanted}", "make the target index_bm25 again")
+    expected = {key: getattr(settings, key) for key in ("backend", "fields", "language")}
+    built = {key: about.get(key) for key in expected}
+    if built != expected:
+        raise ArtifactError(folder, f"is an index of {built}, expected {expected}", "run the target index_bm25 again")
     if settings.backend == "bm25s":
         from zerodr.lexical.light import LightIndex
 
@@ -85,19 +77,15 @@ def open_index(folder: Path, settings: SearchSettings, threads: int) -> Search:
     fields = (CONTENTS,) if settings.fields == "flat" else (CONTENTS, TITLE)
     searcher = LuceneSearcher(folder / LUCENE, settings.language, fields, settings.k1, settings.b)
     if settings.expansion == "rm3":
-        searcher.expand(
-            settings.feedback_documents,
-            settings.feedback_terms,
-            settings.original_query_weight,
-            ascii_terms=settings.language == "en",
-        )
+        feedback = settings.feedback_documents, settings.feedback_terms, settings.original_query_weight
+        searcher.expand(*feedback, ascii_terms=settings.language == "en")
     return lambda texts, depth: searcher.search(texts, depth, threads)
 
 
 def rank(search: Search, ids: pa.Array, queries: pd.DataFrame, settings: SearchSettings) -> pd.DataFrame:
-    """A run in total order. Queries without hits have no rows.
+    """Rank all queries; return a run in total order. Queries without hits have no rows.
 
-    Of equal scores, lower ids come first and fill the last place, as in Anserini's runs; `lower_ties` puts that into
+    Of equal scores, lower ids come first and fill the last rank, as in Anserini's runs; `lower_ties` writes that into
     the scores.
 
     Args:
@@ -108,7 +96,7 @@ def rank(search: Search, ids: pa.Array, queries: pd.DataFrame, settings: SearchS
     """
     names, depth = ids.to_numpy(zero_copy_only=False), settings.depth + settings.exclude_self
     progress = Progress(f"search {settings.collection}/{settings.split}", len(queries), "queries")
-    parts = []
+    rankings = []
     for first in range(0, len(queries), BATCH):
         block = queries.iloc[first : first + BATCH]
         for query, hits in zip(block["id"], search(list(block["text"]), depth), strict=True):
@@ -116,18 +104,14 @@ def rank(search: Search, ids: pa.Array, queries: pd.DataFrame, settings: SearchS
             if settings.exclude_self:
                 other = documents != query
                 documents, scores = documents[other][: settings.depth], scores[other][: settings.depth]
-            parts.append((query, documents, scores))
+            rankings.append((query, documents, scores))
         progress.add(len(block))
     progress.finish()
-    return total_order(_frame(parts))
+    return total_order(_frame(rankings))
 
 
-def _frame(parts: list[tuple[str, np.ndarray, np.ndarray]]) -> pd.DataFrame:
-    counts = [len(documents) for _, documents, _ in parts]
-    return pd.DataFrame(
-        {
-            "query": np.repeat(np.array([query for query, _, _ in parts], object), counts),
-            "document": np.concatenate([documents for _, documents, _ in parts]),
-            "score": np.concatenate([scores for _, _, scores in parts]).astype(np.float32),
-        }
-    )
+def _frame(rankings: list[tuple[str, np.ndarray, np.ndarray]]) -> pd.DataFrame:
+    queries, documents, scores = zip(*rankings, strict=True)
+    query = np.repeat(np.array(queries, object), [len(ranked) for ranked in documents])
+    score = np.concatenate(scores).astype(np.float32)
+    return pd.DataFrame({"query": query, "document": np.concatenate(documents), "score": score})

@@ -1,9 +1,8 @@
-"""Words of a text as Lucene's StandardTokenizer sees them: Unicode word breaks (UAX #29), without punctuation."""
+"""Split a text into words as Lucene's StandardTokenizer does: Unicode word breaks (UAX #29), no punctuation."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import regex
 
@@ -23,7 +22,7 @@ _OLD_PICTURES = (
 
 
 def _spelled(letters: str) -> str:
-    """A class of the UAX #29 property Word_Break, followed by what rule WB4 lets it absorb."""
+    """Return the pattern of a Word_Break class (UAX #29) and the characters that rule WB4 lets it absorb."""
     return rf"(?![{_NO_LETTER}])[{letters}][\p{{WB=Extend}}\p{{WB=Format}}\p{{WB=ZWJ}}]*"
 
 
@@ -57,13 +56,8 @@ ASCII_WORD = re.compile(rf"(?:(?<!_)_+)?{_ASCII_CORE}(?:_+{_ASCII_CORE})*_*")
 
 
 def words(text: str) -> list[str]:
-    """Words of `text` in order, unchanged."""
-    found = ASCII_WORD.findall(text) if text.isascii() else [match.group() for match in WORD.finditer(text)]
-    return found if len(text) <= LONGEST else [piece for word in found for piece in _pieces(word)]
-
-
-def _pieces(word: str) -> Iterator[str]:
-    if len(word) <= LONGEST:
-        yield word
-    else:
-        yield from (word[first : first + LONGEST] for first in range(0, len(word), LONGEST))
+    """Return the words of `text` in order, unchanged."""
+    matches = ASCII_WORD.findall(text) if text.isascii() else [match.group() for match in WORD.finditer(text)]
+    if len(text) <= LONGEST:
+        return matches
+    return [word[first : first + LONGEST] for word in matches for first in range(0, len(word), LONGEST)]

@@ -1,4 +1,4 @@
-"""Adding score columns and choosing the best k, compiled by numba."""
+"""Add score columns and choose the best k, compiled by numba."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def search_terms(
         sizes: int64 [queries + 1]; query q has the terms sizes[q]..sizes[q + 1] of `rows` and `boosts`.
         rows, boosts: term numbers int64 and their weights float32.
         total: number of documents.
-        depth: places of a ranking.
+        depth: length of a ranking.
         threads: cores.
 
     Returns:
         documents int32 [queries, depth], scores float32 [queries, depth], hits int32 [queries].
     """
     queries, depth = len(sizes) - 1, max(min(depth, total), 1)
-    found, best = np.zeros((queries, depth), np.int32), np.zeros((queries, depth), np.float32)
+    ranked, best = np.zeros((queries, depth), np.int32), np.zeros((queries, depth), np.float32)
     counts = np.zeros(queries, np.int32)
     workers = max(1, min(threads, queries, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
     numba.set_num_threads(workers)
-    _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, found, best, counts)
-    return found, best, counts
+    _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, ranked, best, counts)
+    return ranked, best, counts
 
 
 @numba.njit(parallel=True, cache=True)
-def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, found, best, counts):  # type: ignore[no-untyped-def]
-    """Each worker takes every workers-th query. Sums are float64, as in Lucene.
+def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, ranked, best, counts):  # type: ignore[no-untyped-def]
+    """Give each worker every workers-th query. Sums are float64, as in Lucene.
 
     A hit's key is its float32 score, then its number counted downwards, so that the greatest keys are the ranking.
     """
@@ -87,17 +87,17 @@ def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, f
             held = _keep_best(keys, held, depth, spare, bins)
             _sort_down(keys, held, spare, bins)
             counts[query] = held
-            for place in range(held):
-                number = LOW - (spare[place] & LOW)
-                found[query, place] = number
-                best[query, place] = rounded[number]
+            for rank in range(held):
+                number = LOW - (spare[rank] & LOW)
+                ranked[query, rank] = number
+                best[query, rank] = rounded[number]
 
 
 @numba.njit(cache=True)
 def _keep_best(keys, held, depth, spare, bins):  # type: ignore[no-untyped-def]
-    """Move the `depth` greatest of `held` keys to the front; returns how many there are.
+    """Move the `depth` greatest of `held` keys to the front; return their number.
 
-    A histogram over the leading bits of the scores finds the bin of the last place; only that bin is partitioned.
+    A histogram over the leading bits of the scores finds the bin of the last rank; only that bin is partitioned.
     """
     if held <= depth:
         return held
@@ -109,20 +109,20 @@ def _keep_best(keys, held, depth, spare, bins):  # type: ignore[no-untyped-def]
     while above + bins[edge] < depth:
         above += bins[edge]
         edge += 1
-    kept, tied = 0, 0
+    front, tied = 0, 0
     for at in range(held):
-        place = min(top - (keys[at] >> BIN_SHIFT), LAST_BIN)
-        if place < edge:
-            keys[kept] = keys[at]
-            kept += 1
-        elif place == edge:
+        bin_ = min(top - (keys[at] >> BIN_SHIFT), LAST_BIN)
+        if bin_ < edge:
+            keys[front] = keys[at]
+            front += 1
+        elif bin_ == edge:
             spare[tied] = keys[at]
             tied += 1
-    need = depth - kept
+    need = depth - front
     if need < tied:
-        keys[kept:depth] = np.partition(spare[:tied], tied - need)[tied - need :]
+        keys[front:depth] = np.partition(spare[:tied], tied - need)[tied - need :]
     else:
-        keys[kept:depth] = spare[:tied]
+        keys[front:depth] = spare[:tied]
     return depth
 
 
@@ -139,12 +139,12 @@ def _sort_down(keys, held, spare, bins):  # type: ignore[no-untyped-def]
     for number in range(BINS):
         start, bins[number] = start + bins[number], start
     for at in range(held):
-        place = min(top - (keys[at] >> BIN_SHIFT), LAST_BIN)
-        spare[bins[place]] = keys[at]
-        bins[place] += 1
+        bin_ = min(top - (keys[at] >> BIN_SHIFT), LAST_BIN)
+        spare[bins[bin_]] = keys[at]
+        bins[bin_] += 1
     for at in range(1, held):
-        key, place = spare[at], at
-        while place > 0 and spare[place - 1] < key:
-            spare[place] = spare[place - 1]
-            place -= 1
-        spare[place] = key
+        key, slot = spare[at], at
+        while slot > 0 and spare[slot - 1] < key:
+            spare[slot] = spare[slot - 1]
+            slot -= 1
+        spare[slot] = key

@@ -18,7 +18,7 @@ from zerodr.plan.chains import SCOPE, Chains
 from zerodr.plan.episodes import EpisodeStages
 from zerodr.plan.papers import PaperItems
 from zerodr.plan.resources import Machines
-from zerodr.plan.stages import STAGES
+from zerodr.plan.rules import RULES
 from zerodr.plan.training import SCRATCH
 from zerodr.plan.units import UnitStages
 
@@ -126,7 +126,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
     def sources_of(self, name: str) -> list[str]:
         """What a collection is made from: its archive, or the files of the user's own folder."""
         row = self.collection(name)
-        return list(self.bench.own_files) if row.kind == "own" else [paths.archive(row.archive)]
+        return list(self.bench.user_files) if row.kind == "own" else [paths.archive(row.archive)]
 
     def embeddings_for(self, wc: Any, part: str, protocol: str | None = None) -> str:
         """The embeddings that the method of wildcards `wc` searches: those of the model made for the collection."""
@@ -169,11 +169,9 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
         make = getattr(self, f"_{rule}")
 
         def render(wildcards: Any) -> str:
-            kind = STAGES[rule]
             return canonical_json(
                 {
-                    "function": f"zerodr.{kind.function}",
-                    "version": kind.version,
+                    "version": RULES[rule].version,
                     "seed": self.config.seed if self._seeded(rule, wildcards) else 0,
                     "settings": make(wildcards) | ({"nodes": self.nodes(rule)} if self.nodes(rule) > 1 else {}),
                 }
@@ -188,7 +186,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
             return encoder.init == SCRATCH or encoder.head != "none"
         if rule == "search_shard":
             return self._index(wc.model)["index"] != "flat"
-        return STAGES[rule].seeded
+        return RULES[rule].seeded
 
     def _fetch_archive(self, wc: Any) -> dict:
         row = self.archive_row(wc.archive)
@@ -205,7 +203,7 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
         """The first row that uses an archive."""
         rows = [row for row in self.bench.collections.values() if row.archive == archive]
         if not rows:
-            raise ConfigError(f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name")
+            raise ConfigError(f"archive {archive}", "no collection of config/collections uses it", "check the name")
         return rows[0]
 
     def _normalize_collection(self, wc: Any) -> dict:

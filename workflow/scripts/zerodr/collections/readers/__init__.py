@@ -1,4 +1,4 @@
-"""One reader for each format of the registry's column `format`."""
+"""Choose the reader of a collection by the registry's field `format`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READERS: dict[str, type[Reader]] = {
 
 
 def open_reader(name: str, archive: Archive, member: str = "") -> Reader:
-    """The reader of format `name` on an archive.
+    """Open an archive with the reader of format `name`.
 
     Raises:
         ConfigError: unknown format.

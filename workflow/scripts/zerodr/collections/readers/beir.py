@@ -1,6 +1,6 @@
-"""BEIR layout: `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` in one folder of the archive.
+"""Read the BEIR layout: `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` in one folder of the archive.
 
-`member` names the folder (`cqadupstack/android`); empty, the folder is where `corpus.jsonl` is. The lab's own archives
+`member` names the folder (`cqadupstack/android`); empty, it is the folder of `corpus.jsonl`. The lab's archives
 may add `queries_unlabelled.jsonl` and `answers.jsonl`.
 """
 
@@ -22,6 +22,6 @@ class BeirReader(RowsReader):
         self.folder = str(corpus)[: -len("corpus.jsonl")]
 
     def answers(self) -> Iterator[dict[str, Any]] | None:
-        """Objects of `answers.jsonl`."""
+        """Read the objects of `answers.jsonl`."""
         member = self.member_of("answers")
         return (value for _, value in self.rows(member)) if member else None

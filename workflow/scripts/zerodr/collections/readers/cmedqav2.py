@@ -1,7 +1,7 @@
-"""cMedQA v2: `answer.csv` (ans_id, question_id, content), `question.csv` (question_id, content) and candidates files.
+"""Read cMedQA v2: `answer.csv` (ans_id, question_id, content), `question.csv` (question_id, content), candidates.
 
-Content may hold commas without quotes, so lines are split at the first commas. The repository keeps each file in a zip
-of its own (`answer.zip`), which is read inside the repository's archive. Training candidates name a positive answer;
+Content may hold commas without quotes, so lines are split at the first commas. The repository has each file in a zip
+file (`answer.zip`), which is read inside the repository's archive. Training candidates name a positive answer;
 those of dev and test have a label, and label 1 is relevant.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zerodr.collections.archives import Archive, find, open_nested
-from zerodr.collections.readers.base import Document, Judgement, Query, Reader, grade_of, read_cells, where
+from zerodr.collections.readers.base import Document, Judgement, Query, Reader, bad_line, grade_of, read_cells
 from zerodr.errors import CollectionError
 
 SPLITS = {"train": 3, "dev": 4, "test": 4}
@@ -20,7 +20,7 @@ class CmedqaReader(Reader):
     """Reader of format `cmedqav2`."""
 
     def _file(self, name: str) -> tuple[Archive, str]:
-        """The archive that holds `name`, and its member there: plain, or in a zip of the same stem."""
+        """Return the archive that holds `name`, and its member: plain, or in a zip of the same stem."""
         plain = find(self.archive, name, required=False)
         if plain:
             return self.archive, plain
@@ -34,32 +34,32 @@ class CmedqaReader(Reader):
                 yield f"{archive.name}/{member}", line, values
 
     def documents(self) -> Iterator[Document]:
-        """Answers."""
+        """Read the answers."""
         for file, line, (answer, _, content) in self._rows("answer.csv", 3):
             yield Document(answer, "", unquote(content), file, line)
 
     def queries(self) -> Iterator[Query]:
-        """Questions."""
+        """Read the questions."""
         for file, line, (question, content) in self._rows("question.csv", 2):
             yield Query(question, unquote(content), file, line)
 
     def splits(self) -> list[str]:
-        """The three candidates files."""
+        """List the three candidates files."""
         return sorted(SPLITS)
 
     def judgements(self, split: str) -> Iterator[Judgement]:
-        """Relevant candidates, grade 1."""
+        """Read the relevant candidates, grade 1."""
         if split not in SPLITS:
             raise CollectionError(f"{self.archive.name}/{split}", "is no split", f"known: {', '.join(SPLITS)}")
         for file, line, cells in self._rows(f"{split}_candidates.txt", SPLITS[split]):
             if len(cells) == 3 or grade_of(cells[3].strip(), file, line) > 0:
                 if not cells[1]:
-                    raise CollectionError(where(file, line), "names no answer", "correct the line")
+                    raise bad_line(file, line, "names no answer")
                 yield Judgement(cells[0], cells[1], 1, file, line)
 
 
 def unquote(content: str) -> str:
-    """CSV content without surrounding blanks and quotes."""
+    """Remove surrounding blanks and quotes of CSV content."""
     content = content.strip()
     if len(content) >= 2 and content[0] == content[-1] == '"':
         content = content[1:-1].replace('""', '"')

@@ -1,4 +1,4 @@
-"""A user's own folder: `corpus.{jsonl,tsv,parquet}` and, if there are any, `queries.{...}` and `qrels/<split>.tsv`.
+"""Read a user's folder: `corpus.{jsonl,tsv,parquet}` and, if there are any, `queries.{...}` and `qrels/<split>.tsv`.
 
 JSON lines and parquet columns: `_id` or `id`, `text`, and `title` where there is one. TSV: a header with these names,
 or none and the cells id, text or id, title, text.
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from zerodr.collections.archives import Archive, read_lines
-from zerodr.collections.readers.base import read_json_lines, where
+from zerodr.collections.readers.base import bad_line, read_json_lines
 from zerodr.collections.readers.rows import RowsReader
 from zerodr.errors import CollectionError
 
@@ -23,23 +23,22 @@ class FolderReader(RowsReader):
     ids = IDS
 
     def member_of(self, stem: str) -> str | None:
-        """The one file with these rows; a folder without a corpus is refused."""
-        found = [name for ending in READ if (name := f"{stem}.{ending}") in self.archive.names()]
-        if len(found) > 1:
-            raise CollectionError(
-                self.archive.name, f"holds {' and '.join(found)}, expected one of them", "remove the others"
-            )
-        if stem == "corpus" and not found:
+        """Return the one file with these rows; a folder without a corpus is refused."""
+        names = [name for ending in READ if (name := f"{stem}.{ending}") in self.archive.names()]
+        if len(names) > 1:
+            problem = f"holds {' and '.join(names)}, expected one of them"
+            raise CollectionError(self.archive.name, problem, "remove the others")
+        if stem == "corpus" and not names:
             raise CollectionError(self.archive.name, f"holds no {stem}.{{{','.join(READ)}}}", "add one")
-        return found[0] if found else None
+        return names[0] if names else None
 
     def rows(self, member: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Line or row number and values of each row."""
+        """Read line or row number and values of each row."""
         return READ[member.rpartition(".")[2]](self.archive, member)
 
 
 def read_table(archive: Archive, member: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line number and named cells of a TSV file."""
+    """Read line number and named cells of a TSV file."""
     names: list[str] = []
     for number, line in read_lines(archive, member):
         cells = line.split("\t")
@@ -49,17 +48,13 @@ def read_table(archive: Archive, member: str) -> Iterator[tuple[int, dict[str, A
             if header:
                 continue
         if not names or len(cells) != len(names):
-            expected = len(names) or "2 or 3"
-            raise CollectionError(
-                where(f"{archive.name}/{member}", number),
-                f"expected {expected} cells separated by tabs, found {len(cells)}",
-                "correct the line",
-            )
+            problem = f"expected {len(names) or '2 or 3'} cells separated by tabs, found {len(cells)}"
+            raise bad_line(f"{archive.name}/{member}", number, problem)
         yield number, dict(zip(names, cells, strict=True))
 
 
 def read_parquet(archive: Archive, member: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Row number (from 1) and values of a parquet file, read in blocks."""
+    """Read row number (from 1) and values of a parquet file, in blocks."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Multi-CPR: `corpus.tsv` or `corpus_split_*.tsv`, `<split>.query.txt` (id, text) and `qrels.<split>.tsv` (TREC).
+"""Read Multi-CPR: `corpus.tsv` or `corpus_split_*.tsv`, `<split>.query.txt` (id, text) and `qrels.<split>.tsv` (TREC).
 
 `member` is the domain's folder in the repository, `data/ecom`.
 """
@@ -28,23 +28,23 @@ class MultiCprReader(Reader):
             raise CollectionError(archive.name, f"has no {member}/corpus.tsv", nearest(member, archive.names()[:1000]))
 
     def documents(self) -> Iterator[Document]:
-        """Passages."""
+        """Read the passages."""
         for name in self._corpus:
             for line, (pid, text) in read_cells(self.archive, self._files[name], 2):
                 yield Document(pid, "", text, f"{self.archive.name}/{self._files[name]}", line)
 
     def queries(self) -> Iterator[Query]:
-        """Queries of all splits."""
+        """Read the queries of all splits."""
         for split in self.splits():
             member = self._files[f"{split}.query.txt"]
             for line, (qid, text) in read_cells(self.archive, member, 2):
                 yield Query(qid, text, f"{self.archive.name}/{member}", line)
 
     def splits(self) -> list[str]:
-        """Splits that have both queries and judgements."""
+        """List the splits that have both queries and judgements."""
         names = [n.split(".")[1] for n in self._files if n.startswith("qrels.") and n.endswith(".tsv")]
         return sorted(n for n in names if f"{n}.query.txt" in self._files)
 
     def judgements(self, split: str) -> Iterator[Judgement]:
-        """Lines of `qrels.<split>.tsv`."""
+        """Read the lines of `qrels.<split>.tsv`."""
         return read_qrels(self.archive, self._files[f"qrels.{split}.tsv"], trec=True)

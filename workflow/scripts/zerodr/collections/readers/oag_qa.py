@@ -1,7 +1,7 @@
-"""OAG-QA: `<topic>-papers-10k.tsv` (id, abstract, title) and `<topic>-questions.tsv` (question, list of paper titles).
+"""Read OAG-QA: `<topic>-papers-10k.tsv` (id, abstract, title) and `<topic>-questions.tsv` (question, list of titles).
 
 `member` is the topic. The published measure asks whether a retrieved paper's title holds an answer title; here every
-paper whose title is one of the answers (letters and digits alone, case folded) is relevant with grade 1. Questions
+paper whose title is one of the answers (letters and digits only, case folded) is relevant with grade 1. Questions
 have no ids upstream: theirs are `<topic>-<line>`.
 """
 
@@ -14,8 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from zerodr.collections.archives import Archive, find, read_lines
-from zerodr.collections.readers.base import Document, Judgement, Query, Reader, where
-from zerodr.errors import CollectionError
+from zerodr.collections.readers.base import Document, Judgement, Query, Reader, bad_line
 
 _NO_WORD = re.compile(r"[\W_]+")
 
@@ -33,32 +32,29 @@ class OagQaReader(Reader):
         lines = (line for _, line in read_lines(self.archive, member))
         for number, row in enumerate(csv.reader(lines, delimiter="\t"), start=1):
             if len(row) < cells:
-                raise CollectionError(
-                    where(f"{self.archive.name}/{member}", number),
-                    f"expected {cells} cells separated by tabs, found {len(row)}",
-                    "correct the line",
-                )
+                problem = f"expected {cells} cells separated by tabs, found {len(row)}"
+                raise bad_line(f"{self.archive.name}/{member}", number, problem)
             yield number, row
 
     def documents(self) -> Iterator[Document]:
-        """Papers."""
+        """Read the papers."""
         file = f"{self.archive.name}/{self.papers}"
         for line, (pid, text, title, *_) in self._rows(self.papers, 3):
             if pid != "id":
                 yield Document(pid, title, text, file, line)
 
     def queries(self) -> Iterator[Query]:
-        """Questions, named by their line."""
+        """Read the questions, named by their line."""
         file = f"{self.archive.name}/{self.questions}"
         for line, (question, *_) in self._rows(self.questions, 2):
             yield Query(f"{self.member}-{line}", question, file, line)
 
     def splits(self) -> list[str]:
-        """The one split."""
+        """Return the one split."""
         return ["test"]
 
     def judgements(self, split: str) -> Iterator[Judgement]:
-        """Papers whose title is an answer."""
+        """Match each question with the papers whose title is an answer."""
         del split
         by_title = defaultdict(list)
         for document in self.documents():
@@ -71,7 +67,7 @@ class OagQaReader(Reader):
 
 
 def fold(title: str) -> str:
-    """Words of a title, case folded, one space between."""
+    """Return the words of a title, case folded, one space between."""
     return _NO_WORD.sub(" ", title).strip().casefold()
 
 
@@ -81,5 +77,5 @@ def _titles(cell: str, file: str, line: int) -> list[str]:
     except (ValueError, SyntaxError):
         value = None
     if not isinstance(value, list) or not all(isinstance(title, str) for title in value):
-        raise CollectionError(where(file, line), f"expected a list of titles, found {cell[:60]!r}", "correct the line")
+        raise bad_line(file, line, f"expected a list of titles, found {cell[:60]!r}")
     return value

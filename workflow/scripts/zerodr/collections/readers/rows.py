@@ -1,4 +1,4 @@
-"""What formats of named values have in common: rows of corpus and queries, judgements in `qrels/<split>.tsv`."""
+"""Read formats of named values: rows of corpus and queries, judgements in `qrels/<split>.tsv`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class RowsReader(Reader):
 
     Attributes:
         ids: names that the value with the id may have.
-        folder: what stands before the names of the files, with a slash at its end.
+        folder: prefix of the names of the files, with a slash at its end.
     """
 
     ids: tuple[str, ...] = ("_id",)
     folder = ""
 
     def member_of(self, stem: str) -> str | None:
-        """The file with the rows of `corpus`, `queries`, `queries_unlabelled` or `answers`, if there is one.
+        """Return the file with the rows of `corpus`, `queries`, `queries_unlabelled` or `answers`, if there is one.
 
         A format refuses an archive without corpus.
         """
@@ -37,28 +37,23 @@ class RowsReader(Reader):
         return member if member in self.archive.names() else None
 
     def rows(self, member: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Line number and values of each row."""
+        """Read line number and values of each row."""
         return read_json_lines(self.archive, member)
 
     def documents(self) -> Iterator[Document]:
-        """The corpus."""
+        """Read the corpus."""
         member = str(self.member_of("corpus"))
         file = f"{self.archive.name}/{member}"
         for line, value in self.rows(member):
-            yield Document(
-                text_of(value, self.ids, file, line),
-                title_of(value, file, line),
-                text_of(value, ("text",), file, line),
-                file,
-                line,
-            )
+            key, text = (text_of(value, names, file, line) for names in (self.ids, ("text",)))
+            yield Document(key, title_of(value, file, line), text, file, line)
 
     def queries(self) -> Iterator[Query]:
-        """The queries; none for a corpus alone."""
+        """Read the queries; none for a corpus alone."""
         return self._queries("queries") or iter(())
 
     def unlabelled(self) -> Iterator[Query] | None:
-        """Rows of `queries_unlabelled`."""
+        """Read the rows of `queries_unlabelled`."""
         return self._queries("queries_unlabelled")
 
     def _queries(self, stem: str) -> Iterator[Query] | None:
@@ -71,11 +66,11 @@ class RowsReader(Reader):
             yield Query(text_of(value, self.ids, file, line), text_of(value, ("text",), file, line), file, line)
 
     def splits(self) -> list[str]:
-        """Every `qrels/<split>.tsv`."""
+        """List the splits: every `qrels/<split>.tsv`."""
         start = f"{self.folder}qrels/"
         names = (name.removeprefix(start) for name in self.archive.names() if name.startswith(start))
         return sorted(name.removesuffix(".tsv") for name in names if name.endswith(".tsv") and "/" not in name)
 
     def judgements(self, split: str) -> Iterator[Judgement]:
-        """Lines of `qrels/<split>.tsv`."""
+        """Read the lines of `qrels/<split>.tsv`."""
         return read_qrels(self.archive, f"{self.folder}qrels/{split}.tsv")

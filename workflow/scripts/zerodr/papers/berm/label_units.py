@@ -23,8 +23,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError, CollectionError
-from zerodr.lexical.about import read_about
 from zerodr.lexical.analysis import python_analyzer
+from zerodr.lexical.folder import read_about
 from zerodr.lexical.light import read_holders
 from zerodr.papers.berm.answers import Answers, has_answers, read_answers
 from zerodr.papers.berm.segment_units import SCHEMA as UNIT_SCHEMA

@@ -138,7 +138,7 @@ class UnitForward(Forward):
             units = project(units)
         return units
 
-    def view(self, share: Share, leaf: Tensor, group: Group) -> Encoded:
+    def view(self, share: Share, leaf: Tensor, group: Group) -> EncodedUnits:
         """What the objective is shown, units included."""
         batch, texts, table = share.batch, share.texts, self.table
         sizes = table.first.sizes[batch.documents[:, 0]]

@@ -1,4 +1,4 @@
-"""The documents that queries are augmented with: the first of each ranking over a mixture, with their texts."""
+"""Read the documents that augment queries: the first of each ranking over a mixture, with their texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zerodr.errors import ArtifactError
 
 @dataclass(frozen=True)
 class Grounding:
-    """Augmentation documents of Q queries; documents are numbers into the M distinct ones.
+    """Augmentation documents of Q queries, as numbers into the M distinct ones.
 
     Attributes:
         offsets: (Q + 1,) int64, where a query's documents begin.
@@ -36,45 +36,45 @@ class Grounding:
         return len(self.offsets) - 1
 
     def of(self, row: int) -> np.ndarray:
-        """Numbers of the documents of query `row`, best first."""
+        """Return the numbers of the documents of query `row`, best first."""
         return self.numbers[self.offsets[row] : self.offsets[row + 1]]
 
     def ids(self, row: int) -> list[str]:
-        """Ids of the documents of query `row`, best first."""
+        """Return the ids of the documents of query `row`, best first."""
         return self.documents.take(pa.array(self.of(row))).to_pylist()
 
 
 def read_grounding(
     rankings: Path, queries: pa.Array, count: int, texts: MemoryTexts, banned: Mapping[str, set[str]] | None = None
 ) -> Grounding:
-    """The first `count` documents of each query.
+    """Read the first `count` documents of each query.
 
     Args:
         rankings: of a mixture, for at least these queries.
         queries: (Q,) ids.
-        banned: namespaced documents that a query does not get.
+        banned: namespaced documents that a query must not receive.
 
     Raises:
         ArtifactError: a query has no ranking, rankings are too shallow, or a document is in no memory.
     """
     if read_depth(rankings) < count:
         raise ArtifactError(rankings, f"is ranked to depth {read_depth(rankings)}, expected at least {count}", AGAIN)
-    made = read_rankings(rankings)
-    rows = pc.index_in(queries, value_set=made.queries)
+    ranked = read_rankings(rankings)
+    rows = pc.index_in(queries, value_set=ranked.queries)
     if rows.null_count:
         first = queries.filter(pc.is_null(rows))[0]
         raise ArtifactError(rankings, f"lacks {rows.null_count} of {len(queries)} queries, the first is {first}", AGAIN)
-    ends, order = np.cumsum(made.sizes), rows.to_numpy()
-    coded = made.documents.dictionary_encode()
+    ends, order = np.cumsum(ranked.sizes), rows.to_numpy()
+    coded = ranked.documents.dictionary_encode()
     numbers, names = coded.indices.to_numpy(), coded.dictionary
     lists = []
     for row, query in zip(order, queries.to_pylist(), strict=True):
-        own = numbers[ends[row] - made.sizes[row] : ends[row]]
-        against = (banned or {}).get(query)
-        if against:
-            own = own[~np.isin(own, pc.index_in(pa.array(sorted(against)), value_set=names).drop_null().to_numpy())]
-        lists.append(own[:count])
+        ranking = numbers[ends[row] - ranked.sizes[row] : ends[row]]
+        if excluded := (banned or {}).get(query):
+            excluded_numbers = pc.index_in(pa.array(sorted(excluded)), value_set=names).drop_null().to_numpy()
+            ranking = ranking[~np.isin(ranking, excluded_numbers)]
+        lists.append(ranking[:count])
     distinct, flat = np.unique(np.concatenate(lists or [np.zeros(0, np.int32)]), return_inverse=True)
     documents = names.take(pa.array(distinct))
-    offsets = np.r_[0, np.cumsum([len(own) for own in lists])].astype(np.int64)
+    offsets = np.r_[0, np.cumsum([len(ranking) for ranking in lists])].astype(np.int64)
     return Grounding(offsets, flat.astype(np.int32), documents, texts.texts(documents, rankings))
