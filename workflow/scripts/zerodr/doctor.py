@@ -24,7 +24,8 @@ from zerodr.errors import ConfigError, MachineError
 from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, in_mirror
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.plan import Plan, paths
-from zerodr.plan.resources import NEEDS
+from zerodr.plan.resources import need
+from zerodr.plan.rules import RULES
 
 PYTHON = (3, 11)
 HUB = "https://huggingface.co"
@@ -151,7 +152,7 @@ def memory(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cg
         sizes.append(int(limit.read_text()) // MEBI)
     if not sizes:
         return Finding("memory", "optional", "can't be told on this system", f"have {LEAST_MEMORY_MIB} MiB")
-    size, wanted = min(sizes), max(need.base_mib for need in NEEDS.values())
+    size, wanted = min(sizes), max(need(rule).base_mib for rule in RULES)
     if size < LEAST_MEMORY_MIB:
         return Finding("memory", "missing", f"{size} MiB, needs {LEAST_MEMORY_MIB}", "use another machine")
     if size < wanted:

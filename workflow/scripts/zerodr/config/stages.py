@@ -64,6 +64,11 @@ class ChainStage(Settings):
         return ()
 
     @property
+    def other_models(self) -> tuple[str, ...]:
+        """Models of other recipes, `<recipe>/<stage>`, that this stage needs besides its parents."""
+        return ()
+
+    @property
     def trainings(self) -> dict[str, TrainingSettings]:
         """How the stage's models are optimised, by key; nothing where none is trained."""
         return {"training": self.training} if isinstance(self, LearningStage | PretrainStage) else {}

@@ -47,7 +47,7 @@ def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:
     paths = stage.paths("references") if "references" in stage.spec.inputs else []
     if len(paths) != len(settings.references):
         problem = f"expected {len(settings.references)} references, found {len(paths)}"
-        raise ArtifactError(stage.spec.rule, problem, "declare plan.references() as the rule's input")
+        raise ArtifactError(stage.spec.rule, problem, "declare the files of config.references as the rule's input")
     columns = ["method", "collection", "metric", "published", "source", "tolerance"]
     frames = [read_reference(path, reference) for path, reference in zip(paths, settings.references, strict=True)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)

@@ -166,6 +166,11 @@ class MemoryStage(FinetuneStage):
         return self
 
     @property
+    def other_models(self) -> tuple[str, ...]:
+        """The frozen augmenter, where one is named."""
+        return () if self.augmenter.init is None else (self.augmenter.init,)
+
+    @property
     def trainings(self) -> dict[str, TrainingSettings]:
         """Of the main model, and of the augmenter where it is trained otherwise."""
         own = self.augmenter.training
