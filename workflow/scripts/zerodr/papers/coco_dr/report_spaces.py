@@ -48,10 +48,10 @@ def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
     facts, scores, rows = read_spaces(stage.paths("spaces")), read_scores(stage.paths("per_query")), []
     for name in settings.collections:
         without, with_it = (facts[model, name]["contrastive"] for model in item.models)
-        losses = {"loss_without": without, "loss_with": with_it, "reduction": 1 - with_it / without}
-        with_gain, without_gain = (scores[method, name] for method in reversed(item.methods))
-        gained = gain(with_gain, without_gain, settings.bootstrap_samples, stage.seed).columns("gain")
-        rows.append({"collection": name} | losses | gained)
+        numbers: dict[str, str | float] = {"collection": name, "loss_without": without, "loss_with": with_it}
+        after, before = (scores[method, name] for method in reversed(item.methods))
+        gained = gain(after, before, settings.bootstrap_samples, stage.seed).columns("gain")
+        rows.append({**numbers, "reduction": 1 - with_it / without, **gained})
     frame = pd.DataFrame(rows)
     notes = [
         SPACE_NOTE,
