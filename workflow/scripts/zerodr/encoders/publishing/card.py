@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,9 @@ from typing import Any
 import yaml
 
 from zerodr.artifacts.record import Record, read_record
+from zerodr.encoders.folder.additions import CardSection
 from zerodr.encoders.folder.contract import EncoderContract
 from zerodr.encoders.start.importing import PACKAGE
-from zerodr.papers.moma.components import Augmentation
-from zerodr.papers.moma.settings import TARGET
 
 MODEL_INPUTS = ("model", "parent", "rem", "dam", "main", "augmenter")
 COLLECTION_RULE = "normalize_collection"
@@ -30,25 +30,6 @@ scores = model.similarity(queries, documents)
 ```
 
 `encode_query` and `encode_document` apply each side's prefix and length; `encode` alone knows no side."""
-MEMORIES = """## Queries are augmented
-
-A query's vector comes from the query and the {count} documents of memories that the augmenter finds for it. Results of
-this model are of queries that were augmented with {names}{target}. Only zerodr does that:
-
-```python
-from zerodr.papers.moma.retriever import MoMA
-
-model = MoMA.load("path/to/this/folder")
-{plugs}
-queries = model.encode_queries(["who wrote the play?"])
-documents = model.encode_documents(["A play is written by a playwright."])
-scores = queries @ documents.T
-```
-
-In the checkout that made this model, `snakemake ... results/exported-memories/{model}/{scope}/<memory>/manifest.json`
-makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
-not augment queries**, so that its rankings are not those that the results are of."""
-PLAIN = " with sentence-transformers: queries without memories"
 POOLING_WORDS = {
     "mean": "mean over tokens",
     "cls": "first token",
@@ -130,34 +111,17 @@ def write_card(
     chain: Chain,
     licences: dict[str, str],
     table: Path | None,
-    augmentation: Augmentation | None = None,
+    sections: Sequence[CardSection] = (),
 ) -> None:
     """Write `README.md`: what the model is, how to use it, what it learnt from, how it was trained, what it reaches."""
     title = f"# {model}" + (f" for {scope}" if scope != "shared" else "")
     parts = [_front_matter(contract, chain), title, _summary(contract, chain)]
-    parts += [] if augmentation is None else [_memories(model, scope, augmentation)]
-    parts += [USAGE.format(without="" if augmentation is None else PLAIN)]
+    parts += [section.text for section in sections]
+    parts += [USAGE.format(without="".join(section.without for section in sections))]
     parts += [_protocol(contract, chain), _data(chain, licences), _training(chain)]
     if table is not None:
         parts.append(_results(table))
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-
-
-def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
-    """Which memories a query is augmented with, and how."""
-    names = augmentation.memories
-    told = {name: f'model.plug("path/to/exported-memories/{name}")' for name in names}
-    told |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
-    plugs = "\n".join(told.values())
-    target = ", where `target` is the collection that is searched" if TARGET in names else ""
-    return MEMORIES.format(
-        count=augmentation.documents,
-        names=", ".join(f"`{name}`" for name in names),
-        target=target,
-        plugs=plugs,
-        model=model,
-        scope=scope,
-    )
 
 
 def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:
