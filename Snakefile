@@ -1,4 +1,4 @@
-"""zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md."""
+"""zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md and docs/."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,8 @@ min_version("9.27")
 configfile: "config/config.yaml"
 
 
-sys.path.insert(0, str(Path(workflow.basedir, "workflow", "scripts")))
+CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
+sys.path.insert(0, str(CHECKOUT / "workflow" / "scripts"))
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ZerodrError
@@ -26,18 +27,18 @@ from zerodr.artifacts.guard import (
     spare_tracebacks,
 )
 from zerodr.artifacts.stage import forget_published
-from zerodr.cluster import ask_of, ceilings, submitting
+from zerodr.cluster import request_of, ceilings, submitting
 from zerodr.lingering import start_again, wait_for_jobs
 from zerodr.submission import refusal
 
 try:
-    PLAN = Plan(load_bench(Path(workflow.basedir), config))
+    PLAN = Plan(load_bench(CHECKOUT, config))
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
 PATTERNS = Patterns(PLAN)
 spare_tracebacks()
-ENVIRONMENT = str(Path(workflow.basedir, "envs", "zerodr.yaml"))
+ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")
 
 
 wildcard_constraints:
@@ -77,7 +78,7 @@ onstart:
         jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
         common = submitting(workflow.executor_settings)
         asks = [
-            ask_of(job.rule.name, dict(job.resources), job.threads, common)
+            request_of(job.rule.name, dict(job.resources), job.threads, common)
             for job in jobs
         ]
         refuse_run(

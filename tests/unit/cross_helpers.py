@@ -76,10 +76,6 @@ def init_spec(init: str | Path, place: str = "init", seed: int = 5, **changes: A
     params = settings_of(init, **changes).model_dump(mode="json")
     return StageSpec(
         "init_teacher",
-<<<<<<< HEAD
-=======
-        "zerodr.training.teaching.teacher:init_teacher",
->>>>>>> papers
         1,
         {"model": place},
         inputs,
@@ -114,10 +110,6 @@ def train_spec(place: str = "teacher", inputs: dict[str, str] | None = None, **c
     } | (inputs or {})
     return StageSpec(
         "train_teacher",
-<<<<<<< HEAD
-=======
-        "zerodr.training.teaching.teacher:train_teacher",
->>>>>>> papers
         1,
         {"model": place},
         named,
@@ -136,10 +128,6 @@ def score_spec(place: str = "scored", inputs: dict[str, str] | None = None, **pa
     } | (inputs or {})
     return StageSpec(
         "score_pairs",
-<<<<<<< HEAD
-=======
-        "zerodr.training.teaching.teacher:score_pairs",
->>>>>>> papers
         1,
         {"model": place},
         named,

@@ -92,10 +92,6 @@ def make_collection(folder: Path, documents: list[tuple[str, str, str]], queries
 def import_spec(model: str, name: str = "tiny", **changes: Any) -> StageSpec:
     return StageSpec(
         "import_model",
-<<<<<<< HEAD
-=======
-        "zerodr.encoders.start.importing:import_model",
->>>>>>> papers
         1,
         {"model": name},
         {},

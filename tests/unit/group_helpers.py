@@ -54,10 +54,11 @@ class Probe(GroupWeighted):
         super()._update(seen, alpha, products)
 
 
-def weighted(model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, **settings: Any) -> Probe:
-    made = weigh_groups(
-        make_objective(objective), GroupSettings(**(IDRO | settings)), objective, model, clusters_of(examples)
-    )
+def weighted(
+    model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, engine: Any = None, **settings: Any
+) -> Probe:
+    chosen = GroupSettings(**(IDRO | settings))
+    made = weigh_groups(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
     return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
 
 

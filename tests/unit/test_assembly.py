@@ -71,10 +71,6 @@ def assemble(place: str = "out", domain: str = "target", module: str = "rem", **
     run_spec(
         StageSpec(
             "assemble",
-<<<<<<< HEAD
-=======
-            "zerodr.papers.ddr.assemble:assemble",
->>>>>>> papers
             1,
             {"model": "tiny", "stage": place},
             inputs,
@@ -220,10 +216,6 @@ def test_kept_steps_hold_their_rem(project):
     run_spec(
         StageSpec(
             "take_step",
-<<<<<<< HEAD
-=======
-            "zerodr.encoders.publishing.export:take_step",
->>>>>>> papers
             1,
             {"model": "tiny", "stage": "rem.5"},
             {"model": "results/rem/manifest.json"},
@@ -274,10 +266,6 @@ def test_a_modular_form_is_not_exported(project):
     rem(start="init", settings={"fold": False})
     spec = StageSpec(
         "export_model",
-<<<<<<< HEAD
-=======
-        "zerodr.encoders.publishing.export:export_model",
->>>>>>> papers
         1,
         {"model": "tiny"},
         {"model": "results/rem/manifest.json"},

@@ -72,9 +72,10 @@ def test_a_linear_schedule_ends_with_the_chain(root):
     linear = {"training": {"schedule": "linear", "schedule_steps": None}}
     change(root, "ance", linear={"settings": {"chain": {"ep1": linear}}})
     made = plan(root)
-    one, two = (settings(made, "finetune", model="ance+linear", stage=s)["settings"] for s in ("ep1", "ep2"))
+    jobs = (settings(made, "finetune", model="ance+linear", stage=stage) for stage in ("ep1", "ep2"))
+    one, two = (job["settings"]["schedule"] for job in jobs)
     assert (one["first_step"], one["total_steps"], two["first_step"], two["total_steps"]) == (0, 400, 200, 400)
-    flat = settings(made, "finetune", model="ance", stage="ep1")["settings"]
+    flat = settings(made, "finetune", model="ance", stage="ep1")["settings"]["schedule"]
     assert (flat["first_step"], flat["total_steps"]) == (0, 200)
 
 
@@ -154,6 +155,7 @@ def test_chains_that_are_refused(root, change_of, told):
     change(root, "dpr", odd={"settings": change_of})
     if "starts from itself" in told:
         value = yaml.safe_load(path.read_text())
+        del value["scales"]["lab"]["start"]
         value["scales"]["lab"]["settings"]["encoder"] = {"init": "ance/ep2"}
         path.write_text(yaml.safe_dump(value))
     with pytest.raises(ConfigError, match=told):

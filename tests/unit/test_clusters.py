@@ -41,10 +41,6 @@ def run(seed: int = 13, threads: int = 1, **changes: Any) -> Path:
     params = {"count": 4, "iterations": 20, "restarts": 2, "split": "train"} | changes
     spec = StageSpec(
         "cluster_queries",
-<<<<<<< HEAD
-=======
-        "zerodr.papers.coco_dr.cluster_queries:cluster_queries",
->>>>>>> papers
         1,
         {"stage": "ep1"},
         {"queries": "results/queries.npy", "collection": "results/source/manifest.json"},

@@ -120,10 +120,6 @@ def spec(**params: object) -> StageSpec:
     values = texts | {"documents": 12, "neighbours": 5} | params
     return StageSpec(
         "measure_domains",
-<<<<<<< HEAD
-=======
-        "zerodr.papers.modir.measure_domains:measure_domains",
->>>>>>> papers
         1,
         {"model": "tiny"},
         inputs,
@@ -162,10 +158,6 @@ def projected(**params: object) -> StageSpec:
     return replace(
         spec(**{"documents": 6, "queries": 4} | params),
         rule="project_domains",
-<<<<<<< HEAD
-=======
-        function="zerodr.papers.modir.project_domains:project_domains",
->>>>>>> papers
         outputs={"projection": "results/tsne.parquet"},
     )
 

@@ -118,10 +118,6 @@ def test_models_of_save_steps_can_be_taken(project):
     def take(step: int) -> StageSpec:
         return StageSpec(
             "take_step",
-<<<<<<< HEAD
-=======
-            "zerodr.encoders.publishing.export:take_step",
->>>>>>> papers
             1,
             {"step": str(step)},
             {"model": "results/ep0/manifest.json"},

@@ -171,7 +171,7 @@ def engine_of(folder: Path, data: Examples, state: Path, objective: Any, **chang
 
 RUNS = [
     (PAIRWISE, {"mode": "paper", "temperature": 1.0}, {}),
-    (PAIRWISE, {"mode": "paper", "similarity": "dot", "temperature": 1.0, "timing": "current", "trace_steps": 2}, {}),
+    (PAIRWISE, {"mode": "paper", "similarity": "dot", "temperature": 1.0, "timing": "current"}, {}),
     (OWN, {"mode": "official"}, {"optimizer": "lamb"}),
     (IN_BATCH, {"mode": "paper", "similarity": "dot", "temperature": 1.0, "layers": "all"}, {"cache_chunk": 5}),
     (IN_BATCH, {"mode": "group_dro"}, {"cache_chunk": 5}),
@@ -181,7 +181,10 @@ RUNS = [
 
 
 @pytest.mark.parametrize("objective, settings, changes", RUNS, ids=lambda value: str(getattr(value, "name", value)))
-def test_interrupted_at_any_step_ends_with_the_same_bits(data, folder, tmp_path, objective, settings, changes):
+def test_interrupted_at_any_step_ends_with_the_same_bits(
+    data, folder, tmp_path, monkeypatch, objective, settings, changes
+):
+    monkeypatch.setattr("zerodr.papers.coco_dr.objective.TRACE_STEPS", 2)
     whole = engine_of(folder, data, tmp_path / "whole", (objective, settings), **changes)
     curves = whole.fit()
     for stop in (2, 5, 7):
@@ -279,10 +282,11 @@ def run(groups: dict[str, Any] | None, clusters: bool = True, place: str = "ep0"
     return Path(f"results/{place}")
 
 
-IDRO = {"mode": "paper", "temperature": 1.0, "trace_steps": 5}
+IDRO = {"mode": "paper", "temperature": 1.0}
 
 
-def test_a_stage_learns_with_groups_and_keeps_their_weights(project, caplog):
+def test_a_stage_learns_with_groups_and_keeps_their_weights(project, caplog, monkeypatch):
+    monkeypatch.setattr("zerodr.papers.coco_dr.objective.TRACE_STEPS", 5)
     with caplog.at_level("INFO", "zerodr"):
         folder = run(IDRO)
     said = [line for line in caplog.messages if line.startswith("groups:")]

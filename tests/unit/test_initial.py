@@ -56,10 +56,6 @@ def run_init(inputs: dict[str, str], seed: int = 7, **params: object) -> Path:
     out = f"results/models/{name}/shared/init/manifest.json"
     spec = StageSpec(
         "init_model",
-<<<<<<< HEAD
-=======
-        "zerodr.encoders.start.initial:init_model",
->>>>>>> papers
         1,
         {},
         inputs,

@@ -236,8 +236,9 @@ def test_inference_changes_targets_and_no_training_query(root):
 
 def test_a_distilling_augmenter_reads_all_documents():
     settings = json.loads(plan().settings("train_augmenter")(wc("moma1", "moma-t5ance+adist")))["settings"]
-    assert settings["objective"]["negatives_per_query"] == 10 and settings["objective"]["name"] == "adist"
-    assert settings["training"]["steps"] == 80 and not settings["parent_learned"]
+    stage = settings["settings"]
+    assert stage["objective"]["negatives_per_query"] == 10 and stage["objective"]["name"] == "adist"
+    assert stage["training"]["steps"] == 80 and not settings["parent_learned"]
 
 
 @pytest.mark.parametrize("recipe", ["moma-t5ance", "moma-cocondenser"])
@@ -285,7 +286,7 @@ def test_augmenters_scale_scores_alike(scale):
     made = plan(scale=scale)
 
     def objective(method: str) -> dict:
-        return json.loads(made.settings("train_augmenter")(wc("moma1", method)))["settings"]["objective"]
+        return json.loads(made.settings("train_augmenter")(wc("moma1", method)))["settings"]["settings"]["objective"]
 
     factor = objective("moma-t5ance")["inverse_temperature"]
     assert factor == (0.1 if scale == "lab" else 1.0)

@@ -197,7 +197,7 @@ def test_short_pools_are_kept_and_told(here, caplog):
     facts = facts_of(run_mine(count=5))
     assert facts["queries"]["short"] == 1 and facts["queries"]["empty"] == 2  # q1 has four candidates left
     said = caplog.text
-    for words in ("1 queries have no positive and are left out", "1 queries have fewer", "2 queries have no negative"):
+    for words in ("1 queries have no positive and do not train", "1 queries have fewer", "2 queries have no negative"):
         assert words in said
 
 
@@ -323,7 +323,7 @@ def test_the_rules_hold(tmp_path_factory, queries, skip, more, count, sampling, 
 def test_positives_of_a_split(here):
     corpus = pa.array(DOCUMENTS)
     found = known_positives(Path("results/source"), "train", corpus)
-    assert found.queries.to_pylist() == ["q0", "q1", "q2", "q3"] and found.asked.to_pylist() == list(RANKED)
+    assert found.queries.to_pylist() == ["q0", "q1", "q2", "q3"] and found.all_queries.to_pylist() == list(RANKED)
     assert found.sizes.tolist() == [1, 3, 2, 1] and found.missing == 1
     sizes, documents = found.take(np.array([2, 0]))
     assert sizes.tolist() == [2, 1] and corpus.take(pa.array(documents)).to_pylist() == ["d7", "d8", "d1"]

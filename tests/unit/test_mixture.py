@@ -67,10 +67,6 @@ def search(
         run_spec(
             StageSpec(
                 "search_memory",
-<<<<<<< HEAD
-=======
-                "zerodr.papers.moma.search_memory:search_memory",
->>>>>>> papers
                 1,
                 {},
                 inputs,
@@ -94,21 +90,7 @@ def merge(
         "needed": needed,
         "memories": [path.parent.name for path in memories],
     }
-<<<<<<< HEAD
     run_spec(StageSpec("merge_memories", 1, {}, inputs, {"rankings": place}, params))
-=======
-    run_spec(
-        StageSpec(
-            "merge_memories",
-            "zerodr.papers.moma.search_memory:merge_memories",
-            1,
-            {},
-            inputs,
-            {"rankings": place},
-            params,
-        )
-    )
->>>>>>> papers
     made = read_rankings(Path(place))
     ends, documents, scores = np.cumsum(made.sizes), made.documents.to_pylist(), made.scores.tolist()
     return [

@@ -96,7 +96,7 @@ def test_means_of_several_collections_are_no_single_target(lab):
 
 def test_a_method_without_an_adversary_has_no_steps_to_look_at(lab):
     with pytest.raises(ConfigError, match="method dpr: has no stage with an adversary"):
-        read_item(lab, DomainsItem(kind="domains", title="x", methods=("dpr",)), ["scifact"]).points
+        read_item(lab, DomainsItem(kind="domains", title="x", methods=("dpr",)), ["scifact"])
 
 
 def test_steps_on_the_target_are_those_of_its_language_model(lab):

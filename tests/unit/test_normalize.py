@@ -202,7 +202,7 @@ def test_truncated_archive_leaves_one_error(tmp_path):
 
 @pytest.mark.parametrize("name", ["scifact", "nfcorpus", "arguana"])
 def test_real_collections_are_what_the_registry_says(tmp_path, mirror: Path, root: Path, name: str):
-    row = read_registry(root / "config/collections.tsv")[name]
+    row = read_registry(root / "config/collections")[name]
     facts = normalize(
         mirror / row.archive,
         tmp_path,

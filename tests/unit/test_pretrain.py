@@ -119,10 +119,6 @@ def test_models_of_save_steps_can_be_taken(project):
     run_spec(pretrain_spec("coco", save_steps=[5]))
     taken = StageSpec(
         "take_step",
-<<<<<<< HEAD
-=======
-        "zerodr.encoders.publishing.export:take_step",
->>>>>>> papers
         1,
         {"step": "5"},
         {"model": "results/coco/manifest.json"},

@@ -48,10 +48,6 @@ def init(max_tokens: int = 64, **changes: Any) -> None:
     run_spec(
         StageSpec(
             "init_reader",
-<<<<<<< HEAD
-=======
-            "zerodr.papers.berm.train_reader:init_reader",
->>>>>>> papers
             1,
             {"model": "reader"},
             {"parent": "results/init/manifest.json"},
@@ -69,10 +65,6 @@ def train(place: str = "reader", dev_split: str = "train", **changes: Any) -> No
     run_spec(
         StageSpec(
             "train_reader",
-<<<<<<< HEAD
-=======
-            "zerodr.papers.berm.train_reader:train_reader",
->>>>>>> papers
             1,
             {"model": "reader", "stage": place},
             {"reader": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
@@ -88,10 +80,6 @@ def read(place: str = "read", reader: str = "reader", **changes: Any) -> Path:
     run_spec(
         StageSpec(
             "read_units",
-<<<<<<< HEAD
-=======
-            "zerodr.papers.berm.read_units:read_units",
->>>>>>> papers
             1,
             {"model": place},
             {

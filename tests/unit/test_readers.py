@@ -202,7 +202,7 @@ def test_mesh(tmp_path):
     reader = open_reader("mesh-xml", open_archive(tmp_path / "desc2026.xml"))
     assert documents(reader) == [("mesh:M0000001", "Calcimycin", "An ionophorous, polyether antibiotic.")]
     (one,) = reader.documents()
-    rows = read_registry(Path(__file__).parents[2] / "config/collections.tsv")
+    rows = read_registry(Path(__file__).parents[2] / "config/collections")
     for name in ("memory-mesh-descriptors", "memory-mesh-qualifiers", "memory-mesh"):
         block = pa.RecordBatch.from_pydict({"title": [one.title], "text": [one.text]})
         told = joined_texts(block, rows[name].title_join).to_pylist()

@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from zerodr.collections.readers import READERS
-from zerodr.config.registry import Collection, parse_registry, read_registry
+from zerodr.config.registry import Collection, read_registry
 from zerodr.errors import ConfigError
 
 FORUMS = [
@@ -26,7 +26,7 @@ FORUMS = [
 
 @pytest.fixture(scope="module")
 def rows(root) -> dict[str, Collection]:
-    return read_registry(root / "config/collections.tsv")
+    return read_registry(root / "config/collections")
 
 
 def test_groups_are_those_of_the_papers(rows):
@@ -108,28 +108,69 @@ def test_self_exclusion_and_gaps(rows):
     assert rows["arguana"].known_gaps == 5
 
 
-HEADER = "name\tlabel\tkind\tarchive\turls\tsplits\tevaluation_split\ttitle_join\n"
+FIRST = """
+defaults: {kind: complete, groups: [g], licence: free}
+collections:
+  a: {label: A, archive: a.zip, urls: [http://x, http://y], splits: {train: null, test: 3}, evaluation_split: test}
+  b: {like: a, label: B, member: b, groups: []}
+"""
 
 
-def test_cells_become_values():
-    text = HEADER + "a\tA\tcomplete\ta.zip\thttp://x http://y\ttrain test:3\ttest\t\\n\n"
-    row = parse_registry(text, "r.tsv")["a"]
-    assert row.urls == ("http://x", "http://y")
-    assert row.splits == {"train": None, "test": 3}
-    assert row.title_join == "\n"
+@pytest.fixture
+def registry(tmp_path):
+    """Writes files of a registry and reads it."""
+
+    def read(**files: str) -> dict[str, Collection]:
+        for name, text in files.items():
+            (tmp_path / f"{name}.yaml").write_text(text)
+        return read_registry(tmp_path)
+
+    return read
+
+
+def test_defaults_and_like_fill_a_block(registry):
+    rows = registry(first=FIRST)
+    assert (rows["a"].kind, rows["a"].groups, rows["a"].urls) == ("complete", ("g",), ("http://x", "http://y"))
+    assert rows["a"].splits == {"train": None, "test": 3}
+    changed = {"name": "b", "label": "B", "member": "b", "groups": ()}
+    assert rows["b"] == rows["a"].model_copy(update=changed)
+
+
+def test_files_are_read_in_alphabetical_order(registry):
+    rows = registry(z="collections: {c: {label: C, kind: memory}}", first=FIRST)
+    assert list(rows) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("old", "new", "message"),
     [
-        ("a\tA\tcomplete\n", "another number of cells"),
-        ("a\tA\tcomplete\ta.zip\t\ttest:3\tdev\t\n", "evaluation_split 'dev'"),
-        ("a\tA\twhole\ta.zip\t\ttest:3\ttest\t\n", "kind"),
-        ("a\tA\tcomplete\ta.zip\t\t\t\t\na\tA\tcomplete\ta.zip\t\t\t\t\n", "stands twice"),
-        ("a\tA\tcomplete\ta.zip\tu1\t\t\t\nb\tB\tcomplete\ta.zip\tu2\t\t\t\n", "share archive a.zip"),
+        ("evaluation_split: test", "evaluation_split: dev", "first.yaml: a: .*evaluation_split 'dev'"),
+        ("kind: complete", "kind: whole", "first.yaml: a: key 'kind': input should be .*found 'whole'"),
+        ("licence: free", "licens: free", "first.yaml: defaults: key 'licens': is not known: did you mean licence"),
+        ("member: b", "membre: b", "first.yaml: b: key 'membre': is not known: did you mean member"),
+        ("member: b", "name: c", "first.yaml: b: key 'name': is not known"),
+        ("like: a", "like: aa", r"first.yaml: b: like 'aa': is not known: did you mean a\?"),
+        ("like: a", "like: b", "first.yaml: b: like 'b': is not known"),
+        ("like: a", "like: [a]", "first.yaml: b: like .* is not known"),
+        ("member: b", "urls: []", r"first.yaml: b: shares archive a.zip with a \(.*first.yaml\), but urls"),
+        ("collections:", "colections:", "first.yaml: unknown key 'colections'.*: did you mean collections"),
+        ("  b: {", "  a: {", "first.yaml:5: key 'a' occurs twice"),
+        ("  b: {", "  B: {", "first.yaml: B: key 'name'"),
     ],
 )
-def test_bad_rows_are_refused_with_their_line(line, message):
-    with pytest.raises(ConfigError, match=message) as error:
-        parse_registry(HEADER + line, "r.tsv")
-    assert "r.tsv" in str(error.value)
+def test_mistakes_name_the_file_and_the_nearest_key(registry, old, new, message):
+    assert old in FIRST
+    with pytest.raises(ConfigError, match=message):
+        registry(first=FIRST.replace(old, new))
+
+
+def test_a_name_in_two_files_is_refused(registry):
+    second = "collections: {b: {label: B, kind: memory}}"
+    with pytest.raises(ConfigError, match=r"second.yaml: collection 'b' is in config/collections/first.yaml too"):
+        registry(first=FIRST, second=second)
+
+
+def test_files_with_another_ending_are_refused(registry, tmp_path):
+    (tmp_path / "second.yml").write_text("")
+    with pytest.raises(ConfigError, match="second.yml: is no family of collections.*: rename it to second.yaml"):
+        registry(first=FIRST)

@@ -155,7 +155,7 @@ def test_processes_and_blocks_do_not_matter_but_the_seed_does(project, monkeypat
 
     run_spec(spec())
     monkeypatch.setattr(module, "BLOCK", 100)
-    monkeypatch.setattr(module, "PART", 7)
+    monkeypatch.setattr(module, "TASK", 7)
     run_spec(spec(place="two", threads=2))
     run_spec(spec(place="other", seed=14))
     bytes_of = [Path(f"results/{name}/spans.parquet").read_bytes() for name in ("spans", "two", "other")]

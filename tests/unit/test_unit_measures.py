@@ -96,10 +96,6 @@ def test_the_stage_measures_a_model(project):
     run_spec(
         StageSpec(
             "measure_units",
-<<<<<<< HEAD
-=======
-            "zerodr.papers.berm.measure_units:measure_units",
->>>>>>> papers
             1,
             {"model": "tiny"},
             {

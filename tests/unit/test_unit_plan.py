@@ -25,17 +25,19 @@ def test_finetuning_reads_units_and_labels(root):
     inputs = made.inputs("finetune")(of("berm-dpr"))
     assert inputs["units"] == "results/units/berm-dpr/shared/ep0/cut/manifest.json"
     assert inputs["labels"] == "results/units/berm-dpr/shared/ep0/labels/manifest.json"
-    assert settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["berm"]["preset"] == "paper"
+    assert (
+        settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["settings"]["berm"]["preset"] == "paper"
+    )
     assert "units" not in made.inputs("finetune")(of("berm-dpr+plain"))
-    assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]
+    assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]["settings"]
 
 
 def test_pretraining_is_told_of_r1_only_where_it_has_it(root):
     made = plan(root)
-    told = settings(made, "pretrain", model="coco-dr+r1", stage="coco")["settings"]["balance"]
+    told = settings(made, "pretrain", model="coco-dr+r1", stage="coco")["settings"]["settings"]["balance"]
     assert (told["w_r1"], told["similarity"], told["cut"]["segmenter"]) == (1.0, "cosine", "rule")
     for model in ("coco-dr", "coco-dr+long-spans"):
-        assert "balance" not in settings(made, "pretrain", model=model, stage="coco")["settings"]
+        assert "balance" not in settings(made, "pretrain", model=model, stage="coco")["settings"]["settings"]
     chains = made.chains
     assert chains.parent(Link("coco-berm+balanced-coco", "ep0")) == Link("coco-dr+r1", "coco")
     assert chains.parent(Link("coco-berm", "ep0")) == Link("coco-dr", "coco")

@@ -16,11 +16,26 @@ from zerodr.artifacts.stage import Stage, StageSpec, run_spec
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan, paths
 
-COLLECTIONS = (
-    "name\tlabel\tkind\tarchive\tarchive_bytes\tdocuments\tqueries\tsplits\tevaluation_split\tgroups\n"
-    "toy\tToy\tcomplete\ttoy.zip\t2000000\t12\t4\ttest:4\ttest\tmini\n"
-    "other\tOther\tcomplete\tother.zip\t5000000\t3000000\t10\ttest:10\ttest\tlab\n"
-)
+COLLECTIONS = """
+defaults: {kind: complete, evaluation_split: test}
+collections:
+  toy:
+    label: Toy
+    archive: toy.zip
+    archive_bytes: 2000000
+    documents: 12
+    queries: 4
+    splits: {test: 4}
+    groups: [mini]
+  other:
+    label: Other
+    archive: other.zip
+    archive_bytes: 5000000
+    documents: 3000000
+    queries: 10
+    splits: {test: 10}
+    groups: [lab]
+"""
 SCALE = (
     "{description: tiny, collections: [%s], methods: [bm25-flat, dense], source: toy, shard_documents: %d,"
     " statistics_documents: 10}\n"
@@ -41,7 +56,8 @@ QUERIES = [f"q{n}" for n in range(4)]
 def write_config(root: Path) -> None:
     """The configuration files of the miniature."""
     (root / "config/methods").mkdir(parents=True)
-    (root / "config/collections.tsv").write_text(COLLECTIONS)
+    (root / "config/collections").mkdir()
+    (root / "config/collections/tiny.yaml").write_text(COLLECTIONS)
     (root / "config/config.yaml").write_text("{scale: mini, seed: 7}\n")
     (root / "config/protocols.yaml").write_text("standard: {description: plain}\n")
     (root / "config/scales.yaml").write_text(f"mini: {SCALE % ('mini', 6)}lab: {SCALE % ('lab', 1000000)}")

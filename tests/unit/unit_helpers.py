@@ -15,7 +15,7 @@ from tests.unit.training_helpers import seal
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.normalize import ANSWER_SCHEMA
 from zerodr.encoders.start.initial import from_scratch
-from zerodr.lexical.about import IndexSettings
+from zerodr.lexical.folder import IndexSettings
 from zerodr.lexical.index import build_index
 
 QUERIES, DOCUMENTS = 40, 48
@@ -103,10 +103,6 @@ def segment(place: str = "units", model: str = "init", **changes: Any) -> Path:
     run_spec(
         StageSpec(
             "segment_units",
-<<<<<<< HEAD
-=======
-            "zerodr.papers.berm.segment_units:segment_units",
->>>>>>> papers
             1,
             {"model": "tiny"},
             {"source": "results/source/manifest.json", "model": f"results/{model}/manifest.json"},
@@ -131,10 +127,6 @@ def label(place: str = "labels", read: str | None = None, title_join: str | None
     run_spec(
         StageSpec(
             "label_units",
-<<<<<<< HEAD
-=======
-            "zerodr.papers.berm.label_units:label_units",
->>>>>>> papers
             1,
             {"model": "tiny"},
             inputs,

@@ -1,1 +1,1 @@
-"""What models do, apart from how well they rank: domains told apart, neighbours, spaces of spans, units."""
+"""Measure models beyond their rankings: domains, neighbours, spaces of spans, units."""

@@ -99,7 +99,7 @@ def verify(path: Path, checksums: tuple[str, ...], origin: str) -> str:
     if "://" in origin:
         path.unlink()
     problem = f"wrong checksum: expected {' or '.join(checksums)}, found {' '.join(computed)}"
-    step = "replace or remove the file; if upstream changed it, update its checksums in the registry (config/)"
+    step = "replace or remove the file; if upstream changed it, update its block in config/collections"
     raise DownloadError(origin, problem, step)
 
 

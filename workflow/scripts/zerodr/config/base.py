@@ -1,4 +1,4 @@
-"""The base of all settings, and how their errors are told."""
+"""Base of all settings, and the sentences of their errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def validate(model: type[Model], value: Any, where: str) -> Model:
         raise ConfigError(
             where,
             f"expected a mapping of settings, found {type(value).__name__}",
-            "see README, Configuration",
+            "see docs/settings.md",
         )
     try:
         return model.model_validate(value)
@@ -54,7 +54,9 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def _tell(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
-    first = error.errors()[0]
+    first = min(
+        error.errors(), key=lambda found: found["type"] != "extra_forbidden"
+    )  # a misspelled key is missing, too
     location, kind = first["loc"], first["type"]
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if kind == "extra_forbidden":

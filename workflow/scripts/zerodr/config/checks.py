@@ -19,7 +19,7 @@ RESERVED = {"all", "significance", "published", "holes"}  # files of results/bei
 
 
 def check_bench(bench: Bench) -> None:
-    """Raise ConfigError for the first thing that can't be meant."""
+    """Raise ConfigError for the first unknown name or impossible combination."""
     _check_names("method", [part for name in bench.methods for part in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
     _check_runs(bench)
@@ -68,7 +68,7 @@ def _check_chosen(bench: Bench) -> None:
     for name in methods:
         known("method", name, bench.methods)
         if methods.count(name) > 1:
-            raise ConfigError(f"method {name!r}", "stands twice in methods", "name it once")
+            raise ConfigError(f"method {name!r}", "is named twice in methods", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
         _check_ranks("method", name, method)

@@ -1,4 +1,4 @@
-"""What the chains of recipes start from, as far as settings tell."""
+"""Follow recipes to the models that they start from, and check that their stages can train these."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ OF_T5 = "decoder_first"
 
 
 def encoder_of(name: str, methods: Mapping[str, Method]) -> InitSettings:
-    """Settings of a recipe's initial model; what one that starts from another leaves out is the other's."""
-    own = _settings(name, methods)
-    start = start_of(own.init, methods)
+    """Give the settings of a recipe's initial model; those it leaves out come from the recipe that it starts from."""
+    settings = _settings(name, methods)
+    start = start_of(settings.init, methods)
     if start is None:
-        return own
-    changes = own.model_dump(include=own.model_fields_set)
+        return settings
+    changes = settings.model_dump(include=settings.model_fields_set)
     return encoder_of(start[0], methods).model_copy(update=changes)
 
 
 def line_of(name: str, methods: Mapping[str, Method]) -> list[InitSettings]:
-    """Settings of the initial models of a recipe and of those that it comes from, the very first one last."""
+    """Give the initial models of a recipe and of those that it comes from, the very first one last."""
     encoder = encoder_of(name, methods)
     start = start_of(encoder.init, methods)
     return [encoder, *(line_of(start[0], methods) if start is not None else ())]

@@ -124,7 +124,14 @@ class FusionMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-class TrainedMethod(_Method):
+class StartedMethod(_Method):
+    """A method whose model is trained here."""
+
+    start: str = ""
+    """An initial model of config/starts.yaml, in place of `init` and with a remark."""
+
+
+class TrainedMethod(StartedMethod):
     """A model that the bench trains."""
 
     kind: Literal["trained"]
@@ -140,7 +147,7 @@ class TrainedMethod(_Method):
         return self.stage or list(self.settings.chain)[-1]
 
 
-class HelperMethod(_Method):
+class HelperMethod(StartedMethod):
     """What serves another recipe's training; no row of a table."""
 
     kind: str
@@ -182,6 +189,8 @@ class Change(Settings):
     """The row's name in tables. None: the recipe's, a variant's with the variant's name."""
     remark: str | None = None
     """Its footnote. None: the recipe's."""
+    start: str | None = None
+    """An initial model of config/starts.yaml that replaces the recipe's."""
     settings: dict[str, Any] = {}
     """The settings that differ, laid over the recipe's key by key."""
 

@@ -1,38 +1,21 @@
-"""The registry of collections: `config/collections.tsv`, one row a collection."""
+"""The registry of collections: `config/collections/*.yaml`, a family a file, a block a collection."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from zerodr.config.base import Settings, validate
-from zerodr.config.files import read_text
+from zerodr.config.base import Settings, mapping, validate
+from zerodr.config.files import known, read_yaml, yaml_files
 from zerodr.errors import ConfigError
 
 NAME = r"^[a-z0-9][a-z0-9.@_-]*$"
 
 
-def _words(value: Any) -> Any:
-    return tuple(value.split()) if isinstance(value, str) else value
-
-
-def _splits(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    pairs = (word.partition(":") for word in value.split())
-    return {name: int(count) if count else None for name, _, count in pairs}
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-
-
 class Collection(Settings):
-    """One row of the registry. Empty cells take the defaults."""
+    """One collection of the registry."""
 
     name: str = Field(pattern=NAME)
     """Name in paths, methods and tables."""
@@ -43,31 +26,31 @@ class Collection(Settings):
     format: str = "beir"
     """The reader in `zerodr.collections.readers`."""
     archive: str = ""
-    """File name under resources/archives and in a mirror folder; several rows may share one archive."""
-    urls: Words = ()
+    """File name under resources/archives and in a mirror folder; several collections may share one archive."""
+    urls: tuple[str, ...] = ()
     """Official addresses, tried in order after the mirror folders."""
-    checksums: Words = ()
-    """`md5:...` or `sha256:...`; the archive must match one of them. Empty: unpinned, and said so."""
+    checksums: tuple[str, ...] = ()
+    """`md5:...` or `sha256:...`; the archive must match one of them. Empty: not pinned, which the audit reports."""
     archive_bytes: int | None = None
     """Size of the archive, for progress and disk planning."""
     member: str = ""
-    """Folder (or file) of this collection inside the archive; empty: found by the reader."""
+    """Folder (or file) of this collection inside the archive; empty: the reader looks for it."""
     documents: int | None = None
     """Number of documents. Audited, and the source of shard counts."""
     estimated_documents: int | None = None
     """About how many documents there are, where the number is not known: for shards and memory, never audited."""
     queries: int | None = None
     """Number of queries. Audited."""
-    splits: Annotated[dict[str, int | None], BeforeValidator(_splits)] = Field(default_factory=dict)
-    """`split:queries with a positive` pairs, such as `train:809 test:300`. Audited."""
+    splits: dict[str, int | None] = Field(default_factory=dict)
+    """Queries with a positive by split, such as `{train: 809, test: 300}`; null where unknown. Audited."""
     evaluation_split: str = ""
     """The split of the tables; empty for a corpus alone."""
     aggregate: str = ""
-    """Table column that is the macro mean of the rows with this name (CQADupStack)."""
+    """Table column that is the macro mean of the collections with this name (CQADupStack)."""
     access: Literal["public", "gated"] = "public"
     """`gated`: registration is needed; its column is left out unless the archive is there."""
     registration: str = ""
-    """Where a gated collection is asked for."""
+    """Address where you register for a gated collection."""
     licence: str = ""
     """Licence of the data."""
     language: str = "en"
@@ -75,7 +58,7 @@ class Collection(Settings):
     exclude_self: bool = False
     """Leave the document with the query's own id out of its ranking (ArguAna, Quora)."""
     title_join: str = " "
-    """What stands between title and text; `\\n` and such are allowed."""
+    """Text between title and text."""
     query_tokens: int | None = None
     """Length that this collection's queries need (ArguAna); a protocol may ignore it."""
     document_tokens: int | None = None
@@ -84,7 +67,7 @@ class Collection(Settings):
     """Judged documents that are absent upstream."""
     drop_missing: bool = False
     """Drop judgements of absent documents and of absent queries instead of refusing or keeping them."""
-    groups: Words = ()
+    groups: tuple[str, ...] = ()
     """Averages that the collection belongs to: beir18, contriever14, cpt11, modir15, berm14, mini, lab."""
     remark: str = ""
     """Footnote of the column."""
@@ -97,7 +80,7 @@ class Collection(Settings):
 
     @property
     def planned_documents(self) -> int:
-        """Documents that plans count on: the number, else the estimate, else 0."""
+        """Documents that a plan counts on: the number, else the estimate, else 0."""
         return self.documents or self.estimated_documents or 0
 
     @property
@@ -106,40 +89,63 @@ class Collection(Settings):
         return self.aggregate or self.name
 
 
-def parse_registry(text: str, where: str) -> dict[str, Collection]:
-    """Rows of a registry by name.
+KEYS = (*(set(Collection.model_fields) - {"name"}), "like")
+
+
+class Family(Settings):
+    """One file of the registry: collections that share most of their values."""
+
+    defaults: dict[str, Any] = {}
+    """Values of every collection of the file, unless its block gives others."""
+    collections: dict[str, dict[str, Any]]
+    """Blocks by name. `like: <name>` starts from a block above; a key replaces the one it inherits."""
+
+
+def read_registry(folder: Path) -> dict[str, Collection]:
+    """Read the collections of `config/collections` by name, files in alphabetical order, which tables follow.
 
     Raises:
-        ConfigError: unknown column, bad cell, duplicate name, or rows that disagree about a shared archive.
+        ConfigError: names the file, and the collection and key at fault with the nearest known key.
     """
     rows: dict[str, Collection] = {}
-    for number, cells in enumerate(csv.DictReader(io.StringIO(text), delimiter="\t", quoting=csv.QUOTE_NONE), start=2):
-        place = f"{where}:{number}"
-        if None in cells or None in cells.values():
-            raise ConfigError(place, "has another number of cells than the header", "separate cells by one tab each")
-        values = {key: cell for key, cell in cells.items() if cell != ""}
-        if "title_join" in values:
-            values["title_join"] = values["title_join"].encode().decode("unicode_escape")
-        row = validate(Collection, values, f"{place} ({cells.get('name')})")
-        if row.name in rows:
-            raise ConfigError(place, f"collection {row.name!r} stands twice", "remove one row")
-        rows[row.name] = row
-    _check_archives(rows.values(), where)
+    files: dict[str, str] = {}
+    for path in yaml_files(folder, "config/collections", "family of collections"):
+        where = f"config/collections/{path.name}"
+        family = read_family(mapping(read_yaml(path), where), where)
+        for name in family.keys() & rows.keys():
+            raise ConfigError(where, f"collection {name!r} is in {files[name]} too", "remove one of them")
+        files |= dict.fromkeys(family, where)
+        rows |= family
+    _check_archives(rows, files)
     return rows
 
 
-def _check_archives(rows: Iterable[Collection], where: str) -> None:
-    seen: dict[str, Collection] = {}
-    for row in rows:
-        other = seen.setdefault(row.archive, row) if row.archive else row
+def read_family(written: dict[str, Any], where: str) -> dict[str, Collection]:
+    """Read the collections of one file: defaults, then `like`, then the block itself.
+
+    Raises:
+        ConfigError: unknown key, bad value, or `like` of a block that is not above.
+    """
+    family = validate(Family, written, where)
+    for name, block in {"defaults": family.defaults, **family.collections}.items():
+        for key in block:
+            known(f"{where}: {name}: key", key, KEYS)
+    blocks: dict[str, dict[str, Any]] = {}
+    for name, block in family.collections.items():
+        values = dict(block)
+        like = values.pop("like", None)
+        below = family.defaults if like is None else known(f"{where}: {name}: like", str(like), blocks)
+        blocks[name] = below | values
+    return {name: validate(Collection, {"name": name} | block, f"{where}: {name}") for name, block in blocks.items()}
+
+
+def _check_archives(rows: dict[str, Collection], files: dict[str, str]) -> None:
+    users: dict[str, Collection] = {}
+    for row in rows.values():
+        other = users.setdefault(row.archive, row) if row.archive else row
         if (other.urls, other.checksums) != (row.urls, row.checksums):
             raise ConfigError(
-                where,
-                f"{other.name} and {row.name} share archive {row.archive} but differ in urls or checksums",
-                "give both rows the same",
+                f"{files[row.name]}: {row.name}",
+                f"shares archive {row.archive} with {other.name} ({files[other.name]}), but urls or checksums differ",
+                "give both the same",
             )
-
-
-def read_registry(path: Path) -> dict[str, Collection]:
-    """The registry file as rows by name."""
-    return parse_registry(read_text(path), str(path))

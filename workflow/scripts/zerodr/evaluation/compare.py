@@ -54,7 +54,7 @@ def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
             protocols, or on different queries.
     """
     if not paths:
-        step = "add qrels/<split>.tsv, or request rankings and statistics (README)"
+        step = "add qrels/<split>.tsv, or request rankings and statistics (docs/own-corpus.md)"
         raise CollectionError("the chosen collections", "have no judged queries, so there is nothing to compare", step)
     frames = [pq.read_table(path).to_pandas() for path in paths]
     frame = pd.concat(frames, ignore_index=True)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zerodr.lexical.about import IndexSettings, read_about
 from zerodr.lexical.analysis import Analyzer, python_analyzer
 from zerodr.lexical.documents import Document
 from zerodr.lexical.folder import IndexSettings, read_about

@@ -1,1 +1,1 @@
-"""Losses: pure functions of tensors, one file a paper."""
+"""Compute losses: pure functions of tensors, one file a family."""

@@ -1,4 +1,4 @@
-"""Contrastive losses: ANCE's pairwise likelihood, and InfoNCE over in-batch and hard negatives (DPR, DDR)."""
+"""Compute contrastive losses: ANCE's pairwise likelihood, and InfoNCE over in-batch and hard negatives (DPR, DDR)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Reduction = Literal["mean", "none"]
 
 
 def pairwise_nll(queries: Tensor, positives: Tensor, negatives: Tensor, reduction: Reduction = "mean") -> Tensor:
-    """Two-way softmax over a positive and one negative (ANCE; specs/modir-ance 2.2), mean over the batch.
+    """Compute the two-way softmax loss of a positive and a negative (ANCE; specs/modir-ance 2.2), mean over the batch.
 
     `log(1 + exp(q.n - q.p))` in nats.
 
@@ -28,41 +28,41 @@ def pairwise_nll(queries: Tensor, positives: Tensor, negatives: Tensor, reductio
     return losses.mean() if reduction == "mean" else losses
 
 
-def known_positive_mask(query_positives: list[set[str]], candidates: list[str], own: Tensor) -> Tensor:
-    """Which candidates must not count as negatives: True where a candidate is another known positive of the query.
+def known_positive_mask(query_positives: list[set[str]], candidates: list[str], positive: Tensor) -> Tensor:
+    """Mark candidates that must not count as negatives: True where one is another known positive of the query.
 
     Args:
         query_positives: for each of N queries the ids of all its known positives.
         candidates: ids of the M candidate documents, in column order.
-        own: (N,) column of each query's own positive, which is never masked.
+        positive: (N,) column of each query's positive, which is never masked.
 
     Returns:
-        (N, M) bool. The own positive's other copies in the batch are masked too.
+        (N, M) bool. Other copies of this positive in the batch are masked too.
     """
     mask = torch.zeros(len(query_positives), len(candidates), dtype=torch.bool)
     columns: dict[str, list[int]] = {}
     for column, candidate in enumerate(candidates):
         columns.setdefault(candidate, []).append(column)
     for row, positives in enumerate(query_positives):
-        for positive in positives:
-            mask[row, columns.get(positive, [])] = True
-    mask[torch.arange(len(query_positives)), own.cpu()] = False
+        for document in positives:
+            mask[row, columns.get(document, [])] = True
+    mask[torch.arange(len(query_positives)), positive.cpu()] = False
     return mask
 
 
 def info_nce(
     scores: Tensor,
-    own: Tensor,
+    positive: Tensor,
     masked: Tensor | None = None,
     inverse_temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Cross entropy of each query's own positive among all candidates (DDR 3.1), mean over queries.
+    """Compute the cross entropy of each query's positive among all candidates (DDR 3.1), mean over queries.
 
     Args:
         scores: (N, M) similarities of queries and candidates.
-        own: (N,) column of the positive.
-        masked: (N, M) bool, True where a candidate is left out; never at the own positive.
+        positive: (N,) column of the positive.
+        masked: (N, M) bool, True where a candidate does not count; never at the positive.
         inverse_temperature: factor on the scores.
         reduction: `none` gives each query's loss.
 
@@ -73,4 +73,4 @@ def info_nce(
     if masked is not None:
         logits = logits.masked_fill(masked.to(logits.device), float("-inf"))
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits, own.to(logits.device), reduction=reduction)
+    return F.cross_entropy(logits, positive.to(logits.device), reduction=reduction)

@@ -1,4 +1,4 @@
-"""Distillation from a cross-encoder: Margin-MSE (DDR 3.2) and KL divergence (BERM 6, KD)."""
+"""Compute losses of distillation from a cross-encoder: Margin-MSE (DDR 3.2) and KL divergence (BERM 6, KD)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 def margin_mse(student: Tensor, teacher: Tensor) -> Tensor:
-    """Mean squared difference of signed margins, over queries and negatives.
+    """Compute the mean squared difference of signed margins, over queries and negatives.
 
     Args:
         student: (B, 1 + K) scores, the positive first.
@@ -18,12 +18,12 @@ def margin_mse(student: Tensor, teacher: Tensor) -> Tensor:
         scalar in squared score units.
     """
     margins = student[:, :1] - student[:, 1:]  # (B, K)
-    wanted = teacher[:, :1] - teacher[:, 1:]
-    return F.mse_loss(_wide(margins), _wide(wanted))
+    targets = teacher[:, :1] - teacher[:, 1:]
+    return F.mse_loss(_wide(margins), _wide(targets))
 
 
 def kl_distillation(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """KL(teacher || student) of softmax distributions over each query's documents, mean over queries.
+    """Compute KL(teacher || student) of softmax distributions over each query's documents, mean over queries.
 
     Args:
         student: (B, K) scores.

@@ -1,4 +1,4 @@
-"""COCO pretraining: the contrastive loss over the spans of a batch, and two measures of the space it makes."""
+"""Compute COCO's contrastive loss over the spans of a batch, and two measures of the resulting space."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 def span_contrastive(vectors: Tensor, inverse_temperature: float = 1.0) -> Tensor:
-    """Cross entropy of each span's partner among all other spans (COCO-DR; specs/coco-dr 1.4), mean over 2N anchors.
+    """Compute the cross entropy of each span's partner among all other spans (COCO-DR; specs/coco-dr 1.4).
 
     -log exp(s_ap) / sum_{b != a} exp(s_ab) for anchor a with partner p, s the inner product, in nats. The positive is
     in the denominator, as in the released code; the paper's eq. 4, read literally, leaves it out.
@@ -20,17 +20,17 @@ def span_contrastive(vectors: Tensor, inverse_temperature: float = 1.0) -> Tenso
         inverse_temperature: factor on similarities.
 
     Returns:
-        float32 scalar.
+        float32 scalar, the mean over 2N anchors.
     """
     count = len(vectors)
     scores = (vectors @ vectors.T).float() * inverse_temperature  # (2N, 2N)
-    own = torch.eye(count, dtype=torch.bool, device=vectors.device)
+    diagonal = torch.eye(count, dtype=torch.bool, device=vectors.device)
     partners = torch.arange(count, device=vectors.device) ^ 1
-    return functional.cross_entropy(scores.masked_fill(own, float("-inf")), partners)
+    return functional.cross_entropy(scores.masked_fill(diagonal, float("-inf")), partners)
 
 
 def alignment(vectors: Tensor) -> Tensor:
-    """Mean squared distance of the two unit vectors of a pair, in [0, 4] (Wang and Isola 2020; specs/coco-dr 9).
+    """Compute the mean squared distance of a pair's two unit vectors, in [0, 4] (Wang and Isola 2020; specs/coco-dr 9).
 
     Args:
         vectors: (2N, D), pairs next to each other.
@@ -40,7 +40,7 @@ def alignment(vectors: Tensor) -> Tensor:
 
 
 def uniformity(vectors: Tensor) -> Tensor:
-    """log of the mean of exp(-2 d^2) over all pairs of different unit vectors, in [-8, 0] (Wang and Isola 2020).
+    """Compute the log mean of exp(-2 d^2) over all pairs of different unit vectors, in [-8, 0] (Wang and Isola 2020).
 
     Args:
         vectors: (M, D), M at least 2; one of each document, so that partners are not among the pairs.

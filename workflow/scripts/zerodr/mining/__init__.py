@@ -1,1 +1,1 @@
-"""Mining: hard negatives of training queries from rankings of the corpus."""
+"""Mine hard negatives of training queries from rankings of the corpus."""

@@ -1,4 +1,4 @@
-"""Mined queries on their way from the candidates to the file: a batch of them in flat arrays."""
+"""Hold a batch of mined queries in flat arrays, from the candidates to the file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from zerodr.mining.positives import Positives
 
 NAME = "mined.parquet"
 JUDGED = "judged"  # a further list column where not all positives are judged
-SCHEMA = pa.schema(
-    [
-        ("query", pa.string()),
-        ("positives", pa.list_(pa.string())),
-        ("negatives", pa.list_(pa.string())),
-        ("negative_ranks", pa.list_(pa.int32())),
-    ]
-)
+STRINGS = pa.list_(pa.string())
+COLUMNS = {"query": pa.string(), "positives": STRINGS, "negatives": STRINGS, "negative_ranks": pa.list_(pa.int32())}
+SCHEMA = pa.schema(list(COLUMNS.items()))
 DICTIONARY = ["positives.list.element", "negatives.list.element"]
 ROW_GROUP = 4096  # queries
 
@@ -33,7 +28,7 @@ class MinedBatch:
         query: (n,) int64, which of the Q queries a negative belongs to, ascending.
         rank: (n,) int64, its rank among the candidates, from 1, ascending within a query.
         document: (n,) int32, its corpus row.
-        best: (Q,) int64, rank of the query's best ranked positive; 0 where none is among the ranks looked at.
+        best: (Q,) int64, rank of the query's best ranked positive; 0 where none is among the examined ranks.
     """
 
     rows: np.ndarray
@@ -47,18 +42,18 @@ class MinedBatch:
         """(Q,) int64, negatives of each query."""
         return np.bincount(self.query, minlength=len(self.rows))
 
-    def table(self, known: Positives, corpus: pa.Array) -> pa.Table:
-        """Rows of mined.parquet; `corpus` names the documents."""
-        own, documents = known.take(self.rows)
+    def table(self, positives: Positives, corpus: pa.Array) -> pa.Table:
+        """Return rows of mined.parquet; `corpus` names the documents."""
+        sizes, documents = positives.take(self.rows)
         lists = [
-            list_array(own, corpus.take(pa.array(documents))),
+            list_array(sizes, corpus.take(pa.array(documents))),
             list_array(self.sizes, corpus.take(pa.array(self.document))),
             list_array(self.sizes, pa.array(self.rank, pa.int32())),
         ]
-        return pa.table([known.queries.take(pa.array(self.rows)), *lists], schema=SCHEMA)
+        return pa.table([positives.queries.take(pa.array(self.rows)), *lists], schema=SCHEMA)
 
 
 def bare_batch(queries: int) -> MinedBatch:
-    """All queries without negatives."""
-    nothing = np.zeros(0, np.int64)
-    return MinedBatch(np.arange(queries), nothing, nothing, nothing.astype(np.int32), np.zeros(queries, np.int64))
+    """Return all queries without negatives."""
+    empty = np.zeros(0, np.int64)
+    return MinedBatch(np.arange(queries), empty, empty, empty.astype(np.int32), np.zeros(queries, np.int64))

@@ -1,10 +1,10 @@
-"""From a document to spans of about a sentence, as COCO pretraining reads them. Pure functions  # COCO-DR, specs 1.2"""
+"""Cut a document into spans of about a sentence, as COCO pretraining reads them  # COCO-DR, specs 1.2"""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from syntok import segmenter
 
@@ -13,22 +13,22 @@ Sentences = list[str]
 
 
 def sentences_of(text: str) -> Sentences:
-    """Sentences of a text in order, white space inside them reduced to one space; blank lines part sentences, too."""
-    found = []
+    """Split a text into sentences, in order, with single spaces; a blank line ends a sentence, too."""
+    sentences = []
     for paragraph in segmenter.analyze(text):
         for tokens in paragraph:
-            part = text[tokens[0].offset : tokens[-1].offset + len(tokens[-1].value)]
-            found += [" ".join(piece.split()) for piece in EAST_ASIAN_END.split(part)]
-    return [sentence for sentence in found if sentence]
+            passage = text[tokens[0].offset : tokens[-1].offset + len(tokens[-1].value)]
+            sentences += [" ".join(piece.split()) for piece in EAST_ASIAN_END.split(passage)]
+    return [sentence for sentence in sentences if sentence]
 
 
 def sentences_of_all(texts: Sequence[tuple[str, str]]) -> list[Sentences]:
-    """Sentences of many (title, text) pairs; a title that is not empty is the first sentence."""
+    """Split many (title, text) pairs into sentences; a title that is not empty is the first."""
     return [([" ".join(title.split())] if title.strip() else []) + sentences_of(text) for title, text in texts]
 
 
 def merge(lengths: Sequence[int], max_tokens: int, early_split: float, draw: Callable[[], float]) -> list[range]:
-    """Which sentences make up each span.
+    """Merge sentences to spans; return the sentences' numbers of each span.
 
     A sentence starts a new span when the current one would grow beyond `max_tokens`, or else with probability
     `early_split`. So only a single sentence can be a span of more than `max_tokens`.
@@ -38,34 +38,22 @@ def merge(lengths: Sequence[int], max_tokens: int, early_split: float, draw: Cal
         draw: gives a number in [0, 1) for each sentence but the first.
     """
     starts, size = [0], 0
-    for place, length in enumerate(lengths):
-        if place and (draw() < early_split or size + length > max_tokens):
-            starts.append(place)
+    for number, length in enumerate(lengths):
+        if number and (draw() < early_split or size + length > max_tokens):
+            starts.append(number)
             size = 0
         size += length
     return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(lengths)], strict=True)]
 
 
 def draws_for(document: str, seed: int) -> Callable[[], float]:
-    """Numbers in [0, 1) that depend on the document's id and the seed alone."""
+    """Return a source of numbers in [0, 1) that depend on the document's id and the seed only."""
     return random.Random(f"spans {seed} {document}").random
 
 
 def joined(sentences: Sentences) -> str:
-    """One text of neighbouring sentences; East Asian ones stand without a space between them."""
+    """Join neighbouring sentences to one text, East Asian ones without a space between them."""
     text = ""
     for sentence in sentences:
         text += sentence if not text or EAST_ASIAN_END.search(text, len(text)) else f" {sentence}"
     return text
-
-
-def in_blocks(rows: Iterable[tuple[str, str]], size: int) -> Iterator[list[tuple[str, str]]]:
-    """Consecutive rows, `size` at a time."""
-    block: list[tuple[str, str]] = []
-    for row in rows:
-        block.append(row)
-        if len(block) == size:
-            yield block
-            block = []
-    if block:
-        yield block

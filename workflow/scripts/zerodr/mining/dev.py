@@ -1,4 +1,4 @@
-"""Which training queries are held out for evaluation while training."""
+"""Choose the training queries that are held out for evaluation during training."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LARGEST_SHARE = 10  # dev queries are at most a tenth of the split
 
 
 def held_out(queries: Sequence[str], count: int, seed: int) -> set[str]:
-    """Dev queries of a split: those with the smallest hash of (seed, id), at most a tenth of all.
+    """Choose dev queries of a split: those with the smallest hash of (seed, id), at most a tenth of all.
 
     The choice depends on the split's queries, not on which were mined: every stage of a chain holds out the same.
     """

@@ -1,9 +1,9 @@
-"""Stage `mine_negatives`: the training queries of a stage, with all their known positives and mined negatives.
+"""Stage `mine_negatives`: write the training queries of a stage with their known positives and mined negatives.
 
-ANCE's rule (specs/modir-ance 2.5): look at the first `depth` ranks, leave known positives out, keep `count`. The
-differences are options: `exclude: one` keeps only a query's first positive (best grade, then id) out, as that code
-knows a single positive for each query. (It takes the last in the judgements' file. Here that file's order never
-matters, and the one kept out is the one that a teacher scores; for queries with one positive both agree.)
+ANCE's rule (specs/modir-ance 2.5): examine the first `depth` ranks, exclude known positives, choose `count`. Options
+differ from it: `exclude: one` excludes only a query's first positive (best grade, then id), because that code knows a
+single positive for each query. (It uses the last in the judgements' file. Here the order of that file never matters,
+and the excluded positive is the one that a teacher scores. For queries with one positive both agree.)
 """
 
 from __future__ import annotations
@@ -44,149 +44,138 @@ class MineSettings(Settings):
     """Settings of `mine_negatives`."""
 
     negatives: NegativesSettings
-    """Where negatives come from and which are kept."""
+    """Source and choice of the negatives."""
     split: str
     """The source's split with training queries."""
     stage: str
     """Name of the stage in its chain, such as `ep0`."""
     stage_index: int = Field(ge=0)
-    """Place of the stage in its chain, from 0. Stages draw other queries and other negatives."""
+    """Position of the stage in its chain, from 0. Stages draw other queries and other negatives."""
     dev_queries: int = Field(0, ge=0)
     """Training queries that training holds out; a sample of queries always holds them too."""
 
 
 def mine_negatives(stage: Stage) -> None:
-    """Inputs `source`, `candidates` (unless negatives.source is none), optional `previous`; output `mined`, a folder.
+    """Read `source`, `candidates` (unless negatives.source is none) and optional `previous`; write folder `mined`.
 
     Raises:
         ArtifactError: candidates of another corpus or split, too shallow, or damaged.
         CollectionError: the split has no positive.
-        ConfigError: no rank is left to look at.
+        ConfigError: no rank is left to examine.
     """
     settings = validate(MineSettings, stage.params, stage.spec.name())
-    candidates = _candidates(stage, settings.negatives)
+    candidates, negatives = _candidates(stage, settings.negatives), settings.negatives
     source, folder = stage.path("source"), stage.output("mined")
     corpus = corpus_ids(source)
-    known = known_positives(source, settings.split, corpus)
-    with_positive = len(known.queries)
-    lottery = words_of(known.queries.to_pylist(), "query", stage.seed, settings.stage_index)
-    known = known.chosen(
-        np.union1d(sample_queries(lottery, settings.negatives.queries), _dev_rows(known, settings, stage))
-    )
+    positives = known_positives(source, settings.split, corpus)
+    without_positive = len(positives.all_queries) - len(positives.queries)
+    lottery = words_of(positives.queries.to_pylist(), "query", stage.seed, settings.stage_index)
+    sample = sample_queries(lottery, negatives.queries)
+    positives = positives.select(np.union1d(sample, _dev_rows(positives, settings, stage)))
     previous = None
     if "previous" in stage.spec.inputs:
-        previous = Previous(stage.path("previous") / NAME, known.queries, corpus, source.name)
+        previous = Previous(stage.path("previous") / NAME, positives.queries, corpus, source.name)
     if candidates is None:
-        texts, batches = np.zeros(len(corpus), np.int64), iter([bare_batch(len(known.queries))])
+        texts, batches = np.zeros(len(corpus), np.int64), iter([bare_batch(len(positives.queries))])
     else:
-        texts, batches = text_numbers(source), mine(candidates, known, corpus, source.name, settings, stage.seed)
-    tally = Tally(known, settings.negatives.depth, settings.negatives.count, texts, previous)
-    progress = Progress(f"mine {source.name}/{settings.split} for {settings.stage}", len(known.queries), "queries")
+        texts, batches = text_numbers(source), mine(candidates, positives, corpus, source.name, settings, stage.seed)
+    tally, name = Tally(positives, negatives.depth, negatives.count, texts, previous), f"{source.name}/{settings.split}"
+    progress = Progress(f"mine {name} for {settings.stage}", len(positives.queries), "queries")
     with GroupWriter(folder / NAME, SCHEMA, ROW_GROUP, DICTIONARY) as writer:
         for batch in batches:
-            writer.write(batch.table(known, corpus))
+            writer.write(batch.table(positives, corpus))
             tally.add(batch)
             progress.add(len(batch.rows))
     progress.finish()
-    facts = tally.facts(settings.negatives.skip)
-    facts["queries"]["without_positive"] = len(known.asked) - with_positive
+    facts = tally.facts(negatives.skip)
+    facts["queries"]["without_positive"] = without_positive
     write_json(folder / STATISTICS, {"stage": settings.stage, "split": settings.split} | facts)
-    _tell(stage, facts, f"{source.name}/{settings.split}", mined=candidates is not None)
+    _report(stage, facts, name, mined=candidates is not None)
 
 
-def _dev_rows(known: Positives, settings: MineSettings, stage: Stage) -> np.ndarray:
-    """Rows of `known` that are held out in training."""
+def _dev_rows(positives: Positives, settings: MineSettings, stage: Stage) -> np.ndarray:
+    """Find the rows of `positives` that training holds out."""
     qrels = read_qrels(stage.path("source"), settings.split)
     dev = held_out(qrels.loc[qrels["grade"] > 0, "query"].tolist(), settings.dev_queries, stage.seed)
-    return np.flatnonzero(pc.is_in(known.queries, pa.array(sorted(dev), known.queries.type)))
+    return np.flatnonzero(pc.is_in(positives.queries, pa.array(sorted(dev), positives.queries.type)))
 
 
 def mine(
-    candidates: Path, known: Positives, corpus: pa.Array, collection: str, settings: MineSettings, seed: int
+    candidates: Path, positives: Positives, corpus: pa.Array, collection: str, settings: MineSettings, seed: int
 ) -> Iterator[MinedBatch]:
-    """Choose negatives of the queries in `known`, in the candidates' order.
+    """Choose negatives of the queries in `positives`, in the candidates' order.
 
     Args:
         candidates: rankings of at least all queries of the split.
-        known: positives of the queries that are mined.
+        positives: of the mined queries.
         corpus: ids of the documents.
         collection: its name, for errors.
-        settings: what is kept.
+        settings: ranks, count and sampling of the negatives.
         seed: of the choice.
 
     Raises:
         ArtifactError: see `mine_negatives`.
     """
-    negatives, (row_of, step) = settings.negatives, _check(candidates, known, settings)
+    negatives, (row_of, step) = settings.negatives, _check(candidates, positives, settings)
     first = 0
     for rankings in iterate_rankings(candidates, step):
         rows = row_of[first : first + len(rankings.sizes)]
         first += len(rows)
         query, rank = entries(rankings.sizes)
-        looked = (rows >= 0)[query] & (rank <= negatives.depth)
-        document = numbered(candidates, rankings.documents.filter(pa.array(looked)), corpus, collection)
-        query, rank, rows = (np.cumsum(rows >= 0) - 1)[query[looked]], rank[looked], rows[rows >= 0]
-        own, documents = known.take(rows)
-        owner, starts = np.repeat(np.arange(len(rows)), own), np.cumsum(own) - own
+        examined = (rows >= 0)[query] & (rank <= negatives.depth)
+        document = numbered(candidates, rankings.documents.filter(pa.array(examined)), corpus, collection)
+        query, rank, rows = (np.cumsum(rows >= 0) - 1)[query[examined]], rank[examined], rows[rows >= 0]
+        sizes, documents = positives.take(rows)
+        owner, starts = np.repeat(np.arange(len(rows)), sizes), np.cumsum(sizes) - sizes
         positive = PairSet(owner, documents, len(corpus)).contains(query, document)
-        kept_out = positive if negatives.exclude == "all" else document == documents[starts][query]
-        words = words_of(known.queries.take(pa.array(rows)).to_pylist(), "negatives", seed, settings.stage_index)
-        allowed = (rank > negatives.skip) & ~kept_out
+        excluded = positive if negatives.exclude == "all" else document == documents[starts][query]
+        words = words_of(positives.queries.take(pa.array(rows)).to_pylist(), "negatives", seed, settings.stage_index)
+        allowed = (rank > negatives.skip) & ~excluded
         chosen = choose(query, rank, allowed, words, negatives.count, negatives.sampling)
         best = np.zeros(len(rows), np.int64)
-        found, place = np.unique(query[positive], return_index=True)
-        best[found] = rank[positive][place]
+        ranked, first_entry = np.unique(query[positive], return_index=True)
+        best[ranked] = rank[positive][first_entry]
         yield MinedBatch(rows, query[chosen], rank[chosen], document[chosen], best)
 
 
 def _candidates(stage: Stage, negatives: NegativesSettings) -> Path | None:
-    given = "candidates" in stage.spec.inputs
-    if given == (negatives.source == NONE):
-        has = "has" if given else "lacks"
-        raise ConfigError(
-            stage.spec.name(),
-            f"negatives.source is {negatives.source}, and the stage {has} the input `candidates`",
-            "give candidates unless the source is none",
-        )
+    available = "candidates" in stage.spec.inputs
+    if available == (negatives.source == NONE):
+        verb = "has" if available else "lacks"
+        problem = f"negatives.source is {negatives.source}, and the stage {verb} the input `candidates`"
+        raise ConfigError(stage.spec.name(), problem, "give candidates unless the source is none")
     if negatives.skip >= negatives.depth:
-        raise ConfigError(
-            "negatives.skip",
-            f"leaves none of the {negatives.depth} ranks, found {negatives.skip}",
-            "set it below negatives.depth",
-        )
-    return stage.path("candidates") if given else None
+        problem = f"leaves none of the {negatives.depth} ranks, found {negatives.skip}"
+        raise ConfigError("negatives.skip", problem, "set it below negatives.depth")
+    return stage.path("candidates") if available else None
 
 
-def _check(candidates: Path, known: Positives, settings: MineSettings) -> tuple[np.ndarray, int]:
-    """For each candidates row the row in `known` or -1, and how many rows to read at once."""
-    depth, ranked = read_depth(candidates), read_queries(candidates)
+def _check(candidates: Path, positives: Positives, settings: MineSettings) -> tuple[np.ndarray, int]:
+    """Return each candidates row's row in `positives` or -1, and how many rows to read at once."""
+    depth, ranked, queries = read_depth(candidates), read_queries(candidates), positives.all_queries
     if depth < settings.negatives.depth:
-        raise ArtifactError(
-            candidates, f"is ranked to depth {depth}, expected at least {settings.negatives.depth}", AGAIN
-        )
-    lacking = np.flatnonzero(rows_among(known.asked, ranked) < 0)
-    if len(lacking):
-        raise ArtifactError(
-            candidates,
-            f"lacks {len(lacking)} of the {len(known.asked)} queries of split "
-            f"{settings.split}, the first is {known.asked[int(lacking[0])]}",
-            "rank this collection and split",
-        )
-    return rows_among(ranked, known.queries), max(1, ENTRIES // depth)
+        problem = f"is ranked to depth {depth}, expected at least {settings.negatives.depth}"
+        raise ArtifactError(candidates, problem, AGAIN)
+    missing = np.flatnonzero(rows_among(queries, ranked) < 0)
+    if len(missing):
+        problem = f"lacks {len(missing)} of the {len(queries)} queries of split {settings.split}"
+        step = "rank this collection and split"
+        raise ArtifactError(candidates, f"{problem}, the first is {queries[int(missing[0])]}", step)
+    return rows_among(ranked, positives.queries), max(1, ENTRIES // depth)
 
 
-def _tell(stage: Stage, facts: dict[str, Any], where: str, mined: bool) -> None:
-    """Numbers to the lineage record; warnings to the log."""
-    for group, values in facts.items():
+def _report(stage: Stage, facts: dict[str, Any], where: str, mined: bool) -> None:
+    """Put numbers into the lineage record, and warnings into the log."""
+    for topic, values in facts.items():
         if isinstance(values, dict):
             for name, value in values.items():
                 if value is not None:
-                    stage.metric(f"{group}_{name}", value)
+                    stage.metric(f"{topic}_{name}", value)
     stage.note(statistics=facts)
     queries = facts["queries"]
-    reasons = {"without_positive": "have no positive and are left out"}
+    reasons = {"without_positive": "have no positive and do not train"}
     if mined:
-        reasons |= {"short": "have fewer negatives than asked for", "empty": "have no negative"}
+        reasons |= {"short": "have fewer negatives than negatives.count", "empty": "have no negative"}
     for name, reason in reasons.items():
         if queries[name]:
             log.warning("%s: %d queries %s", where, queries[name], reason)

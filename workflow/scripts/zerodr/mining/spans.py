@@ -1,4 +1,4 @@
-"""Stage `cut_spans`: the documents of a corpus as spans of about a sentence, for pretraining  # COCO-DR, specs 1.2
+"""Stage `cut_spans`: cut a corpus's documents into spans of about a sentence, for pretraining  # COCO-DR, specs 1.2
 
 Sentences are syntok's: of the splitters in stack.md it breaks fewest abbreviations; its 1400 to 2000 documents a second
 on each core are far above what training reads.
@@ -30,12 +30,12 @@ from zerodr.config.pretraining import SpanSettings
 from zerodr.encoders.folder.contract import SIDES, read_contract
 from zerodr.encoders.inference.encoder import load_tokenizer, token_ids
 from zerodr.errors import CollectionError
-from zerodr.mining.cut import Sentences, draws_for, in_blocks, joined, merge, sentences_of_all
+from zerodr.mining.cut import Sentences, draws_for, joined, merge, sentences_of_all
 
 log = logging.getLogger("zerodr")
 SPANS, STATISTICS = "spans.parquet", "statistics.json"
 SCHEMA = pa.schema([("id", pa.string()), ("spans", pa.list_(pa.string()))])
-ROW_GROUP, BLOCK, PART, AHEAD = 4096, 2048, 256, 2
+ROW_GROUP, BLOCK, TASK, AHEAD = 4096, 2048, 256, 2  # documents of each; blocks
 NO_LIMIT = 1 << 30
 SHORTEST_START = 3  # tokens of the first span
 REASONS = ("empty", "one_sentence", "one_span", "short_start")
@@ -45,7 +45,7 @@ LENGTH_EDGES = (1, 6, 11, 16, 21, 26, 31, 41, 61, 91, 129)
 
 @dataclass
 class Tally:
-    """What became of the documents of a corpus."""
+    """Counts of a corpus's documents, and of their spans."""
 
     documents: int = 0
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
@@ -56,7 +56,7 @@ class Tally:
     long: int = 0
 
     def add(self, lengths: list[int], max_tokens: int) -> None:
-        """Count a kept document with the tokens of its spans."""
+        """Count a usable document with the tokens of its spans."""
         self.counts[np.searchsorted(COUNT_EDGES, len(lengths), side="right") - 1] += 1
         np.add.at(self.lengths, np.searchsorted(LENGTH_EDGES, lengths, side="right") - 1, 1)
         self.spans += len(lengths)
@@ -64,17 +64,17 @@ class Tally:
         self.long += sum(length > max_tokens for length in lengths)
 
     def facts(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
-        lost = sum(self.dropped.values())
-        kept, whole = self.documents - lost, max(self.documents, 1)
+        """Return all counts as JSON values."""
+        dropped, total = sum(self.dropped.values()), max(self.documents, 1)
+        usable = self.documents - dropped
         return {
             "documents": self.documents,
-            "kept": kept,
-            "drop_rate": lost / whole,
+            "kept": usable,
+            "drop_rate": dropped / total,
             "dropped": self.dropped,
-            "dropped_rate": {reason: count / whole for reason, count in self.dropped.items()},
+            "dropped_rate": {reason: count / total for reason, count in self.dropped.items()},
             "spans": self.spans,
-            "spans_per_document": self.spans / kept if kept else None,
+            "spans_per_document": self.spans / usable if usable else None,
             "tokens_per_span": self.tokens / self.spans if self.spans else None,
             "longer_than_max_tokens": self.long,
             "histogram_spans": _histogram(COUNT_EDGES, self.counts),
@@ -83,14 +83,12 @@ class Tally:
 
 
 def _histogram(edges: tuple[int, ...], counts: np.ndarray) -> list[dict[str, int | None]]:
-    ends = [edge - 1 for edge in edges[1:]] + [None]
-    return [
-        {"from": low, "to": high, "count": int(count)} for low, high, count in zip(edges, ends, counts, strict=True)
-    ]
+    bins = zip(edges, [*(edge - 1 for edge in edges[1:]), None], counts, strict=True)
+    return [{"from": low, "to": high, "count": int(count)} for low, high, count in bins]
 
 
 def cut_spans(stage: Stage) -> None:
-    """Inputs `collection`, `model` (whose tokens count); output `spans`: spans.parquet and statistics.json.
+    """Read inputs `collection` and `model` (its tokens count); write `spans`: spans.parquet and statistics.json.
 
     Raises:
         CollectionError: no document gives two spans.
@@ -107,36 +105,29 @@ def cut_spans(stage: Stage) -> None:
     progress.finish()
     facts = tally.facts()
     if not facts["kept"]:
-        raise _nothing(source.name, settings, facts)
+        raise _no_spans(source.name, settings, facts)
     write_json(folder / STATISTICS, {"collection": source.name} | facts)
     for name in ("documents", "kept", "drop_rate", "spans", "spans_per_document", "tokens_per_span"):
         stage.metric(name, facts[name])
     stage.note(statistics=facts)
-    log.info(
-        "%s: %d of %d documents kept (%.1f %% dropped), %.1f spans each",
-        source.name,
-        facts["kept"],
-        facts["documents"],
-        100 * facts["drop_rate"],
-        facts["spans_per_document"],
-    )
+    line = "{kept} of {documents} documents used ({drop_rate:.1%} dropped), {spans_per_document:.1f} spans each"
+    log.info("%s: %s", source.name, line.format(**facts))
 
 
-def _nothing(collection: str, settings: SpanSettings, facts: dict[str, Any]) -> CollectionError:
+def _no_spans(collection: str, settings: SpanSettings, facts: dict[str, Any]) -> CollectionError:
     reasons = ", ".join(f"{reason} {count}" for reason, count in facts["dropped"].items() if count)
     title = "" if settings.title == "join" else ", or set title: join"
-    return CollectionError(
-        collection,
+    problem = (
         f"none of its {facts['documents']} documents gives two spans (drop rate 100 %: "
-        f"{reasons or 'the corpus is empty'}) with max_tokens {settings.max_tokens}, early_split "
-        f"{settings.early_split}",
-        f"lower max_tokens, raise early_split{title}, or leave the collection out of pretraining",
+        f"{reasons or 'the corpus is empty'}) with max_tokens {settings.max_tokens}, early_split {settings.early_split}"
     )
+    step = f"lower max_tokens, raise early_split{title}, or leave the collection out of pretraining"
+    return CollectionError(collection, problem, step)
 
 
 @dataclass
 class Cutter:
-    """Counts tokens, merges sentences to spans, and drops documents that can't be used."""
+    """Count tokens, merge sentences to spans, and drop documents that can't be used."""
 
     tokenizer: Any
     lowercase: bool
@@ -145,68 +136,65 @@ class Cutter:
 
     @classmethod
     def load(cls, model: Path, settings: SpanSettings, seed: int) -> Cutter:
-        """With the tokenizer of a model folder."""
+        """Load the tokenizer of a model folder."""
         contract = read_contract(model)
-        place = model if contract.towers == "tied" else model / SIDES[1]
-        return cls(load_tokenizer(place), contract.lowercase, settings, seed)
+        folder = model if contract.towers == "tied" else model / SIDES[1]
+        return cls(load_tokenizer(folder), contract.lowercase, settings, seed)
 
     def cut(self, ids: list[str], sentences: list[Sentences], tally: Tally) -> pa.Table:
-        """The documents that are kept, as rows of spans.parquet."""
-        flat = [sentence for own in sentences for sentence in own]
-        sizes = [len(row) for row in token_ids(self.tokenizer, flat, "", NO_LIMIT, self.lowercase, special=False)]
-        kept, counts, spans, first = [], [], [], 0
-        for document, own in zip(ids, sentences, strict=True):
-            lengths = sizes[first : first + len(own)]
-            first += len(own)
-            made = self._document(document, own, lengths, tally)
-            if made:
-                kept.append(document)
-                counts.append(len(made))
-                spans += made
+        """Cut documents; return the usable ones as rows of spans.parquet."""
+        flat = [sentence for document in sentences for sentence in document]
+        sizes = iter(token_ids(self.tokenizer, flat, "", NO_LIMIT, self.lowercase, special=False))
+        usable, counts, spans = [], [], []
+        for document, texts in zip(ids, sentences, strict=True):
+            cut = self._spans(document, texts, [len(next(sizes)) for _ in texts], tally)
+            if cut:
+                usable.append(document)
+                counts.append(len(cut))
+                spans += cut
         lists = list_array(np.asarray(counts, np.int64), pa.array(spans, pa.string()))
-        return pa.table({"id": pa.array(kept, pa.string()), "spans": lists}, schema=SCHEMA)
+        return pa.table({"id": pa.array(usable, pa.string()), "spans": lists}, schema=SCHEMA)
 
-    def _document(self, document: str, sentences: Sentences, lengths: list[int], tally: Tally) -> list[str]:
-        """Spans of a document, none when it is dropped."""
+    def _spans(self, document: str, sentences: Sentences, lengths: list[int], tally: Tally) -> list[str]:
+        """Merge a document's sentences to spans; none when it is dropped."""
         tally.documents += 1
-        real = [(text, length) for text, length in zip(sentences, lengths, strict=True) if length]
-        if len(real) < 2:
-            tally.dropped["one_sentence" if real else "empty"] += 1
+        texts = [text for text, length in zip(sentences, lengths, strict=True) if length]
+        sizes = [length for length in lengths if length]
+        if len(texts) < 2:
+            tally.dropped["one_sentence" if texts else "empty"] += 1
             return []
-        texts, sizes = [text for text, _ in real], [length for _, length in real]
-        parts = merge(sizes, self.settings.max_tokens, self.settings.early_split, draws_for(document, self.seed))
-        tokens = [sum(sizes[place] for place in part) for part in parts]
-        if len(parts) < 2 or tokens[0] < SHORTEST_START:
-            tally.dropped["one_span" if len(parts) < 2 else "short_start"] += 1
+        spans = merge(sizes, self.settings.max_tokens, self.settings.early_split, draws_for(document, self.seed))
+        tokens = [sum(sizes[number] for number in span) for span in spans]
+        if len(spans) < 2 or tokens[0] < SHORTEST_START:
+            tally.dropped["one_span" if len(spans) < 2 else "short_start"] += 1
             return []
         tally.add(tokens, self.settings.max_tokens)
-        return [joined([texts[place] for place in part]) for part in parts]
+        return [joined([texts[number] for number in span]) for span in spans]
 
 
 def _pool(threads: int) -> Any:
-    """Processes that find sentences; None with one thread. They start before this process has threads of its own."""
+    """Start processes that find sentences; None with one thread. Start them before this process has other threads."""
     if threads == 1:
         return nullcontext()
-    context = multiprocessing.get_context("fork")
-    return ProcessPoolExecutor(threads, context, initializer=die_with_parent)
+    return ProcessPoolExecutor(threads, multiprocessing.get_context("fork"), initializer=die_with_parent)
 
 
 def _split(source: Path, titles: bool, pool: ProcessPoolExecutor | None) -> Iterator[tuple[list[str], list[Sentences]]]:
-    """Ids and sentences of each block of documents, in order; some blocks are split ahead."""
+    """Yield ids and sentences of each block of documents, in order; some blocks are split ahead."""
     waiting: deque[tuple[list[str], list[Future[list[Sentences]]]]] = deque()
     for block in read_corpus(source, block=BLOCK):
-        ids, texts = block.column("id").to_pylist(), [text or "" for text in block.column("text").to_pylist()]
-        heads = [title or "" for title in block.column("title").to_pylist()] if titles else [""] * len(ids)
-        parts = in_blocks(zip(heads, texts, strict=True), PART)
+        ids, texts, heads = (block.column(name).to_pylist() for name in ("id", "text", "title"))
+        pairs = [(head or "" if titles else "", text or "") for head, text in zip(heads, texts, strict=True)]
         if pool is None:
-            yield ids, [found for part in parts for found in sentences_of_all(part)]
+            yield ids, sentences_of_all(pairs)
             continue
-        waiting.append((ids, [pool.submit(sentences_of_all, part) for part in parts]))
+        tasks = [pool.submit(sentences_of_all, pairs[first : first + TASK]) for first in range(0, len(pairs), TASK)]
+        waiting.append((ids, tasks))
         if len(waiting) > AHEAD:
             yield _finished(*waiting.popleft())
     while waiting:
         yield _finished(*waiting.popleft())
 
 
-def _finished(ids: list[str], parts: list[Future[list[Sentences]]]) -> tuple[list[str], list[Sentences]]:
-    return ids, [found for part in parts for found in part.result()]
+def _finished(ids: list[str], tasks: list[Future[list[Sentences]]]) -> tuple[list[str], list[Sentences]]:
+    return ids, [sentences for task in tasks for sentences in task.result()]

@@ -1,4 +1,4 @@
-"""What mining found, counted batch by batch: ranks of negatives and positives, suspects, overlap with another stage."""
+"""Count mining's results batch by batch: ranks of negatives and positives, suspects, overlap with another stage."""
 
 from __future__ import annotations
 
@@ -43,51 +43,53 @@ class Tally:
     """Statistics of a stage.
 
     Args:
-        known: positives of the mined queries.
-        depth, count: ranks that are looked at, negatives that a query keeps.
+        positives: of the mined queries.
+        depth, count: upper limits of examined ranks, and of negatives of a query.
         texts: (M,) number of each document's text (`text_numbers`).
         previous: negatives of the chain's previous stage.
     """
 
-    def __init__(self, known: Positives, depth: int, count: int, texts: np.ndarray, previous: Previous | None) -> None:
-        self._known, self._count, self._texts, self._previous = known, count, texts, previous
+    def __init__(
+        self, positives: Positives, depth: int, count: int, texts: np.ndarray, previous: Previous | None
+    ) -> None:
+        self._positives, self._count, self._texts, self._previous = positives, count, texts, previous
         self._ranks, self._best = np.zeros(depth + 1, np.int64), np.zeros(depth + 1, np.int64)
         self._used = np.zeros(len(texts), bool)
-        self._seen = dict.fromkeys(("short", "empty", "above", "known", "copies", "common"), 0)
-        self._kept = 0.0
+        self._counts = dict.fromkeys(("short", "empty", "above", "known", "copies", "common"), 0)
+        self._overlap = 0.0
 
     def add(self, batch: MinedBatch) -> None:
         """Count a batch."""
-        sizes, seen = batch.sizes, self._seen
-        own, documents = self._known.take(batch.rows)
-        owner = np.repeat(np.arange(len(own)), own)
+        sizes, counts = batch.sizes, self._counts
+        positives, documents = self._positives.take(batch.rows)
+        owner = np.repeat(np.arange(len(positives)), positives)
         known = PairSet(owner, documents, len(self._texts)).contains(batch.query, batch.document)
         same = PairSet(owner, self._texts[documents], len(self._texts))
         self._ranks += np.bincount(batch.rank, minlength=len(self._ranks))
         self._best += np.bincount(batch.best, minlength=len(self._best))
         self._used[batch.document] = True
-        seen["short"] += int(((sizes > 0) & (sizes < self._count)).sum())
-        seen["empty"] += int((sizes == 0).sum())
-        seen["above"] += int((batch.rank < batch.best[batch.query]).sum())
-        seen["known"] += int(known.sum())
-        seen["copies"] += int((same.contains(batch.query, self._texts[batch.document]) & ~known).sum())
+        counts["short"] += int(((sizes > 0) & (sizes < self._count)).sum())
+        counts["empty"] += int((sizes == 0).sum())
+        counts["above"] += int((batch.rank < batch.best[batch.query]).sum())
+        counts["known"] += int(known.sum())
+        counts["copies"] += int((same.contains(batch.query, self._texts[batch.document]) & ~known).sum())
         if self._previous is not None:
-            again = self._previous.pairs.contains(batch.rows[batch.query], batch.document)
-            counted = self._previous.common[batch.rows] & (sizes > 0)
-            seen["common"] += int(counted.sum())
-            kept = np.bincount(batch.query[again], minlength=len(sizes))
-            self._kept += float((kept[counted] / sizes[counted]).sum())
+            repeated = self._previous.pairs.contains(batch.rows[batch.query], batch.document)
+            common = self._previous.common[batch.rows] & (sizes > 0)
+            counts["common"] += int(common.sum())
+            repeats = np.bincount(batch.query[repeated], minlength=len(sizes))
+            self._overlap += float((repeats[common] / sizes[common]).sum())
 
     def facts(self, skip: int) -> dict[str, Any]:
-        """All of it, as JSON values; None where there is nothing to measure."""
-        negatives, queries, seen = int(self._ranks.sum()), int(self._best.sum()), self._seen
-        found, ranks = self._best.copy(), np.arange(len(self._ranks))
-        found[0] = 0
-        asked = len(self._known.asked)
-        overlap = {"common": seen["common"], "share": _ratio(self._kept, seen["common"])}
+        """Return all counts as JSON values; None where there is nothing to measure."""
+        negatives, queries, counts = int(self._ranks.sum()), int(self._best.sum()), self._counts
+        ranked, ranks = self._best.copy(), np.arange(len(self._ranks))
+        ranked[0] = 0
+        overlap = {"common": counts["common"], "share": _ratio(self._overlap, counts["common"])}
+        sizes = {"asked": len(self._positives.all_queries), "mined": queries}
         return {
-            "queries": {"asked": asked, "mined": queries, "short": seen["short"], "empty": seen["empty"]},
-            "positives": {"known": len(self._known.documents), "missing": self._known.missing},
+            "queries": sizes | {name: counts[name] for name in ("short", "empty")},
+            "positives": {"known": len(self._positives.documents), "missing": self._positives.missing},
             "negatives": {
                 "kept": negatives,
                 "distinct": int(self._used.sum()),
@@ -96,15 +98,15 @@ class Tally:
                 "top10_share": _ratio(int(self._ranks[: TOP + 1].sum()), negatives),
             },
             "best_positive": {
-                "found_share": _ratio(int(found.sum()), queries),
-                "median_rank": _median(found),
-                "reciprocal_rank": _ratio(float(found[1:] @ (1 / ranks[1:])), queries),
+                "found_share": _ratio(int(ranked.sum()), queries),
+                "median_rank": _median(ranked),
+                "reciprocal_rank": _ratio(float(ranked[1:] @ (1 / ranks[1:])), queries),
             },
             "suspects": {
-                "above_best_positive": seen["above"],
-                "above_share": _ratio(seen["above"], negatives),
-                "copies_of_positives": seen["copies"],
-                "known_positives": seen["known"],
+                "above_best_positive": counts["above"],
+                "above_share": _ratio(counts["above"], negatives),
+                "copies_of_positives": counts["copies"],
+                "known_positives": counts["known"],
             },
             "previous": overlap if self._previous is not None else None,
             "histogram": histogram(self._ranks, skip),
@@ -112,11 +114,11 @@ class Tally:
 
 
 def histogram(counts: np.ndarray, skip: int) -> list[dict[str, int]]:
-    """Negatives by rank in at most ten bins of (nearly) equal width over the ranks skip + 1 to depth.
+    """Count negatives by rank in at most ten bins of (nearly) equal width over the ranks skip + 1 to depth.
 
     Args:
         counts: (depth + 1,) negatives of each rank.
-        skip: top ranks that were left out.
+        skip: top ranks that mining ignored.
     """
     width = len(counts) - 1 - skip
     edges = skip + np.arange(min(BINS, width) + 1) * width // min(BINS, width)
@@ -126,12 +128,12 @@ def histogram(counts: np.ndarray, skip: int) -> list[dict[str, int]]:
     ]
 
 
-def _ratio(part: float, whole: int) -> float | None:
-    return part / whole if whole else None
+def _ratio(amount: float, total: int) -> float | None:
+    return amount / total if total else None
 
 
 def _median(counts: np.ndarray) -> float | None:
-    """Median of values given by how often each occurs."""
+    """Compute the median of values given by how often each occurs."""
     total = int(counts.sum())
     if not total:
         return None

@@ -20,7 +20,7 @@ def archive_row(plan: Plan, archive: str) -> Collection:
     """The first row of the registry that uses an archive."""
     rows = [row for row in plan.bench.collections.values() if row.archive == archive]
     if not rows:
-        raise ConfigError(f"archive {archive}", "no collection of config/collections.tsv uses it", "check the name")
+        raise ConfigError(f"archive {archive}", "no collection of config/collections uses it", "check the name")
     return rows[0]
 
 
@@ -34,7 +34,7 @@ def _fetch_params(plan: Plan, wc: Any) -> Params:
 @inputs("normalize_collection")
 def _normalize_inputs(plan: Plan, wc: Any) -> Files:
     row = plan.collection(wc.collection)
-    return {"archive": list(plan.bench.own_files) if row.kind == "own" else [paths.archive(row.archive)]}
+    return {"archive": list(plan.bench.user_files) if row.kind == "own" else [paths.archive(row.archive)]}
 
 
 @params("normalize_collection")

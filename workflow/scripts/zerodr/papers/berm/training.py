@@ -24,7 +24,7 @@ from zerodr.papers.berm.unit_table import UnitTable, load_units
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, Share, Texts, set_random
-from zerodr.training.objectives.base import Objective, Stack
+from zerodr.training.objectives.base import Encoded, Objective, Stack
 
 
 class UnitLosses(Addition):

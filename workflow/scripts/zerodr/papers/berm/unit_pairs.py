@@ -31,4 +31,4 @@ def positives_of(source: Path, split: str, corpus: pa.Array, mined: Path | None)
             f"holds {(rows < 0).sum()} of {len(rows)} queries that have no positive in split {split}",
             "mine this source and split",
         )
-    return known.chosen(np.sort(rows))
+    return known.select(np.sort(rows))

@@ -1,0 +1,147 @@
+"""Layers of a recipe's values: the recipe, what a scale changes, what a variant changes, starts under each of them.
+
+A layer lies over those before it key by key. The order is: recipe, scale, variant, the variant's part for the scale.
+A `start:` lies directly under the layer that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Any, NamedTuple
+
+from zerodr.config.base import Settings, mapping, validate
+from zerodr.config.files import known
+from zerodr.config.methods import METHOD_KINDS, Change, Method, StartedMethod, TrainedMethod, Variant
+from zerodr.config.starts import init_of, start_of
+from zerodr.config.training import InitSettings
+from zerodr.errors import ConfigError
+
+CHECKPOINT = {"init", "revision", "layers"}  # the part of a start that teachers and readers take
+
+
+class Start(Settings):
+    """An initial model that recipes share: `start: <name>` in a recipe, one of its scales or variants."""
+
+    remark: str = ""
+    """Footnote of every method that comes from this model, before the method's remark."""
+    encoder: InitSettings
+    """Settings of the initial model."""
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The settings that the start names."""
+        return self.encoder.model_dump(exclude_unset=True)
+
+
+class Layer(NamedTuple):
+    """One layer of a method's values.
+
+    Attributes:
+        name: `recipe`, `scale lab`, `variant large`, `variant large at scale lab` or `start <name>`.
+        value: the keys of a recipe that it sets.
+    """
+
+    name: str
+    value: dict[str, Any]
+
+
+class Layers:
+    """Layers of the recipe in one file at one scale.
+
+    Args:
+        where: the file, for errors.
+        written: its content.
+        scale: one of `scales`.
+        scales: names of all scales.
+        starts: initial models by name.
+    """
+
+    def __init__(
+        self, where: str, written: dict[str, Any], scale: str, scales: Iterable[str], starts: Mapping[str, Start]
+    ) -> None:
+        self.where, self.scale, self.scales, self.starts = where, scale, scales, starts
+        self.kind = known(f"{where}: kind", str(written.get("kind")), METHOD_KINDS)
+        recipe = {key: value for key, value in written.items() if key not in ("scales", "variants")}
+        mapping(recipe.setdefault("settings", {}), f"{where}: settings")
+        self.label = written.get("label")
+        self.base = [*self._under("recipe", recipe, where), *self._of_scale(written.get("scales"), "", where)]
+        self.variants = mapping(written.get("variants"), f"{where}: variants")
+
+    def of_variant(self, name: str) -> list[Layer]:
+        """Give the layers that a variant adds to those of the recipe.
+
+        Raises:
+            ConfigError: unknown key, or a start that can't be.
+        """
+        where = f"{self.where}: variants.{name}"
+        variant = validate(Variant, self.variants[name], where)
+        named = variant.model_copy(update={"label": variant.label or f"{self.label} ({name})"})
+        above = self._of_scale(variant.scales, f"variant {name} at ", where)
+        return [*self._under(f"variant {name}", _values(named), where), *above]
+
+    def _of_scale(self, changes: Any, prefix: str, where: str) -> list[Layer]:
+        changes = mapping(changes, f"{where}: scales")
+        for name in changes:
+            known(f"{where}: scales", name, self.scales)
+        place = f"{where}: scales.{self.scale}"
+        change = validate(Change, mapping(changes.get(self.scale), where), place)
+        return self._under(f"{prefix}scale {self.scale}", _values(change), place)
+
+    def _under(self, name: str, value: dict[str, Any], where: str) -> list[Layer]:
+        """Give the layer, and before it the start that it names."""
+        layer = Layer(name, value)
+        if "start" not in value:
+            return [layer]
+        start = known(f"{where}: start", str(value["start"]), self.starts)
+        trained = self.kind is TrainedMethod
+        if not issubclass(self.kind, StartedMethod):
+            raise ConfigError(f"{where}: start", "is for methods that train a model", "leave it out")
+        settings = value["settings"].get("encoder", {}) if trained else value["settings"]
+        if "init" in settings:
+            raise ConfigError(f"{where}: start", "gives the initial model, and so does init", "leave one of them out")
+        values = {"encoder": start.values} if trained else {k: v for k, v in start.values.items() if k in CHECKPOINT}
+        return [Layer(f"start {value['start']}", {"settings": values}), layer]
+
+
+def _values(change: Change) -> dict[str, Any]:
+    return change.model_dump(include={"label", "remark", "start", "settings"}, exclude_none=True)
+
+
+def merge(layers: Iterable[Layer], below: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Lay layers over `below`, the first one lowest."""
+    return reduce(overlay, (layer.value for layer in layers), below or {})
+
+
+def overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Lay the keys of `above` over `below`: mappings are joined key by key, all else is replaced."""
+    joined = dict(below)
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(joined.get(key), dict):
+            value = overlay(joined[key], value)
+        joined[key] = value
+    return joined
+
+
+def add_remarks(methods: dict[str, Method], starts: Mapping[str, Start]) -> dict[str, Method]:
+    """Put the remark of the start that each method comes from before its remark."""
+    return {name: _with_remark(method, _start_behind(method, methods), starts) for name, method in methods.items()}
+
+
+def _with_remark(method: Method, start: str, starts: Mapping[str, Start]) -> Method:
+    if not start or not starts[start].remark:
+        return method
+    remark = f"{starts[start].remark}; {method.remark}" if method.remark else starts[start].remark
+    return method.model_copy(update={"remark": remark})
+
+
+def _start_behind(method: Method, methods: Mapping[str, Method]) -> str:
+    """Name the start of a method or of the recipe that it starts from; empty where there is none."""
+    seen: set[str] = set()
+    while isinstance(method, StartedMethod) and not method.start:
+        parent = start_of(init_of(method), methods)
+        if parent is None or parent[0] in seen:
+            return ""
+        seen.add(parent[0])
+        method = methods[parent[0]]
+    return method.start if isinstance(method, StartedMethod) else ""

@@ -1,0 +1,138 @@
+"""Settings reference: every key of the configuration files as Markdown tables, read from the typed settings."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}", "min_length": "at least {}"}
+WORDS = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "Any": "any"}
+PREAMBLE = """# Settings
+
+Generated from the typed configuration by `python -m zerodr settings --markdown`: do not edit by hand.
+
+* A **bold** key has no default: write it.
+* `null` is YAML for "not set". What that means is said in the last column.
+* An unknown key fails with the nearest known one. A value outside its limits fails with what was expected and found.
+"""
+ADVANCED = "* Keys marked *advanced* are set by no shipped recipe.\n"
+
+
+def render(root: Path = Path(".")) -> str:
+    """Write the whole page, a section for each file and a sub-section for each block of settings.
+
+    Args:
+        root: of the checkout, whose recipes say which options are advanced.
+    """
+    from zerodr.config.advanced import advanced_fields
+
+    advanced = advanced_fields(root)
+    shown: set[type] = set()
+    parts: list[str] = []
+    for heading, note, roots in sections():
+        parts.append(f"## {heading}\n\n{note}\n")
+        for outermost in roots:
+            parts += [_block(block, advanced) for block in _reachable(outermost, shown)]
+    body = "\n".join(parts)
+    return f"{PREAMBLE}{ADVANCED if '*Advanced.*' in body else ''}\n{body}"
+
+
+def sections() -> Iterator[tuple[str, str, list[type[BaseModel]]]]:
+    """Heading, one sentence and the outermost blocks of each configuration file."""
+    from zerodr.config.layers import Start
+    from zerodr.config.methods import METHOD_KINDS, Variant
+    from zerodr.config.papers import KINDS
+    from zerodr.config.registry import Collection, Family
+    from zerodr.config.settings import Config, Protocol, Scale
+
+    yield "config/config.yaml", "Each key also works on the command line: `--config seed=1`.", [Config]
+    yield "config/scales.yaml", "A block for each scale.", [Scale]
+    yield "config/protocols.yaml", "A block for each protocol; its name is part of the paths.", [Protocol]
+    yield "config/collections", "A file for each family, in it a block for each collection.", [Family, Collection]
+    recipes = "One recipe a file. `kind` says which of the blocks below the file holds."
+    yield "config/methods", recipes, [*METHOD_KINDS.values(), Variant]
+    yield "config/starts.yaml", "A block for each initial model that recipes share: `start: <name>`.", [Start]
+    yield "config/papers", "A block for each table or figure. `kind` says which.", list(KINDS.values())
+
+
+def _reachable(model: type[BaseModel], shown: set[type]) -> Iterator[type[BaseModel]]:
+    """The block and all blocks inside it, outermost first, each once a page."""
+    if model in shown:
+        return
+    shown.add(model)
+    yield model
+    for field in model.model_fields.values():
+        for inner in _models(field.annotation):
+            yield from _reachable(inner, shown)
+
+
+def _models(kind: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for part in get_args(kind):
+        yield from _models(part)
+
+
+def _block(model: type[BaseModel], advanced: set[tuple[type[BaseModel], str]]) -> str:
+    rows = "\n".join(_row(name, field, (model, name) in advanced) for name, field in model.model_fields.items())
+    table = f"| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n"
+    return f"### {model.__name__}\n\n{_prose(model.__doc__)}\n\n{table}"
+
+
+def _row(name: str, field: FieldInfo, is_advanced: bool) -> str:
+    required = field.is_required()
+    advanced = " *Advanced.*" if is_advanced else ""
+    limits = ", ".join(
+        text.format(getattr(part, key)) for part in field.metadata for key, text in LIMITS.items() if hasattr(part, key)
+    )
+    value = _kind(field.annotation) + (f", {limits}" if limits else "")
+    default = "" if required else _default(field.get_default(call_default_factory=True))
+    key = f"**`{name}`**" if required else f"`{name}`"
+    return f"| {key} | {_cell(value)} | {_cell(default)} | {_cell(_prose(field.description) + advanced)} |"
+
+
+def _kind(kind: Any) -> str:
+    """A type in words: `int | None` -> "whole number or `null`"."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _kind(parts[0])
+    if origin is Literal:
+        return " or ".join(f"`{part}`" for part in parts)
+    if origin in (Union, UnionType):
+        return " or ".join(_kind(part) for part in parts)
+    if origin is tuple:
+        if parts[-1] is Ellipsis:
+            return f"list of {_kind(parts[0])}"
+        return f"list of {len(parts)}: " + ", ".join(_kind(part) for part in parts)
+    if origin is dict:
+        return f"{_kind(parts[1])} by name"
+    if kind is NoneType:
+        return "`null`"
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    name = getattr(kind, "__name__", str(kind))
+    return WORDS.get(name, name)
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, BaseModel):
+        changed = value.model_dump(mode="json", exclude_defaults=True)
+        return f"`{json.dumps(changed)}`" if changed else "its defaults"
+    if isinstance(value, tuple) and any(isinstance(part, BaseModel) for part in value):
+        return f"{len(value)} blocks"
+    return f"`{json.dumps(value, ensure_ascii=False)}`"
+
+
+def _prose(text: str | None) -> str:
+    return re.sub(r"\s+", " ", text or "").strip().replace("None: ", "`null`: ")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
