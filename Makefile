@@ -1,10 +1,14 @@
-# Short names for the commands of README.md. `make mini` and `make test` are all that a new machine needs.
+# Short names for the commands of README.md and docs/. `make mini` and `make test` are all that a new machine needs.
 PYTHON ?= python3.11
 BIN := .venv/bin
 READY := .venv/.ready
 SNAKEMAKE := $(BIN)/snakemake
 
-.PHONY: mini test check-slow check-cluster doctor report mlflow mlflow-server format lint clean
+.DEFAULT_GOAL := help
+.PHONY: help mini test check-slow check-cluster doctor docs pictures report mlflow mlflow-server format lint
+
+help: ## these lines
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | sort | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 mini: $(READY) ## set up what is missing, run the main job on real data, show the table
 	$(SNAKEMAKE) --profile config/profiles/mini all
@@ -23,6 +27,13 @@ check-cluster: $(READY) ## a real Slurm with two nodes: same digests, faults, re
 doctor: $(READY) ## what this machine lacks, and how to mend it
 	$(BIN)/python -m zerodr doctor
 
+docs: $(READY) ## the documentation in site/, built strictly: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+pictures: $(READY) ## docs/pictures/*.svg again, from the rules and from benchmarks/*.md
+	$(BIN)/python docs/pictures/dag.py
+	$(BIN)/python docs/pictures/results.py
+
 report: $(READY) ## results/report.html: tables, figures, captions, for any browser, without a network
 	$(SNAKEMAKE) --profile config/profiles/mini --report results/report.html all
 
@@ -32,10 +43,10 @@ mlflow: $(READY) ## lineage in MLflow's own pages
 mlflow-server: $(READY) ## lineage of a cluster: MLflow's server on PostgreSQL, on loopback, with a password
 	bash envs/mlflow_server.sh start
 
-format: $(READY)
+format: $(READY) ## ruff and snakefmt, written to the files
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 
-lint: $(READY)
+lint: $(READY) ## ruff, snakefmt, mypy, snakemake --lint
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/mypy && $(SNAKEMAKE) --lint
 

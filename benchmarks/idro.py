@@ -66,7 +66,7 @@ class Bench:
         from zerodr.training.data.examples import Examples, Ragged
         from zerodr.training.loop.gradcache import Forward
         from zerodr.training.loop.speed import speed_up
-        from zerodr.training.objectives.base import make_objective
+        from zerodr.training.objectives.ranking import make_objective
         from zerodr.training.optimization.optimizers import make_optimizer
 
         torch.set_num_threads(threads)
@@ -92,9 +92,9 @@ class Bench:
         objective = ObjectiveSettings(name="pairwise_nll")
         self.objectives: dict[str, Any] = {PLAIN: make_objective(objective)}
         for name in engines:
-            chosen = GroupSettings(mode="paper", engine=name, layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
+            chosen = GroupSettings(mode="paper", layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
             self.objectives[name] = weigh_groups(
-                make_objective(objective), chosen, objective, self.model, range(GROUPS)
+                make_objective(objective), chosen, objective, self.model, range(GROUPS), name
             )
         self.stream = Stream(examples, np.arange(count), batch, 1, [0])
         self.forward = Forward(self.model, examples, "cpu")

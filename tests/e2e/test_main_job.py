@@ -138,8 +138,8 @@ def test_a_users_mistake_ends_as_one_sentence_without_a_traceback(root, mirror, 
     configure(folder, broken, collections=["scifact"])
     done = snakemake_in(folder)("results/beir/all.tsv", "--retries", "0")
     assert done.returncode == 1
-    assert "What went wrong:" in done.stderr
-    last = done.stderr[done.stderr.index("What went wrong:") :]
+    assert "Errors of this run:" in done.stderr
+    last = done.stderr[done.stderr.index("Errors of this run:") :]
     assert "scifact.zip" in last and "DownloadError" in last
     assert "Traceback" not in done.stderr
     assert not (folder / "resources/archives/scifact.zip").exists()

@@ -18,7 +18,7 @@ from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients
-from zerodr.training.objectives.base import make_objective
+from zerodr.training.objectives.ranking import make_objective
 
 PAIRWISE = ObjectiveSettings(name="pairwise_nll", negatives_per_query=2)
 OWN = ObjectiveSettings(name="info_nce", negatives_per_query=2, in_batch=False)
@@ -54,10 +54,11 @@ class Probe(GroupWeighted):
         super()._update(seen, alpha, products)
 
 
-def weighted(model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, **settings: Any) -> Probe:
-    made = weigh_groups(
-        make_objective(objective), GroupSettings(**(IDRO | settings)), objective, model, clusters_of(examples)
-    )
+def weighted(
+    model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, engine: Any = None, **settings: Any
+) -> Probe:
+    chosen = GroupSettings(**(IDRO | settings))
+    made = weigh_groups(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
     return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
 
 

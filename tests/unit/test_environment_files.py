@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -30,6 +31,11 @@ def test_the_conda_environment_is_generated_from_the_direct_requirements(root):
     assert pins("\n".join(listed)) == pins((root / "envs/requirements.txt").read_text())
 
 
+def test_the_docs_extra_has_the_pin_of_the_environment(root):
+    extra = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]["docs"]
+    assert pins("\n".join(extra)).items() <= pins((root / "envs/requirements.txt").read_text()).items()
+
+
 def imported_modules(path: Path) -> set[str]:
     """Top-level names that a file imports, relative imports left out."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
@@ -39,7 +45,7 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def test_everything_that_is_imported_is_a_direct_requirement(root):
-    files = [path for place in ("workflow", "tests", "benchmarks") for path in (root / place).rglob("*.py")]
+    files = [path for place in ("workflow", "tests", "benchmarks", "docs") for path in (root / place).rglob("*.py")]
     own = {"zerodr", "tests"} | {path.stem for path in files}
     names = set().union(*map(imported_modules, files)) - own - sys.stdlib_module_names
     direct, homes = pins((root / "envs/requirements.txt").read_text()), packages_distributions()

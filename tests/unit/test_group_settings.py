@@ -59,8 +59,6 @@ def test_what_a_mode_does_not_use_is_refused(settings, said):
         ({"similarity": "dot", "exclude_self": True}, PAIRWISE, "segment"),
         ({"similarity": "dot"}, IN_BATCH, "jvp"),
         ({"similarity": "dot", "layers": "all"}, OWN, "jvp"),
-        ({"engine": "loop"}, IN_BATCH, "loop"),
-        ({"engine": "jvp", "similarity": "dot"}, PAIRWISE, "jvp"),
     ],
 )
 def test_the_engine_follows_from_what_is_asked_for(settings, objective, engine):
@@ -72,27 +70,9 @@ def test_the_engine_follows_from_what_is_asked_for(settings, objective, engine):
 @pytest.mark.parametrize(
     "settings, objective, training, said",
     [
-        ({}, IN_BATCH, {}, "cosine needs each group's own gradient, which is not to be had with in-batch negatives"),
-        ({"layers": "all"}, PAIRWISE, {}, "not to be had with layers: all"),
-        (
-            {"similarity": "dot", "engine": "ghost"},
-            IN_BATCH,
-            {},
-            "engine ghost can't be combined with in-batch negatives",
-        ),
-        ({"engine": "segment", "layers": "all"}, PAIRWISE, {}, "engine segment can't be combined with layers: all"),
-        (
-            {"engine": "ghost"},
-            PAIRWISE,
-            {},
-            "similarity: cosine needs each group's own gradient, engine ghost has only",
-        ),
-        (
-            {"engine": "jvp", "similarity": "dot", "exclude_self": True},
-            PAIRWISE,
-            {},
-            "exclude_self needs each group's own",
-        ),
+        ({}, IN_BATCH, {}, "cosine needs each group's own gradient and can't be combined with in-batch negatives"),
+        ({"layers": "all"}, PAIRWISE, {}, "can't be combined with layers: all"),
+        ({"similarity": "dot", "exclude_self": True}, IN_BATCH, {}, "exclude_self needs each group's own gradient"),
         ({}, ObjectiveSettings(name="kl"), {}, "groups weigh losses of queries"),
         ({}, PAIRWISE, {"cache_chunk": 8}, "engine segment holds the activations .* which training.cache_chunk avoids"),
         ({"mode": "balanced"}, PAIRWISE, {"accumulation": 2}, "training.accumulation cuts: set it to 1"),

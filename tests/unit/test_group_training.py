@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,12 @@ from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.coco_dr import losses as dro
 from zerodr.papers.coco_dr.objective import weigh_groups
 from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.training import clusters_of as read_clusters
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.loop.engine import Engine, Run
 from zerodr.training.loop.gradcache import Forward
-from zerodr.training.objectives.base import make_objective
+from zerodr.training.objectives.ranking import make_objective
 from zerodr.training.optimization.optimizers import make_optimizer
 from zerodr.training.optimization.schedules import schedule
 
@@ -169,7 +171,7 @@ def engine_of(folder: Path, data: Examples, state: Path, objective: Any, **chang
 
 RUNS = [
     (PAIRWISE, {"mode": "paper", "temperature": 1.0}, {}),
-    (PAIRWISE, {"mode": "paper", "similarity": "dot", "temperature": 1.0, "timing": "current", "trace_steps": 2}, {}),
+    (PAIRWISE, {"mode": "paper", "similarity": "dot", "temperature": 1.0, "timing": "current"}, {}),
     (OWN, {"mode": "official"}, {"optimizer": "lamb"}),
     (IN_BATCH, {"mode": "paper", "similarity": "dot", "temperature": 1.0, "layers": "all"}, {"cache_chunk": 5}),
     (IN_BATCH, {"mode": "group_dro"}, {"cache_chunk": 5}),
@@ -179,7 +181,10 @@ RUNS = [
 
 
 @pytest.mark.parametrize("objective, settings, changes", RUNS, ids=lambda value: str(getattr(value, "name", value)))
-def test_interrupted_at_any_step_ends_with_the_same_bits(data, folder, tmp_path, objective, settings, changes):
+def test_interrupted_at_any_step_ends_with_the_same_bits(
+    data, folder, tmp_path, monkeypatch, objective, settings, changes
+):
+    monkeypatch.setattr("zerodr.papers.coco_dr.objective.TRACE_STEPS", 2)
     whole = engine_of(folder, data, tmp_path / "whole", (objective, settings), **changes)
     curves = whole.fit()
     for stop in (2, 5, 7):
@@ -272,15 +277,16 @@ def run(groups: dict[str, Any] | None, clusters: bool = True, place: str = "ep0"
     inputs = {"clusters": "results/clusters/manifest.json"} if clusters else {}
     spec = finetune_spec(place, inputs, **({"name": "pairwise_nll"} | changes))
     if groups is not None:
-        spec.params["groups"] = groups
+        spec.params["settings"] |= {"groups": groups, "clusters": {}}
     run_spec(spec)
     return Path(f"results/{place}")
 
 
-IDRO = {"mode": "paper", "temperature": 1.0, "trace_steps": 5}
+IDRO = {"mode": "paper", "temperature": 1.0}
 
 
-def test_a_stage_learns_with_groups_and_keeps_their_weights(project, caplog):
+def test_a_stage_learns_with_groups_and_keeps_their_weights(project, caplog, monkeypatch):
+    monkeypatch.setattr("zerodr.papers.coco_dr.objective.TRACE_STEPS", 5)
     with caplog.at_level("INFO", "zerodr"):
         folder = run(IDRO)
     said = [line for line in caplog.messages if line.startswith("groups:")]
@@ -341,9 +347,8 @@ def test_combinations_are_refused_before_training(project):
 
 
 def test_clusters_reach_batches_in_the_order_of_queries(project):
-    examples = load_examples(
-        project / "results/mined", project / "results/source", " ", clusters=project / "results/clusters"
-    )
+    examples = load_examples(project / "results/mined", project / "results/source", " ")
+    examples = replace(examples, groups=read_clusters(project / "results/clusters/clusters.parquet", examples.queries))
     expected = [2 * (int(query[1:]) % 5) for query in examples.queries.to_pylist()]
     assert examples.groups.tolist() == expected
     batch = Stream(examples, np.arange(QUERIES), 8, 1, [0]).batch(3)

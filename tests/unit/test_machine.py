@@ -103,7 +103,7 @@ def test_a_lost_share_is_one_error(name):
         raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)), "results/out/x.txt")
 
     with pytest.raises(
-        MachineError, match=r"x\.txt: the file system does not answer any more \(.+\): see that its share"
+        MachineError, match=r"x\.txt: the file system does not answer any more \(.+\): check that its share"
     ):
         run_spec(spec_of(), lose)
     assert not Path(FILE).exists() and making() == []

@@ -68,9 +68,12 @@ def test_check_tells_each_problem(tmp_path):
     (tmp_path / "x/short").write_bytes(b"12")
     (tmp_path / "x/other").write_bytes(b"124")
     sizes, digests = check_manifest(manifest), check_manifest(manifest, digests=True)
-    assert [line.rsplit("/", 1)[1] for line in sizes] == ["gone is missing", "short has 2 bytes, its manifest says 3"]
+    assert [line.rsplit("/", 1)[1] for line in sizes] == [
+        "gone is missing",
+        "short has 2 bytes, its manifest records 3",
+    ]
     assert [line.rsplit("/", 1)[1] for line in digests if line not in sizes] == [
-        "other has other content than its manifest says (sha256 differs)"
+        "other has other content than its manifest records (sha256 differs)"
     ]
     with pytest.raises(ArtifactError, match="gone is missing; .*: delete .* and run the target again"):
         require_whole(manifest)

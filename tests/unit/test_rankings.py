@@ -111,7 +111,7 @@ def test_other_files_are_refused(tmp_path):
         list(iterate_rankings(table(tmp_path / "e.parquet", rows | {"documents": [["a"], None]}, about), 1))
     with pytest.raises(ArtifactError, match="holds null"):
         read_rankings(table(tmp_path / "f.parquet", rows | {"documents": [["a"], [None]]}, about))
-    with pytest.raises(ArtifactError, match="query q stands twice"):
+    with pytest.raises(ArtifactError, match="query q appears twice"):
         read_queries(table(tmp_path / "g.parquet", rows | {"query": ["q", "q"]}, about))
     with pytest.raises(ArtifactError, match="ranking of no query"):
         read_queries(table(tmp_path / "h.parquet", rows | {"query": ["q", None]}, about))

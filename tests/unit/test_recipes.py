@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from zerodr.config.recipes import load_methods, overlay, unfold
+from zerodr.config.layers import Start, overlay
+from zerodr.config.recipes import load_methods, unfold
+from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 
 SCALES = {"mini", "paper"}
@@ -50,6 +52,74 @@ def test_scales_and_variants_lie_over_the_settings(recipes):
     assert (mini["dpr+slow"].remark, mini["dpr+long"].remark) == ("small", "")
 
 
+STARTS = {
+    "small": Start(
+        remark="starts small",
+        encoder=InitSettings(init="package:tiny", revision=None, layers=2, pooling="mean", similarity="cosine"),
+    )
+}
+
+
+@pytest.fixture
+def started(recipes):
+    """Recipes whose small scale starts from `small`, and one that starts from their model."""
+    text = DPR.replace("    remark: small\n", "    start: small\n")
+    (recipes / "dpr.yaml").write_text(text)
+    (recipes / "next.yaml").write_text(
+        DPR.replace("init: org/name", "init: dpr/ep0").replace("remark: small", "remark: short")
+    )
+    (recipes / "own.yaml").write_text(DPR.replace("  slow: {settings: {", "  slow: {start: small, settings: {"))
+    return recipes
+
+
+def test_a_start_replaces_the_initial_model_and_gives_its_remark(started):
+    mini, paper = (load_methods(started, scale, SCALES, STARTS) for scale in ("mini", "paper"))
+    encoder = mini["dpr"].settings.encoder
+    assert (encoder.init, encoder.layers, encoder.pooling) == ("package:tiny", 2, "mean")
+    assert (mini["dpr"].start, mini["dpr"].remark, mini["dpr@ep0"].remark) == ("small", "starts small", "starts small")
+    assert (paper["dpr"].settings.encoder.init, paper["dpr"].start, paper["dpr"].remark) == ("org/name", "", "")
+    assert paper["own+slow"].settings.encoder.init == "package:tiny" and paper["own+slow"].remark == "starts small"
+
+
+def test_the_remark_of_a_start_reaches_recipes_that_start_from_its_model(started):
+    mini, paper = (load_methods(started, scale, SCALES, STARTS) for scale in ("mini", "paper"))
+    assert mini["next"].remark == "starts small; short" and paper["next"].remark == ""
+
+
+def test_a_variant_with_another_initial_model_leaves_the_start(started):
+    text = (started / "dpr.yaml").read_text()
+    changed = text.replace("slow: {settings: {", "slow: {settings: {encoder: {init: org/other}, ")
+    (started / "dpr.yaml").write_text(changed)
+    slow = load_methods(started, "mini", SCALES, STARTS)["dpr+slow"]
+    assert (slow.settings.encoder.init, slow.start, slow.remark) == ("org/other", "", "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("start: small", "start: smal", r"dpr.yaml: scales.mini: start 'smal': is not known: did you mean small\?"),
+        (
+            "start: small\n    settings: {",
+            "start: small\n    settings: {encoder: {init: org/name}, ",
+            "dpr.yaml: scales.mini: start: gives the initial model, and so does init: leave one of them out",
+        ),
+        ("label: DPR", "label: DPR\nstart: small", "dpr.yaml: start: gives the initial model, and so does init"),
+    ],
+)
+def test_mistakes_in_starts(started, old, new, told):
+    text = (started / "dpr.yaml").read_text()
+    assert old in text
+    (started / "dpr.yaml").write_text(text.replace(old, new))
+    with pytest.raises(ConfigError, match=told):
+        load_methods(started, "mini", SCALES, STARTS)
+
+
+def test_a_method_without_training_has_no_start(recipes):
+    (recipes / "bm25.yaml").write_text("kind: lexical\nlabel: x\ndescription: x\nstart: small\n")
+    with pytest.raises(ConfigError, match="bm25.yaml: start: is for methods that train a model: leave it out"):
+        load_methods(recipes, "mini", SCALES, STARTS)
+
+
 def test_like_and_repeat_unfold(recipes):
     chain = load_methods(recipes, "mini", SCALES)["dpr+long"].settings.chain
     assert list(chain) == ["ep0", "ep1", "ep2"]
@@ -80,7 +150,7 @@ def test_overlay_joins_mappings_and_replaces_the_rest():
         ({"ep0": {}, "ep1": {"like": "ep"}}, r"ep1: is like 'ep', which is no stage before it: did you mean ep0\?"),
         ({"warm": {"repeat": 2}}, "repeat: 2, expected a number from 1, on a stage whose name ends in a number"),
         ({"ep0": {"repeat": 0}}, "repeat: 0, expected a number from 1"),
-        ({"ep1": {"repeat": 2}, "ep2": {}}, "ep2: makes stage ep2 twice"),
+        ({"ep1": {"repeat": 2}, "ep2": {}}, "ep2: gives stage ep2 a second time"),
         ({"ep0": 3}, "expected a mapping, found int"),
         ({"ep0": {}, "ep1": {"like": ["ep0"]}}, r"is like \['ep0'\], which is no stage before it"),
         ({"ep0": {"kind": "pretrian"}}, r"ep0: kind 'pretrian': is not known: did you mean pretrain"),
@@ -126,9 +196,10 @@ def test_mistakes_in_recipes(recipes, old, new, told):
         ("pairwise_nll, inverse_temperature: 20", "inverse_temperature is not for pairwise_nll, which reads negatives"),
         ("info_nce, teacher_temperature: 3", "teacher_temperature is not for info_nce, which reads in_batch, inv"),
         ("pairwise_nll, in_batch: false", "in_batch is not for pairwise_nll.*or write true over a scale's"),
-        ("pairwise_nll, labels: true", "labels is not for pairwise_nll, which reads negatives_per_query:"),
-        ("kl, student_temperature: 2", "student_temperature is not for kl"),
-        ("adist, inverse_temperature: 2", "inverse_temperature is not for adist"),
+        ("pairwise_nll, teacher_temperature: 2", "not for pairwise_nll, which reads negatives_per_query:"),
+        ("kl, inverse_temperature: 2", "inverse_temperature is not for kl"),
+        ("kl, student_temperature: 2", "unknown key 'settings.chain.ep0.objective.student_temperature'"),
+        ("adist", r"key 'settings.chain.ep0.objective.name': input should be .*, found 'adist'"),
     ],
 )
 def test_options_that_a_loss_does_not_read_are_refused(recipes, objective, told):
@@ -138,7 +209,7 @@ def test_options_that_a_loss_does_not_read_are_refused(recipes, objective, told)
 
 
 def test_options_of_another_loss_may_stand_at_their_defaults(recipes):
-    rest = "pairwise_nll, inverse_temperature: 1.0, in_batch: true, teacher_temperature: 1, reduction: sum"
+    rest = "pairwise_nll, inverse_temperature: 1.0, in_batch: true, teacher_temperature: 1"
     (recipes / "dpr.yaml").write_text(DPR.replace("name: pairwise_nll", f"name: {rest}"))
     assert load_methods(recipes, "mini", SCALES)["dpr"].settings.chain["ep0"].objective.name == "pairwise_nll"
 

@@ -67,7 +67,7 @@ def test_digest_of_a_folder_is_its_manifests(tmp_path):
     expected = hashlib.sha256((path / "manifest.json").read_bytes()).hexdigest()
     assert artifact_digest(path) == artifact_digest(path / "manifest.json") == expected
     (path / "a").write_text("longer")
-    with pytest.raises(ArtifactError, match="a has 6 bytes, its manifest says 1"):
+    with pytest.raises(ArtifactError, match="a has 6 bytes, its manifest records 1"):
         artifact_digest(path)
 
 

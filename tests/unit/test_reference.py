@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from zerodr.config.training import TrainingSettings
 from zerodr.reference import render
 
 
-def test_the_page_in_docs_is_the_generated_one(root):
-    assert (root / "docs/settings.md").read_text() == render(), "run: python -m zerodr settings --write"
+@pytest.fixture(scope="module")
+def page(root):
+    return render(root)
 
 
-def test_every_key_is_described_and_shows_its_default():
-    rows = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in render().splitlines() if line.startswith("| `")]
+def test_the_page_in_docs_is_the_generated_one(root, page):
+    assert (root / "docs/settings.md").read_text() == page, "run: python -m zerodr settings --write"
+
+
+def test_every_key_is_described_and_shows_its_default(page):
+    rows = [re.split(r" (?<!\\)\| ", line.strip("| ")) for line in page.splitlines() if line.startswith("| `")]
     assert len(rows) > 200
     assert [row[0] for row in rows if len(row) != 4 or not row[3].strip()] == []
 
 
-def test_limits_choices_and_links_are_in_words():
-    page = render()
+def test_limits_choices_and_links_are_in_words(page):
     assert "| `steps` | whole number, ≥ 1 | `1000` |" in page
     assert "`adamw` or `lamb`" in page
     assert f"[{TrainingSettings.__name__}](#{TrainingSettings.__name__.lower()})" in page
@@ -27,6 +33,11 @@ def test_limits_choices_and_links_are_in_words():
     assert links <= {heading.lower() for heading in re.findall(r"(?m)^### (\w+)", page)}
 
 
-def test_each_block_is_on_the_page_once():
-    headings = re.findall(r"(?m)^### (\w+)", render())
+def test_each_block_is_on_the_page_once(page):
+    headings = re.findall(r"(?m)^### (\w+)", page)
     assert len(headings) == len(set(headings)) > 40
+
+
+def test_options_that_no_recipe_sets_are_marked(page):
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    assert "*Advanced.*" in rows["`hnsw_links`"] and "*Advanced.*" not in rows["`learning_rate`"]

@@ -154,7 +154,7 @@ def test_files_are_read_in_alphabetical_order(registry):
         ("like: a", "like: [a]", "first.yaml: b: like .* is not known"),
         ("member: b", "urls: []", r"first.yaml: b: shares archive a.zip with a \(.*first.yaml\), but urls"),
         ("collections:", "colections:", "first.yaml: unknown key 'colections'.*: did you mean collections"),
-        ("  b: {", "  a: {", "first.yaml:5: key 'a' stands twice"),
+        ("  b: {", "  a: {", "first.yaml:5: key 'a' occurs twice"),
         ("  b: {", "  B: {", "first.yaml: B: key 'name'"),
     ],
 )

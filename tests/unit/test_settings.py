@@ -72,9 +72,9 @@ def test_yaml_syntax_errors_name_the_line(project):
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("config.yaml", "seed: 1\nscale: mini\nseed: 2\n", "config.yaml:3: key 'seed' stands twice in one mapping"),
-        ("methods/x.yaml", "kind: lexical\nsettings: {k1: 1,\n  k1: 2}\n", "x.yaml:3: key 'k1' stands twice"),
-        ("scales.yaml", "mini: {gpus: 1}\nmini: {}\n", "scales.yaml:2: key 'mini' stands twice"),
+        ("config.yaml", "seed: 1\nscale: mini\nseed: 2\n", "config.yaml:3: key 'seed' occurs twice in one mapping"),
+        ("methods/x.yaml", "kind: lexical\nsettings: {k1: 1,\n  k1: 2}\n", "x.yaml:3: key 'k1' occurs twice"),
+        ("scales.yaml", "mini: {gpus: 1}\nmini: {}\n", "scales.yaml:2: key 'mini' occurs twice"),
     ],
 )
 def test_a_key_that_stands_twice_is_refused(project, name, text, told):
@@ -157,17 +157,17 @@ def test_an_own_folder_becomes_a_collection(project, tmp_path):
     (own / "qrels/dev.tsv").write_text("")
     bench = load_bench(project, {"byo": str(own)})
     assert bench.collections["my-notes"].evaluation_split == "dev"
-    assert [path.rsplit("/", 1)[1] for path in bench.own_files] == ["corpus.jsonl", "dev.tsv"]
+    assert [path.rsplit("/", 1)[1] for path in bench.user_files] == ["corpus.jsonl", "dev.tsv"]
 
 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("shared", "the name 'shared' stands for something else here: rename the folder"),
-        ("Target", "the name 'target' stands for something else"),
-        ("mini", "the name 'mini' stands"),
-        ("beir18", "the name 'beir18' stands"),
-        ("CQADupStack", "the name 'cqadupstack' stands"),
+        ("shared", "the name 'shared' has another meaning here: rename the folder"),
+        ("Target", "the name 'target' has another meaning"),
+        ("mini", "the name 'mini' has"),
+        ("beir18", "the name 'beir18' has"),
+        ("CQADupStack", "the name 'cqadupstack' has"),
         ("scifact", "already has a collection named 'scifact'"),
         ("a#b", "'a#b' can't be part of a path: rename the folder: small letters, digits, . @ _ -"),
         ("ünï", "can't be part of a path"),

@@ -11,8 +11,7 @@ rule fetch_archive:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("fetch_archive"),
-        runtime=PLAN.minutes("fetch_archive"),
+        **PLAN.resources("fetch_archive"),
     params:
         settings=PLAN.settings("fetch_archive"),
     script:
@@ -21,7 +20,7 @@ rule fetch_archive:
 
 rule normalize_collection:
     input:
-        archive=lambda wc: PLAN.sources_of(wc.collection),
+        unpack(PLAN.inputs("normalize_collection")),
     output:
         collection=paths.collection("{collection}"),
     log:
@@ -31,8 +30,7 @@ rule normalize_collection:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("normalize_collection"),
-        runtime=PLAN.minutes("normalize_collection"),
+        **PLAN.resources("normalize_collection"),
     params:
         settings=PLAN.settings("normalize_collection"),
     script:
@@ -41,8 +39,7 @@ rule normalize_collection:
 
 rule measure_statistics:
     input:
-        collection=paths.collection("{collection}"),
-        source=paths.collection(PLAN.source),
+        unpack(PLAN.inputs("measure_statistics")),
     output:
         statistics=paths.statistics("{collection}"),
     log:
@@ -53,8 +50,7 @@ rule measure_statistics:
         ENVIRONMENT
     threads: PLAN.threads("measure_statistics")
     resources:
-        mem_mb=PLAN.memory_mib("measure_statistics"),
-        runtime=PLAN.minutes("measure_statistics"),
+        **PLAN.resources("measure_statistics"),
     params:
         settings=PLAN.settings("measure_statistics"),
     script:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -20,34 +21,44 @@ Generated from the typed configuration by `python -m zerodr settings --markdown`
 * A **bold** key has no default: write it.
 * `null` is YAML for "not set". What that means is said in the last column.
 * An unknown key fails with the nearest known one. A value outside its limits fails with what was expected and found.
-* Keys marked *advanced* are set by no shipped recipe.
 """
+ADVANCED = "* Keys marked *advanced* are set by no shipped recipe.\n"
 
 
-def render() -> str:
-    """The whole page, a section for each file and a sub-section for each block of settings."""
+def render(root: Path = Path(".")) -> str:
+    """Write the whole page, a section for each file and a sub-section for each block of settings.
+
+    Args:
+        root: of the checkout, whose recipes say which options are advanced.
+    """
+    from zerodr.config.advanced import advanced_fields
+
+    advanced = advanced_fields(root)
     shown: set[type] = set()
-    parts = [PREAMBLE]
+    parts: list[str] = []
     for heading, note, roots in sections():
         parts.append(f"## {heading}\n\n{note}\n")
-        for root in roots:
-            parts += [_block(block) for block in _reachable(root, shown)]
-    return "\n".join(parts)
+        for outermost in roots:
+            parts += [_block(block, advanced) for block in _reachable(outermost, shown)]
+    body = "\n".join(parts)
+    return f"{PREAMBLE}{ADVANCED if '*Advanced.*' in body else ''}\n{body}"
 
 
 def sections() -> Iterator[tuple[str, str, list[type[BaseModel]]]]:
     """Heading, one sentence and the outermost blocks of each configuration file."""
+    from zerodr.config.layers import Start
     from zerodr.config.methods import METHOD_KINDS, Variant
     from zerodr.config.papers import KINDS
-    from zerodr.config.registry import Collection
+    from zerodr.config.registry import Collection, Family
     from zerodr.config.settings import Config, Protocol, Scale
 
     yield "config/config.yaml", "Each key also works on the command line: `--config seed=1`.", [Config]
     yield "config/scales.yaml", "A block for each scale.", [Scale]
     yield "config/protocols.yaml", "A block for each protocol; its name is part of the paths.", [Protocol]
-    yield "config/collections", "A block for each collection.", [Collection]
+    yield "config/collections", "A file for each family, in it a block for each collection.", [Family, Collection]
     recipes = "One recipe a file. `kind` says which of the blocks below the file holds."
     yield "config/methods", recipes, [*METHOD_KINDS.values(), Variant]
+    yield "config/starts.yaml", "A block for each initial model that recipes share: `start: <name>`.", [Start]
     yield "config/papers", "A block for each table or figure. `kind` says which.", list(KINDS.values())
 
 
@@ -69,16 +80,15 @@ def _models(kind: Any) -> Iterator[type[BaseModel]]:
         yield from _models(part)
 
 
-def _block(model: type[BaseModel]) -> str:
-    rows = "\n".join(_row(name, field) for name, field in model.model_fields.items())
+def _block(model: type[BaseModel], advanced: set[tuple[type[BaseModel], str]]) -> str:
+    rows = "\n".join(_row(name, field, (model, name) in advanced) for name, field in model.model_fields.items())
     table = f"| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n"
     return f"### {model.__name__}\n\n{_prose(model.__doc__)}\n\n{table}"
 
 
-def _row(name: str, field: FieldInfo) -> str:
+def _row(name: str, field: FieldInfo, is_advanced: bool) -> str:
     required = field.is_required()
-    extra = field.json_schema_extra
-    advanced = " *Advanced.*" if isinstance(extra, dict) and extra.get("advanced") else ""
+    advanced = " *Advanced.*" if is_advanced else ""
     limits = ", ".join(
         text.format(getattr(part, key)) for part in field.metadata for key, text in LIMITS.items() if hasattr(part, key)
     )

@@ -1,1 +1,1 @@
-"""Files that stages write - atomic publication, manifests, digests, lineage records, codecs."""
+"""Publish the files of stages: atomic writes, manifests, digests, lineage records, codecs."""

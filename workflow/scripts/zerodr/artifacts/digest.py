@@ -1,4 +1,4 @@
-"""SHA-256 of files and of canonical JSON."""
+"""Compute SHA-256 of files and of canonical JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BLOCK = 1 << 22
 
 
 def file_digest(path: Path, algorithm: str = "sha256") -> str:
-    """Hex digest of the file's bytes, read in blocks of 4 MiB."""
+    """Compute the hex digest of the file's bytes, read in blocks of 4 MiB."""
     hasher = hashlib.new(algorithm)
     with open(path, "rb") as stream:
         while block := stream.read(BLOCK):
@@ -20,5 +20,5 @@ def file_digest(path: Path, algorithm: str = "sha256") -> str:
 
 
 def object_digest(value: object) -> str:
-    """Hex SHA-256 of a JSON value in canonical form."""
+    """Compute the hex SHA-256 of a JSON value in canonical form."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""One run at a time in a checkout, without stale locks, and errors told as sentences, once more at the end."""
+"""Allow one run at a time in a checkout, without stale locks; print errors as sentences, repeated at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.errors import MachineError, ZerodrError
@@ -20,7 +20,7 @@ _TRACEBACK = re.compile(r"\nTraceback:(?:\n  File [^\n]*)+")
 
 
 def ask_for_single_run() -> None:
-    """Take the checkout's lock, which the kernel gives back when the process ends, however it ends.
+    """Take the checkout's lock, which the kernel releases when the process ends, in any way.
 
     Exits with one message when another run holds it or the results folder can't be written.
     """
@@ -31,43 +31,39 @@ def ask_for_single_run() -> None:
             stream = open(STATE / "run.lock", "a")
             free = take_lock(stream, wait=False)
     except MachineError as error:
-        _refuse(str(error))
+        refuse_run(str(error))
     if not free:
-        _refuse("MachineError: another snakemake is running in this folder: wait for it, or stop it, and run again")
+        refuse_run("MachineError: another snakemake is running in this folder: wait for it, or stop it, and run again")
     _HELD.append(stream)
 
 
 def refuse_run(message: str) -> None:
-    """End the run with a message, before its first job; an empty one lets it go on."""
+    """End the run with a message before its first job; with an empty message, continue."""
     if message:
-        _refuse(message)
-
-
-def _refuse(message: str) -> NoReturn:
-    sys.stderr.write(f"\n{message}\n")
-    sys.stderr.flush()
-    raise SystemExit(1)
+        sys.stderr.write(f"\n{message}\n")
+        sys.stderr.flush()
+        raise SystemExit(1)
 
 
 def plainly(text: str) -> str:
-    """Snakemake's account of an error of ours in a rule's function: its name once, and no traceback. Else as it is."""
+    """Shorten Snakemake's report of a zerodr error in a rule's function: its name once, no traceback."""
     return _TRACEBACK.sub("", _DOUBLED.sub(r"\1: ", text)) if _DOUBLED.search(text) else text
 
 
-def _told_plainly(record: logging.LogRecord) -> bool:
+def _format_record(record: logging.LogRecord) -> bool:
     record.msg = plainly(record.msg) if isinstance(record.msg, str) else record.msg
     return True
 
 
 def spare_tracebacks() -> None:
-    """From here on Snakemake tells errors that rules' functions raised, such as an unknown item, as `plainly` does."""
-    logging.getLogger("snakemake.logging").addFilter(_told_plainly)
+    """Let Snakemake report errors of rules' functions, such as an unknown item, as `plainly` does."""
+    logging.getLogger("snakemake.logging").addFilter(_format_record)
 
 
 def repeat_errors() -> None:
-    """Print what the failed stages said, after Snakemake's own account."""
+    """Print the messages of the failed stages, after Snakemake's report."""
     path = STATE / "errors.txt"
     blocks = path.read_text().split("\n\n") if path.exists() else []
-    text = "\n".join(dict.fromkeys(block for block in blocks if block))  # a retried stage says the same twice
+    text = "\n".join(dict.fromkeys(block for block in blocks if block))  # a retried stage repeats its message
     if text:
-        sys.stderr.write(f"\nWhat went wrong:\n{text}\nEverything that finished is kept: run the same command again.\n")
+        sys.stderr.write(f"\nErrors of this run:\n{text}\nTo resume after the last finished job, repeat the command.\n")

@@ -1,4 +1,4 @@
-"""What the operating system refuses, as one sentence each: full disk, lost share, no permission, no locks."""
+"""Turn refusals of the operating system into one sentence each: full disk, lost share, no permission, no locks."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RUST_NUMBER = re.compile(r"\(os error (\d+)\)")  # safetensors, tokenizers
 
 
 class MachineErrors:
-    """While entered, what the operating system refuses ends as one clear error.
+    """A context in which each refusal of the operating system ends as one clear error.
 
     Args:
-        name: the stage, for messages about no file in particular.
-        outputs: where it writes; their file systems are asked for free space.
+        name: the stage, for messages without a file.
+        outputs: files that it writes; messages report the free space of their file systems.
 
     Raises:
-        MachineError: on leaving: the disk is full, its file system is gone, or it may not be written.
+        MachineError: at the end: the disk is full, its file system is gone, or it may not be written.
     """
 
     def __init__(self, name: str, outputs: Iterable[str] = ()) -> None:
@@ -46,37 +46,32 @@ class MachineErrors:
 
 
 def _sentence(number: int, where: str, outputs: Iterable[str]) -> MachineError:
+    again = "run the same command again: it resumes"
     if number in FULL:
-        return MachineError(
-            where,
-            f"the disk is full ({_free(outputs)}); nothing was published",
-            "free space and run the same command again: it continues",
-        )
-    if number in GONE:
-        return MachineError(
-            where,
-            f"the file system does not answer any more ({os.strerror(number)})",
-            "see that its share is mounted, then run the same command again: it continues",
-        )
-    return MachineError(
-        where, f"can't be written ({os.strerror(number)})", "make the folder writable or run in another checkout"
-    )
+        problem, step = f"the disk is full ({_free(outputs)}); nothing was published", f"free space and {again}"
+    elif number in GONE:
+        problem = f"the file system does not answer any more ({os.strerror(number)})"
+        step = f"check that its share is mounted, then {again}"
+    else:
+        problem = f"can't be written ({os.strerror(number)})"
+        step = "make the folder writable or run in another checkout"
+    return MachineError(where, problem, step)
 
 
 def number_of(error: Exception) -> int:
-    """The system's error number behind an exception of any library; 0 when there is none."""
+    """Return the system's error number behind an exception of any library; 0 when there is none."""
     text = str(error)
     if isinstance(error, OSError) and error.errno:
         return error.errno
-    if found := RUST_NUMBER.search(text):
-        return int(found[1])
+    if match := RUST_NUMBER.search(text):
+        return int(match[1])
     if SHORT_WRITE.fullmatch(text):
         return errno.ENOSPC
     return next((code for code in (*FULL, errno.ESTALE) if os.strerror(code) in text), 0)
 
 
 def _free(outputs: Iterable[str]) -> str:
-    """Free space of the fullest file system among the folders of `outputs`."""
+    """Return the free space of the fullest file system among the folders of `outputs`."""
     folders = [folder if folder.exists() else Path() for folder in (Path(path).parent for path in outputs)]
     return f"{min(shutil.disk_usage(folder).free for folder in folders or [Path()]) // 2**20} MiB free"
 
@@ -85,10 +80,10 @@ def take_lock(stream: IO, wait: bool) -> bool:
     """Lock an open file for this process, until it is closed or the process ends.
 
     Args:
-        wait: for who holds it; else return False at once.
+        wait: for the process that holds it; else return False at once.
 
     Raises:
-        MachineError: the file system knows no locks.
+        MachineError: the file system has no locks.
     """
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -97,9 +92,7 @@ def take_lock(stream: IO, wait: bool) -> bool:
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise
-        raise MachineError(
-            stream.name,
-            f"its file system has no locks ({os.strerror(error.errno)})",
-            "mount it with locks (Lustre: -o flock, NFS: a lock daemon) or move the checkout",
-        ) from error
+        problem = f"its file system has no locks ({os.strerror(error.errno)})"
+        step = "mount it with locks (Lustre: -o flock, NFS: a lock daemon) or move the checkout"
+        raise MachineError(stream.name, problem, step) from error
     return True

@@ -1,7 +1,7 @@
-"""Folder artifacts: a folder whose `manifest.json` lists its files with sizes and SHA-256.
+"""Write and check folder artifacts: a folder whose `manifest.json` lists its files with sizes and SHA-256.
 
-The digest of a folder artifact is the SHA-256 of its manifest. Files that can't be the same twice (Lucene stamps the
-time into `.si` files) are listed as volatile: their size is checked, their bytes are not part of the digest.
+The digest of a folder artifact is the SHA-256 of its manifest. Files that differ in each run (Lucene writes the
+time into `.si` files) are listed as volatile: their size is checked, their bytes do not enter the digest.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ LISTING = ".manifest.published.json"
 
 
 def is_folder_artifact(path: Path) -> bool:
-    """True when `path` names a folder artifact, which is declared by its manifest."""
+    """Test whether `path` names a folder artifact, which is declared by its manifest."""
     return Path(path).name == MANIFEST
 
 
 def build_manifest(folder: Path, volatile: tuple[str, ...] = ()) -> dict:
-    """The manifest of all files below `folder`: `{"files": [{"path", "bytes", "sha256"}]}`, sorted by path."""
+    """List all files below `folder`: `{"files": [{"path", "bytes", "sha256"}]}`, sorted by path."""
     entries = []
-    own = {folder / MANIFEST, folder / LISTING}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p not in own):
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p not in (folder / MANIFEST, folder / LISTING)):
         name = path.relative_to(folder).as_posix()
         entry: dict = {"path": name, "bytes": path.stat().st_size}
         if any(fnmatch(name, pattern) for pattern in volatile):
@@ -38,16 +37,16 @@ def build_manifest(folder: Path, volatile: tuple[str, ...] = ()) -> dict:
     return {"files": entries}
 
 
-def seal_folder(made: Path, volatile: tuple[str, ...] = ()) -> Path:
-    """Write the manifest of the finished folder `made` into it, with a hidden copy; returns the manifest's path."""
-    text = json.dumps(build_manifest(made, volatile), indent=1) + "\n"
+def seal_folder(folder: Path, volatile: tuple[str, ...] = ()) -> Path:
+    """Write the manifest of a finished folder into it, with a hidden copy; return the manifest's path."""
+    text = json.dumps(build_manifest(folder, volatile), indent=1) + "\n"
     for name in (LISTING, MANIFEST):
-        (made / name).write_text(text)
-    return made / MANIFEST
+        (folder / name).write_text(text)
+    return folder / MANIFEST
 
 
-def move_folder(made: Path, manifest: Path) -> None:
-    """Move the files of the sealed folder `made` beside `manifest`, then the manifest itself, last.
+def move_folder(folder: Path, manifest: Path) -> None:
+    """Move the files of the sealed folder `folder` to the folder of `manifest`, the manifest itself last.
 
     Files of a previous version are removed first; files that belong to another artifact stay. The hidden copy of the
     listing outlives the manifest, which Snakemake deletes before it runs a stage again.
@@ -56,22 +55,22 @@ def move_folder(made: Path, manifest: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     manifest.unlink(missing_ok=True)
     _remove_listed(target)
-    (made / LISTING).replace(target / LISTING)
-    for entry in json.loads((made / MANIFEST).read_text())["files"]:
+    (folder / LISTING).replace(target / LISTING)
+    for entry in json.loads((folder / MANIFEST).read_text())["files"]:
         (target / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
-        (made / entry["path"]).replace(target / entry["path"])
-    (made / MANIFEST).replace(manifest)
-    shutil.rmtree(made)
+        (folder / entry["path"]).replace(target / entry["path"])
+    (folder / MANIFEST).replace(manifest)
+    shutil.rmtree(folder)
 
 
-def publish_folder(made: Path, manifest: Path, volatile: tuple[str, ...] = ()) -> None:
-    """Seal the folder `made` and move its files beside `manifest`."""
-    seal_folder(made, volatile)
-    move_folder(made, manifest)
+def publish_folder(folder: Path, manifest: Path, volatile: tuple[str, ...] = ()) -> None:
+    """Seal a finished folder and move its files to the folder of `manifest`."""
+    seal_folder(folder, volatile)
+    move_folder(folder, manifest)
 
 
 def put_back(manifest: Path) -> None:
-    """Write a deleted manifest again from its hidden copy, where all files that it lists are there, bytes included."""
+    """Restore a deleted manifest from its hidden copy, if all files that it lists exist with the same bytes."""
     listing = manifest.parent / LISTING
     if listing.exists() and not manifest.exists() and not check_manifest(listing, digests=True):
         making = manifest.with_name(f".{MANIFEST}.making")
@@ -80,7 +79,7 @@ def put_back(manifest: Path) -> None:
 
 
 def _remove_listed(target: Path) -> None:
-    """Remove the files of the version that stood in `target`, and folders that this leaves empty."""
+    """Remove the files of the previous version in `target`, and folders that this leaves empty."""
     listing = target / LISTING
     if not listing.exists():
         return
@@ -94,7 +93,7 @@ def _remove_listed(target: Path) -> None:
 
 
 def check_manifest(manifest: Path, digests: bool = False) -> list[str]:
-    """Problems of a folder artifact, empty when it is whole. Sizes always, SHA-256 when `digests`."""
+    """List the problems of a folder artifact: wrong sizes, and with `digests` also wrong SHA-256."""
     if not manifest.exists():
         return [f"{manifest} is missing"]
     problems = []
@@ -103,14 +102,14 @@ def check_manifest(manifest: Path, digests: bool = False) -> list[str]:
         if not path.exists():
             problems.append(f"{path} is missing")
         elif path.stat().st_size != entry["bytes"]:
-            problems.append(f"{path} has {path.stat().st_size} bytes, its manifest says {entry['bytes']}")
+            problems.append(f"{path} has {path.stat().st_size} bytes, its manifest records {entry['bytes']}")
         elif digests and "sha256" in entry and file_digest(path) != entry["sha256"]:
-            problems.append(f"{path} has other content than its manifest says (sha256 differs)")
+            problems.append(f"{path} has other content than its manifest records (sha256 differs)")
     return problems
 
 
 def digest_of(manifest: Path, name: str) -> str:
-    """SHA-256 of file `name` of a folder artifact, as its manifest says.
+    """Return the SHA-256 of file `name` of a folder artifact, as its manifest records it.
 
     Raises:
         ArtifactError: the manifest names no such file.
@@ -122,7 +121,7 @@ def digest_of(manifest: Path, name: str) -> str:
 
 
 def require_whole(manifest: Path) -> Path:
-    """The folder of `manifest`, after its sizes were checked."""
+    """Check the sizes of a folder artifact, and return its folder."""
     problems = check_manifest(manifest)
     if problems:
         raise ArtifactError(manifest.parent, "; ".join(problems), f"delete {manifest} and run the target again")

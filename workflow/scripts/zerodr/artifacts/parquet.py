@@ -1,4 +1,4 @@
-"""Parquet files with a fixed schema: written in whole row groups, read in batches, with errors that name the file."""
+"""Write parquet files of a fixed schema in full row groups, and read them in batches; errors name the file."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ UNREADABLE = (OSError, pa.ArrowInvalid, pa.ArrowKeyError, pa.ArrowNotImplemented
 
 
 class GroupWriter:
-    """Writes rows that come in pieces; the bytes depend on the rows alone, not on how they were cut.
+    """A writer of rows in pieces; the bytes depend on the rows only, not on the pieces.
 
     Args:
         path: the file.
         schema: of the file, metadata included.
-        group: rows of a row group; at most that many, and a piece, are held in memory.
+        group: rows of a row group; the memory holds at most that many, and a piece.
         dictionary: columns (leaf paths) whose values are numbered.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, group: int, dictionary: list[str]) -> None:
         self._writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=dictionary)
         self._schema, self._group = schema, group
-        self._waiting: list[pa.Table] = []
+        self._pending: list[pa.Table] = []
         self._rows = 0
 
     def write(self, rows: pa.Table) -> None:
         """Append rows."""
-        self._waiting.append(rows.cast(self._schema))
+        self._pending.append(rows.cast(self._schema))
         self._rows += len(rows)
         if self._rows >= self._group:
-            whole = pa.concat_tables(self._waiting)
-            cut = self._rows - self._rows % self._group
-            for first in range(0, cut, self._group):
-                self._flush(whole.slice(first, self._group))
-            self._waiting, self._rows = [whole.slice(cut)], self._rows - cut
+            table = pa.concat_tables(self._pending)
+            full = self._rows - self._rows % self._group
+            for first in range(0, full, self._group):
+                self._flush(table.slice(first, self._group))
+            self._pending, self._rows = [table.slice(full)], self._rows - full
 
     def _flush(self, rows: pa.Table) -> None:
         self._writer.write_table(rows.combine_chunks(), row_group_size=self._group)
@@ -51,27 +51,27 @@ class GroupWriter:
 
     def __exit__(self, kind: type | None, *_: object) -> None:
         if kind is None and self._rows:
-            self._flush(pa.concat_tables(self._waiting))
+            self._flush(pa.concat_tables(self._pending))
         self._writer.close()
 
 
 def list_array(sizes: np.ndarray, values: pa.Array) -> pa.ListArray:
-    """Lists of `sizes` consecutive `values`."""
+    """Build lists of `sizes` consecutive `values`."""
     return pa.ListArray.from_arrays(pa.array(np.r_[0, np.cumsum(sizes)].astype(np.int32)), values)
 
 
 @contextmanager
 def open_parquet(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
-    """The file, for reading. Names and types of its columns are those of `schema`.
+    """Open the file for reading, and check names and types of its columns against `schema`.
 
     Raises:
-        ArtifactError: it is missing, damaged (also where that shows later, inside the `with`), or has other columns.
+        ArtifactError: it is missing, damaged (also when found later, inside the `with`), or has other columns.
     """
     try:
         with pq.ParquetFile(path) as file:
-            found = file.schema_arrow
-            if not found.remove_metadata().equals(schema.remove_metadata()):
-                expected, columns = ([f"{field.name} {field.type}" for field in kind] for kind in (schema, found))
+            actual = file.schema_arrow
+            if not actual.remove_metadata().equals(schema.remove_metadata()):
+                expected, columns = ([f"{field.name} {field.type}" for field in kind] for kind in (schema, actual))
                 raise ArtifactError(path, f"expected columns {expected}, found {columns}", AGAIN)
             yield file
     except UNREADABLE as error:

@@ -1,4 +1,4 @@
-"""Child processes that do not outlive their parent."""
+"""End child processes with their parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rate-limited progress lines with rate and time left, for logs that people read."""
+"""Log progress lines with rate and time left, at a limited frequency."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ log = logging.getLogger("zerodr")
 
 
 class Progress:
-    """Logs `what: done/total unit, rate, ETA` at most every `every_s` seconds.
+    """A log of `what: done/total unit, rate, ETA`, at most every `every_s` seconds.
 
     Args:
         what: name of the work, such as `embed scifact 1/1`.
         total: number of units; 0 when unknown.
-        unit: what is counted.
-        done: units that an earlier, interrupted run already did (they don't count for the rate).
+        unit: name of the units.
+        done: units of an earlier, interrupted run (they don't count for the rate).
     """
 
     def __init__(self, what: str, total: int, unit: str, done: int = 0, every_s: float = 10.0) -> None:
@@ -35,14 +35,13 @@ class Progress:
             log.info("%s", self.line(now))
 
     def skip(self, count: int) -> None:
-        """Count `count` units that an earlier, interrupted run already did; they don't count for the rate."""
+        """Count `count` units of an earlier, interrupted run; they don't count for the rate."""
         self.done += count
         self.first += count
 
     def line(self, now: float) -> str:
-        """The progress line at monotonic time `now`."""
-        seconds = max(now - self.start, 1e-9)
-        rate = (self.done - self.first) / seconds
+        """Format the progress line at monotonic time `now`."""
+        rate = (self.done - self.first) / max(now - self.start, 1e-9)
         text = f"{self.what}: {self.done}{f'/{self.total}' if self.total else ''} {self.unit}, {rate:.1f}/s"
         if self.total and rate > 0:
             text += f", {_clock((self.total - self.done) / rate)} left"
@@ -56,6 +55,6 @@ class Progress:
 
 
 def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(round(seconds)), 60)
+    minutes, remainder = divmod(int(round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"

@@ -1,4 +1,4 @@
-"""What code, environment and machine made an artifact."""
+"""Record the code, environment and machine of an artifact."""
 
 from __future__ import annotations
 
@@ -14,34 +14,21 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[4]
 LOCK = PROJECT / "envs" / "requirements.lock"
-TELLING = (
-    "torch",
-    "transformers",
-    "sentence-transformers",
-    "faiss-cpu",
-    "faiss-gpu",
-    "bm25s",
-    "pyserini",
-    "pytrec-eval-terrier",
-    "numpy",
-    "pyarrow",
-    "pandas",
-    "snakemake",
-    "mlflow",
-)
+PACKAGES = """torch transformers sentence-transformers faiss-cpu faiss-gpu bm25s pyserini pytrec-eval-terrier numpy
+    pyarrow pandas snakemake mlflow""".split()
 
 
 @cache
 def code() -> dict:
-    """Git commit and the digest of uncommitted changes (None when clean or no repository)."""
+    """Return the git commit and the digest of uncommitted changes (None when clean or no repository)."""
 
     def git(*words: str) -> str:
         call = subprocess.run(["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=False)
         return call.stdout if call.returncode == 0 else ""
 
-    parts = ("workflow", "config", "envs")
-    patch = git("diff", "HEAD", "--", *parts)
-    for name in git("ls-files", "--others", "--exclude-standard", "--", *parts).splitlines():
+    folders = ("Snakefile", "workflow", "config", "envs")
+    patch = git("diff", "HEAD", "--", *folders)
+    for name in git("ls-files", "--others", "--exclude-standard", "--", *folders).splitlines():
         patch += f"{name} {hashlib.sha256((PROJECT / name).read_bytes()).hexdigest()}\n"
     return {
         "commit": git("rev-parse", "HEAD").strip() or None,
@@ -51,9 +38,9 @@ def code() -> dict:
 
 @cache
 def environment() -> dict:
-    """Lock file digest, Python, the versions that move numbers, and the processor."""
+    """Return the lock file's digest, Python, the versions that affect numbers, and the processor."""
     versions = {}
-    for name in TELLING:
+    for name in PACKAGES:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -78,7 +65,7 @@ def _processor() -> str:
 
 
 def _device() -> str:
-    """`cpu`, or the name of the CUDA device if this process already uses torch with one."""
+    """Return `cpu`, or the name of the CUDA device if this process already uses torch with one."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return torch.cuda.get_device_name()
@@ -86,7 +73,7 @@ def _device() -> str:
 
 
 def gpus_used(notes: dict) -> int:
-    """GPUs that a stage worked on, one a process: by its note `device`, else by what this process did with torch."""
+    """Count the GPUs of a stage, one a process: by its note `device`, else by this process's use of torch."""
     torch = sys.modules.get("torch")
     if "device" in notes:
         on_gpu = str(notes["device"]).startswith("cuda")
@@ -96,6 +83,6 @@ def gpus_used(notes: dict) -> int:
 
 
 def peak_memory_mib() -> float:
-    """Peak resident memory of this process or its largest child, in MiB."""
+    """Return the peak resident memory of this process or its largest child, in MiB."""
     kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return round(kib / 1024, 1)

@@ -1,6 +1,6 @@
-"""Candidates of queries as parquet, one row a query: `query`, `documents` (ids, best first) and `scores` (float32).
+"""Store candidates of queries as parquet, a row a query: `query`, `documents` (ids, best first), `scores` (float32).
 
-The file's metadata says to which depth the rankings were made; a ranking is shorter where the corpus has fewer
+The file's metadata holds the depth of the rankings; a ranking is shorter where the corpus has fewer
 documents or the query fewer hits. A query without hits has an empty row.
 """
 
@@ -35,11 +35,11 @@ class Rankings(NamedTuple):
 
 
 class RankingsWriter:
-    """Writes a candidates file piece by piece; equal rankings give equal bytes, however they are cut.
+    """A writer of a candidates file in pieces; equal rankings have equal bytes, whatever the pieces.
 
     Args:
         path: the file.
-        depth: entries that a query gets at most.
+        depth: upper limit of entries for a query.
     """
 
     def __init__(self, path: Path, depth: int) -> None:
@@ -55,12 +55,12 @@ class RankingsWriter:
     def __enter__(self) -> RankingsWriter:
         return self
 
-    def __exit__(self, *raised: Any) -> None:
-        self._writer.__exit__(*raised)
+    def __exit__(self, *error: Any) -> None:
+        self._writer.__exit__(*error)
 
 
 def read_depth(path: Path) -> int:
-    """Depth of a candidates file.
+    """Read the depth of a candidates file.
 
     Raises:
         ArtifactError: the file is missing, damaged or no candidates file.
@@ -70,10 +70,10 @@ def read_depth(path: Path) -> int:
 
 
 def read_queries(path: Path) -> pa.Array:
-    """Queries of a candidates file, in its order.
+    """Read the queries of a candidates file, in its order.
 
     Raises:
-        ArtifactError: as `read_depth`; or a query is null or stands twice.
+        ArtifactError: as `read_depth`; or a query is null or appears twice.
     """
     with open_parquet(path, SCHEMA) as file:
         _depth(path, file)
@@ -83,15 +83,15 @@ def read_queries(path: Path) -> pa.Array:
     counts = pc.value_counts(queries)
     twice = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     if len(twice):
-        raise ArtifactError(path, f"query {twice[0]} stands twice", AGAIN)
+        raise ArtifactError(path, f"query {twice[0]} appears twice", AGAIN)
     return queries
 
 
 def iterate_rankings(path: Path, queries: int) -> Iterator[Rankings]:
-    """The rankings of a candidates file, at most `queries` at a time.
+    """Read the rankings of a candidates file, at most `queries` at a time.
 
     Raises:
-        ArtifactError: as `read_depth`; or a row has not one score for each document.
+        ArtifactError: as `read_depth`; or a row has more or fewer scores than documents.
     """
     with open_parquet(path, SCHEMA) as file:
         _depth(path, file)
@@ -100,7 +100,7 @@ def iterate_rankings(path: Path, queries: int) -> Iterator[Rankings]:
 
 
 def read_rankings(path: Path) -> Rankings:
-    """All rankings of a candidates file.
+    """Read all rankings of a candidates file.
 
     Raises:
         ArtifactError: as `iterate_rankings`.
@@ -125,12 +125,8 @@ def _rankings(path: Path, batch: pa.RecordBatch) -> Rankings:
     wrong = np.flatnonzero((sizes != others) | (sizes < 0))
     if len(wrong):
         row = int(wrong[0])
-        raise ArtifactError(
-            path,
-            f"query {batch.column('query')[row]} has {max(sizes[row], 0)} documents and "
-            f"{max(others[row], 0)} scores, expected as many",
-            AGAIN,
-        )
+        counts = f"{max(sizes[row], 0)} documents and {max(others[row], 0)} scores"
+        raise ArtifactError(path, f"query {batch.column('query')[row]} has {counts}, expected as many", AGAIN)
     values = scores.flatten()
     if values.null_count or documents.flatten().null_count:
         raise ArtifactError(path, "a ranking holds null", AGAIN)

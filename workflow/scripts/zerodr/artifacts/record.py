@@ -1,4 +1,4 @@
-"""Lineage records: a small JSON file beside each artifact that says where it came from.
+"""Read and write lineage records: a small JSON file next to each artifact that describes its origin.
 
 For `x.npy` the record is `x.npy.lineage.json`; for the folder artifact `d/manifest.json` it is `d/lineage.json`.
 """
@@ -18,7 +18,7 @@ Record = dict[str, Any]
 
 
 def record_path(artifact: Path | str) -> Path:
-    """Where the record of `artifact` (a file, a manifest, or the folder of one) stands."""
+    """Return the path of the record of `artifact` (a file, a manifest, or the folder of one)."""
     path = Path(artifact)
     if path.is_dir():
         path = path / "manifest.json"
@@ -28,7 +28,7 @@ def record_path(artifact: Path | str) -> Path:
 
 
 def read_record(artifact: Path | str) -> Record | None:
-    """The record of `artifact`, or None when it has none."""
+    """Read the record of `artifact`; None when it has none."""
     path = record_path(artifact)
     if not path.exists():
         return None
@@ -52,9 +52,9 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def artifact_digest(artifact: Path | str) -> str:
-    """SHA-256 of an artifact: of the file, or of the manifest after a check of its files' sizes.
+    """Return the SHA-256 of an artifact: of the file, or of the manifest after a check of its files' sizes.
 
-    A file's digest is taken from its record as long as size and modification time are the recorded ones.
+    The record supplies a file's digest while size and modification time are those that it holds.
     """
     path = Path(artifact)
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Rankings as gzipped TREC run files: `query Q0 document rank score tag`.
+"""Read and write rankings as gzipped TREC run files: `query Q0 document rank score tag`.
 
 A run is a pandas frame with columns `query` (str), `document` (str), `score` (float32), already in its total order:
 queries in the order of the collection, then score descending, then document id descending (by UTF-8 bytes).
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from zerodr.errors import ArtifactError
 
 LINE = "expected lines 'query Q0 document rank score tag'"
-LINES = 1 << 20  # formatted at once
+LINES = 1 << 20  # formatted together
 WORDS = {"query": "str", "q0": "category", "document": "str", "rank": "category", "score": "str", "tag": "category"}
 BREAKS = r"[ \t\r\n\x00]|^$"
 
@@ -33,13 +33,13 @@ def total_order(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def strings(column: pd.Series) -> pa.Array:
-    """A column of ids as one Arrow array, however pandas keeps it (it may come in chunks)."""
+    """Convert a column of ids to one Arrow array (pandas may store it in chunks)."""
     array = pa.array(column, pa.string())
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def order_rows(query: np.ndarray, score: np.ndarray, document: pa.Array) -> np.ndarray:
-    """Positions in total order: `query` (int) ascending, then `score` descending, then `document` descending.
+    """Return positions in total order: `query` (int) ascending, then `score` descending, then `document` descending.
 
     Ids are compared only where scores are equal, which is rare in dense rankings.
     """
@@ -49,19 +49,19 @@ def order_rows(query: np.ndarray, score: np.ndarray, document: pa.Array) -> np.n
     tied = np.zeros(len(order), bool)
     tied[1:] |= same
     tied[:-1] |= same
-    places = np.flatnonzero(tied)
-    if len(places):
-        runs = np.cumsum(np.concatenate([[True], ~same]))[places]
-        ids = document.take(pa.array(order[places])).dictionary_encode()
+    rows = np.flatnonzero(tied)
+    if len(rows):
+        runs = np.cumsum(np.concatenate([[True], ~same]))[rows]
+        ids = document.take(pa.array(order[rows])).dictionary_encode()
         alphabet = np.empty(len(ids.dictionary), np.int64)
         alphabet[pc.sort_indices(ids.dictionary).to_numpy()] = np.arange(len(alphabet))
         rank = alphabet[ids.indices.to_numpy()]
-        order[places] = order[places][np.lexsort((-rank, runs))]
+        order[rows] = order[rows][np.lexsort((-rank, runs))]
     return order
 
 
 class RunWriter:
-    """Writes a run piece by piece; a query's rows belong to one piece."""
+    """A writer of a run in pieces; a query's rows belong to one piece."""
 
     def __init__(self, stream: gzip.GzipFile, where: Path, tag: str) -> None:
         self._stream, self._where, self._tag = stream, where, tag
@@ -80,12 +80,12 @@ class RunWriter:
         first = np.flatnonzero(np.concatenate([[True], code[1:] != code[:-1]]))[:count]
         rank = np.arange(1, count + 1) - np.repeat(first, np.diff(np.append(first, count)))
         for start in range(0, count, LINES):
-            part = slice(start, start + LINES)
-            self._stream.write(_lines(query[part], document[part], rank[part], score[part], self._tag))
+            block = slice(start, start + LINES)
+            self._stream.write(_lines(query[block], document[block], rank[block], score[block], self._tag))
 
 
 def _lines(query: pa.Array, document: pa.Array, rank: np.ndarray, score: np.ndarray, tag: str) -> pa.Buffer:
-    """The text of the lines. Scores are the shortest decimals that give back the same float32."""
+    """Format the lines. Scores are the shortest decimals that parse to the same float32."""
     ranks = pa.array(rank).cast(pa.string())
     scores = pa.array(np.asarray(score, np.float32)).cast(pa.string())
     lines = pc.binary_join_element_wise(query, "Q0", document, ranks, scores, f"{tag}\n", " ")
@@ -97,19 +97,16 @@ def _lines(query: pa.Array, document: pa.Array, rank: np.ndarray, score: np.ndar
 def _refuse_breaks(words: pa.Array, where: Path, what: str) -> None:
     bad = pc.index(pc.match_substring_regex(words, BREAKS), True).as_py()
     if bad >= 0:
-        raise ArtifactError(
-            where, f"{what} {words[bad].as_py()!r} is empty or holds white space: no TREC run can hold it", "rename it"
-        )
+        problem = f"{what} {words[bad].as_py()!r} is empty or holds white space: no TREC run can hold it"
+        raise ArtifactError(where, problem, "rename it")
 
 
 @contextmanager
 def run_writer(path: Path, tag: str) -> Iterator[RunWriter]:
-    """A run file that grows; equal runs give equal bytes (no time stamp, no file name)."""
-    with (
-        open(path, "wb") as raw,
-        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=4, mtime=0, filename="") as zipped,
-    ):
-        yield RunWriter(zipped, path, tag)
+    """Open a run file for writing; equal runs have equal bytes (no time stamp, no file name)."""
+    with open(path, "wb") as raw:
+        with gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=4, mtime=0, filename="") as zipped:
+            yield RunWriter(zipped, path, tag)
 
 
 def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
@@ -122,16 +119,8 @@ def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
 def read_run(path: Path) -> pd.DataFrame:
     """Read a TREC run (gzipped or not) into columns `query`, `document`, `score`, in the file's order."""
     try:
-        frame = pd.read_csv(
-            path,
-            sep=r"\s+",
-            header=None,
-            names=list(WORDS),
-            dtype=WORDS,
-            keep_default_na=False,
-            quoting=csv.QUOTE_NONE,
-            encoding="utf-8",
-        )
+        layout = {"sep": r"\s+", "header": None, "names": list(WORDS), "dtype": WORDS, "encoding": "utf-8"}
+        frame = pd.read_csv(path, keep_default_na=False, quoting=csv.QUOTE_NONE, **layout)
         if not isinstance(frame.index, pd.RangeIndex) or "" in frame["tag"].cat.categories:
             raise ValueError("a line has not six words")
         score = pc.cast(strings(frame["score"]), pa.float32())

@@ -1,4 +1,4 @@
-"""The base of all settings, and how their errors are told."""
+"""Base of all settings, and the sentences of their errors."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ class Bench:
 
     Attributes:
         config: `config/config.yaml` with what the command line changed.
-        collections: rows of the registry, and the user's own collection, by name.
+        collections: collections of the registry, and the user's collection, by name.
         methods: every recipe and `recipe+variant`, by full name.
         protocols: by name.
         scale: the chosen preset.
-        own_files: files of the user's own collection, sorted.
+        user_files: files of the user's collection, sorted.
         papers: tables and figures by paper.
     """
 
@@ -33,7 +33,7 @@ class Bench:
     methods: dict[str, Method]
     protocols: dict[str, Protocol]
     scale: Scale
-    own_files: tuple[str, ...] = ()
+    user_files: tuple[str, ...] = ()
     papers: dict[str, Paper] = field(default_factory=dict)
 
     @property
@@ -48,7 +48,7 @@ class Bench:
 
     @property
     def columns(self) -> list[Collection]:
-        """The wanted collections that can be had."""
+        """The wanted collections that are available: public ones, and gated ones that `gated` names."""
         return [row for row in self.wanted if row.access == "public" or row.name in self.config.gated]
 
     def settings(self, method: str, kind: type[Kind]) -> Kind:

@@ -56,7 +56,7 @@ class UniqueLoader(Loader):
             if isinstance(key, list | dict):
                 _refuse("a key is a list or a mapping", key_node)
             if key in written:
-                raise DuplicateKey(problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark)
+                raise DuplicateKey(problem=f"key {key!r} occurs twice", problem_mark=key_node.start_mark)
             written[key] = value
         return merged | written
 

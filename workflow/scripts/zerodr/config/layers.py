@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known
-from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
+from zerodr.config.methods import METHOD_KINDS, Change, Method, StartedMethod, TrainedMethod, Variant
 from zerodr.config.starts import init_of, start_of
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
@@ -95,7 +95,7 @@ class Layers:
             return [layer]
         start = known(f"{where}: start", str(value["start"]), self.starts)
         trained = self.kind is TrainedMethod
-        if not trained and "init" not in self.kind.model_fields["settings"].annotation.model_fields:
+        if not issubclass(self.kind, StartedMethod):
             raise ConfigError(f"{where}: start", "is for methods that train a model", "leave it out")
         settings = value["settings"].get("encoder", {}) if trained else value["settings"]
         if "init" in settings:
@@ -138,10 +138,10 @@ def _with_remark(method: Method, start: str, starts: Mapping[str, Start]) -> Met
 def _start_behind(method: Method, methods: Mapping[str, Method]) -> str:
     """Name the start of a method or of the recipe that it starts from; empty where there is none."""
     seen: set[str] = set()
-    while not method.start:
+    while isinstance(method, StartedMethod) and not method.start:
         parent = start_of(init_of(method), methods)
         if parent is None or parent[0] in seen:
             return ""
         seen.add(parent[0])
         method = methods[parent[0]]
-    return method.start
+    return method.start if isinstance(method, StartedMethod) else ""

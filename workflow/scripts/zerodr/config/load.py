@@ -23,7 +23,7 @@ RESERVED = {"shared", "source", "target", "targets", "all"}  # scopes, and names
 
 
 def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
-    """Everything under `root/config`, with `overrides` (the command line's `--config`) on top of config.yaml.
+    """Load everything under `root/config`, with `overrides` (the command line's `--config`) over config.yaml.
 
     Raises:
         ConfigError: names file, key, value and the nearest known name.
@@ -36,13 +36,13 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     scale = known("scale", config.scale, scales)
     protocols = read_table(folder / "protocols.yaml", Protocol)
     collections = read_registry(folder / "collections")
-    own_files: tuple[str, ...] = ()
+    user_files: tuple[str, ...] = ()
     if config.byo:
-        own_files = tuple(sorted(str(path) for path in Path(config.byo).rglob("*") if path.is_file()))
-        own = own_collection(Path(config.byo), collections)
-        collections[own.name] = own
+        user_files = tuple(sorted(str(path) for path in Path(config.byo).rglob("*") if path.is_file()))
+        collection = user_collection(Path(config.byo), collections)
+        collections[collection.name] = collection
     methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder))
-    bench = Bench(config, collections, methods, protocols, scale, own_files, load_papers(folder / "papers"))
+    bench = Bench(config, collections, methods, protocols, scale, user_files, load_papers(folder / "papers"))
     check_bench(bench)
     return bench
 
@@ -64,7 +64,7 @@ def read_starts(folder: Path) -> dict[str, Start]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """`config.yaml` of the folder as it stands. Snakemake reads it too, and overlooks a key that stands twice."""
+    """Read `config.yaml` of the folder. Snakemake reads it too, and overlooks a key that occurs twice."""
     return mapping(read_yaml(folder / "config.yaml"), "config/config.yaml")
 
 
@@ -77,15 +77,15 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
-    """The row of a user's folder. Counts are unknown, so nothing is compared with published numbers."""
+def user_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
+    """Describe a user's folder as a collection. Counts are unknown: no number is compared with a published one."""
     name = folder.resolve().name.lower().replace(" ", "-")
     if name in taken:
         raise ConfigError(f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder")
     if not folder.is_dir():
         raise ConfigError(f"byo={folder}", "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
     if name in RESERVED | {part for row in taken.values() for part in (row.column, *row.groups)}:
-        raise ConfigError(f"byo={folder}", f"the name {name!r} stands for something else here", "rename the folder")
+        raise ConfigError(f"byo={folder}", f"the name {name!r} has another meaning here", "rename the folder")
     if not re.fullmatch(NAME, name):
         raise ConfigError(
             f"byo={folder}",
@@ -94,8 +94,8 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
         )
     documents = estimated_documents(folder)
     if not documents:
-        found = "no" if documents is None else "an empty"
-        raise ConfigError(f"byo={folder}", f"holds {found} corpus.{{{','.join(ENDINGS)}}}", "put documents there")
+        corpus = "no" if documents is None else "an empty"
+        raise ConfigError(f"byo={folder}", f"holds {corpus} corpus.{{{','.join(ENDINGS)}}}", "put documents there")
     splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
     split = next((s for s in ("test", "dev", *splits) if s in splits), "")
     row = {
@@ -112,17 +112,17 @@ def own_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
 
 
 def files_of_model(model: str) -> list[str]:
-    """Files of a model that is a local folder, so that a changed folder is imported again; none for other models."""
+    """List the files of a model that is a local folder, so that a changed folder is imported again."""
     return sorted(str(path) for path in Path(model).glob("**/*") if path.is_file()) if Path(model).is_dir() else []
 
 
 def site_of(values: dict[str, Any]) -> dict[str, Any]:
-    """The settings that say where things are found; they change no result and cause no rerun."""
+    """Select the settings that name where inputs come from; they change no result and cause no rerun."""
     return validate(Config, _tuples(values), "config/config.yaml").model_dump(
         mode="json", include={"mirrors", "offline"}
     )
 
 
 def config_schema() -> str:
-    """JSON Schema of `config/config.yaml`, as `config/schema.json` holds it."""
+    """Write the JSON Schema of `config/config.yaml`, as in `config/schema.json`."""
     return json.dumps(Config.model_json_schema(), indent=1, sort_keys=True) + "\n"

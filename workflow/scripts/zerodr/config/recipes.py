@@ -14,7 +14,7 @@ from zerodr.config.files import known, read_yaml, yaml_files
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
 from zerodr.config.methods import Method, TrainedMethod
 from zerodr.config.starts import init_of
-from zerodr.config.trained import STAGE_KINDS, AssembleStage
+from zerodr.config.trained import STAGE_KINDS
 from zerodr.errors import ConfigError, nearest
 
 INIT = "init"
@@ -88,14 +88,15 @@ def _method(layers: Layers, value: dict[str, Any], where: str) -> Method:
     settings = value["settings"]
     if layers.kind is TrainedMethod:
         settings = settings | {"chain": unfold(settings.get("chain"), where)}
-    method = validate(layers.kind, value | {"settings": settings}, where)
-    if method.start and init_of(method) != layers.starts[method.start].encoder.init:
+    method: Method = validate(layers.kind, value | {"settings": settings}, where)
+    start = value.get("start")
+    if start and init_of(method) != layers.starts[start].encoder.init:
         return method.model_copy(update={"start": ""})  # a layer above starts from another model
     return method
 
 
 def unfold(chain: Any, where: str) -> dict[str, Any]:
-    """The chain with `like: <stage>` replaced by that stage's settings and `ep1` with `repeat: 3` by ep1, ep2, ep3.
+    """Replace `like: <stage>` by that stage's settings, and `ep1` with `repeat: 3` by ep1, ep2 and ep3.
 
     Stages that are null are left out.
     """
@@ -103,16 +104,16 @@ def unfold(chain: Any, where: str) -> dict[str, Any]:
     for name, stage in mapping(chain, f"{where}: settings.chain").items():
         if stage is None:
             continue
-        place = f"{where}: settings.chain.{name}"
-        stage = dict(mapping(stage, place))
+        here = f"{where}: settings.chain.{name}"
+        stage = dict(mapping(stage, here))
         like = stage.pop("like", None)
         if like is not None and (not isinstance(like, str) or like not in whole):
-            raise ConfigError(place, f"is like {like!r}, which is no stage before it", nearest(str(like), whole))
+            raise ConfigError(here, f"is like {like!r}, which is no stage before it", nearest(str(like), whole))
         stage = overlay(whole[like], stage) if like is not None else stage
-        known(f"{place}: kind", str(stage.get("kind", STAGE_KINDS[0])), STAGE_KINDS)
-        for repeated in _repeated(name, stage.pop("repeat", 1), place):
+        known(f"{here}: kind", str(stage.get("kind", STAGE_KINDS[0])), STAGE_KINDS)
+        for repeated in _repeated(name, stage.pop("repeat", 1), here):
             if repeated in whole:
-                raise ConfigError(place, f"makes stage {repeated} twice", "rename it, or repeat the other less")
+                raise ConfigError(here, f"gives stage {repeated} a second time", "rename it, or repeat the other less")
             whole[repeated] = stage
     return whole
 
@@ -129,10 +130,10 @@ def _repeated(name: str, times: Any, where: str) -> list[str]:
 
 
 def stages_of(name: str, method: TrainedMethod) -> dict[str, TrainedMethod]:
-    """`<name>@<stage>` for every model on the way, the initial one and kept steps (`<stage>.<step>`) included."""
+    """Name the models of a chain `<name>@<stage>`, with the initial one and saved steps (`<stage>.<step>`)."""
     stages = [INIT]
     for stage, settings in method.settings.chain.items():
-        stages += [] if isinstance(settings, AssembleStage) else [f"{stage}.{s}" for s in settings.training.save_steps]
+        stages += [f"{stage}.{step}" for step in settings.save_steps]
         stages.append(stage)
     return {
         f"{name}@{stage}": method.model_copy(update={"label": f"{method.label} @{stage}", "stage": stage})

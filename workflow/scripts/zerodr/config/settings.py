@@ -1,4 +1,4 @@
-"""`config/config.yaml`, `config/protocols.yaml` and `config/scales.yaml`."""
+"""Settings of `config/config.yaml`, `config/protocols.yaml` and `config/scales.yaml`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Lengths(Settings):
     """Token limits, special tokens included. None: the model's own."""
 
     query_tokens: int | None = Field(None, ge=2)
-    """Tokens kept of a query."""
+    """Longest query; the rest is cut."""
     document_tokens: int | None = Field(None, ge=2)
-    """Tokens kept of a document."""
+    """Longest document; the rest is cut."""
 
 
 class Protocol(Lengths):
@@ -26,11 +26,11 @@ class Protocol(Lengths):
     depth: int = Field(1000, ge=1)
     """Documents in a ranking."""
     title_join: Literal["registry", "none"] = "registry"
-    """`registry`: title, the row's title_join, text. `none`: text alone."""
+    """`registry`: title, the collection's title_join, text. `none`: text alone."""
     exclude_self: Literal["registry", "never"] = "registry"
-    """`registry`: as the row says, once, at search time, with depth + 1 retrieval."""
+    """`registry`: as the collection's block says, once, at search time, with depth + 1 retrieval."""
     collection_lengths: Literal["registry", "never"] = "never"
-    """`registry`: a row's query_tokens and document_tokens, where it has them, replace the protocol's."""
+    """`registry`: a collection's query_tokens and document_tokens, where set, replace the protocol's."""
     overrides: dict[str, Lengths] = Field(default_factory=dict)
     """Lengths for single collections."""
 
@@ -39,7 +39,7 @@ class Scale(Settings):
     """A size preset."""
 
     description: str
-    """What it costs."""
+    """Its size and what it costs."""
     collections: tuple[str, ...]
     """Columns of results/beir/all.tsv: names or groups of the registry."""
     methods: tuple[str, ...]
@@ -58,11 +58,11 @@ class Reference(Settings):
     """A file of published numbers to compare with."""
 
     path: str
-    """A tsv; its format is told in `zerodr.reporting.published`."""
+    """A tsv; `zerodr.reporting.published` describes its format."""
     source: str
-    """Where the numbers come from; rows with a source of their own keep it."""
+    """Where the numbers come from; a row's source replaces it."""
     tolerance: float = Field(gt=0)
-    """Largest absolute difference that is called OK."""
+    """Largest absolute difference with the verdict OK."""
 
 
 class Config(Settings):

@@ -1,4 +1,4 @@
-"""Checks of where models come from: a recipe's stage, a folder, a package, else a name on the hub."""
+"""Check where models come from: a recipe's stage, a folder, a package, else a name on the hub."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
-from zerodr.config.methods import EncoderMethod, Method, ReaderMethod, TeacherMethod, TrainedMethod
+from zerodr.config.methods import EncoderMethod, HelperMethod, Method, TrainedMethod
 from zerodr.errors import ConfigError, nearest
 
 PATHS = ("/", "./", "../", "~")
@@ -14,11 +14,11 @@ LIKENESS = 0.6
 
 
 def check_starts(methods: dict[str, Method]) -> None:
-    """Raise ConfigError for the first model that can't be meant, or that comes from itself."""
+    """Raise ConfigError for the first model that does not exist, or that comes from itself."""
     for name, method in methods.items():
         if isinstance(method, EncoderMethod):
             check_model(f"method {name}: model", method.settings.model, methods, is_start=False)
-        elif isinstance(method, TeacherMethod | ReaderMethod):
+        elif isinstance(method, HelperMethod):
             check_model(f"{method.kind} {name}: init", method.settings.init, methods)
         elif isinstance(method, TrainedMethod) and not method.stage:
             encoder = method.settings.encoder
@@ -37,7 +37,7 @@ def init_of(method: Method) -> str:
     """Name the model that a method's training starts from; empty for methods that train none."""
     if isinstance(method, TrainedMethod):
         return method.settings.encoder.init
-    return method.settings.init if isinstance(method, TeacherMethod | ReaderMethod) else ""
+    return method.settings.init if isinstance(method, HelperMethod) else ""
 
 
 def check_model(where: str, name: str, methods: dict[str, Method], is_start: bool = True) -> None:
@@ -47,13 +47,13 @@ def check_model(where: str, name: str, methods: dict[str, Method], is_start: boo
         where: setting at fault.
         name: its value.
         methods: by full name, `<recipe>@<stage>` included.
-        is_start: whether a recipe's stage can stand here.
+        is_start: whether a recipe's stage is allowed here.
 
     Raises:
         ConfigError: with what to write instead.
     """
     where = f"{where} {name!r}"
-    if Path(name).is_dir():
+    if is_start and start_of(name, methods) or Path(name).is_dir():
         return
     if name.startswith(PATHS):
         raise ConfigError(

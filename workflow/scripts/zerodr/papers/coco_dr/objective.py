@@ -31,11 +31,12 @@ from zerodr.papers.coco_dr.group_weights import (
     updated,
     weights_of,
 )
-from zerodr.papers.coco_dr.settings import GroupSettings, choose_engine
+from zerodr.papers.coco_dr.settings import EngineName, GroupSettings, choose_engine
 from zerodr.training.objectives.base import Encoded, Objective, QueryObjective, State, Turn
 
 log = logging.getLogger("zerodr")
 TRACE = Path("groups") / "weights.parquet"
+TRACE_STEPS = 100  # weights are written this often
 READABLE = 1e-12  # a gradient that was scaled by less, relative to the batch's largest, is not scaled back
 
 
@@ -129,14 +130,14 @@ class GroupWeighted(Objective):
         assert self._seen is not None and self._next is not None, "a step has a batch"
         self.state, self.skipped, self.finished = self._next, self.skipped + self._skip, finished
         facts = self._facts(self._seen)
-        if self.has_weights and finished % self.settings.trace_steps == 0:
+        if self.has_weights and finished % TRACE_STEPS == 0:
             self.trace_steps.append(finished)
             self.trace.append(self.state.omega)
         self._forget()
         return facts
 
     def save(self, folder: Path) -> None:
-        """`groups/weights.parquet`: step, cluster, weight; every `trace_steps` steps and at the end."""
+        """`groups/weights.parquet`: step, cluster, weight; every TRACE_STEPS steps and at the end."""
         if not self.has_weights:
             return
         file = folder / TRACE
@@ -201,13 +202,19 @@ class GroupWeighted(Objective):
 
 
 def weigh_groups(
-    base: Objective, settings: GroupSettings, objective: ObjectiveSettings, model: Any, clusters: Sequence[int]
+    base: Objective,
+    settings: GroupSettings,
+    objective: ObjectiveSettings,
+    model: Any,
+    clusters: Sequence[int],
+    engine_name: EngineName | None = None,
 ) -> GroupWeighted:
     """An objective with weights of groups; the log says how similarities are computed, and why.
 
     Args:
         base: of `objective`.
         clusters: ids of the groups that training queries belong to, ascending.
+        engine_name: how similarities are computed. None: as fits the settings.
 
     Raises:
         ConfigError: the loss is not one of queries, or settings that can't be had together.
@@ -220,7 +227,7 @@ def weigh_groups(
     engine = None
     if settings.uses_gradients:
         try:
-            name, reason = choose_engine(settings, objective)
+            name, reason = (engine_name, "the caller names it") if engine_name else choose_engine(settings, objective)
         except ValueError as error:
             raise ConfigError("groups", str(error), "correct the settings") from None
         layers = None if settings.layers == "all" else settings.layers

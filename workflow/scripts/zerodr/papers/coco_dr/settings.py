@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.stages import FinetuneStage, PaperSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
 Mode = Literal["paper", "official", "balanced", "erm", "group_dro", "greedy_dro"]
@@ -64,16 +65,12 @@ class GroupSettings(Settings):
     """paper: weights of the batch's groups are scaled to sum 1; False: eq. 5 as it stands."""
     update_every: int = Field(1, ge=1)
     """paper, official: steps between updates of the weights."""
-    engine: Literal["auto", EngineName] = "auto"
-    """paper, official: how similarities are computed. `loop` is the slow reference."""
     eta: float = Field(0.01, gt=0)
     """group_dro: step size on group losses."""
     share: float = Field(0.25, gt=0, le=1)
     """greedy_dro: part of the data that the worst groups make up."""
     running: float = Field(0.1, gt=0, le=1)
     """greedy_dro: part of a batch in running losses and group sizes."""
-    trace_steps: int = Field(100, ge=1)
-    """Weights are kept this often in `groups/weights.parquet` beside the model."""
 
     @property
     def floor(self) -> float:
@@ -103,7 +100,7 @@ class GroupSettings(Settings):
 
 BOTH = ("paper", "official")
 USED_BY: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("beta", "layers", "update_every", "engine", "similarity"), BOTH),
+    **dict.fromkeys(("beta", "layers", "update_every", "similarity"), BOTH),
     **dict.fromkeys(("kappa", "temperature", "timing", "outer_alpha", "exclude_self", "normalise_present"), ("paper",)),
     **dict.fromkeys(("rho", "ema"), ("official",)),
     "eps": ("paper", "official", "greedy_dro"),
@@ -119,32 +116,22 @@ def couples_groups(objective: ObjectiveSettings) -> bool:
 
 
 def choose_engine(groups: GroupSettings, objective: ObjectiveSettings) -> tuple[EngineName, str]:
-    """How similarities of group gradients are computed, and why (specs/coco-dr 8).
+    """Choose how similarities of group gradients are computed, and say why (specs/coco-dr 8).
 
     Raises:
-        ValueError: what is asked for can't be had together; the sentence says what can.
+        ValueError: settings that can't be combined; the sentence says which can.
     """
     whole = groups.similarity == "cosine" or groups.exclude_self
     wanted = "similarity: cosine" if groups.similarity == "cosine" else "exclude_self"
     mixed = "in-batch negatives, which mix the groups' documents" if couples_groups(objective) else ""
-    every = "layers: all" if groups.layers == "all" else ""
-    reason = mixed or every
-    if groups.engine in ("segment", "ghost") and reason:
-        raise ValueError(f"engine {groups.engine} can't be combined with {reason}: take engine jvp")
-    if groups.engine in ("ghost", "jvp") and whole:
-        raise ValueError(
-            f"{wanted} needs each group's own gradient, engine {groups.engine} has only its inner product "
-            "with the sum: take engine segment, or similarity: dot without exclude_self"
-        )
-    if groups.engine != "auto":
-        return groups.engine, "it was asked for"
+    reason = mixed or ("layers: all" if groups.layers == "all" else "")
     if reason and whole:
         raise ValueError(
-            f"{wanted} needs each group's own gradient, which is not to be had with {reason}: set "
-            "similarity: dot without exclude_self (or engine: loop, the slow reference)"
+            f"{wanted} needs each group's own gradient and can't be combined with {reason}: set "
+            "similarity: dot without exclude_self"
         )
     if reason:
-        return "jvp", f"there are {reason}" if mixed else f"of {every}"
+        return "jvp", f"there are {reason}" if mixed else f"of {reason}"
     if whole:
         return "segment", f"{wanted} needs each group's own gradient"
     return "ghost", "inner products need only one vector beside the gradient"
@@ -171,5 +158,30 @@ def check_groups(groups: GroupSettings, objective: ObjectiveSettings, training: 
     if training.cache_chunk is not None and engine != "jvp":
         raise ValueError(
             f"engine {engine} holds the activations of the compared layers to the end of the step, which "
-            "training.cache_chunk avoids: leave it out, or take similarity: dot, engine: jvp"
+            "training.cache_chunk avoids: leave it out, or take similarity: dot, layers: all"
         )
+
+
+class GroupedStage(FinetuneStage):
+    """A fine-tuning stage whose losses are weighted by groups of queries."""
+
+    clusters: ClusterSettings | None = None
+    """K-means of the training queries by the parent's embeddings, for `groups`."""
+    groups: GroupSettings | None = None
+    """How the losses of query clusters are weighted."""
+
+    @model_validator(mode="after")
+    def _weighs(self) -> GroupedStage:
+        if (self.groups is None) != (self.clusters is None):
+            raise ValueError("groups are weighted over clusters: give both or none")
+        if self.groups is not None:
+            check_groups(self.groups, self.objective, self.training)
+            if self.freezing is not None and self.groups.uses_gradients:
+                raise ValueError(
+                    f"{self.freezing}: groups compare gradients of layers that a relevance module leaves frozen: "
+                    f"take a mode without gradients (balanced, group_dro), or leave {self.freezing} out"
+                )
+        return self
+
+
+SETTINGS = PaperSettings(extensions=(GroupedStage,))

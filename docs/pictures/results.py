@@ -1,0 +1,144 @@
+"""Draw the measured effects: `python docs/pictures/results.py` reads `benchmarks/*.md`, writes a figure a table.
+
+A point is a difference in nDCG@10 with its 95 % interval, as the tables of the benchmarks have it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from svg import GREY, line, picture, text
+
+HERE = Path(__file__).resolve().parent
+BENCHMARKS = HERE.parents[1] / "benchmarks"
+INTERVAL = re.compile(r"([+-]?\.\d+) \[([+-]?\.\d+), ([+-]?\.\d+)\]")
+COLOURS = ["#2a9d8f", "#d97706", "#a371c6"]
+WIDTH, LEFT, ROW = 760, 190, 22
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A difference with its interval, in nDCG@10."""
+
+    target: str
+    series: str
+    value: float
+    low: float
+    high: float
+
+
+def cells(name: str, heading: str) -> list[list[str]]:
+    """Rows of the table whose header line contains `heading`, the header first, in `benchmarks/<name>.md`."""
+    lines = (BENCHMARKS / f"{name}.md").read_text().splitlines()
+    start = next(number for number, row in enumerate(lines) if row.startswith("|") and heading in row)
+    rows = []
+    for row in lines[start:]:
+        if not row.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in row.strip("|").split("|")])
+    return [rows[0], *rows[2:]]
+
+
+def effect(target: str, series: str, cell: str) -> Effect:
+    """The difference that a cell such as `+.0823 [+.0703, +.0943]` shows."""
+    found = INTERVAL.search(cell)
+    if not found:
+        raise ValueError(f"{target}, {series}: no `difference [low, high]` in {cell!r}")
+    return Effect(target, series, *map(float, found.groups()))
+
+
+def coco_dr() -> list[Effect]:
+    """COCO against none, at equal steps."""
+    header, *rows = cells("coco-dr", "gain in nDCG@10")
+    return [effect(row[0], "COCO", row[-1]) for row in rows]
+
+
+def berm() -> list[Effect]:
+    """BERM's losses against none, at equal steps."""
+    header, *rows = cells("berm", "likeness")
+    return [effect(row[0], "DPR + BERM", row[header.index("difference")]) for row in rows]
+
+
+def ddr() -> list[Effect]:
+    """The target's language model after 30 and 60 steps against none."""
+    header, *rows = cells("ddr", "| | NFCorpus | ArguAna | SciFact | FiQA-13k | MLQuestions | SQuADShifts reddit |")
+    lines = (BENCHMARKS / "ddr.md").read_text().splitlines()
+    rows = [[c.strip() for c in row.strip("|").split("|")] for row in lines if re.match(r"\| [36]0 steps \|", row)]
+    return [effect(target, row[0], cell) for row in rows for target, cell in zip(header[1:], row[1:], strict=True)]
+
+
+def modir() -> list[Effect]:
+    """Adversaries after 150 steps against the start."""
+    _, *rows = cells("modir", "own classifier on new batches")
+    effects, target = [], ""
+    for row in rows:
+        target = row[0] or target
+        effects.append(effect(target, row[1].strip("`"), row[-1]))
+    return [one for one in effects if one.series in ("modir-dpr", "single", "no-adversary")]
+
+
+def moma() -> list[Effect]:
+    """The target plugged in against left out, with the same weights."""
+    said = (BENCHMARKS / "moma.md").read_text().replace("\n", " ")
+    pattern = r"([+-]\.\d+ \[[^\]]+\]) on (MLQuestions|FiQA-13k|SciFact|NFCorpus)"
+    return [effect(target, "target plugged in", cell) for cell, target in re.findall(pattern, said)]
+
+
+def learning() -> list[Effect]:
+    """ANCE's own negatives against BM25's, at equal steps."""
+    header, *rows = cells("learning", "| | SQuAD dev | SciFact | NFCorpus | ArguAna |")
+    lines = (BENCHMARKS / "learning.md").read_text().splitlines()
+    row = next(row for row in lines if row.startswith("| ANCE - DPR at equal steps"))
+    values = [cell.strip() for cell in row.strip("|").split("|")][1:]
+    return [effect(target, "own negatives", cell) for target, cell in zip(header[1:], values, strict=True)]
+
+
+def draw(title: str, effects: list[Effect]) -> str:
+    """Targets from top to bottom, a point and an interval for each series."""
+    targets, series = list(dict.fromkeys(e.target for e in effects)), list(dict.fromkeys(e.series for e in effects))
+    reach = max(max(abs(e.low), abs(e.high)) for e in effects) * 1.08
+    step = next(s for s in (0.005, 0.01, 0.02, 0.05, 0.1) if reach / s < 6)
+    top, right = 64 if len(series) > 1 else 44, WIDTH - 24
+    bottom = top + len(targets) * (ROW * len(series) + 10)
+    scale = (right - LEFT) / (2 * reach)
+
+    def at(value: float) -> float:
+        return LEFT + (value + reach) * scale
+
+    parts = [text(LEFT, 22, title, size=14, font_weight="600")]
+    for number in range(-int(reach / step), int(reach / step) + 1):
+        x = at(number * step)
+        parts.append(line([(x, top - 6), (x, bottom)], width=2 if number == 0 else 0.4))
+        parts.append(text(x, bottom + 18, f"{number * step:+.3f}".rstrip("0") if number else "0", anchor="middle"))
+    parts.append(text((LEFT + right) / 2, bottom + 38, "difference in nDCG@10, 95 % interval", anchor="middle"))
+    for number, name in enumerate(series) if len(series) > 1 else ():
+        x = LEFT + number * 170
+        parts.append(f'<circle cx="{x + 5:g}" cy="42" r="5" fill="{COLOURS[number]}"/>')
+        parts.append(text(x + 16, 46, name))
+    for row, target in enumerate(targets):
+        y = top + row * (ROW * len(series) + 10)
+        parts.append(text(LEFT - 12, y + ROW * len(series) / 2 + 4, target, size=13, anchor="end"))
+        for one in (e for e in effects if e.target == target):
+            order = series.index(one.series)
+            middle, colour = y + ROW * (order + 0.5), COLOURS[order]
+            whisker = line([(at(one.low), middle), (at(one.high), middle)], width=3)
+            parts.append(whisker.replace(GREY, colour))
+            parts.append(f'<circle cx="{at(one.value):g}" cy="{middle:g}" r="6" fill="{colour}"/>')
+    told = "; ".join(f"{e.target}, {e.series}: {e.value:+.4f} [{e.low:+.4f}, {e.high:+.4f}]" for e in effects)
+    return picture(WIDTH, bottom + 50, title, told, parts)
+
+
+FIGURES = {
+    "learning": ("ANCE's own negatives against BM25's, at equal steps", learning),
+    "coco-dr": ("COCO pretraining against none, at equal steps", coco_dr),
+    "berm": ("BERM's losses against none, at equal steps", berm),
+    "modir": ("150 steps on from the same start", modir),
+    "ddr": ("Steps of the target's language model against none", ddr),
+    "moma": ("The target plugged into the memory, same weights", moma),
+}
+
+if __name__ == "__main__":
+    for name, (title, effects) in FIGURES.items():
+        (HERE / f"{name}.svg").write_text(draw(title, effects()))

@@ -1,0 +1,138 @@
+"""README and docs/: strict build, links, names, examples, pictures, the layout that the workflow catalog accepts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+import yaml
+
+from zerodr.config.load import load_bench
+from zerodr.config.registry import Collection
+
+WRITTEN = {"config/methods/my-dpr.yaml", "tests/unit/test_hinge.py"}  # by the reader of an example
+RECIPES = {
+    "modir": ("modir-dpr", "modir-ance"),
+    "moma": ("moma-t5ance", "moma-cocondenser"),
+    "berm": ("berm-dpr", "berm-ance", "berm-kd", "coco-berm"),
+    "coco-dr": ("coco-dr",),
+    "ddr": ("ddr-contrast", "ddr-distill"),
+}
+
+
+@pytest.fixture(scope="module")
+def methods(root) -> set[str]:
+    return set(load_bench(root, {}).methods)
+
+
+@pytest.fixture(scope="module")
+def pages(root) -> dict[str, str]:
+    """Texts by path relative to the checkout."""
+    paths = [root / "README.md", root / "config/README.md", *(root / "docs").rglob("*.md")]
+    return {path.relative_to(root).as_posix(): path.read_text() for path in paths}
+
+
+def load(root, name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A script of docs/pictures as a module."""
+    monkeypatch.syspath_prepend(root / "docs/pictures")
+    spec = importlib.util.spec_from_file_location(f"pictures_{name}", root / f"docs/pictures/{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pages_build_strictly(root, tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site/papers/modir/index.html").exists()
+    assert not list((tmp_path / "site").rglob("*.py"))
+
+
+def test_readme_is_short_and_names_snakemake_and_workflow(pages):
+    assert len(pages["README.md"].splitlines()) <= 120
+    assert {"snakemake", "workflow"} <= set(re.findall(r"\w+", pages["README.md"].lower()))
+
+
+def test_links_to_files_lead_somewhere(root, pages):
+    for name, text in pages.items():
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+            if not target.startswith("https://"):
+                assert ((root / name).parent / target).exists(), f"{name}: {target}"
+        for target in re.findall(r"`((?:benchmarks|docs|config|envs|tests)/[\w/.-]+\.\w+)`", text):
+            assert (root / target).exists() or target in WRITTEN, f"{name}: {target}"
+
+
+def test_variants_that_are_named_exist(methods, pages):
+    recipes = {name for name in methods if not {"+", "@"} & set(name)}
+    for name, text in pages.items():
+        for recipe, variant in re.findall(r"(?<![\w/-])([a-z0-9-]+)\+([a-z0-9.-]*[a-z0-9])", text):
+            assert recipe not in recipes or f"{recipe}+{variant}" in methods, f"{name}: {recipe}+{variant}"
+
+
+@pytest.mark.parametrize("paper", RECIPES)
+def test_the_page_of_a_paper_names_all_its_recipes_and_variants(paper, methods, pages):
+    page = pages[f"docs/papers/{paper}.md"]
+    words = set(re.findall(r"`([^`\s]+)`", page))
+    for recipe in RECIPES[paper]:
+        assert recipe in words and f"`{recipe}`" in pages["README.md"]
+        variants = {name.partition("+")[2] for name in methods if name.startswith(f"{recipe}+") and "@" not in name}
+        assert variants <= words | {word.partition("+")[2] for word in words}, recipe
+
+
+def test_the_loss_of_the_example_passes_its_test(pages):
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", pages["docs/add-loss.md"], re.S):
+        exec(compile(block, "docs/add-loss.md", "exec", dont_inherit=True), names)
+    test = names["test_hinge"]
+    assert callable(test)
+    test()
+
+
+def test_the_collection_of_the_example_is_a_valid_entry(pages):
+    block = re.search(r"```yaml[^\n]*\n(collections:.*?)```", pages["docs/add-collection.md"], re.S)
+    assert block is not None
+    entry = yaml.safe_load(block[1])["collections"]["notes"]
+    assert Collection.model_validate({"name": "notes", "kind": "complete"} | entry).evaluation_split == "test"
+
+
+def test_the_picture_of_the_dag_has_every_rule(root, monkeypatch):
+    rules = load(root, "dag", monkeypatch).rules()
+    told = re.search(r"<desc[^>]*>(.*)</desc>", (root / "docs/pictures/dag.svg").read_text())
+    assert told is not None
+    assert set(re.findall(r"\w+_\w+|pretrain|finetune|assemble", told[1])) == set().union(*rules.values()), (
+        "run: make pictures"
+    )
+
+
+def test_an_arrow_without_an_edge_and_a_file_without_a_phase_are_refused(root, monkeypatch):
+    dag = load(root, "dag", monkeypatch)
+    by_file = dag.rules()
+    with pytest.raises(ValueError, match="no such edges"):
+        dag.draw(by_file, set())
+    with pytest.raises(ValueError, match="a phase"):
+        dag.draw(by_file | {"new": []}, set())
+
+
+def test_figures_of_results_are_those_of_the_benchmarks(root, monkeypatch):
+    results = load(root, "results", monkeypatch)
+    for name, (title, effects) in results.FIGURES.items():
+        drawn = results.draw(title, effects())
+        assert drawn == (root / f"docs/pictures/{name}.svg").read_text(), "run: make pictures"
+    assert [len(effects()) for _, effects in results.FIGURES.values()] == [4, 6, 6, 9, 12, 4]
+
+
+def test_the_workflow_catalog_accepts_the_layout(root):
+    assert (root / "workflow/Snakefile").is_file() and (root / "Snakefile").is_file()
+    assert (root / "config/README.md").is_file()
+    usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert usage["report"] is True and usage["software-stack-deployment"] == {"conda": True}
+    assert (root / usage["mandatory-flags"]["flags"].split()[1] / "config.yaml").is_file()
