@@ -300,10 +300,10 @@ def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here
 
 
 def test_exported_with_its_augmenter(here):
-    from zerodr.encoders.publishing.export import copy_whole
+    from zerodr.encoders.publishing.export import copy_plain_model
     from zerodr.papers.moma.folders import copy_augmenter
 
-    copy_whole(here / "model", here / "plain")
+    copy_plain_model(here / "model", here / "plain")
     assert (here / "plain" / FUSION).exists() and not (here / "plain" / AUGMENTER).exists()
     copy_augmenter(here / "model", here / "plain")
     exported = MoMA.load(str(here / "plain")).plug(str(here / "exported-other"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zerodr.encoders.folder.checkpoint import copy_files, whole_model
+from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
 from zerodr.encoders.folder.contract import CONTRACT, read_contract
 from zerodr.errors import ModelError
 
@@ -35,4 +35,4 @@ def augmenter_of(folder: Path, separate: bool) -> Path:
 def copy_model(source: Path, target: Path) -> None:
     """Copy what a bi-encoder is made of, and nothing beside it."""
     target.mkdir(parents=True, exist_ok=True)
-    copy_files(whole_model(source, read_contract(source)), source, target)
+    copy_files(all_model_files(source, read_contract(source)), source, target)
