@@ -2,6 +2,8 @@
 
 
 rule fetch_archive:
+    input:
+        mirror=lambda wc: PLAN.mirrored(wc.archive),
     output:
         archive=paths.archive("{archive}"),
     log:

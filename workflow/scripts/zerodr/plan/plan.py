@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from zerodr.config.archives import refuse_absent
 from zerodr.config.canonical import canonical_json
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import Bench
@@ -190,6 +191,8 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
 
     def _fetch_archive(self, wc: Any) -> dict:
         row = self.archive_row(wc.archive)
+        refuse_absent(self.bench, row)
+        originals = {"originals": row.originals.model_dump(mode="json")} if row.originals else {}
         return {
             "archive": row.archive,
             "urls": row.urls,
@@ -197,7 +200,13 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
             "bytes": row.archive_bytes,
             "access": row.access,
             "registration": row.registration,
-        }
+        } | originals
+
+    def mirrored(self, archive: str) -> list[str]:
+        """Files in mirror folders that an archive without checksums is made from, so that a change there is noticed."""
+        row = self.archive_row(archive)
+        unpinned = [name for name, pinned in row.parts.items() if not pinned]
+        return [self.bench.mirrored[name] for name in unpinned if name in self.bench.mirrored]
 
     def archive_row(self, archive: str) -> Collection:
         """The first row that uses an archive."""
@@ -221,7 +230,8 @@ class Plan(EpisodeStages, UnitStages, PaperItems, Machines):
             "drop_missing",
             "language",
         }
-        return row.model_dump(mode="json", include=kept)
+        original = {"original": row.originals.format} if row.originals else {}
+        return row.model_dump(mode="json", include=kept) | original
 
     def _measure_statistics(self, wc: Any) -> dict:
         row = self.collection(wc.collection)

@@ -1,4 +1,4 @@
-"""Read tables in R's serialisation format (XDR, `.rds`): plain vectors, factors and their attributes. Nothing is run."""
+"""Read tables in R's serialisation format (XDR, `.rds`): vectors, factors and their attributes. Nothing is run."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class _Cursor:
             raise ValueError(f"starts with {data[:2]!r}, expected b'X\\n'")
         version, _, _ = (self.integer() for _ in range(3))
         if version == 3:
-            self.bytes(self.integer())
+            self.take(self.integer())
         self.references: list[Any] = []
 
-    def bytes(self, count: int) -> bytes:
+    def take(self, count: int) -> bytes:
         self.position += count
         return self.data[self.position - count : self.position]
 
     def integer(self) -> int:
-        return struct.unpack(">i", self.bytes(4))[0]
+        return struct.unpack(">i", self.take(4))[0]
 
     def table(self) -> dict[str, list[Any]]:
         frame = self.item(self.integer())
@@ -82,10 +82,10 @@ class _Cursor:
             return self.references[place]
         count = self.integer()
         if kind == CHARACTERS:
-            return None if count < 0 else self.bytes(count).decode("utf-8" if flags & UTF8 else "latin-1")
+            return None if count < 0 else self.take(count).decode("utf-8" if flags & UTF8 else "latin-1")
         if kind in NUMBERS:
             code = f">{count}{NUMBERS[kind]}"
-            vector = Vector(struct.unpack(code, self.bytes(struct.calcsize(code))))
+            vector = Vector(struct.unpack(code, self.take(struct.calcsize(code))))
         elif kind in (STRINGS, LIST):
             vector = Vector(self.item(self.integer()) for _ in range(count))
         else:

@@ -1,4 +1,4 @@
-"""Read WordNet 3.0's `data.{noun,verb,adj,adv}`: a synset is a document, titled with its words; the text is its gloss."""
+"""Read WordNet 3.0's `data.{noun,verb,adj,adv}`: a synset's words are the title, its gloss is the text."""
 
 from __future__ import annotations
 
