@@ -70,14 +70,14 @@ def fetch_originals(settings: FetchSettings, originals: Originals, state: Path, 
     found = []
     for file in originals.files:
         wanted = {
-            "archive": file.name,
-            "urls": file.urls,
-            "checksums": file.checksums,
+            "archive": originals.mirrored_as(settings.archive, file),
+            "urls": (originals.address_of(file),),
+            "checksums": (file.checksum,) if file.checksum else (),
             "bytes": None,
-            "originals": None,
         }
-        path, origin = obtain(settings.model_copy(update=wanted), state)
-        found.append((file, path, origin, verify(path, file.checksums, origin)))
+        part = settings.model_copy(update=wanted)
+        path, origin = obtain(part, state)
+        found.append((file, path, origin, verify(path, part.checksums, origin)))
     output.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as packed:
         for file, path, origin, _ in found:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from zerodr.config.archives import refuse_absent
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
@@ -82,8 +81,6 @@ def _check_chosen(bench: Bench) -> None:
     if config.scale == "paper":
         _check_revisions(bench, [*chosen, *parts])
     _check_columns(bench, set(collections))
-    for row in [*bench.columns, bench.collections[config.source or scale.source]]:
-        refuse_absent(bench, row)
 
 
 def _check_ranks(what: str, name: str, method: Method) -> None:

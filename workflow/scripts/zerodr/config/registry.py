@@ -18,7 +18,7 @@ class Original(Settings):
     """One file of a publisher."""
 
     path: str
-    """Path after the address. A mirror folder has the file as `<archive without its ending>/<path>`."""
+    """Path after the address. A mirror folder has the file as `<archive without .zip>/<path>`."""
     address: str = ""
     """Replaces the address of the collection's other files."""
     checksum: str = ""
@@ -40,6 +40,10 @@ class Originals(Settings):
     def address_of(self, file: Original) -> str:
         """Return the whole address of a file."""
         return (file.address or self.address) + file.path
+
+    def mirrored_as(self, archive: str, file: Original) -> str:
+        """Return the name of a file in a mirror folder."""
+        return f"{archive.removesuffix('.zip')}/{file.path}"
 
     @property
     def pinned(self) -> bool:
@@ -121,9 +125,11 @@ class Collection(Settings):
     @property
     def parts(self) -> dict[str, bool]:
         """File names in a mirror folder, the archive first, and whether a checksum pins each."""
-        stem = self.archive.removesuffix(".zip")
-        files = self.originals.files if self.originals else ()
-        return {self.archive: bool(self.checksums)} | {f"{stem}/{file.path}": bool(file.checksum) for file in files}
+        parts = {self.archive: bool(self.checksums)}
+        if self.originals:
+            files = self.originals.files
+            parts |= {self.originals.mirrored_as(self.archive, file): bool(file.checksum) for file in files}
+        return parts
 
     @property
     def planned_documents(self) -> int:
