@@ -15,9 +15,11 @@ configfile: "config/config.yaml"
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 sys.path.insert(0, str(CHECKOUT / "workflow" / "scripts"))
 
-from zerodr.config.load import files_of_model, load_bench
+from zerodr.config.load import load_bench
 from zerodr.errors import ZerodrError
+from zerodr import papers
 from zerodr.plan import Plan, paths
+from zerodr.plan.patterns import Patterns
 from zerodr.artifacts.guard import (
     ask_for_single_run,
     refuse_run,
@@ -34,16 +36,17 @@ try:
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
+PATTERNS = Patterns(PLAN)
 spare_tracebacks()
 ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")
 
 
 wildcard_constraints:
     archive=r"[^/]+",
-    collection=PLAN.pattern_of_collections(),
-    protocol=PLAN.pattern_of_protocols(),
+    collection=PATTERNS.collections(),
+    protocol=PATTERNS.protocols(),
     index=r"lucene-flat|lucene-multifield|bm25s-flat",
-    scope=PLAN.pattern_of_scopes(),
+    scope=PATTERNS.scopes(),
     shard=r"\d{5}-of-\d{5}",
     split=r"[A-Za-z0-9_-]+",
     depth=r"\d+",
@@ -58,9 +61,7 @@ localrules:
     import_model,
     init_model,
     take_step,
-    join_components,
     init_teacher,
-    init_reader,
     build_table,
     build_row,
     plot_table,
@@ -83,7 +84,7 @@ onstart:
         refuse_run(
             refusal(asks, Path.cwd(), workflow.executor_settings.status_command)
         )
-        PLAN.ceilings.update(ceilings(asks))
+        PLAN.machines.ceilings.update(ceilings(asks))
         if wait_for_jobs(Path.cwd()):
             start_again()
 
@@ -102,7 +103,7 @@ rule all:
         paths.beir("all.png"),
         paths.beir("published.tsv"),
         paths.beir("significance.tsv"),
-        PLAN.statistics_targets(),
+        [paths.statistics(row.name) for row in PLAN.columns],
         paths.lineage("published.json"),
 
 
@@ -112,12 +113,12 @@ include: "workflow/rules/dense.smk"
 include: "workflow/rules/mining.smk"
 include: "workflow/rules/pretraining.smk"
 include: "workflow/rules/training.smk"
-include: "workflow/rules/assembly.smk"
-include: "workflow/rules/memory.smk"
-include: "workflow/rules/episodes.smk"
 include: "workflow/rules/teachers.smk"
-include: "workflow/rules/units.smk"
 include: "workflow/rules/evaluation.smk"
-include: "workflow/rules/analysis.smk"
 include: "workflow/rules/reporting.smk"
-include: "workflow/rules/papers.smk"
+include: "workflow/rules/items.smk"
+
+
+for paper in papers.NAMES:
+
+    include: f"workflow/rules/papers/{paper}.smk"

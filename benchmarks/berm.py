@@ -34,14 +34,17 @@ class Bench:
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
         from zerodr.encoders.network.trainable import BiEncoder
         from zerodr.encoders.start.importing import ImportSettings, copy_model
+        from zerodr.papers.berm.objective import BermTerms
         from zerodr.papers.berm.segment_units import Cutter
         from zerodr.papers.berm.settings import BermSettings, CutSettings
-        from zerodr.papers.berm.training import BermTerms, UnitForward, UnitTable
+        from zerodr.papers.berm.training import UnitForward
+        from zerodr.papers.berm.unit_table import UnitTable
         from zerodr.training.data.batches import Stream
         from zerodr.training.data.examples import Examples, Ragged
         from zerodr.training.loop.gradcache import Forward
         from zerodr.training.loop.speed import speed_up
-        from zerodr.training.objectives.base import Stack, make_objective
+        from zerodr.training.objectives.base import Stack
+        from zerodr.training.objectives.ranking import make_objective
         from zerodr.training.optimization.optimizers import make_optimizer
 
         torch.set_num_threads(threads)

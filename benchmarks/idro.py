@@ -66,7 +66,7 @@ class Bench:
         from zerodr.training.data.examples import Examples, Ragged
         from zerodr.training.loop.gradcache import Forward
         from zerodr.training.loop.speed import speed_up
-        from zerodr.training.objectives.base import make_objective
+        from zerodr.training.objectives.ranking import make_objective
         from zerodr.training.optimization.optimizers import make_optimizer
 
         torch.set_num_threads(threads)

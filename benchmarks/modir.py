@@ -53,7 +53,8 @@ class Bench:
         from zerodr.training.data.batches import Stream
         from zerodr.training.data.examples import Examples, Ragged
         from zerodr.training.loop.speed import set_dropout, speed_up
-        from zerodr.training.objectives.base import Stack, make_objective
+        from zerodr.training.objectives.base import Stack
+        from zerodr.training.objectives.ranking import make_objective
         from zerodr.training.optimization.optimizers import make_optimizer
 
         torch.set_num_threads(chosen.threads)

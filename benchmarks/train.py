@@ -133,7 +133,7 @@ def our_engine(precision: str, steps: int, batch: int, chunk: int | None, folder
     from zerodr.training.loop.engine import Engine, Run
     from zerodr.training.loop.gradcache import Forward
     from zerodr.training.loop.speed import speed_up
-    from zerodr.training.objectives.base import InfoNCE
+    from zerodr.training.objectives.ranking import InfoNCE
     from zerodr.training.optimization.optimizers import make_optimizer
     from zerodr.training.optimization.schedules import schedule
 

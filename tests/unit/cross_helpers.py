@@ -100,6 +100,9 @@ def train_spec(place: str = "teacher", inputs: dict[str, str] | None = None, **c
     params: dict[str, Any] = {"negatives_per_query": 2, "source_split": "train"}
     params |= {key: value for key, value in changes.items() if key in own}
     training |= {key: value for key, value in changes.items() if key not in own}
+    objective = {"name": "info_nce", "in_batch": False, "negatives_per_query": params.pop("negatives_per_query")}
+    params["settings"] = {"objective": objective, "training": training}
+    params["schedule"] = {"stage": "teacher", "stage_index": 0, "total_steps": training["steps"]}
     named = {
         "teacher": "results/init/manifest.json",
         "mined": "results/mined/manifest.json",
@@ -111,7 +114,7 @@ def train_spec(place: str = "teacher", inputs: dict[str, str] | None = None, **c
         {"model": place},
         named,
         {"teacher": f"results/{place}/manifest.json"},
-        params | {"training": training},
+        params,
         13,
         1,
     )

@@ -16,7 +16,8 @@ from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import load_examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients, prepare
-from zerodr.training.objectives.base import InfoNCE, MarginMSE, Objective, PairwiseNLL
+from zerodr.training.objectives.base import Objective
+from zerodr.training.objectives.ranking import InfoNCE, MarginMSE, PairwiseNLL
 
 OBJECTIVES = {"info_nce": InfoNCE, "pairwise_nll": PairwiseNLL, "margin_mse": MarginMSE}
 

@@ -18,7 +18,7 @@ from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients
-from zerodr.training.objectives.base import make_objective
+from zerodr.training.objectives.ranking import make_objective
 
 PAIRWISE = ObjectiveSettings(name="pairwise_nll", negatives_per_query=2)
 OWN = ObjectiveSettings(name="info_nce", negatives_per_query=2, in_batch=False)

@@ -99,14 +99,11 @@ def training(**more: Any) -> dict[str, Any]:
     """Params that both trainings share."""
     settings = {"steps": 4, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 2, "dev_queries": 2}
     settings |= more.pop("training", {})
-    objective = {"name": "info_nce", "negatives_per_query": 2}
+    objective = more.pop("objective", {"name": "info_nce", "negatives_per_query": 2})
     return {
-        "objective": objective,
-        "training": settings,
+        "settings": {"objective": objective, "training": settings},
+        "schedule": {"stage": "moma1", "stage_index": 0, "total_steps": 4},
         "source_split": "train",
-        "stage": "moma1",
-        "stage_index": 0,
-        "total_steps": 4,
     } | more
 
 
@@ -126,9 +123,11 @@ def train_main(
     memory: dict[str, Any] | None = None,
     **more: Any,
 ) -> Path:
+    params = training(**more) | {"joins": JOINS}
     memory = {"memories": ["source", "other"], "documents": K, "document_tokens": 16} | (memory or {})
+    params["settings"] |= {"kind": "moma", "memory": memory, "augmenter": {"selected": 2}}
     run(
-        "papers.moma.episode:train_main",
+        "training.finetune:finetune",
         {
             "model": model,
             "mined": "mined/manifest.json",
@@ -137,7 +136,7 @@ def train_main(
             "memories": ["source/manifest.json", "other/manifest.json"],
         },
         {"model": f"{place}/manifest.json"},
-        training(**more) | {"memory": memory, "joins": JOINS},
+        params,
     )
     return Path(place)
 

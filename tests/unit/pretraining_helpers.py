@@ -16,15 +16,16 @@ from tests.unit.training_helpers import seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec
+from zerodr.config.trained import PretrainParams
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.encoders.start.initial import from_scratch
 from zerodr.mining.spans import SCHEMA
-from zerodr.papers.berm.balance import Balance
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import add_gradients, prepare
-from zerodr.training.pretrain import PretrainParams, load_headed
+from zerodr.training.pretrain import load_headed
 from zerodr.training.pretraining.passages import PassageBatch, Passages, PassageStream, spans_of, write_passages
 from zerodr.training.pretraining.span_forward import SpanForward, make_span_objective
+from zerodr.training.pretraining.token_losses import token_loss
 from zerodr.training.pretraining.views import ViewMaker
 
 TOPICS = [
@@ -91,13 +92,14 @@ def params(name: str = "coco", objective: dict | None = None, **changes: Any) ->
         "dev_queries": 3,
         "warmup_steps": 2,
     } | changes
-    own = {
-        key: training.pop(key)
-        for key in ("processes", "gpus", "title_join", "stage_index", "first_step", "max_epochs", "balance")
-        if key in training
-    }
-    made = {"stage": "coco", "stage_index": 0, "total_steps": training["steps"]}
-    return made | {"objective": {"name": name, "max_tokens": 16} | (objective or {}), "training": training} | own
+
+    def taken(*keys: str) -> dict[str, Any]:
+        return {key: training.pop(key) for key in keys if key in training}
+
+    place = {"stage": "coco", "stage_index": 0} | taken("stage_index", "first_step", "total_steps")
+    whole, own = taken("processes", "gpus", "title_join"), taken("max_epochs", "balance")
+    own |= {"kind": "pretrain", "objective": {"name": name, "max_tokens": 16} | (objective or {}), "training": training}
+    return {"settings": own, "schedule": {"total_steps": training["steps"]} | place} | whole
 
 
 def pretrain_spec(
@@ -144,13 +146,14 @@ def forward(
     **objective: Any,
 ) -> SpanForward:
     """A forward pass over the tiny world, weights spread so that texts differ."""
-    written = params(name, objective, balance=balance) | {"training": {"dropout": dropout}}
-    settings = PretrainParams.model_validate(written)
+    written = params(name, objective, balance=balance)
+    written["settings"]["training"] = {"dropout": dropout}
+    settings = PretrainParams.model_validate(written).settings
     model, _ = load_headed(root / "results/init", settings, [13, 0])
     spread(model)
     held = passages(root)
-    units = Balance(settings.balancing, model.encoder) if settings.balancing is not None else None
-    maker = ViewMaker(model.encoder, settings.objective, held, True, [13, 0], waste, chunk, units)
+    extra = token_loss(settings, model.encoder)
+    maker = ViewMaker(model.encoder, settings.objective, held, True, [13, 0], waste, chunk, extra)
     return SpanForward(model.train(), held, "cpu", chunk, maker=maker)
 
 

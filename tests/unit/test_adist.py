@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pydantic import ValidationError
 
-from zerodr.config.training import ObjectiveSettings
 from zerodr.papers.moma.losses import attention_distillation
-from zerodr.training.objectives.base import Encoded, make_objective
+from zerodr.papers.moma.settings import AugmenterObjective
+from zerodr.training.objectives.base import Encoded
+from zerodr.training.objectives.ranking import make_objective
 
 ATTENTION = torch.tensor([[1.644195, 0.622950]], dtype=torch.float64)
 SCORES = torch.tensor([[2.0, 1.0]], dtype=torch.float64)
@@ -35,15 +37,29 @@ def batch(positives: set[str]) -> Encoded:
 
 
 def test_the_objective_reads_the_retrieved_documents_alone():
-    made = make_objective(ObjectiveSettings(name="adist", negatives_per_query=2))(batch({"label"}))
+    made = make_objective(AugmenterObjective(name="adist", negatives_per_query=2))(batch({"label"}))
     expected = attention_distillation(torch.tensor([[0.5, 0.0]]), torch.tensor([[2.0, 1.0]]))
     assert set(made) == {"adist"} and made["adist"].item() == pytest.approx(expected.item())
 
 
 def test_labels_compete_with_retrieved_documents_that_are_not_labels():
-    settings = ObjectiveSettings(name="adist", negatives_per_query=2, labels=True)
+    settings = AugmenterObjective(name="adist", negatives_per_query=2, labels=True)
     plain = make_objective(settings)(batch({"label"}))["info_nce"]
     known = make_objective(settings)(batch({"label", "a"}))["info_nce"]
     scores = torch.tensor([1.0, 0.5, 0.0])
     assert plain.item() == pytest.approx((torch.logsumexp(scores, 0) - 1.0).item())
     assert known.item() == pytest.approx((torch.logsumexp(scores[[0, 2]], 0) - 1.0).item())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "kl", "student_temperature": 2}, "student_temperature is not for kl"),
+        ({"name": "pairwise_nll", "labels": True}, "labels is not for pairwise_nll"),
+        ({"name": "adist", "inverse_temperature": 2}, "inverse_temperature is not for adist"),
+    ],
+)
+def test_options_that_the_loss_does_not_read_are_refused(given, message):
+    with pytest.raises(ValidationError, match=message):
+        AugmenterObjective(**given)
+    assert AugmenterObjective(name="adist", labels=True, inverse_temperature=2).labels

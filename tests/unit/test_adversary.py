@@ -25,17 +25,19 @@ from tests.unit.training_helpers import (
 )
 
 from zerodr.artifacts.record import read_record
-from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.artifacts.stage import Stage, StageSpec, run_spec
+from zerodr.config.trained import FinetuneParams
+from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ClassifierDiverged, CollectionError, ConfigError
 from zerodr.papers.modir.objective import CLASSIFIER, Adversary
-from zerodr.papers.modir.settings import AdversarySettings, TargetTexts
+from zerodr.papers.modir.settings import AdversarySettings
 from zerodr.papers.modir.training import Adapting
+from zerodr.training.additions import Prepared
 from zerodr.training.data.batches import Stream
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.checkpoint import checkpoints, finished_steps
 from zerodr.training.loop.gradcache import Forward, add_gradients
-from zerodr.training.objectives.base import make_objective
+from zerodr.training.objectives.ranking import make_objective
 
 SMALL = {
     "queue_length": 4,
@@ -55,6 +57,24 @@ def make_target(folder: Path, documents: int = 30, queries: int = 6) -> Path:
         [(f"s{i}", words(generator, 1, 4)) for i in range(queries)],
     )
     return folder
+
+
+def adaptation(target: Path, batch: int, accumulation: int, negatives: int, name: str, own: dict) -> Adapting:
+    """What adapts a stage of seed 5 to a target."""
+    objective = {"name": name, "negatives_per_query": negatives}
+    training = {"batch_queries": batch, "accumulation": accumulation, "steps": 20}
+    settings = {"objective": objective, "training": training, "adversary": SMALL | own, "scope": "target"}
+    params = {
+        "settings": settings,
+        "schedule": {"stage": "ep0", "stage_index": 0, "total_steps": 20},
+        "source_split": "train",
+        "targets": {"target": {"split": None if own.get("queries") == "none" else "test"}},
+    }
+    inputs = {"targets": [str(target / "manifest.json")], "source": "source/manifest.json"}
+    stage = Stage(StageSpec("stage", "none:none", 1, {}, inputs, {}, params, 5), target)
+    checked = FinetuneParams.model_validate(params)
+    assert Adapting.asked(stage, checked)
+    return Adapting(stage, checked)
 
 
 class Parts:
@@ -78,14 +98,13 @@ class Parts:
             examples = load_examples(folder / "mined", folder / "source", " ")
         target = folder / "target"
         target = target if target.exists() else make_target(target)
-        training = TrainingSettings(batch_queries=batch, accumulation=accumulation, steps=20)
-        self.adapting = Adapting("stage", AdversarySettings(**(SMALL | settings)), training, 0, [5, 0])
-        split = None if settings.get("queries") == "none" else "test"
-        made = self.adapting.read({"target": target}, {"target": TargetTexts(split=split)})
-        source = Stream(examples, np.arange(QUERIES), batch, negatives, [5, 0])
-        self.forward, self.stream = self.adapting.data(Forward(self.model, examples, "cpu", chunk), source, made)
+        adapting = adaptation(target, batch, accumulation, negatives, name, settings)
+        rows = np.arange(QUERIES)
+        source = Stream(examples, rows, batch, negatives, [5, 0])
+        self.forward = adapting.forward(Forward(self.model, examples, "cpu", chunk))
+        self.stream = adapting.batches(source)
         ranking = make_objective(ObjectiveSettings(name=name, negatives_per_query=negatives))
-        self.objective = self.adapting.objective(ranking, 32, lambda step: 1.0, None)
+        self.objective = adapting.objective(ranking, Prepared(self.model, examples, rows, lambda step: 1.0))
         self.adversary: Adversary = self.objective.parts["adversary"][1]
         self.accumulation = accumulation
 
@@ -277,7 +296,8 @@ def project(tmp_path, monkeypatch) -> Path:
 def spec(place: str = "ep0", adversary: dict[str, Any] | None = None, targets: Any = None, **changes: Any) -> StageSpec:
     named = {"target": {"split": "test"}} if targets is None else targets
     made = finetune_spec(place, inputs={"targets": ["results/target/manifest.json"]}, **changes)
-    made.params.update(adversary=SMALL | (adversary or {}), targets=named)
+    made.params["targets"] = named
+    made.params["settings"] |= {"adversary": SMALL | (adversary or {}), "scope": "target"}
     return made
 
 
@@ -337,7 +357,8 @@ def test_a_stage_may_go_on_with_the_classifier_before_it(project):
     run_spec(spec("ep0"))
     after = spec("ep1", steps=1, total_steps=1, learning_rate=1e-12)
     after.inputs["model"] = "results/ep0/manifest.json"
-    after.params.update(continue_classifier=True, adversary=SMALL | {"learning_rate": 1e-12})
+    after.params["continue_classifier"] = True
+    after.params["settings"]["adversary"] = SMALL | {"learning_rate": 1e-12}
     run_spec(after)
     old, new = (load_file(project / f"results/{place}" / CLASSIFIER)["weight"] for place in ("ep0", "ep1"))
     torch.testing.assert_close(old, new)
@@ -412,18 +433,25 @@ def test_changed_settings_begin_at_step_0(project, lost_at):
     ("change", "error", "message"),
     [
         (lambda s: s.params.update(targets={"other": {}}), ConfigError, r"has \['target'\], params.targets names"),
-        (lambda s: s.params.pop("adversary"), ConfigError, "adversary and targets go together"),
+        (lambda s: s.params["settings"].pop("adversary"), ConfigError, "adversary and targets go together"),
         (
-            lambda s: s.params["training"].update(batch_queries=40),
+            lambda s: s.params["settings"]["training"].update(batch_queries=40),
             CollectionError,
             "has 30 documents with a text, a batch",
         ),
         (
-            lambda s: s.params["adversary"].update(queries="unlabelled") or s.params.update(targets={"target": {}}),
+            lambda s: (
+                s.params["settings"]["adversary"].update(queries="unlabelled")
+                or s.params.update(targets={"target": {}})
+            ),
             CollectionError,
             "has no unlabelled queries",
         ),
-        (lambda s: s.params["adversary"].update(queries="generated"), ConfigError, "needs a query generator, which"),
+        (
+            lambda s: s.params["settings"]["adversary"].update(queries="generated"),
+            ConfigError,
+            "needs a query generator, which",
+        ),
     ],
     ids=["names", "alone", "small", "queries", "generated"],
 )

@@ -10,11 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from zerodr.config.load import load_bench
-from zerodr.config.trained import FinetuneStage
 from zerodr.errors import ConfigError
-from zerodr.papers.modir.settings import AdversarySettings
+from zerodr.papers.modir.settings import AdversarialStage, AdversarySettings
 from zerodr.plan import Plan
 from zerodr.plan.chains import Link
+from zerodr.plan.reporting import remark_of, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,8 +62,8 @@ def test_what_is_refused(values, said):
 def test_an_adversary_needs_a_target():
     stage = {"objective": {"name": "pairwise_nll"}, "adversary": {}}
     with pytest.raises(ValidationError, match="which a shared stage does not have: set scope: target"):
-        FinetuneStage(**stage)
-    assert FinetuneStage(**stage, scope="target").adversary == AdversarySettings()
+        AdversarialStage(**stage)
+    assert AdversarialStage(**stage, scope="target").adversary == AdversarySettings()
 
 
 def test_a_stage_learns_how_its_target_is_read(lab):
@@ -71,7 +71,7 @@ def test_a_stage_learns_how_its_target_is_read(lab):
     assert told["targets"] == {"scifact": {"split": "test", "title_join": " "}} and not told["continue_classifier"]
     assert "adversary" not in params(lab, "dpr", "shared", "ep0")
     assert params(lab, "modir-dpr+inductive", "scifact")["targets"]["scifact"]["split"] is None
-    inputs = lab.finetune_inputs(SimpleNamespace(model="modir-dpr", scope="cqadupstack", stage="modir1"))
+    inputs = lab.inputs("finetune")(SimpleNamespace(model="modir-dpr", scope="cqadupstack", stage="modir1"))
     assert len(inputs["targets"]) == 12 and set(params(lab, "modir-dpr", "cqadupstack")["targets"]) == {
         path.split("/")[2] for path in inputs["targets"]
     }
@@ -102,12 +102,12 @@ def test_longer_runs_go_on_with_schedule_and_classifier(paper):
 
 
 def test_rows_say_that_a_target_was_seen(lab):
-    seen = lab.remark_of("modir-ance")
+    seen = remark_of(lab, "modir-ance")
     assert "transductive: learns from the queries that it is evaluated with, without their labels" in seen
     assert "one model for each target" in seen and "squad-v1.1 is ranked by ance@ep2" in seen
-    assert "transductive" not in lab.remark_of("modir-dpr+inductive")
-    assert lab.remark_of("dpr") == lab.bench.methods["dpr"].remark
-    methods = lab.settings_of_table(["modir-ance"])["methods"]
+    assert "transductive" not in remark_of(lab, "modir-dpr+inductive")
+    assert remark_of(lab, "dpr") == lab.bench.methods["dpr"].remark
+    methods = table(lab, ["modir-ance"])["methods"]
     assert methods[0]["remark"] == seen
 
 

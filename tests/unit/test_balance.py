@@ -30,8 +30,8 @@ from zerodr.encoders.pretraining.words import token_words
 from zerodr.errors import ConfigError, ModelError
 from zerodr.losses.spans import span_contrastive
 from zerodr.mining.spans import SCHEMA
-from zerodr.papers.berm.balance import R1, Balance, counted
 from zerodr.papers.berm.losses import r1
+from zerodr.papers.berm.pretraining import R1, Balance
 from zerodr.papers.berm.settings import BalanceSettings
 from zerodr.training.pretraining.masking import Words
 
@@ -93,7 +93,7 @@ def balance_of(root: Path, lowercase: bool = False, **settings: Any) -> Balance:
 def units_in(balance: Balance, text: str, left: slice = slice(None)) -> list[str]:
     """Text of each unit of a stretch of a text's tokens, as the tokenizer writes it."""
     ((ids, words, characters),) = token_words(balance.tokenizer, [text], balance.lowercase, True)
-    numbers = balance.units(text, Words(ids[left], words[left], characters[left]))
+    numbers = balance.marks(text, Words(ids[left], words[left], characters[left]))
     assert len(numbers) == len(ids[left])
     return [balance.tokenizer.decode(ids[left][numbers == number]) for number in range(numbers.max(initial=-1) + 1)]
 
@@ -134,10 +134,10 @@ def test_special_tokens_belong_to_no_unit_and_masks_to_theirs(world):
     used = forward(world, "mlm", balance=HALF, **ROUGH)
     views = used.maker.make(batch_of())
     bare = forward(world, "mlm", **ROUGH).maker.make(batch_of())
-    assert not bare.units and all(np.array_equal(a, b) for a, b in zip(bare.tokens, views.tokens, strict=True))
-    assert [len(own) for own in views.units] == [len(own) for own in views.tokens]
-    assert all(own[0] == own[-1] == -1 and (own[1:-1] >= 0).all() for own in views.units)
-    assert 0 < counted(views.units) < len(views.units)
+    assert not bare.marks and all(np.array_equal(a, b) for a, b in zip(bare.tokens, views.tokens, strict=True))
+    assert [len(own) for own in views.marks] == [len(own) for own in views.tokens]
+    assert all(own[0] == own[-1] == -1 and (own[1:-1] >= 0).all() for own in views.marks)
+    assert 0 < used.maker.extra.count(views.marks) < len(views.marks)
 
 
 # ---- the loss --------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_the_value_and_gradient_are_those_of_the_pure_loss(world, name, how):
         labels[line, : len(target)] = torch.from_numpy(target)
     vectors, last, early = model.states(features)
     units, valid = torch.zeros(len(vectors), 3, vectors.shape[1]), torch.zeros(len(vectors), 3, dtype=torch.bool)
-    for line, own in enumerate(views.units):
+    for line, own in enumerate(views.marks):
         for number in range(own.max() + 1):
             units[line, number] = last[line, : len(own)][torch.from_numpy(own == number)].mean(0)
             valid[line, number] = True
@@ -222,8 +222,8 @@ def test_texts_of_one_unit_add_nothing(tmp_path):
 def test_the_mean_is_over_texts_of_two_units(world):
     used = forward(world, "mlm", balance={"w_r1": 1.0}, **ROUGH)
     views = used.maker.make(batch_of())
-    several = [place for place, own in enumerate(views.units) if own.max() > 0]
-    assert counted(views.units) == len(several) < len(views.units)
+    several = [place for place, own in enumerate(views.marks) if own.max() > 0]
+    assert used.maker.extra.count(views.marks) == len(several) < len(views.marks)
     with torch.no_grad():
         only = float(used.measure(views, several)[1][R1]) / len(several)
     assert gradient(used, batch_of())[1][R1] == pytest.approx(only, rel=1e-5)

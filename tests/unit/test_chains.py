@@ -72,9 +72,10 @@ def test_a_linear_schedule_ends_with_the_chain(root):
     linear = {"training": {"schedule": "linear", "schedule_steps": None}}
     change(root, "ance", linear={"settings": {"chain": {"ep1": linear}}})
     made = plan(root)
-    one, two = (settings(made, "finetune", model="ance+linear", stage=s)["settings"] for s in ("ep1", "ep2"))
+    jobs = (settings(made, "finetune", model="ance+linear", stage=stage) for stage in ("ep1", "ep2"))
+    one, two = (job["settings"]["schedule"] for job in jobs)
     assert (one["first_step"], one["total_steps"], two["first_step"], two["total_steps"]) == (0, 400, 200, 400)
-    flat = settings(made, "finetune", model="ance", stage="ep1")["settings"]
+    flat = settings(made, "finetune", model="ance", stage="ep1")["settings"]["schedule"]
     assert (flat["first_step"], flat["total_steps"]) == (0, 200)
 
 
@@ -88,10 +89,10 @@ def test_moments_are_kept_for_a_stage_that_continues_with_them(root):
 
 def test_negatives_come_from_the_parent_or_from_a_named_method(root):
     made = plan(root)
-    ance = made.mining_inputs(SimpleNamespace(scope="shared", model="ance", stage="ep2"))
+    ance = made.inputs("mine_negatives")(SimpleNamespace(scope="shared", model="ance", stage="ep2"))
     assert ance["candidates"] == "results/candidates/ance@ep1/shared/squad-v1.1/train.top200.parquet"
     assert ance["previous"] == "results/mined/ance/shared/ep1/manifest.json"
-    dpr = made.mining_inputs(SimpleNamespace(scope="shared", model="dpr", stage="ep0"))
+    dpr = made.inputs("mine_negatives")(SimpleNamespace(scope="shared", model="dpr", stage="ep0"))
     assert "bm25-flat+bm25s" in dpr["candidates"] and "previous" not in dpr
     change(
         root,
@@ -100,16 +101,18 @@ def test_negatives_come_from_the_parent_or_from_a_named_method(root):
             "settings": {"chain": {"ep0": {"negatives": {"source": "none"}, "objective": {"negatives_per_query": 0}}}}
         },
     )
-    assert set(plan(root).mining_inputs(SimpleNamespace(scope="shared", model="dpr+alone", stage="ep0"))) == {"source"}
+    assert set(
+        plan(root).inputs("mine_negatives")(SimpleNamespace(scope="shared", model="dpr+alone", stage="ep0"))
+    ) == {"source"}
 
 
 def test_variants_that_only_train_otherwise_share_mined_queries(root):
     change(root, "dpr", fast={"settings": {"chain": {"ep0": {"training": {"learning_rate": 1e-4}}}}})
     made = plan(root)
-    inputs = made.finetune_inputs(SimpleNamespace(scope="shared", model="dpr+fast", stage="ep0"))
+    inputs = made.inputs("finetune")(SimpleNamespace(scope="shared", model="dpr+fast", stage="ep0"))
     assert inputs["mined"] == "results/mined/dpr/shared/ep0/manifest.json"
     assert inputs["model"] == "results/models/dpr/shared/init/manifest.json"
-    kl = made.finetune_inputs(SimpleNamespace(scope="shared", model="kd+kl", stage="ep0"))
+    kl = made.inputs("finetune")(SimpleNamespace(scope="shared", model="kd+kl", stage="ep0"))
     assert kl["scored"] == "results/scored/kd/shared/ep0/manifest.json"
 
 

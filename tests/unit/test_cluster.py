@@ -11,7 +11,8 @@ import pytest
 from zerodr import cluster
 from zerodr.cluster import Ask, Node, ask_of, check_fit, minutes_of, parse_partitions, submitting
 from zerodr.errors import MachineError
-from zerodr.plan.resources import NEEDS, Ceiling
+from zerodr.plan.resources import Ceiling, need
+from zerodr.plan.rules import RULES
 
 SINFO = """cpu*|1-00:00:00|64|250000|(null)
 cpu*|1-00:00:00|128+|500000|(null)
@@ -169,14 +170,15 @@ def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
 def test_the_profile_names_every_rule_that_asks_for_a_gpu(root):
     text = (root / "config/profiles/slurm/config.yaml").read_text()
     named = re.findall(r"^#   (\w+): \{slurm_partition: gpu", text, re.M)
-    assert set(named) == {rule for rule, need in NEEDS.items() if need.gpu}
+    assert set(named) == {rule for rule in RULES if need(rule).gpu}
 
 
 def test_a_plan_is_checked_for_its_own_rules(monkeypatch):
     monkeypatch.setattr(cluster.shutil, "which", lambda name: f"/usr/bin/{name}")
     told = "cpu*|infinite|8|64000|(null)"
     monkeypatch.setattr(cluster, "ask_slurm", lambda words: CompletedProcess(words, 0, told, ""))
-    plan = SimpleNamespace(gpus=lambda rule: NEEDS[rule].gpu * 2, nodes=lambda rule: 1)
+    machines = SimpleNamespace(gpus=lambda rule: need(rule).gpu * 2, nodes=lambda rule: 1)
+    plan = SimpleNamespace(machines=machines)
     cluster.check_planned(plan, ["index_bm25", "search_bm25"])
     with pytest.raises(MachineError, match=r"finetune: asks for 2 GPUs on a node, .* has 0: .*\(--config gpus=0\)$"):
         cluster.check_planned(plan, ["index_bm25", "finetune"])
@@ -186,7 +188,7 @@ def test_a_plan_on_several_nodes_is_told_what_all_of_them_have(monkeypatch):
     monkeypatch.setattr(cluster.shutil, "which", lambda name: f"/usr/bin/{name}")
     told = "gpu*|infinite|8|64000|gpu:4\ngpu*|infinite|8|64000|gpu:2"
     monkeypatch.setattr(cluster, "ask_slurm", lambda words: CompletedProcess(words, 0, told, ""))
-    plan = SimpleNamespace(gpus=lambda rule: gpus, nodes=lambda rule: 2)
+    plan = SimpleNamespace(machines=SimpleNamespace(gpus=lambda rule: gpus, nodes=lambda rule: 2))
     gpus = 16
     with pytest.raises(MachineError, match=r"asks for 8 GPUs on a node, .* has 4: .*\(--config gpus=8\)"):
         cluster.check_planned(plan, ["finetune"])

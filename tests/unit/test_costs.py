@@ -54,7 +54,7 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     jobs = [Job("embed_corpus", shard, ("c",), ("e",)), Job("merge_run", WHERE, ("e",), ("r",)), Job("all", {}, ("r",))]
     told = costs.costs(jobs, plan, tmp_path / "past")
     assert told.seconds[0] == pytest.approx(60 + START_S), "only the record of the planned device counts"
-    limit = 60 * plan.minutes("merge_run")(type("W", (), {"collection": "other"}))
+    limit = 60 * plan.machines.minutes("merge_run")(type("W", (), {"collection": "other"}))
     assert told.seconds[1] == pytest.approx(limit + START_S)
     assert told.path == [0, 1, 2] and told.guessed == 2 and told.gpu_hours == 0 and told.spans == {}
     text = costs.render(jobs, told)
@@ -67,19 +67,19 @@ def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
     from zerodr.cli import plan_of
 
     lab = plan_of(["scale=lab", "gpus=2"])
-    assert (lab.gpus("embed_corpus"), lab.gpus("finetune")) == (1, 2)
+    assert (lab.machines.gpus("embed_corpus"), lab.machines.gpus("finetune")) == (1, 2)
     put(tmp_path / "past", "a", "embed_corpus", 3600.0, WHERE, {"shards": 1}, device="cuda:0")
     size = lab.bench.collections["other"].planned_documents
     jobs = [Job("embed_corpus", WHERE | {"shard": f"{n:05d}-of-00003"}, (), (f"e{n}",)) for n in range(16)]
     told = costs.costs(jobs, lab, tmp_path / "past")
-    each = 3600 * max(1.0, min(size, lab.shard_size) / size) + START_S
+    each = 3600 * max(1.0, min(size, lab.machines.shard_size) / size) + START_S
     assert told.gpu_hours == pytest.approx(16 * each / 3600)
     assert told.spans == {8: pytest.approx(2 * each), 64: pytest.approx(each)}
 
 
 def test_a_search_in_a_memory_is_as_large_as_the_memory(plan):
     job = Job("search_memory", {"collection": "toy", "memory": "other", "shard": "00000-of-00003"})
-    assert costs.units_of(job, plan) == plan.shard_size / 1e6
+    assert costs.units_of(job, plan) == plan.machines.shard_size / 1e6
     turned = Job("export_memory", {"collection": "toy", "memory": "other"})
     assert costs.units_of(turned, plan) == 3.0
 

@@ -57,7 +57,7 @@ def test_code_is_the_same_only_when_it_is_known(plan):
     assert f"commit  {'a' * 12}  ->  {'b' * 12}" in told("a" * 40, "b" * 40)
     assert f"commit  unknown  ->  {'b' * 12}" in told(None, "b" * 40)
     text = told(None, None)
-    assert "code: unknown, both were made outside a git checkout" in text
+    assert "code: unknown, both artifacts come from outside a git checkout" in text
     assert "the same code" not in text
 
 
@@ -95,7 +95,7 @@ def test_an_unknown_metric_is_answered_with_the_nearest(plan):
 
 def test_a_missing_evaluation_file_is_told(plan):
     Path(paths.per_query("dense", "toy", "standard")).unlink()
-    with pytest.raises(ArtifactError, match="make it: snakemake"):
+    with pytest.raises(ArtifactError, match="build it: snakemake"):
         diff(Graph(), *RUNS)
 
 

@@ -141,7 +141,7 @@ def test_lengths_of_the_protocol(bench: Path, caplog: pytest.LogCaptureFixture) 
     spec.outputs["embeddings"] += "512.npy"
     assert np.array_equal(made(spec), own)
     assert notes(spec)["document_tokens"] == {"protocol": 512, "model": 64, "used": 64}
-    assert "asks for document of 512 tokens, the model takes 64" in caplog.text
+    assert "document tokens: the protocol sets 512, the model's limit is 64" in caplog.text
 
 
 def test_first_bad_document_is_named_and_nothing_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ from zerodr.artifacts.adapter import configure_logging
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.retrieval import embed
 configure_logging("test")
-embed.Job = functools.partial(embed.Job, window={window}, save_every_s=0.0)
+embed.Task = functools.partial(embed.Task, window={window}, save_every_s=0.0)
 run_spec(StageSpec(**json.loads(sys.argv[1])))
 """
 
@@ -213,7 +213,7 @@ def test_killed_and_continued_gives_the_same_bytes(
         process = start(root, spec)
         killed = kill_inside_a_window(process, windows)
         assert not Path(spec.outputs["embeddings"]).exists()
-    monkeypatch.setattr(embed, "Job", functools.partial(embed.Job, window=WINDOW))
+    monkeypatch.setattr(embed, "Task", functools.partial(embed.Task, window=WINDOW))
     counts, original = [], embed.embed
     monkeypatch.setattr(embed, "embed", lambda *given: counts.append(original(*given)) or counts[-1])
     with caplog.at_level("INFO", "zerodr"):

@@ -24,7 +24,8 @@ from zerodr.training.distributed.termination import Preempted
 from zerodr.training.loop.dev import evaluate_dev, pool_of, ranking_metrics
 from zerodr.training.loop.engine import Engine, Run
 from zerodr.training.loop.gradcache import Forward
-from zerodr.training.objectives.base import InfoNCE, Objective, PairwiseNLL
+from zerodr.training.objectives.base import Objective
+from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL
 from zerodr.training.optimization.optimizers import make_optimizer
 from zerodr.training.optimization.schedules import schedule
 

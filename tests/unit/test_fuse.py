@@ -129,7 +129,7 @@ def test_refuses_foreign_and_broken_runs():
         check_run(run_of({"q0": {"x": float("nan")}}), QUERIES, "a", True)
     own = run_of({"q0": {"q0": 1}})
     check_run(own, QUERIES, "a", False)
-    with pytest.raises(ProtocolError, match="query 'q0' ranks its own document"):
+    with pytest.raises(ProtocolError, match="query 'q0' ranks the document with its id"):
         check_run(own, QUERIES, "a", True)
 
 

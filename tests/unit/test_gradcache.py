@@ -16,7 +16,8 @@ from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients, prepare
 from zerodr.training.loop.speed import FastLinear, set_dropout, speed_up, why_not_fast
-from zerodr.training.objectives.base import InfoNCE, MarginMSE, Objective, PairwiseNLL
+from zerodr.training.objectives.base import Objective
+from zerodr.training.objectives.ranking import InfoNCE, MarginMSE, PairwiseNLL
 
 CLOSE = 1e-5
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,12 @@ from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.coco_dr import losses as dro
 from zerodr.papers.coco_dr.objective import weigh_groups
 from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.training import clusters_of as read_clusters
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.loop.engine import Engine, Run
 from zerodr.training.loop.gradcache import Forward
-from zerodr.training.objectives.base import make_objective
+from zerodr.training.objectives.ranking import make_objective
 from zerodr.training.optimization.optimizers import make_optimizer
 from zerodr.training.optimization.schedules import schedule
 
@@ -275,7 +277,7 @@ def run(groups: dict[str, Any] | None, clusters: bool = True, place: str = "ep0"
     inputs = {"clusters": "results/clusters/manifest.json"} if clusters else {}
     spec = finetune_spec(place, inputs, **({"name": "pairwise_nll"} | changes))
     if groups is not None:
-        spec.params["groups"] = groups
+        spec.params["settings"] |= {"groups": groups, "clusters": {}}
     run_spec(spec)
     return Path(f"results/{place}")
 
@@ -345,9 +347,8 @@ def test_combinations_are_refused_before_training(project):
 
 
 def test_clusters_reach_batches_in_the_order_of_queries(project):
-    examples = load_examples(
-        project / "results/mined", project / "results/source", " ", clusters=project / "results/clusters"
-    )
+    examples = load_examples(project / "results/mined", project / "results/source", " ")
+    examples = replace(examples, groups=read_clusters(project / "results/clusters/clusters.parquet", examples.queries))
     expected = [2 * (int(query[1:]) % 5) for query in examples.queries.to_pylist()]
     assert examples.groups.tolist() == expected
     batch = Stream(examples, np.arange(QUERIES), 8, 1, [0]).batch(3)

@@ -32,7 +32,8 @@ from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
 from zerodr.training.loop import gradcache
 from zerodr.training.loop.speed import speed_up
-from zerodr.training.objectives.base import Objective, Stack, make_objective
+from zerodr.training.objectives.base import Objective, Stack
+from zerodr.training.objectives.ranking import make_objective
 
 CLOSE = 1e-4
 

@@ -10,7 +10,8 @@ import torch
 from zerodr.encoders.network.pooling import unit_length
 from zerodr.losses.contrastive import info_nce, known_positive_mask, pairwise_nll
 from zerodr.losses.distillation import kl_distillation
-from zerodr.training.objectives.base import Encoded, MarginMSE
+from zerodr.training.objectives.base import Encoded
+from zerodr.training.objectives.ranking import MarginMSE
 
 QUERIES = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 CANDIDATES = torch.tensor([[2.0, 0], [0, 1], [1, 1], [0, 2], [1, 0], [0.5, 0.5]])

@@ -12,9 +12,10 @@ import yaml
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
+from zerodr.papers.moma.memory_plan import LEARNING, SEARCH, augmentation, has_augmenter
 from zerodr.plan import Plan
 from zerodr.plan.lines import Link
-from zerodr.plan.memories import LEARNING, SEARCH
+from zerodr.plan.reporting import remark_of
 
 ROOT = Path(__file__).parents[2]
 EPISODE = {
@@ -47,22 +48,32 @@ def wc(stage: str = "moma2", model: str = "moma-t5ance", **wildcards: str) -> Si
     return SimpleNamespace(model=model, stage=stage, scope="shared", **wildcards)
 
 
+def mixture(made: Plan, link: Link, use: str, collection: str, split: str) -> list[str]:
+    return augmentation(made, link, use, collection, split).memories
+
+
+def searched(model: str) -> SimpleNamespace:
+    return SimpleNamespace(model=model, collection="scifact", protocol="standard", shard="00000-of-00001")
+
+
 def test_an_episode_follows_from_the_one_before():
     made = plan()
-    main = made.main_inputs(wc())
+    main = made.inputs("train_main")(wc())
     assert main["model"] == "results/models/moma-t5ance/shared/moma1/manifest.json"
     assert main["rankings"] == f"{HERE}/moma2/learning/squad-v1.1/train.parquet"
-    found = made.mixture_inputs(wc(use=LEARNING, collection="squad-v1.1", split="train"))
+    found = made.inputs("merge_memories")(wc(use=LEARNING, collection="squad-v1.1", split="train"))
     assert all(hit.startswith(f"{HERE}/moma1/hits/squad-v1.1/train.top200/") for hit in found["hits"])
-    first = made.mixture_inputs(wc("moma1", use=LEARNING, collection="squad-v1.1", split="train"))
+    first = made.inputs("merge_memories")(wc("moma1", use=LEARNING, collection="squad-v1.1", split="train"))
     assert all("/memory/t5-ance/shared/ep0/hits/" in hit for hit in first["hits"])
     asked = wc("ep0", "t5-ance", collection="squad-v1.1", split="train", memory="memory-mesh", shard="00000-of-00001")
-    searched = made.memory_search_inputs(asked)
+    searched = made.inputs("search_memory")(asked)
     assert searched["corpus"] == "results/embeddings/t5-ance@ep0/shared/memory-mesh/standard/corpus-00000-of-00001.npy"
     asked.model, asked.stage = "moma-t5ance", "moma1"
-    assert made.memory_search_inputs(asked)["corpus"].startswith(f"{HERE}/moma1/embeddings/memory-mesh/")
-    assert made.augmenter_inputs(wc())["model"] == main["model"], "the augmenter goes on from the episode before"
-    assert made.attention_inputs(wc(use=LEARNING, collection="squad-v1.1", split="train"))["model"] == (
+    assert made.inputs("search_memory")(asked)["corpus"].startswith(f"{HERE}/moma1/embeddings/memory-mesh/")
+    assert made.inputs("train_augmenter")(wc())["model"] == main["model"], (
+        "the augmenter goes on from the episode before"
+    )
+    assert made.inputs("measure_attention")(wc(use=LEARNING, collection="squad-v1.1", split="train"))["model"] == (
         f"{HERE}/moma2/main/manifest.json"
     )
 
@@ -70,13 +81,13 @@ def test_an_episode_follows_from_the_one_before():
 def test_the_target_is_plugged_in_and_the_source_out():
     made = plan()
     link = Link("moma-t5ance", "moma2")
-    assert made.mixture(link, SEARCH, "scifact", "test") == ["scifact", "memory-wikipedia-vital", "memory-mesh"]
+    assert mixture(made, link, SEARCH, "scifact", "test") == ["scifact", "memory-wikipedia-vital", "memory-mesh"]
     training = ["squad-v1.1", "memory-wikipedia-vital", "memory-mesh"]
-    assert made.mixture(link, SEARCH, "squad-v1.1", "train") == training
-    assert made.mixture(link, SEARCH, "squad-v1.1", "dev") == training, "the source as target, once"
+    assert mixture(made, link, SEARCH, "squad-v1.1", "train") == training
+    assert mixture(made, link, SEARCH, "squad-v1.1", "dev") == training, "the source as target, once"
     without = Link("moma-t5ance+no-target", "moma2")
-    assert made.mixture(without, SEARCH, "scifact", "test") == training
-    assert made.mixture(Link("moma-t5ance+target-only", "moma2"), SEARCH, "scifact", "test") == ["scifact"]
+    assert mixture(made, without, SEARCH, "scifact", "test") == training
+    assert mixture(made, Link("moma-t5ance+target-only", "moma2"), SEARCH, "scifact", "test") == ["scifact"]
     depth = json.loads(made.settings("merge_memories")(wc("moma2", use=SEARCH, collection="scifact", split="test")))
     assert depth["settings"]["depth"] == depth["settings"]["needed"] == 10
 
@@ -92,7 +103,7 @@ def test_variants_of_inference_share_the_model_and_not_the_queries():
     made = plan()
     assert made.chains.link("moma-t5ance+no-target") == Link("moma-t5ance", "moma2")
     paths = {
-        name: made.query_embeddings(SimpleNamespace(model=name, collection="scifact", protocol="standard"))
+        name: made.inputs("search_shard")(searched(name))["queries"]
         for name in (
             "moma-t5ance",
             "moma-t5ance+no-target",
@@ -115,24 +126,25 @@ def test_variants_of_inference_share_the_model_and_not_the_queries():
 
 def test_negatives_are_mined_with_augmented_queries_from_the_second_episode_on():
     made = plan()
-    second = SimpleNamespace(model="moma-t5ance@moma1", scope="shared", collection="squad-v1.1")
-    assert made.mining_embeddings(second, "queries.train") == f"{HERE}/moma1/queries/squad-v1.1/standard/train.npy"
-    assert "embeddings/moma-t5ance@moma1" in made.mining_embeddings(second, "corpus-00000-of-00001")
-    second.model = "t5-ance@ep0"
-    assert made.mining_embeddings(second, "queries.train").startswith("results/embeddings/t5-ance@ep0/")
+    train = {"scope": "shared", "collection": "squad-v1.1", "split": "train", "shard": "00000-of-00001"}
+    second = made.inputs("search_candidates")(SimpleNamespace(model="moma-t5ance@moma1", **train))
+    assert second["queries"] == f"{HERE}/moma1/queries/squad-v1.1/standard/train.npy"
+    assert "embeddings/moma-t5ance@moma1" in second["corpus"]
+    first = made.inputs("search_candidates")(SimpleNamespace(model="t5-ance@ep0", **train))
+    assert first["queries"].startswith("results/embeddings/t5-ance@ep0/")
 
 
 def test_who_augments():
     made = plan()
     own, frozen = Link("moma-t5ance+no-learning", "moma2"), Link("moma-t5ance+no-distilling", "moma2")
-    assert not made.has_augmenter(own) and made.has_augmenter(frozen)
+    assert not has_augmenter(made, own) and has_augmenter(made, frozen)
     asked = wc("moma1", own.method, collection="scifact", split="test", memory="memory-mesh", shard="00000-of-00001")
-    assert made.memory_search_inputs(asked)["queries"] == (
+    assert made.inputs("search_memory")(asked)["queries"] == (
         "results/embeddings/moma-t5ance+no-learning@moma1/shared/scifact/standard/queries.test.npy"
     ), "plain queries: the main model retrieves without augmentation"
-    assert set(made.joining_inputs(wc(model=own.method))) == {"main"}
-    assert set(made.joining_inputs(wc(model=frozen.method))) == {"main", "parent"}
-    assert set(made.joining_inputs(wc())) == {"main", "augmenter"}
+    assert set(made.inputs("join_components")(wc(model=own.method))) == {"main"}
+    assert set(made.inputs("join_components")(wc(model=frozen.method))) == {"main", "parent"}
+    assert set(made.inputs("join_components")(wc())) == {"main", "augmenter"}
 
 
 @pytest.mark.parametrize(("scale", "last"), [("mini", "ep1"), ("lab", "ep2"), ("paper", "ep3")])
@@ -141,12 +153,12 @@ def test_a_frozen_augmenter_is_the_trained_t5_ance(scale, last):
     given = f"results/models/t5-ance/shared/{last}/manifest.json"
     source, split = made.chains.source_of(method), "train"
     for stage in ("moma1", "moma2"):
-        assert made.joining_inputs(wc(stage, method))["parent"] == given
+        assert made.inputs("join_components")(wc(stage, method))["parent"] == given
         assert not json.loads(made.settings("join_components")(wc(stage, method)))["settings"]["parent_learned"]
         for use in (LEARNING, SEARCH):
-            found = made.mixture_inputs(wc(stage, method, use=use, collection=source, split=split))
+            found = made.inputs("merge_memories")(wc(stage, method, use=use, collection=source, split=split))
             assert all(hit.startswith(f"results/memory/t5-ance/shared/{last}/hits/") for hit in found["hits"])
-    exported = made.exported_memory_inputs(wc(model=method, memory="memory-mesh"))
+    exported = made.inputs("export_memory")(wc(model=method, memory="memory-mesh"))
     assert exported["embeddings"][0].startswith(f"results/embeddings/t5-ance@{last}/shared/memory-mesh/")
 
 
@@ -157,8 +169,11 @@ def test_a_frozen_augmenter_without_init_is_the_one_before(root):
     add(root, chain={"moma1": frozen})
     add(root, "other", chain={"moma1": given, "moma2": learned})
     made = plan(root)
-    assert made.joining_inputs(wc("moma1", "mine"))["parent"] == "results/models/t5-ance/shared/ep0/manifest.json"
-    found = made.mixture_inputs(wc("moma2", "other", use=LEARNING, collection="squad-v1.1", split="train"))
+    assert (
+        made.inputs("join_components")(wc("moma1", "mine"))["parent"]
+        == "results/models/t5-ance/shared/ep0/manifest.json"
+    )
+    found = made.inputs("merge_memories")(wc("moma2", "other", use=LEARNING, collection="squad-v1.1", split="train"))
     assert all("/memory/t5-ance/shared/ep2/hits/" in hit for hit in found["hits"])
     settings = json.loads(made.settings("train_augmenter")(wc("moma2", "other")))["settings"]
     assert settings["parent_learned"], "the augmenter goes on from the one that was given"
@@ -172,10 +187,10 @@ def test_a_given_augmenter_that_does_not_exist_or_comes_from_itself_is_refused(r
 
 
 def test_the_remark_names_memories():
-    assert plan().remark_of("moma-t5ance") == (
+    assert remark_of(plan(), "moma-t5ance") == (
         "queries are augmented with 10 documents of: target, memory-wikipedia-vital, memory-mesh"
     )
-    assert "augmented" not in plan().remark_of("t5-ance")
+    assert "augmented" not in remark_of(plan(), "t5-ance")
 
 
 def test_an_exported_model_says_how_its_queries_are_augmented(root):
@@ -221,8 +236,9 @@ def test_inference_changes_targets_and_no_training_query(root):
 
 def test_a_distilling_augmenter_reads_all_documents():
     settings = json.loads(plan().settings("train_augmenter")(wc("moma1", "moma-t5ance+adist")))["settings"]
-    assert settings["objective"]["negatives_per_query"] == 10 and settings["objective"]["name"] == "adist"
-    assert settings["training"]["steps"] == 80 and not settings["parent_learned"]
+    stage = settings["settings"]
+    assert stage["objective"]["negatives_per_query"] == 10 and stage["objective"]["name"] == "adist"
+    assert stage["training"]["steps"] == 80 and not settings["parent_learned"]
 
 
 @pytest.mark.parametrize("recipe", ["moma-t5ance", "moma-cocondenser"])
@@ -270,7 +286,7 @@ def test_augmenters_scale_scores_alike(scale):
     made = plan(scale=scale)
 
     def objective(method: str) -> dict:
-        return json.loads(made.settings("train_augmenter")(wc("moma1", method)))["settings"]["objective"]
+        return json.loads(made.settings("train_augmenter")(wc("moma1", method)))["settings"]["settings"]["objective"]
 
     factor = objective("moma-t5ance")["inverse_temperature"]
     assert factor == (0.1 if scale == "lab" else 1.0)
@@ -282,7 +298,7 @@ def test_augmenters_scale_scores_alike(scale):
 def test_a_memory_that_is_the_target_under_another_name_is_refused(root):
     add(root, inference={"memories": ["target", "memory-msmarco"]})
     with pytest.raises(ConfigError, match="memories of msmarco/dev: msmarco and memory-msmarco are the same corpus"):
-        plan(root).mixture(Link("mine", "moma1"), SEARCH, "msmarco", "dev")
+        mixture(plan(root), Link("mine", "moma1"), SEARCH, "msmarco", "dev")
 
 
 @pytest.mark.parametrize(
@@ -293,7 +309,7 @@ def test_a_memory_that_is_the_target_under_another_name_is_refused(root):
         ({"memory": {"documents": 1}}, "augmenter.selected 2 is more than the 1 documents"),
         ({"augmenter": {"mode": "own", "selected": 2}}, "selected is for mode: learned"),
         ({"augmenter": {"mode": "own", "init": "t5-ance/ep1"}}, "init is for mode: frozen, the mode is own"),
-        ({"objective": {"name": "adist"}}, "adist is for the augmenter"),
+        ({"objective": {"name": "adist"}}, "objective.name': input should be .*, found 'adist'"),
         ({"training": {"keep_optimizer": True}}, "not for moma stages"),
         ({"teacher": "cross-encoder", "objective": {"name": "kl"}}, "teacher does not go with a moma stage"),
         ({"memory": {"memories": ["memory-mesh", "memory-mesh"]}}, "memory memory-mesh stands twice"),

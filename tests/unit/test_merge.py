@@ -173,7 +173,7 @@ def test_reader_cuts_between_queries(tmp_path_factory, counts, stops, batch):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zerodr.retrieval.hits.BATCH", batch)
         with HitsReader(path) as reader:
-            tables = [reader.take_until(stop) for stop in [*sorted(stops), len(counts)]]
+            tables = [reader.read_until(stop) for stop in [*sorted(stops), len(counts)]]
     last = 0
     for stop, table in zip([*sorted(stops), len(counts)], tables, strict=True):
         expected = [q for q in range(last, min(stop, len(counts))) for _ in range(counts[q])]

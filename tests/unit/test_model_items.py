@@ -18,11 +18,13 @@ from tests.unit.paper_helpers import drawn, scores, told
 from zerodr.config.load import load_bench
 from zerodr.config.model_items import AdaptationItem, DomainsItem, UnitsItem
 from zerodr.config.papers import Measure, item_of
-from zerodr.config.trained import FinetuneStage, MemoryStage
+from zerodr.config.stages import FinetuneStage
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.evaluation.metrics import METRICS
 from zerodr.papers.modir import report as item_domains
+from zerodr.papers.moma.settings import MemoryStage
 from zerodr.plan import Plan, paths
+from zerodr.plan.items import find_item, item_collections, join_remarks, read_item
 from zerodr.reporting import item_models, item_tables
 from zerodr.reporting.item_inputs import METRIC
 
@@ -44,10 +46,13 @@ def test_every_item_plans_what_it_reads(root, scale):
     for paper in ("modir", "berm", "ddr", "moma"):
         for name in made.bench.papers[paper].items:
             wanted = SimpleNamespace(paper=paper, item=name)
-            assert made.item_inputs(wanted) and made._build_item(wanted)["methods"]
-            item = made.item(paper, name)
+            assert (
+                made.inputs("build_item")(wanted)
+                and json.loads(made.settings("build_item")(wanted))["settings"]["methods"]
+            )
+            item = find_item(made, paper, name)
             for method in item.methods if isinstance(item, UnitsItem) else ():
-                assert made.measuring_inputs(SimpleNamespace(units_of=item.units_of, model=method))
+                assert made.inputs("measure_units")(SimpleNamespace(units_of=item.units_of, model=method))
 
 
 @pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
@@ -57,51 +62,55 @@ def test_every_variant_plans_its_trainings(root, scale):
         link = made.chains.ranker(name, "scifact")
         for stage in made.chains.line(link.method, link.stage):
             own = link._replace(stage=stage)
-            kind = made.chains.any_stage(own)
+            kind = made.chains.find_stage(own)
             wanted = SimpleNamespace(
                 model=own.method, scope="scifact" if made.chains.per_target(*own[:2]) else "shared", stage=stage
             )
             if isinstance(kind, FinetuneStage) and not isinstance(kind, MemoryStage):
-                assert made.finetune_inputs(wanted) and made.settings("finetune")(wanted)
+                assert made.inputs("finetune")(wanted) and made.settings("finetune")(wanted)
 
 
 def test_kept_steps_are_points_and_the_start_is_shared(lab):
     item = DomainsItem(kind="domains", title="x", methods=("modir-dpr", "modir-dpr+single"))
-    points = lab.points(item)
+    points = read_item(lab, item, ["scifact"]).points
     training = lab.chains.trained("modir-dpr").chain["modir1"].training
     kept = {f"modir-dpr@modir1.{step}": step for step in training.save_steps}
     assert kept and points["modir-dpr"] == {"dpr@ep0": 0, **kept, "modir-dpr": training.steps}
-    inputs = lab.looked_into(item, ["scifact"])
+    inputs = read_item(lab, item, ["scifact"]).files
     assert inputs["measures"].count(paths.domains("dpr@ep0", "scifact", "measures.tsv")) == 1
     assert inputs["models"][0] == paths.model("modir-dpr", "scifact", "modir1")
 
 
 def test_repeated_stages_go_on_counting(lab):
-    points = lab.points(DomainsItem(kind="domains", title="x", methods=("modir-ance+30k",)))["modir-ance+30k"]
+    points = read_item(lab, DomainsItem(kind="domains", title="x", methods=("modir-ance+30k",)), ["scifact"]).points[
+        "modir-ance+30k"
+    ]
     once = lab.chains.trained("modir-ance").chain["modir1"].training.steps
     assert list(points.values()) == sorted(set(points.values())) and points["modir-ance+30k"] == 3 * once
 
 
 def test_means_of_several_collections_are_no_single_target(lab):
-    assert lab.item_collections("modir", "figure3") == ["scifact"]
-    assert len(lab.item_collections("modir", "table1")) == 13
+    assert item_collections(lab, "modir", "figure3") == ["scifact"]
+    assert len(item_collections(lab, "modir", "table1")) == 13
 
 
 def test_a_method_without_an_adversary_has_no_steps_to_look_at(lab):
     with pytest.raises(ConfigError, match="method dpr: has no stage with an adversary"):
-        lab.points(DomainsItem(kind="domains", title="x", methods=("dpr",)))
+        read_item(lab, DomainsItem(kind="domains", title="x", methods=("dpr",)), ["scifact"])
 
 
 def test_steps_on_the_target_are_those_of_its_language_model(lab):
     lines = {"DDR": ("ddr-distill+unadapted", "ddr-distill+half", "ddr-distill"), "BM25": ("bm25-flat",)}
-    points = lab.points(AdaptationItem(kind="adaptation", title="x", lines=lines, references=("dr-distill",)))
+    points = read_item(
+        lab, AdaptationItem(kind="adaptation", title="x", lines=lines, references=("dr-distill",)), ["scifact"]
+    ).points
     whole = lab.chains.trained("ddr-contrast").chain["target-dam"].training.steps
     assert list(points["DDR"].values()) == [0, whole // 2, whole]
     assert points["dr-distill"] == {"dr-distill": 0} and points["BM25"] == {"bm25-flat": 0}
 
 
 def test_footnotes_name_the_methods_that_they_are_about(lab):
-    said = lab.remarks(["dpr", "modir-dpr", "modir-dpr+inductive"])
+    said = join_remarks(lab, ["dpr", "modir-dpr", "modir-dpr+inductive"])
     (about,) = [remark for remark in said if "transductive" in remark]
     assert about.startswith("DPR+MoDIR: ")
     assert any(remark.startswith("starts from") for remark in said), "what is true of all needs no name"

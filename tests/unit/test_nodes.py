@@ -9,10 +9,10 @@ import yaml
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from zerodr.config.base import validate
+from zerodr.config.params import Workers
 from zerodr.errors import ConfigError, MachineError
 from zerodr.plan.resources import OF_ALL_JOBS, Machines
 from zerodr.training.distributed.nodes import across_nodes, meeting_place
-from zerodr.training.jobs import Workers
 
 JOB = {
     "SLURM_JOB_ID": "7",
@@ -73,12 +73,9 @@ def submitted(resources: dict) -> list[str]:
     return get_submit_command(job, dict.fromkeys(names, "")).split()
 
 
-class Written(Machines):
+def written(gpus: int, nodes: int) -> Machines:
     """The machines of a configuration that is written down."""
-
-    def __init__(self, gpus: int, nodes: int) -> None:
-        config = type("C", (), {"gpus": gpus, "nodes": nodes})
-        self.bench = type("B", (), {"config": config, "scale": None})  # type: ignore[assignment]
+    return Machines(SimpleNamespace(config=SimpleNamespace(gpus=gpus, nodes=nodes), scale=None))  # type: ignore[arg-type]
 
 
 def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root):
@@ -87,7 +84,7 @@ def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root):
 
 
 def test_rules_ask_for_nodes_only_where_they_train_on_them():
-    one, two, cpu = Written(8, 1), Written(8, 2), Written(0, 2)
+    one, two, cpu = written(8, 1), written(8, 2), written(0, 2)
     assert one.placement("finetune") == two.placement("embed_corpus") == {"nodes": 1}
     assert two.placement("finetune") == {
         "nodes": 2,
@@ -102,10 +99,10 @@ def test_rules_ask_for_nodes_only_where_they_train_on_them():
 
 
 def test_what_the_plugin_makes_of_it():
-    one, two = Written(8, 1), Written(8, 2)
+    one, two = written(8, 1), written(8, 2)
     words = submitted(one.placement("finetune") | {"gpu": one.gpus("finetune")})
     assert "--nodes=1" in words, "eight GPUs of several nodes would not see each other"
     assert not [word for word in words if word.startswith("--ntasks")]
     words = submitted({"nodes": 1} | two.placement("finetune") | {"gpu": two.gpus("finetune")})
     assert "--nodes=2" in words and "--gpus-per-node=4" in words and "--nodes=1" not in words
-    assert {"--nodes=1", "--ntasks=1", "--cpus-per-task=8"} <= set(submitted(Written(0, 1).placement("finetune")))
+    assert {"--nodes=1", "--ntasks=1", "--cpus-per-task=8"} <= set(submitted(written(0, 1).placement("finetune")))

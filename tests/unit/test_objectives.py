@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
-from zerodr.training.objectives.base import Encoded, InfoNCE, Objective, PairwiseNLL, Stack, make_objective
+from zerodr.training.objectives.base import Encoded, Objective, Stack
+from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL, make_objective
 
 
 def encoded(

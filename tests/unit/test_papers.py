@@ -18,6 +18,7 @@ from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.coco_dr import report as item_queries
 from zerodr.plan import Plan, paths
+from zerodr.plan.items import find_item, item_collections, items_of
 from zerodr.reporting import item_figures, item_tables, items
 from zerodr.reporting.item_inputs import METRIC, correlation, gain
 
@@ -204,19 +205,19 @@ def test_every_kind_is_made_and_all_but_texts_are_drawn():
 
 def test_items_apart_are_not_on_the_page(root):
     plan = Plan(load_bench(root, {}))
-    assert "table2" in plan.bench.papers["berm"].items and "table2" not in plan.items_of("berm")
-    assert not any("table2" in path for path in plan.figures_of("berm"))
-    assert "table2" not in plan._build_paper(SimpleNamespace(paper="berm"))["items"]
+    assert "table2" in plan.bench.papers["berm"].items and "table2" not in items_of(plan, "berm")
+    assert not any("table2" in path for path in plan.inputs("build_paper")(SimpleNamespace(paper="berm"))["figures"])
+    assert "table2" not in plan.settings("build_paper")(SimpleNamespace(paper="berm"))
 
 
 def test_items_of_the_papers_plan_what_they_read(root):
     plan = Plan(load_bench(root, {"collections": ("scifact",), "source": "nfcorpus"}))
-    for name in plan.items_of("coco-dr"):
-        assert plan.item_inputs(SimpleNamespace(paper="coco-dr", item=name))
-    inputs = plan.item_inputs(SimpleNamespace(paper="coco-dr", item="figure5b"))
+    for name in items_of(plan, "coco-dr"):
+        assert plan.inputs("build_item")(SimpleNamespace(paper="coco-dr", item=name))
+    inputs = plan.inputs("build_item")(SimpleNamespace(paper="coco-dr", item="figure5b"))
     assert paths.space("coco-dr@init", "shared", "scifact") in inputs["spaces"]
     with pytest.raises(ConfigError, match="figure5a"):
-        plan.item("coco-dr", "figur5a")
+        find_item(plan, "coco-dr", "figur5a")
 
 
 def test_a_space_is_measured_on_what_pretraining_holds_out(root):
@@ -229,4 +230,4 @@ def test_a_space_is_measured_on_what_pretraining_holds_out(root):
 def test_the_source_is_no_target(root):
     plan = Plan(load_bench(root, {"collections": ("nfcorpus",), "source": "nfcorpus"}))
     with pytest.raises(ConfigError, match="source is no target"):
-        plan.item_collections("coco-dr", "table2")
+        item_collections(plan, "coco-dr", "table2")

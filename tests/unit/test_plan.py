@@ -10,6 +10,9 @@ import pytest
 
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
+from zerodr.plan.dense import embedded_by
+from zerodr.plan.registry import INPUTS, PARAMS
+from zerodr.plan.reporting import table
 from zerodr.plan.rules import RULES
 
 
@@ -61,15 +64,15 @@ def test_shards_hold_at_most_the_asked_number_of_documents(root, size):
 
 def test_variants_of_the_index_use_the_recipes_embeddings(root):
     made = plan(root)
-    assert made.embedded_by("all-minilm-l6-v2+hnsw") == "all-minilm-l6-v2"
-    assert made.embedded_by("all-minilm-l6-v2+bf16") == "all-minilm-l6-v2+bf16"
+    assert embedded_by(made, "all-minilm-l6-v2+hnsw") == "all-minilm-l6-v2"
+    assert embedded_by(made, "all-minilm-l6-v2+bf16") == "all-minilm-l6-v2+bf16"
 
 
 def test_gated_collections_are_left_out_until_they_are_named(root):
     closed = {row.name for row in plan(root, scale="paper").columns}
     opened = {row.name for row in plan(root, scale="paper", gated=("robust04",)).columns}
     assert opened - closed == {"robust04"}
-    missing = [row["name"] for row in plan(root, scale="paper").settings_of_table()["missing"]]
+    missing = [row["name"] for row in table(plan(root, scale="paper"), [])["missing"]]
     assert "robust04" in missing and "bioasq" in missing
 
 
@@ -93,16 +96,15 @@ def test_own_document_is_left_out_only_where_the_registry_says_so(root):
         assert json.loads(made.settings("search_bm25")(wildcards))["settings"]["exclude_self"] is expected
 
 
-def test_every_rule_has_settings(root):
-    made = plan(root)
-    for rule in RULES:
-        assert callable(made.settings(rule))
+def test_every_rule_has_params_and_inputs():
+    assert set(PARAMS) == set(RULES)
+    assert set(RULES) - set(INPUTS) == {"fetch_archive"}
 
 
 def test_needs_grow_with_the_collection_and_the_attempt(root):
     made = plan(root, scale="paper")
     small, large = SimpleNamespace(collection="scifact"), SimpleNamespace(collection="msmarco")
-    memory = made.memory_mib("index_bm25")
+    memory = made.machines.memory_mib("index_bm25")
     assert memory(large) > memory(small)
     assert memory(small, attempt=2) == pytest.approx(2 * memory(small), abs=1)
-    assert made.gpus("embed_corpus") == 1 and made.gpus("evaluate_run") == 0
+    assert made.machines.gpus("embed_corpus") == 1 and made.machines.gpus("evaluate_run") == 0

@@ -312,7 +312,7 @@ def test_a_moved_checkout_is_told(plan, tmp_path, monkeypatch):
         check=False,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert "MachineError: results/lineage/mlflow.db: keeps its files in" in done.stderr
+    assert "MachineError: results/lineage/mlflow.db: stores its files in" in done.stderr
     assert "the checkout was moved" in done.stderr
 
 

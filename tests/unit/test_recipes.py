@@ -196,9 +196,10 @@ def test_mistakes_in_recipes(recipes, old, new, told):
         ("pairwise_nll, inverse_temperature: 20", "inverse_temperature is not for pairwise_nll, which reads negatives"),
         ("info_nce, teacher_temperature: 3", "teacher_temperature is not for info_nce, which reads in_batch, inv"),
         ("pairwise_nll, in_batch: false", "in_batch is not for pairwise_nll.*or write true over a scale's"),
-        ("pairwise_nll, labels: true", "labels is not for pairwise_nll, which reads negatives_per_query:"),
-        ("kl, student_temperature: 2", "student_temperature is not for kl"),
-        ("adist, inverse_temperature: 2", "inverse_temperature is not for adist"),
+        ("pairwise_nll, teacher_temperature: 2", "not for pairwise_nll, which reads negatives_per_query:"),
+        ("kl, inverse_temperature: 2", "inverse_temperature is not for kl"),
+        ("kl, student_temperature: 2", "unknown key 'settings.chain.ep0.objective.student_temperature'"),
+        ("adist", r"key 'settings.chain.ep0.objective.name': input should be .*, found 'adist'"),
     ],
 )
 def test_options_that_a_loss_does_not_read_are_refused(recipes, objective, told):
@@ -208,7 +209,7 @@ def test_options_that_a_loss_does_not_read_are_refused(recipes, objective, told)
 
 
 def test_options_of_another_loss_may_stand_at_their_defaults(recipes):
-    rest = "pairwise_nll, inverse_temperature: 1.0, in_batch: true, teacher_temperature: 1, reduction: sum"
+    rest = "pairwise_nll, inverse_temperature: 1.0, in_batch: true, teacher_temperature: 1"
     (recipes / "dpr.yaml").write_text(DPR.replace("name: pairwise_nll", f"name: {rest}"))
     assert load_methods(recipes, "mini", SCALES)["dpr"].settings.chain["ep0"].objective.name == "pairwise_nll"
 

@@ -9,7 +9,8 @@ import pytest
 
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
-from zerodr.plan.resources import NEEDS, Ceiling
+from zerodr.plan.resources import Ceiling, need
+from zerodr.plan.rules import RULES
 
 NOTHING = SimpleNamespace()
 
@@ -24,51 +25,52 @@ def attempts(amount) -> list[int]:
 
 
 def test_memory_grows_and_stops_at_three_times(plan):
-    assert attempts(plan.memory_mib("finetune")) == [12000, 24000, 36000, 36000]
+    assert attempts(plan.machines.memory_mib("finetune")) == [12000, 24000, 36000, 36000]
 
 
 @pytest.mark.parametrize("rule", ["finetune", "pretrain", "train_main", "embed_queries", "score_pairs"])
 def test_what_goes_on_where_it_stopped_asks_for_the_same_time_again(plan, rule):
-    first = NEEDS[rule].base_minutes
-    assert attempts(plan.minutes(rule)) == [first] * 4
+    first = need(rule).base_minutes
+    assert attempts(plan.machines.minutes(rule)) == [first] * 4
 
 
 def test_what_starts_anew_gets_more_time(plan):
-    assert attempts(plan.minutes("mine_negatives")) == [60, 120, 180, 180]
+    assert attempts(plan.machines.minutes("mine_negatives")) == [60, 120, 180, 180]
 
 
 def test_no_attempt_asks_for_more_than_the_cluster_has(plan):
-    memory, minutes = plan.memory_mib("mine_negatives"), plan.minutes("mine_negatives")
-    plan.ceilings["mine_negatives"] = Ceiling(20000, 100)
+    memory, minutes = plan.machines.memory_mib("mine_negatives"), plan.machines.minutes("mine_negatives")
+    plan.machines.ceilings["mine_negatives"] = Ceiling(20000, 100)
     assert attempts(memory) == [8000, 16000, 20000, 20000] and attempts(minutes) == [60, 100, 100, 100]
-    plan.ceilings["mine_negatives"] = Ceiling(5000, None)
+    plan.machines.ceilings["mine_negatives"] = Ceiling(5000, None)
     assert attempts(memory) == [8000] * 4, "a first attempt that does not fit is refused, not made smaller"
     assert attempts(minutes) == [60, 120, 180, 180]
-    assert attempts(plan.memory_mib("finetune"))[2] == 36000
+    assert attempts(plan.machines.memory_mib("finetune"))[2] == 36000
 
 
 def test_a_memory_that_is_searched_counts_and_not_the_queries_collection(plan):
     wildcards = SimpleNamespace(collection="scifact", memory="memory-msmarco", shard="00000-of-00177")
-    assert plan.memory_mib("search_memory")(wildcards) == 4000 + int(6500 * plan.shard_size / 1e6)
-    assert plan.memory_mib("export_memory")(SimpleNamespace(memory="memory-msmarco")) == int(4000 + 7000 * 8.841823)
+    assert plan.machines.memory_mib("search_memory")(wildcards) == 4000 + int(6500 * plan.machines.shard_size / 1e6)
+    assert plan.machines.memory_mib("export_memory")(SimpleNamespace(memory="memory-msmarco")) == int(
+        4000 + 7000 * 8.841823
+    )
     small = SimpleNamespace(collection="memory-msmarco", memory="scifact", shard="00000-of-00001")
-    assert plan.memory_mib("search_memory")(small) == int(4000 + 6500 * 5183 / 1e6)
+    assert plan.machines.memory_mib("search_memory")(small) == int(4000 + 6500 * 5183 / 1e6)
 
 
 @pytest.mark.parametrize(("rule", "mib"), [("embed_fused_queries", 20000), ("measure_attention", 40000)])
 def test_augmented_queries_count_and_not_their_collections_documents(plan, rule, mib):
     few, many = (SimpleNamespace(collection="msmarco", split=split) for split in ("dev", "train"))
-    assert plan.minutes(rule)(few) == 240 + 6 and plan.minutes(rule)(many) == 240 + 502
-    assert plan.memory_mib(rule)(many) == 12000 + int(mib * 0.502939)
-    assert plan.minutes(rule)(SimpleNamespace(collection="msmarco", split="none")) == 240
-    assert plan.minutes(rule)(many, attempt=2) == 742 * (1 if NEEDS[rule].resumes else 2)
+    assert plan.machines.minutes(rule)(few) == 240 + 6 and plan.machines.minutes(rule)(many) == 240 + 502
+    assert plan.machines.memory_mib(rule)(many) == 12000 + int(mib * 0.502939)
+    assert plan.machines.minutes(rule)(SimpleNamespace(collection="msmarco", split="none")) == 240
+    assert plan.machines.minutes(rule)(many, attempt=2) == 742 * (1 if need(rule).resumes else 2)
 
 
 def test_every_rule_that_is_submitted_says_what_it_needs(root):
-    text = "\n".join(path.read_text() for path in (root / "workflow/rules").glob("*.smk"))
-    local = re.search(r"localrules:\n(.*?)\n\n", (root / "Snakefile").read_text(), re.S)[1]
+    text = "\n".join(path.read_text() for path in (root / "workflow/rules").rglob("*.smk"))
+    local = " ".join(re.findall(r"localrules:\n(.*?)\n\n", (root / "Snakefile").read_text() + text, re.S))
     for block in re.split(r"^rule ", text, flags=re.M)[1:]:
         rule = block.partition(":")[0]
         if rule not in local:
-            assert f'mem_mb=PLAN.memory_mib("{rule}")' in block and f'runtime=PLAN.minutes("{rule}")' in block, rule
-            assert rule in NEEDS, rule
+            assert f'**PLAN.resources("{rule}")' in block and RULES[rule].need is not None, rule

@@ -14,6 +14,7 @@ from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.chains import Link
+from zerodr.plan.dense import model_of
 from zerodr.plan.targets import is_target, nearest_target, render
 
 ROOT = Path(__file__).parents[2]
@@ -72,11 +73,17 @@ def test_a_target_stage_and_what_follows_it_are_made_for_each_target(root):
 def test_a_collection_is_ranked_by_its_own_model_and_the_source_by_the_last_shared_one(root):
     add(root, "mine", {"fit1": ADAPTED})
     made = plan(root)
-    ours = wc(model="mine", collection="scifact", protocol="standard")
-    assert made.query_embeddings(ours) == "results/embeddings/mine@fit1/scifact/scifact/standard/queries.test.npy"
-    assert made.model_of("mine@fit1", "scifact") == "results/models/mine/scifact/fit1/manifest.json"
-    source = wc(model="mine", collection="squad-v1.1", protocol="standard")
-    assert made.query_embeddings(source) == "results/embeddings/dpr@ep0/shared/squad-v1.1/standard/queries.dev.npy"
+    ours = wc(model="mine", collection="scifact", protocol="standard", shard="00000-of-00001")
+    assert (
+        made.inputs("search_shard")(ours)["queries"]
+        == "results/embeddings/mine@fit1/scifact/scifact/standard/queries.test.npy"
+    )
+    assert model_of(made, "mine@fit1", "scifact") == "results/models/mine/scifact/fit1/manifest.json"
+    source = wc(model="mine", collection="squad-v1.1", protocol="standard", shard="00000-of-00001")
+    assert (
+        made.inputs("search_shard")(source)["queries"]
+        == "results/embeddings/dpr@ep0/shared/squad-v1.1/standard/queries.dev.npy"
+    )
     assert made.chains.ranker("mine", "squad-v1.1") == Link("dpr", "ep0")
 
 
@@ -91,27 +98,30 @@ def test_the_parts_of_an_averaged_column_have_one_model(root):
 def test_mining_is_shared_until_a_targets_model_ranks(root):
     add(root, "mine", {"fit1": {**ADAPTED, "repeat": 3}})
     made = plan(root)
-    one, two = (made.finetune_inputs(wc(model="mine", stage=s, scope="scifact")) for s in ("fit1", "fit2"))
+    one, two = (made.inputs("finetune")(wc(model="mine", stage=s, scope="scifact")) for s in ("fit1", "fit2"))
     assert one["mined"] == "results/mined/mine/shared/fit1/manifest.json"
     assert one["model"] == "results/models/dpr/shared/ep0/manifest.json"
     assert two["mined"] == "results/mined/mine/scifact/fit2/manifest.json"
     assert two["model"] == "results/models/mine/scifact/fit1/manifest.json"
-    mined = made.mining_inputs(wc(model="mine", stage="fit2", scope="scifact"))
+    mined = made.inputs("mine_negatives")(wc(model="mine", stage="fit2", scope="scifact"))
     assert mined["candidates"] == "results/candidates/mine@fit1/scifact/squad-v1.1/train.top200.parquet"
     assert mined["previous"] == "results/mined/mine/shared/fit1/manifest.json"
-    place = made.mining_embeddings(wc(model="mine@fit1", scope="scifact", collection="squad-v1.1"), "queries.train")
-    assert place == "results/embeddings/mine@fit1/scifact/squad-v1.1/standard/queries.train.npy"
+    searched = wc(model="mine@fit1", scope="scifact", collection="squad-v1.1", split="train", shard="00000-of-00001")
+    assert (
+        made.inputs("search_candidates")(searched)["queries"]
+        == "results/embeddings/mine@fit1/scifact/squad-v1.1/standard/queries.train.npy"
+    )
 
 
 def test_negatives_of_a_lexical_method_are_mined_once(root):
     add(root, "mine", {"fit1": {**ADAPTED, "repeat": 2, "negatives": {"source": "bm25-flat+bm25s"}}})
-    inputs = plan(root).finetune_inputs(wc(model="mine", stage="fit2", scope="scifact"))
+    inputs = plan(root).inputs("finetune")(wc(model="mine", stage="fit2", scope="scifact"))
     assert inputs["mined"] == "results/mined/mine/shared/fit2/manifest.json"
 
 
 def test_many_episodes_are_planned_quickly(root):
     add(root, "mine", {"fit1": {**ADAPTED, "repeat": 40}}, more={"settings": {"chain": {"fit1": {"repeat": 41}}}})
-    inputs = plan(root).finetune_inputs(wc(model="mine+more", stage="fit41", scope="scifact"))
+    inputs = plan(root).inputs("finetune")(wc(model="mine+more", stage="fit41", scope="scifact"))
     assert inputs["model"] == "results/models/mine/scifact/fit40/manifest.json"
 
 
@@ -126,7 +136,7 @@ def test_a_recipe_that_starts_from_a_targets_model_is_made_for_each_target(root)
     value["settings"]["encoder"]["document_tokens"] = 64
     (root / "config/methods/next.yaml").write_text(yaml.safe_dump(value))
     made = plan(root)
-    assert made.init_inputs(wc(model="next", scope="scifact")) == {
+    assert made.inputs("init_model")(wc(model="next", scope="scifact")) == {
         "parent": "results/models/mine/scifact/fit1/manifest.json"
     }
 
@@ -135,7 +145,7 @@ def test_pretraining_for_a_target_reads_that_target(root):
     domain = {"kind": "pretrain", "scope": "target", "corpora": ["target"], "objective": {"name": "mlm"}}
     add(root, "mine", {"domain": domain, "ep0": {k: v for k, v in ADAPTED.items() if k != "scope"}})
     made = plan(root)
-    inputs = made.pretrain_inputs(wc(model="mine", stage="domain", scope="nfcorpus"))
+    inputs = made.inputs("pretrain")(wc(model="mine", stage="domain", scope="nfcorpus"))
     assert inputs["collections"] == ["results/collections/nfcorpus/manifest.json"]
     assert made.chains.link("mine", "nfcorpus") == Link("mine", "ep0", "nfcorpus")
     assert made.chains.history(Link("mine", "domain", "scifact")) != made.chains.history(
@@ -150,20 +160,20 @@ def test_what_there_is_not_is_refused(root):
     add(root, "mine", {"fit1": ADAPTED})
     made = plan(root)
     with pytest.raises(ConfigError, match="source and target are the same collection"):
-        made.finetune_inputs(wc(model="mine", stage="fit1", scope="squad-v1.1"))
+        made.inputs("finetune")(wc(model="mine", stage="fit1", scope="squad-v1.1"))
     with pytest.raises(ConfigError, match="made once, for all targets: ask for scope shared"):
-        made.finetune_inputs(wc(model="dpr", stage="ep0", scope="scifact"))
+        made.inputs("finetune")(wc(model="dpr", stage="ep0", scope="scifact"))
     with pytest.raises(ConfigError, match="made once, for all targets: ask for scope shared"):
-        made.model_of("dpr@ep0", "scifact")
+        model_of(made, "dpr@ep0", "scifact")
     with pytest.raises(ConfigError, match="ask for the scope of a collection"):
-        made.finetune_inputs(wc(model="mine", stage="fit1", scope="shared"))
+        made.inputs("finetune")(wc(model="mine", stage="fit1", scope="shared"))
 
 
 def test_a_shared_stage_takes_no_negatives_from_a_targets_model(root):
     add(root, "mine", {"fit1": ADAPTED})
     add(root, "after", {"ep0": {"negatives": {"source": "mine"}, "objective": {"name": "pairwise_nll"}}})
     with pytest.raises(ConfigError, match="mine@fit1, scope shared"):
-        plan(root).mining_inputs(wc(model="after", stage="ep0", scope="shared"))
+        plan(root).inputs("mine_negatives")(wc(model="after", stage="ep0", scope="shared"))
 
 
 def test_targets_of_adapted_models_are_listed_and_exported_with_their_licences(root):

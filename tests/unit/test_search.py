@@ -20,8 +20,8 @@ from zerodr.retrieval.candidates import id_ranks, join
 from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.gpu import search_gpu
 from zerodr.retrieval.half import HalfProducts
-from zerodr.retrieval.products import SingleProducts, pays_half, processor_has_half
-from zerodr.retrieval.search import own_rows
+from zerodr.retrieval.products import SingleProducts, pays_half, processor_supports_half
+from zerodr.retrieval.search import self_rows
 from zerodr.retrieval.vectors import Vectors
 
 SCALES = st.sampled_from([1.0, 1e-18, 1e-39, 1e15])
@@ -62,7 +62,7 @@ def test_equals_sorting_all_pairs(problem, threads, tile, slab, half):
 def test_leaves_out_the_query_itself(problem, seed):
     queries, corpus, ids, depth = problem
     names = list(np.random.default_rng(seed).choice([*ids, "unknown"], len(queries)))
-    skip = own_rows(pa.array(names, pa.string()), pa.array(ids, pa.string()))
+    skip = self_rows(pa.array(names, pa.string()), pa.array(ids, pa.string()))
     found = search(queries, corpus, ids, depth, skip)
     assert found == [
         [hit for hit in row if hit[0] != name][:depth]
@@ -118,7 +118,7 @@ def test_half_products_give_way_where_they_are_too_loose(shift, said, caplog):
 
 def test_half_products_wait_for_large_searches():
     assert not pays_half(300, 100_000, 384)
-    assert pays_half(7000, 1_000_000, 384) == processor_has_half()
+    assert pays_half(7000, 1_000_000, 384) == processor_supports_half()
 
 
 def test_chunks_of_queries_change_nothing(monkeypatch):
@@ -127,7 +127,7 @@ def test_chunks_of_queries_change_nothing(monkeypatch):
     ids = [str(n) for n in range(2000)]
     whole = search(queries, corpus, ids, 30)
     monkeypatch.setattr(candidates, "CHUNK", 10)
-    monkeypatch.setattr(candidates, "GROUP", 4)
+    monkeypatch.setattr(candidates, "BLOCK", 4)
     assert search(queries, corpus, ids, 30, threads=3) == whole == oracle(queries, corpus, ids, 30)
 
 
@@ -152,8 +152,8 @@ def test_any_estimates_within_the_bound_give_the_same_result(seed, error, depth,
     ids = [str(n) for n in range(400)]
     ranks = id_ranks(pa.array(ids))
     estimates = exact_scores(queries, corpus) + random.choice([-error, 0, error], (2, 400))
-    group = candidates.Group(queries, np.full(2, -1), 0, depth, depth + 1 + room)
-    group.errors[:] = error + 1e-4  # room for the estimates' own rounding
+    group = candidates.QueryBlock(queries, np.full(2, -1), 0, depth, depth + 1 + room)
+    group.lists.errors[:] = error + 1e-4  # room for the estimates' own rounding
     for start in range(0, 400, 90):
         group.collect(estimates[:, start : start + 90].astype(np.float32), start, corpus, ranks)
     with candidates.workers(1) as run:

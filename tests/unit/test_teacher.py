@@ -35,9 +35,8 @@ from zerodr.training.distributed.processes import Group
 from zerodr.training.distributed.termination import RETRY
 from zerodr.training.loop.gradcache import add_gradients, prepare
 from zerodr.training.loop.speed import set_dropout
-from zerodr.training.objectives.base import make_objective
+from zerodr.training.objectives.ranking import make_objective
 from zerodr.training.teaching.pairs import PairForward, evaluate_pairs
-from zerodr.training.teaching.teacher import TrainTeacherSettings
 
 RECORD = "results/teacher/manifest.json"
 
@@ -77,8 +76,7 @@ def pair_training(project: Path, negatives: int = 2, chunk: int | None = None) -
     set_dropout(model, 0.0)
     examples = load_examples(project / "results/mined", project / "results/source", " ")
     stream = Stream(examples, usable_rows(examples, negatives)[0], 8, negatives, [1])
-    params = {"training": {}, "negatives_per_query": negatives, "source_split": "train"}
-    objective = make_objective(TrainTeacherSettings.model_validate(params).as_finetuning().objective)
+    objective = make_objective(TeacherSettings(init="x", training={}, negatives_per_query=negatives).objective)
     return model.train(), PairForward(model, examples, "cpu", chunk), stream, objective
 
 

@@ -9,8 +9,8 @@ from tests.unit.test_chains import change, plan, root, settings
 
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
+from zerodr.papers.berm.plan import cut_units, labelled_units, units_read
 from zerodr.plan.lines import Link
-from zerodr.plan.unit_links import UnitLinks
 
 __all__ = ["root"]
 UNSET = {"head_layers": 2, "similarity": None, "inverse_temperature": None}  # what `lab` changes
@@ -22,20 +22,20 @@ def of(model: str, stage: str = "ep0", **more: str) -> SimpleNamespace:
 
 def test_finetuning_reads_units_and_labels(root):
     made = plan(root)
-    inputs = made.finetune_inputs(of("berm-dpr"))
+    inputs = made.inputs("finetune")(of("berm-dpr"))
     assert inputs["units"] == "results/units/berm-dpr/shared/ep0/cut/manifest.json"
     assert inputs["labels"] == "results/units/berm-dpr/shared/ep0/labels/manifest.json"
     assert settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["berm"]["preset"] == "paper"
-    assert "units" not in made.finetune_inputs(of("berm-dpr+plain"))
+    assert "units" not in made.inputs("finetune")(of("berm-dpr+plain"))
     assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]
 
 
 def test_pretraining_is_told_of_r1_only_where_it_has_it(root):
     made = plan(root)
-    told = settings(made, "pretrain", model="coco-dr+r1", stage="coco")["settings"]["balance"]
+    told = settings(made, "pretrain", model="coco-dr+r1", stage="coco")["settings"]["settings"]["balance"]
     assert (told["w_r1"], told["similarity"], told["cut"]["segmenter"]) == (1.0, "cosine", "rule")
     for model in ("coco-dr", "coco-dr+long-spans"):
-        assert "balance" not in settings(made, "pretrain", model=model, stage="coco")["settings"]
+        assert "balance" not in settings(made, "pretrain", model=model, stage="coco")["settings"]["settings"]
     chains = made.chains
     assert chains.parent(Link("coco-berm+balanced-coco", "ep0")) == Link("coco-dr+r1", "coco")
     assert chains.parent(Link("coco-berm", "ep0")) == Link("coco-dr", "coco")
@@ -51,40 +51,38 @@ def test_r1_is_refused_beside_other_objectives(root, objective):
 
 
 def test_variants_share_what_they_do_not_change(root):
-    links = UnitLinks(plan(root).chains)
-    own = Link("berm-dpr", "ep0")
+    made, first = plan(root), Link("berm-dpr", "ep0")
     for variant in ("no-r1", "no-r2", "swapped", "r2-1"):
         link = Link(f"berm-dpr+{variant}", "ep0")
-        assert [found.link for found in (links.cut(link), links.labels(link), links.read(link))] == [own] * 3
-        assert links.chains.link(link.method) == link
+        assert [find(made, link) for find in (cut_units, labelled_units, units_read)] == [first] * 3
+        assert made.chains.link(link.method) == link
     bm25, fixed = Link("berm-dpr+bm25-labels", "ep0"), Link("berm-dpr+fixed", "ep0")
-    assert (links.cut(bm25).link, links.labels(bm25).link) == (own, bm25)
-    assert (links.cut(fixed).link, links.read(fixed).link) == (fixed, fixed)
+    assert (cut_units(made, bm25), labelled_units(made, bm25)) == (first, bm25)
+    assert (cut_units(made, fixed), units_read(made, fixed)) == (fixed, fixed)
 
 
 def test_episodes_share_labels_of_all_queries_and_none_of_samples(root):
-    sampled, whole = UnitLinks(plan(root, scale="mini").chains), UnitLinks(plan(root, scale="paper").chains)
-    assert sampled.cut(Link("berm-ance", "ep2")).link == Link("berm-ance", "ep1")
-    assert sampled.labels(Link("berm-ance", "ep2")).link == Link("berm-ance", "ep2")
-    assert (
-        whole.labels(Link("berm-ance", "ep7")).link
-        == whole.read(Link("berm-ance", "ep7")).link
-        == Link("berm-ance", "ep1")
-    )
+    sampled, whole = plan(root, scale="mini"), plan(root, scale="paper")
+    assert cut_units(sampled, Link("berm-ance", "ep2")) == Link("berm-ance", "ep1")
+    assert labelled_units(sampled, Link("berm-ance", "ep2")) == Link("berm-ance", "ep2")
+    first, last = Link("berm-ance", "ep1"), Link("berm-ance", "ep7")
+    assert labelled_units(whole, last) == units_read(whole, last) == first
 
 
 def test_labels_wait_for_a_reader_only_where_there_is_one(root):
     made = plan(root)
-    assert set(made.label_inputs(of("berm-dpr"))) == {"source", "units", "index", "mined", "read"}
-    assert set(made.label_inputs(of("berm-dpr+bm25-labels"))) == {"source", "units", "index", "mined"}
-    assert "mined" not in plan(root, scale="paper").label_inputs(of("berm-dpr"))
-    assert made.reading_inputs(of("berm-dpr"))["reader"] == "results/models/reader/shared/reader/manifest.json"
-    assert made.unit_inputs(of("berm-dpr"))["model"] == made.chains.model(made.chains.link(f"berm-dpr@{INIT}"))
+    assert set(made.inputs("label_units")(of("berm-dpr"))) == {"source", "units", "index", "mined", "read"}
+    assert set(made.inputs("label_units")(of("berm-dpr+bm25-labels"))) == {"source", "units", "index", "mined"}
+    assert "mined" not in plan(root, scale="paper").inputs("label_units")(of("berm-dpr"))
+    assert made.inputs("read_units")(of("berm-dpr"))["reader"] == "results/models/reader/shared/reader/manifest.json"
+    assert made.inputs("segment_units")(of("berm-dpr"))["model"] == made.chains.model(
+        made.chains.link(f"berm-dpr@{INIT}")
+    )
 
 
 def test_any_model_is_measured_over_the_units_of_another(root):
     made = plan(root, scale="mini")
-    inputs = made.measuring_inputs(SimpleNamespace(units_of="berm-ance", model="berm-dpr+plain"))
+    inputs = made.inputs("measure_units")(SimpleNamespace(units_of="berm-ance", model="berm-dpr+plain"))
     assert inputs["model"] == "results/models/berm-dpr+plain/shared/ep0/manifest.json"
     assert inputs["labels"] == "results/units/berm-ance/shared/ep2/labels/manifest.json"
 
@@ -93,7 +91,7 @@ def test_units_of_documents_of_another_length_are_refused_in_the_plan(root):
     with pytest.raises(
         ConfigError, match="units of berm-dpr: are cut for documents of 128 tokens, berm-ance reads 256"
     ):
-        plan(root, scale="paper").measuring_inputs(SimpleNamespace(units_of="berm-dpr", model="berm-ance"))
+        plan(root, scale="paper").inputs("measure_units")(SimpleNamespace(units_of="berm-dpr", model="berm-ance"))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +123,6 @@ def test_every_recipe_can_be_planned(root, scale):
     assert len(names) > 20
     for name in names:
         link = made.chains.link(name)
-        assert made.finetune_inputs(of(link.method, link.stage)) and settings(
+        assert made.inputs("finetune")(of(link.method, link.stage)) and settings(
             made, "finetune", model=link.method, stage=link.stage
         )

@@ -22,13 +22,16 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.papers.berm.losses import r1, r2
+from zerodr.papers.berm.objective import BermTerms
 from zerodr.papers.berm.settings import BermSettings
-from zerodr.papers.berm.training import BermTerms, UnitForward, load_units
+from zerodr.papers.berm.training import UnitForward
+from zerodr.papers.berm.unit_table import load_units
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import load_examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import add_gradients, prepare
-from zerodr.training.objectives.base import PairwiseNLL, Stack
+from zerodr.training.objectives.base import Stack
+from zerodr.training.objectives.ranking import PairwiseNLL
 
 UNITS = {"units": "results/units/manifest.json", "labels": "results/labels/manifest.json"}
 
@@ -77,8 +80,9 @@ def spec(
         | UNITS
         | (inputs or {})
     )
-    params = tiny_settings(**changes) | ({"groups": groups} if groups else {})
-    params |= {"berm": berm or {}} if named["units"] or named["labels"] else {}
+    params = tiny_settings(**changes)
+    params["settings"] |= {"groups": groups, "clusters": {}} if groups else {}
+    params["settings"] |= {"berm": berm or {}, "units": {}} if named["units"] or named["labels"] else {}
     return StageSpec(
         "finetune",
         1,
@@ -294,7 +298,7 @@ def test_pairs_without_a_label_are_refused(project):
 
 
 def test_units_and_berm_go_together(project):
-    with pytest.raises(ConfigError, match="params.berm and the inputs `units` and `labels` go together"):
+    with pytest.raises(ConfigError, match="params.settings.berm and the inputs `units` and `labels` go together"):
         run_spec(spec(inputs={"labels": ""}))
 
 

@@ -58,7 +58,7 @@ def test_another_size_and_a_missing_file_are_told(plan):
 def test_a_stale_input_is_told_with_both_digests(plan):
     make_collection(plan, "another archive")
     found = problems(RUN)
-    assert f"was made from {COLLECTION}" in found[RUN]
+    assert f"was built from {COLLECTION}" in found[RUN]
     assert COLLECTION not in found
 
 
@@ -79,6 +79,6 @@ def test_a_changed_own_file_is_told(plan, tmp_path):
     )
     assert problems(made["run"]) == {}
     Path("own.txt").write_text("two")
-    assert "was made from own.txt" in problems(made["run"])[made["run"]]
+    assert "was built from own.txt" in problems(made["run"])[made["run"]]
     Path("own.txt").unlink()
-    assert "no stage makes it" in problems(made["run"])["own.txt"]
+    assert "no stage writes it" in problems(made["run"])["own.txt"]

@@ -144,25 +144,19 @@ def tiny_settings(**changes: Any) -> dict[str, Any]:
         "warmup_steps": 2,
     }
     objective = {"name": "info_nce", "negatives_per_query": 1}
-    params: dict[str, Any] = {"source_split": "train", "stage": "ep0", "stage_index": 0, "total_steps": 12}
+    settings: dict[str, Any] = {"training": training, "objective": objective}
+    place: dict[str, Any] = {"stage": "ep0", "stage_index": 0, "total_steps": 12}
+    params: dict[str, Any] = {"source_split": "train", "settings": settings, "schedule": place}
+    homes = dict.fromkeys(("name", "negatives_per_query", "in_batch"), objective)
+    homes |= dict.fromkeys(("total_steps", "first_step", "stage_index"), place)
+    homes |= dict.fromkeys(("source_split", "processes", "gpus", "save_optimizer"), params) | {"rem": settings}
     for key, value in changes.items():
-        place = objective if key in ("name", "negatives_per_query", "in_batch") else training
-        (
-            params
-            if key
-            in (
-                "source_split",
-                "total_steps",
-                "first_step",
-                "processes",
-                "gpus",
-                "save_optimizer",
-                "rem",
-                "stage_index",
-            )
-            else place
-        )[key] = value
-    return params | {"training": training, "objective": objective}
+        homes.get(key, training)[key] = value
+    if not objective["negatives_per_query"]:
+        settings["negatives"] = {"source": "none"}
+    if objective["name"] in ("margin_mse", "kl"):
+        settings["teacher"] = "teacher"
+    return params
 
 
 def lay_out(root: Path, scored: bool = False) -> Path:

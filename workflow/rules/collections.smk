@@ -3,7 +3,7 @@
 
 rule fetch_archive:
     input:
-        mirror=lambda wc: PLAN.mirrored(wc.archive),
+        unpack(PLAN.inputs("fetch_archive")),
     output:
         archive=paths.archive("{archive}"),
     log:
@@ -13,8 +13,7 @@ rule fetch_archive:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("fetch_archive"),
-        runtime=PLAN.minutes("fetch_archive"),
+        **PLAN.resources("fetch_archive"),
     params:
         settings=PLAN.settings("fetch_archive"),
     script:
@@ -23,7 +22,7 @@ rule fetch_archive:
 
 rule normalize_collection:
     input:
-        archive=lambda wc: PLAN.sources_of(wc.collection),
+        unpack(PLAN.inputs("normalize_collection")),
     output:
         collection=paths.collection("{collection}"),
     log:
@@ -33,8 +32,7 @@ rule normalize_collection:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("normalize_collection"),
-        runtime=PLAN.minutes("normalize_collection"),
+        **PLAN.resources("normalize_collection"),
     params:
         settings=PLAN.settings("normalize_collection"),
     script:
@@ -43,8 +41,7 @@ rule normalize_collection:
 
 rule measure_statistics:
     input:
-        collection=paths.collection("{collection}"),
-        source=paths.collection(PLAN.source),
+        unpack(PLAN.inputs("measure_statistics")),
     output:
         statistics=paths.statistics("{collection}"),
     log:
@@ -55,8 +52,7 @@ rule measure_statistics:
         ENVIRONMENT
     threads: PLAN.threads("measure_statistics")
     resources:
-        mem_mb=PLAN.memory_mib("measure_statistics"),
-        runtime=PLAN.minutes("measure_statistics"),
+        **PLAN.resources("measure_statistics"),
     params:
         settings=PLAN.settings("measure_statistics"),
     script:

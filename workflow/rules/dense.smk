@@ -3,7 +3,7 @@
 
 rule import_model:
     input:
-        files=lambda wc: files_of_model(PLAN.method(wc.model).settings.model),
+        unpack(PLAN.inputs("import_model")),
     output:
         model=paths.model("{model}", "{scope}", "imported"),
     log:
@@ -11,13 +11,12 @@ rule import_model:
     benchmark:
         "results/benchmarks/import_model/{model}/{scope}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder"),
+        model=PATTERNS.methods("encoder"),
         scope="shared",
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("import_model"),
-        runtime=PLAN.minutes("import_model"),
+        **PLAN.resources("import_model"),
     params:
         settings=PLAN.settings("import_model"),
     script:
@@ -26,8 +25,7 @@ rule import_model:
 
 rule embed_corpus:
     input:
-        collection=paths.collection("{collection}"),
-        model=lambda wc: PLAN.model_of(wc.model, wc.scope),
+        unpack(PLAN.inputs("embed_corpus")),
     output:
         embeddings=paths.embeddings(
             "{model}", "{scope}", "{collection}", "{protocol}", "corpus-{shard}"
@@ -37,14 +35,12 @@ rule embed_corpus:
     benchmark:
         "results/benchmarks/embed_corpus/{model}/{scope}/{collection}/{protocol}/{shard}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder", "trained"),
+        model=PATTERNS.methods("encoder", "trained"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("embed_corpus")
     resources:
-        mem_mb=PLAN.memory_mib("embed_corpus"),
-        runtime=PLAN.minutes("embed_corpus"),
-        gpu=PLAN.gpus("embed_corpus"),
+        **PLAN.resources("embed_corpus"),
     params:
         settings=PLAN.settings("embed_corpus"),
     script:
@@ -53,8 +49,7 @@ rule embed_corpus:
 
 rule embed_queries:
     input:
-        collection=paths.collection("{collection}"),
-        model=lambda wc: PLAN.model_of(wc.model, wc.scope),
+        unpack(PLAN.inputs("embed_queries")),
     output:
         embeddings=paths.embeddings(
             "{model}", "{scope}", "{collection}", "{protocol}", "queries.{split}"
@@ -64,14 +59,12 @@ rule embed_queries:
     benchmark:
         "results/benchmarks/embed_queries/{model}/{scope}/{collection}/{protocol}/{split}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder", "trained"),
+        model=PATTERNS.methods("encoder", "trained"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("embed_queries")
     resources:
-        mem_mb=PLAN.memory_mib("embed_queries"),
-        runtime=PLAN.minutes("embed_queries"),
-        gpu=PLAN.gpus("embed_queries"),
+        **PLAN.resources("embed_queries"),
     params:
         settings=PLAN.settings("embed_queries"),
     script:
@@ -80,9 +73,7 @@ rule embed_queries:
 
 rule search_shard:
     input:
-        queries=PLAN.query_embeddings,
-        corpus=lambda wc: PLAN.embeddings_for(wc, f"corpus-{wc.shard}"),
-        collection=paths.collection("{collection}"),
+        unpack(PLAN.inputs("search_shard")),
     output:
         hits=paths.shard_hits("{model}", "{collection}", "{protocol}", "shard-{shard}"),
     log:
@@ -90,13 +81,12 @@ rule search_shard:
     benchmark:
         "results/benchmarks/search_shard/{model}/{collection}/{protocol}/{shard}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder", "trained"),
+        model=PATTERNS.methods("encoder", "trained"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("search_shard")
     resources:
-        mem_mb=PLAN.memory_mib("search_shard"),
-        runtime=PLAN.minutes("search_shard"),
+        **PLAN.resources("search_shard"),
     params:
         settings=PLAN.settings("search_shard"),
     script:
@@ -105,11 +95,7 @@ rule search_shard:
 
 rule merge_run:
     input:
-        hits=lambda wc: [
-            paths.shard_hits(wc.model, wc.collection, wc.protocol, part)
-            for part in PLAN.shard_names("shard", wc.collection)
-        ],
-        collection=paths.collection("{collection}"),
+        unpack(PLAN.inputs("merge_run")),
     output:
         run=paths.run("{model}", "{collection}", "{protocol}"),
     log:
@@ -117,12 +103,11 @@ rule merge_run:
     benchmark:
         "results/benchmarks/merge_run/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("encoder", "trained"),
+        model=PATTERNS.methods("encoder", "trained"),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("merge_run"),
-        runtime=PLAN.minutes("merge_run"),
+        **PLAN.resources("merge_run"),
     params:
         settings=PLAN.settings("merge_run"),
     script:
@@ -131,11 +116,7 @@ rule merge_run:
 
 rule fuse_runs:
     input:
-        runs=lambda wc: [
-            paths.run(run, wc.collection, wc.protocol)
-            for run in PLAN.method(wc.model).settings.runs
-        ],
-        collection=paths.collection("{collection}"),
+        unpack(PLAN.inputs("fuse_runs")),
     output:
         run=paths.run("{model}", "{collection}", "{protocol}"),
     log:
@@ -143,12 +124,11 @@ rule fuse_runs:
     benchmark:
         "results/benchmarks/fuse_runs/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("fusion"),
+        model=PATTERNS.methods("fusion"),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("fuse_runs"),
-        runtime=PLAN.minutes("fuse_runs"),
+        **PLAN.resources("fuse_runs"),
     params:
         settings=PLAN.settings("fuse_runs"),
     script:

@@ -3,8 +3,7 @@
 
 rule evaluate_run:
     input:
-        run=paths.run("{model}", "{collection}", "{protocol}"),
-        collection=paths.collection("{collection}"),
+        unpack(PLAN.inputs("evaluate_run")),
     output:
         summary=paths.summary("{model}", "{collection}", "{protocol}"),
         per_query=paths.per_query("{model}", "{collection}", "{protocol}"),
@@ -15,8 +14,7 @@ rule evaluate_run:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("evaluate_run"),
-        runtime=PLAN.minutes("evaluate_run"),
+        **PLAN.resources("evaluate_run"),
     params:
         settings=PLAN.settings("evaluate_run"),
     script:
@@ -25,7 +23,7 @@ rule evaluate_run:
 
 rule compare_runs:
     input:
-        per_query=PLAN.evaluations("per_query"),
+        unpack(PLAN.inputs("compare_runs")),
     output:
         significance=report(
             paths.beir("significance.tsv"),
@@ -47,8 +45,7 @@ rule compare_runs:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("compare_runs"),
-        runtime=PLAN.minutes("compare_runs"),
+        **PLAN.resources("compare_runs"),
     params:
         settings=PLAN.settings("compare_runs"),
     script:

@@ -3,7 +3,7 @@
 
 rule index_bm25:
     input:
-        collection=paths.collection("{collection}"),
+        unpack(PLAN.inputs("index_bm25")),
     output:
         index=paths.bm25_index("{index}", "{collection}"),
     log:
@@ -13,8 +13,7 @@ rule index_bm25:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("index_bm25"),
-        runtime=PLAN.minutes("index_bm25"),
+        **PLAN.resources("index_bm25"),
     params:
         settings=PLAN.settings("index_bm25"),
     script:
@@ -23,8 +22,7 @@ rule index_bm25:
 
 rule search_bm25:
     input:
-        index=lambda wc: paths.bm25_index(PLAN.index_of(wc.model), wc.collection),
-        collection=paths.collection("{collection}"),
+        unpack(PLAN.inputs("search_bm25")),
     output:
         run=paths.run("{model}", "{collection}", "{protocol}"),
     log:
@@ -32,14 +30,13 @@ rule search_bm25:
     benchmark:
         "results/benchmarks/search_bm25/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("lexical"),
-        protocol=PLAN.pattern_of_protocols(titles=True),
+        model=PATTERNS.methods("lexical"),
+        protocol=PATTERNS.protocols(titles=True),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("search_bm25")
     resources:
-        mem_mb=PLAN.memory_mib("search_bm25"),
-        runtime=PLAN.minutes("search_bm25"),
+        **PLAN.resources("search_bm25"),
     params:
         settings=PLAN.settings("search_bm25"),
     script:

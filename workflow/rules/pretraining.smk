@@ -3,8 +3,7 @@
 
 rule cut_spans:
     input:
-        collection=paths.collection("{collection}"),
-        model=PLAN.parent_model,
+        unpack(PLAN.inputs("cut_spans")),
     output:
         spans=paths.spans("{model}", "{scope}", "{stage}", "{collection}"),
     log:
@@ -12,14 +11,13 @@ rule cut_spans:
     benchmark:
         "results/benchmarks/cut_spans/{model}/{scope}/{stage}/{collection}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("pretrain"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("pretrain"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("cut_spans")
     resources:
-        mem_mb=PLAN.memory_mib("cut_spans"),
-        runtime=PLAN.minutes("cut_spans"),
+        **PLAN.resources("cut_spans"),
     params:
         settings=PLAN.settings("cut_spans"),
     script:
@@ -28,7 +26,7 @@ rule cut_spans:
 
 rule pretrain:
     input:
-        unpack(PLAN.pretrain_inputs),
+        unpack(PLAN.inputs("pretrain")),
     output:
         model=paths.model("{model}", "{scope}", "{stage}"),
     log:
@@ -36,16 +34,13 @@ rule pretrain:
     benchmark:
         "results/benchmarks/pretrain/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("pretrain"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("pretrain"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("pretrain")
     resources:
-        **PLAN.placement("pretrain"),
-        mem_mb=PLAN.memory_mib("pretrain"),
-        runtime=PLAN.minutes("pretrain"),
-        gpu=PLAN.gpus("pretrain"),
+        **PLAN.resources("pretrain"),
     params:
         settings=PLAN.settings("pretrain"),
     script:

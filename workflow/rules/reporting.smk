@@ -3,9 +3,7 @@
 
 rule build_table:
     input:
-        summaries=PLAN.evaluations("summary"),
-        significance=paths.beir("significance.tsv"),
-        references=PLAN.references(),
+        unpack(PLAN.inputs("build_table")),
     output:
         table=paths.beir("all.tsv"),
         markdown=paths.beir("all.md"),
@@ -36,7 +34,7 @@ rule build_table:
 
 rule build_row:
     input:
-        summaries=lambda wc: PLAN.evaluations("summary", wc.model),
+        unpack(PLAN.inputs("build_row")),
     output:
         table=paths.beir("{model}.tsv"),
         markdown=paths.beir("{model}.md"),
@@ -45,7 +43,7 @@ rule build_row:
     benchmark:
         "results/benchmarks/build_row/{model}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("lexical", "encoder", "fusion", "trained"),
+        model=PATTERNS.methods("lexical", "encoder", "fusion", "trained"),
     conda:
         ENVIRONMENT
     params:
@@ -56,8 +54,7 @@ rule build_row:
 
 rule plot_table:
     input:
-        per_query=paths.beir("all.per_query.parquet"),
-        table=paths.beir("all.tsv"),
+        unpack(PLAN.inputs("plot_table")),
     output:
         svg=report(
             paths.beir("all.svg"),
@@ -80,18 +77,7 @@ rule plot_table:
 
 rule publish_lineage:
     input:
-        artifacts=[
-            paths.beir("all.tsv"),
-            paths.beir("all.md"),
-            paths.beir("all.html"),
-            paths.beir("published.tsv"),
-            paths.beir("significance.tsv"),
-            paths.beir("holes.tsv"),
-            paths.beir("all.per_query.parquet"),
-            paths.beir("all.svg"),
-            paths.beir("all.png"),
-            PLAN.statistics_targets(),
-        ],
+        unpack(PLAN.inputs("publish_lineage")),
     output:
         published=paths.lineage("published.json"),
     log:

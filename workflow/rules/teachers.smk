@@ -3,7 +3,7 @@
 
 rule init_teacher:
     input:
-        unpack(PLAN.teacher_start),
+        unpack(PLAN.inputs("init_teacher")),
     output:
         teacher=paths.model("{model}", "{scope}", "init"),
     log:
@@ -11,13 +11,12 @@ rule init_teacher:
     benchmark:
         "results/benchmarks/init_teacher/{model}/{scope}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("teacher"),
+        model=PATTERNS.methods("teacher"),
         scope="shared",
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("init_teacher"),
-        runtime=PLAN.minutes("init_teacher"),
+        **PLAN.resources("init_teacher"),
     params:
         settings=PLAN.settings("init_teacher"),
     script:
@@ -32,12 +31,12 @@ use rule mine_negatives as mine_for_teacher with:
     benchmark:
         "results/benchmarks/mine_for_teacher/{model}/{scope}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("teacher"),
+        model=PATTERNS.methods("teacher"),
 
 
 rule train_teacher:
     input:
-        unpack(PLAN.teacher_inputs),
+        unpack(PLAN.inputs("train_teacher")),
     output:
         teacher=paths.model("{model}", "{scope}", "teacher"),
     log:
@@ -45,16 +44,13 @@ rule train_teacher:
     benchmark:
         "results/benchmarks/train_teacher/{model}/{scope}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("teacher"),
+        model=PATTERNS.methods("teacher"),
         scope="shared",
     conda:
         ENVIRONMENT
     threads: PLAN.threads("train_teacher")
     resources:
-        **PLAN.placement("train_teacher"),
-        mem_mb=PLAN.memory_mib("train_teacher"),
-        runtime=PLAN.minutes("train_teacher"),
-        gpu=PLAN.gpus("train_teacher"),
+        **PLAN.resources("train_teacher"),
     params:
         settings=PLAN.settings("train_teacher"),
     script:
@@ -63,7 +59,7 @@ rule train_teacher:
 
 rule score_pairs:
     input:
-        unpack(PLAN.scoring_inputs),
+        unpack(PLAN.inputs("score_pairs")),
     output:
         scored=paths.scored("{model}", "{scope}", "{stage}"),
     log:
@@ -71,15 +67,13 @@ rule score_pairs:
     benchmark:
         "results/benchmarks/score_pairs/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("finetune"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("score_pairs")
     resources:
-        mem_mb=PLAN.memory_mib("score_pairs"),
-        runtime=PLAN.minutes("score_pairs"),
-        gpu=PLAN.gpus("score_pairs"),
+        **PLAN.resources("score_pairs"),
     params:
         settings=PLAN.settings("score_pairs"),
     script:

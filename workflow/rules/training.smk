@@ -1,9 +1,9 @@
-# Trained methods: an initial model, fine-tuning stages, export. What follows what: zerodr.plan.chains.
+# Trained methods: an initial model, fine-tuning stages, export. Which stage makes which model: zerodr.plan.chains.
 
 
 rule init_model:
     input:
-        unpack(PLAN.init_inputs),
+        unpack(PLAN.inputs("init_model")),
     output:
         model=paths.model("{model}", "{scope}", "init"),
     log:
@@ -11,12 +11,11 @@ rule init_model:
     benchmark:
         "results/benchmarks/init_model/{model}/{scope}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
+        model=PATTERNS.chains(),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("init_model"),
-        runtime=PLAN.minutes("init_model"),
+        **PLAN.resources("init_model"),
     params:
         settings=PLAN.settings("init_model"),
     script:
@@ -25,7 +24,7 @@ rule init_model:
 
 rule finetune:
     input:
-        unpack(PLAN.finetune_inputs),
+        unpack(PLAN.inputs("finetune")),
     output:
         model=paths.model("{model}", "{scope}", "{stage}"),
     log:
@@ -33,16 +32,13 @@ rule finetune:
     benchmark:
         "results/benchmarks/finetune/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("finetune"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("finetune")
     resources:
-        **PLAN.placement("finetune"),
-        mem_mb=PLAN.memory_mib("finetune"),
-        runtime=PLAN.minutes("finetune"),
-        gpu=PLAN.gpus("finetune"),
+        **PLAN.resources("finetune"),
     params:
         settings=PLAN.settings("finetune"),
     script:
@@ -51,7 +47,7 @@ rule finetune:
 
 rule take_step:
     input:
-        model=paths.model("{model}", "{scope}", "{stage}"),
+        unpack(PLAN.inputs("take_step")),
     output:
         model=paths.model("{model}", "{scope}", "{stage}.{step}"),
     log:
@@ -59,8 +55,8 @@ rule take_step:
     benchmark:
         "results/benchmarks/take_step/{model}/{scope}/{stage}.{step}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("finetune", "pretrain"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune", "pretrain"),
         step=r"\d+",
     conda:
         ENVIRONMENT
@@ -72,7 +68,7 @@ rule take_step:
 
 rule export_model:
     input:
-        model=lambda wc: PLAN.model_of(wc.model, wc.scope),
+        unpack(PLAN.inputs("export_model")),
     output:
         exported=paths.exported("{model}", "{scope}"),
     log:
@@ -80,12 +76,11 @@ rule export_model:
     benchmark:
         "results/benchmarks/export_model/{model}/{scope}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("trained"),
+        model=PATTERNS.methods("trained"),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("export_model"),
-        runtime=PLAN.minutes("export_model"),
+        **PLAN.resources("export_model"),
     params:
         settings=PLAN.settings("export_model"),
     script:

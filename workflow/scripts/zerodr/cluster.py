@@ -328,9 +328,9 @@ def check_planned(plan: Plan, rules: Iterable[str]) -> None:
         return
     most = max(node.gpus for partition in parse_partitions(done.stdout).values() for node in partition.nodes)
     for rule in dict.fromkeys(rules):
-        wanted = -(-plan.gpus(rule) // plan.nodes(rule))
+        wanted = -(-plan.machines.gpus(rule) // plan.machines.nodes(rule))
         if wanted > most:
-            lower = f"lower gpus (--config gpus={most * plan.nodes(rule)}) or raise nodes"
+            lower = f"lower gpus (--config gpus={most * plan.machines.nodes(rule)}) or raise nodes"
             raise MachineError(
                 rule,
                 f"asks for {wanted} GPUs on a node, the largest node of this cluster has {most}",

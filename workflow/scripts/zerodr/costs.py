@@ -67,7 +67,7 @@ def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
         known = estimate(past.get(job.rule, []), job.wildcards.get("model", ""), units_of(job, plan))
         guessed += known is None
         seconds.append(START_S + (limit(job, plan) if known is None else known))
-    gpus = [plan.gpus(job.rule) for job in jobs]
+    gpus = [plan.machines.gpus(job.rule) for job in jobs]
     makers = {path: number for number, job in enumerate(jobs) for path in job.outputs}
     before = [sorted({makers[path] for path in job.inputs if path in makers}) for job in jobs]
     most = max(gpus, default=0)
@@ -80,7 +80,7 @@ def limit(job: Job, plan: Plan) -> float:
     """Seconds that a job may take at most, by its rule; local rules of a moment count nothing."""
     if job.rule == "all":
         return 0.0
-    return 60.0 * plan.minutes(job.rule)(SimpleNamespace(**job.wildcards))
+    return 60.0 * plan.machines.minutes(job.rule)(SimpleNamespace(**job.wildcards))
 
 
 def units_of(job: Job, plan: Plan) -> float:
@@ -89,12 +89,12 @@ def units_of(job: Job, plan: Plan) -> float:
         settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
         return _learned(settings)
     row = plan.bench.collections.get(read_collection(SimpleNamespace(**job.wildcards)))
-    return millions(row, plan.shard_size, job.rule, job.wildcards.get("split", ""))
+    return millions(row, plan.machines.shard_size, job.rule, job.wildcards.get("split", ""))
 
 
 def _learned(params: dict[str, Any]) -> float:
     """Millions of queries in all steps of a training."""
-    training = params.get("training") or {}
+    training = params.get("settings", params).get("training") or {}
     return int(training.get("steps", 0)) * int(training.get("batch_queries", 0)) / 1e6
 
 
@@ -135,7 +135,7 @@ def _same_device(record: Record, plan: Plan) -> bool:
     rule = record["rule"]
     if not need(rule).gpu:
         return True
-    return str(record["notes"].get("device", "cpu")).startswith("cuda") == (plan.gpus(rule) > 0)
+    return str(record["notes"].get("device", "cpu")).startswith("cuda") == (plan.machines.gpus(rule) > 0)
 
 
 def estimate(past: list[Past], model: str, units: float) -> float | None:

@@ -21,10 +21,11 @@ from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError, MachineError
-from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, in_mirror
+from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, in_mirror, is_unpinned
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.plan import Plan, paths
-from zerodr.plan.resources import NEEDS
+from zerodr.plan.resources import need
+from zerodr.plan.rules import RULES
 
 PYTHON = (3, 11)
 HUB = "https://huggingface.co"
@@ -151,7 +152,7 @@ def memory(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cg
         sizes.append(int(limit.read_text()) // MEBI)
     if not sizes:
         return Finding("memory", "optional", "can't be told on this system", f"have {LEAST_MEMORY_MIB} MiB")
-    size, wanted = min(sizes), max(need.base_mib for need in NEEDS.values())
+    size, wanted = min(sizes), max(need(rule).base_mib for rule in RULES)
     if size < LEAST_MEMORY_MIB:
         return Finding("memory", "missing", f"{size} MiB, needs {LEAST_MEMORY_MIB}", "use another machine")
     if size < wanted:
@@ -214,17 +215,20 @@ def archives(plan: Plan) -> Iterator[Finding]:
     rows = {row.archive: row for row in [*plan.columns, plan.collection(plan.source)] if row.kind != "own"}
     far = [row for name, row in rows.items() if not Path(paths.archive(name)).exists() and not in_mirror(plan, name)]
     found = f"{len(rows) - len(far)} of {len(rows)} archives are here"
+    unpinned = [name for name, row in rows.items() if is_unpinned(plan, row)]
+    found += f"; unpinned: {_few(unpinned)}" if unpinned else ""
     if not far:
         yield Finding("archives", "ok", found)
         return
     size = sum(row.archive_bytes or 0 for row in far) / MEBI
     names = _few([row.archive for row in far])
-    without = [row.archive for row in far if not row.urls]
+    without = [row.archive for row in far if not row.addresses]
     mend = f"put them into a mirror folder: {', '.join(plan.config.mirrors) or 'mirrors in config/config.yaml'}"
     if plan.config.offline or without:
         reason = "offline is set" if plan.config.offline else f"no address for {_few(without)}"
     else:
-        reason = "" if any(_answers(url) for url in far[0].urls) else f"{far[0].urls[0]} can't be reached"
+        first = far[0].addresses
+        reason = "" if any(_answers(url) for url in first) else f"{first[0]} can't be reached"
     if reason:
         yield Finding("archives", "missing", f"{found}; absent: {names}; {reason}", mend)
     else:

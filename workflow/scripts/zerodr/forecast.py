@@ -14,11 +14,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from zerodr.artifacts.guard import OURS, plainly
+from zerodr.config.families import SCRATCH
 from zerodr.config.methods import EncoderMethod, TrainedMethod
+from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
+from zerodr.plan.collections import archive_row
+from zerodr.plan.dense import model_of
 from zerodr.plan.targets import is_target, nearest_target
-from zerodr.plan.training import SCRATCH
 
 RULE = re.compile(r"^(?:local)?rule (\w+):$")
 WILDCARDS = re.compile(r"^    wildcards: (.+)$")
@@ -53,6 +56,7 @@ class Forecast:
         shards: embedding shards by `model/collection`.
         download_bytes: size by archive; None when the registry does not know it.
         local: archives that a mirror folder has.
+        unpinned: archives whose content no checksum fixes.
         embedding_bytes: size of embeddings by model.
         assumed: models whose dimension is not known yet and was taken as USUAL_DIMENSION.
         text_bytes: size of normalised collections and their indexes.
@@ -64,6 +68,7 @@ class Forecast:
     shards: dict[str, int]
     download_bytes: dict[str, int | None]
     local: tuple[str, ...]
+    unpinned: tuple[str, ...]
     embedding_bytes: dict[str, int]
     assumed: tuple[str, ...]
     text_bytes: int
@@ -121,26 +126,27 @@ def forecast(jobs: list[Job], plan: Plan) -> Forecast:
             sizes[job.wildcards["model"]] += made
         text += made if job.rule in TEXT else 0
         memory, disk = largest.get(job.rule, (0, 0))
-        asked = plan.memory_mib(job.rule)(SimpleNamespace(**job.wildcards))
+        asked = plan.machines.memory_mib(job.rule)(SimpleNamespace(**job.wildcards))
         largest[job.rule] = max(memory, asked), max(disk, made)
     corpus = Counter(f"{_model_of(wc)}/{wc['collection']}" for wc in embeds if "shard" in wc)
     return Forecast(
         jobs=dict(Counter(job.rule for job in jobs)),
         shards=dict(corpus),
-        download_bytes={name: plan.archive_row(name).archive_bytes for name in archives},
+        download_bytes={name: archive_row(plan, name).archive_bytes for name in archives},
         local=tuple(name for name in archives if in_mirror(plan, name)),
+        unpinned=tuple(name for name in archives if is_unpinned(plan, archive_row(plan, name))),
         embedding_bytes=dict(sizes),
         assumed=tuple(sorted(name for name, dimension in dimensions.items() if dimension is None)),
         text_bytes=text,
         largest=largest,
-        gpu_jobs=sum(plan.gpus(job.rule) > 0 for job in jobs),
+        gpu_jobs=sum(plan.machines.gpus(job.rule) > 0 for job in jobs),
     )
 
 
 def bytes_made(plan: Plan, job: Job, dimensions: Mapping[str, int | None]) -> int:
     """About how much a job writes that stays: archives, collections, indexes, embeddings; 0 for other jobs."""
     if job.rule == "fetch_archive":
-        return plan.archive_row(job.wildcards["archive"]).archive_bytes or 0
+        return archive_row(plan, job.wildcards["archive"]).archive_bytes or 0
     if job.rule in EMBEDDING:
         return _rows(plan, job.wildcards) * (dimensions[job.wildcards["model"]] or USUAL_DIMENSION) * FLOAT_BYTES
     if job.rule in TEXT:
@@ -168,6 +174,11 @@ def in_mirror(plan: Plan, archive: str) -> bool:
     return any(Path(folder, archive).exists() for folder in plan.config.mirrors)
 
 
+def is_unpinned(plan: Plan, row: Collection) -> bool:
+    """True when no checksum fixes the content of what is fetched: a mirror's archive, or the publisher's files."""
+    return not (row.checksums if in_mirror(plan, row.archive) else row.pinned)
+
+
 def known_dimension(plan: Plan, model: str, scope: str) -> int | None:
     """Width of a model's embeddings, from its folder, its settings or what it starts from; None: not here yet."""
     method, start = plan.method(model), ""
@@ -178,7 +189,7 @@ def known_dimension(plan: Plan, model: str, scope: str) -> int | None:
         if origin.init == SCRATCH:
             return origin.architecture.hidden
         start = origin.init
-    for folder in (Path(plan.model_of(model, scope)).parent, *(_model_folders(start) if start else ())):
+    for folder in (Path(model_of(plan, model, scope)).parent, *(_model_folders(start) if start else ())):
         if (folder / "config.json").exists():
             width = json.loads((folder / "config.json").read_text()).get("hidden_size")
             return int(width) if width else None
@@ -220,7 +231,8 @@ def _downloads(needs: Forecast) -> str:
     unknown = [name for name, size in far.items() if size is None]
     text = f"downloads   {sum(size or 0 for size in far.values()) / MEBI:.0f} MiB in {len(far)} archives"
     text += f" ({len(unknown)} of unknown size: {', '.join(unknown)})" if unknown else ""
-    return text + (f"; {len(needs.local)} more are in a mirror folder" if needs.local else "")
+    text += f"; {len(needs.local)} more are in a mirror folder" if needs.local else ""
+    return text + (f"; not pinned by a checksum: {_some(needs.unpinned)}" if needs.unpinned else "")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -70,6 +70,4 @@ def repeat_errors() -> None:
     blocks = path.read_text().split("\n\n") if path.exists() else []
     text = "\n".join(dict.fromkeys(block for block in blocks if block))  # a retried stage repeats its message
     if text:
-        sys.stderr.write(
-            f"\nErrors of this run:\n{text}\nFinished results remain: run the same command again to resume.\n"
-        )
+        sys.stderr.write(f"\nErrors of this run:\n{text}\nTo resume after the last finished job, repeat the command.\n")

@@ -45,6 +45,8 @@ class NormalizeSettings(Settings):
     """Format of the files."""
     original: str = ""
     """Format of the publisher's files, where the archive may have been packed from them."""
+    pinned: bool = True
+    """Whether checksums fix the content of the archive or, where there are originals, of these."""
     archive: str
     """File name of the archive, or the user's folder."""
     member: str = ""
@@ -76,8 +78,9 @@ def normalize_collection(stage: Stage) -> None:
         archive = FolderArchive(Path(settings.archive), paths)
     else:
         archive = open_archive(paths[0], settings.archive)
-        if settings.original and find(archive, "corpus.jsonl", required=False) is None:
-            settings = settings.model_copy(update={"format": settings.original})
+        if settings.original:
+            packed = find(archive, "corpus.jsonl", required=False) is None
+            settings = settings.model_copy(update={"format": settings.original} if packed else {"pinned": True})
     reader = open_reader(settings.format, archive, settings.member)
     facts = write_collection(reader, settings, stage.output("collection"))
     stage.note(audit=facts)
@@ -103,6 +106,8 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
         facts["splits"][split] = audit.facts
     if not corpus_only:
         facts |= _write_extras(reader, folder)
+    if not settings.pinned:
+        facts["unpinned"] = True
     write_json(folder / "audit.json", facts)
     splits = {split: value["queries_with_positive"] for split, value in facts["splits"].items()} or "none"
     counts = facts["documents"], facts["queries"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 
 from zerodr.config.bench import Bench
-from zerodr.config.families import check_family
+from zerodr.config.families import check_precision
 from zerodr.config.files import known
 from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
+from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage
 from zerodr.config.starts import check_starts, start_of
-from zerodr.config.trained import AssembleStage, ChainStage, FinetuneStage, MemoryStage, PretrainStage
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ConfigError, nearest
-from zerodr.papers.moma.mixtures import check_named
-from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings
+from zerodr.papers import modules
 
 STAGE = re.compile(r"[a-z][a-z0-9_-]*")
 TAKEN = {"init", "imported", "teacher", "reader"}
@@ -25,12 +24,11 @@ def check_chains(bench: Bench) -> None:
     check_starts(bench.methods)
     for name, method in bench.methods.items():
         if isinstance(method, TrainedMethod) and not method.stage:
-            check_family(name, method, bench.methods)
+            check_precision(name, method, bench.methods)
             _check_stages(name, method, bench.methods)
             _check_corpora(bench, name, method.settings.chain)
-            _check_memories(bench, name, method)
-            check_named(bench, name, method)
-            _check_augmenters(name, method, bench.methods)
+            for paper in modules("checks"):
+                paper.check_recipe(bench, name, method)
         elif isinstance(method, TeacherMethod):
             _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
     _check_kinds(bench)
@@ -63,56 +61,39 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
                 "rename it",
             )
         _check_parents(where, method.settings.chain, stage, methods)
-        if isinstance(settings, AssembleStage):
-            continue
         if isinstance(settings, FinetuneStage):
             _check_negatives(where, settings.negatives, methods)
-            _check_helper(where, "teacher", settings.teacher, methods)
-            _check_helper(where, "reader", settings.units.reader if settings.units else None, methods)
-        if settings.training.keep_optimizer and not number:
+            check_helper(where, "teacher", settings.teacher, methods)
+        training = settings.trainings.get("training")
+        if training is None:
+            continue
+        if training.keep_optimizer and not number:
             raise ConfigError(where, "can't keep_optimizer: the initial model has no moments", "leave it out")
-        late = [step for step in settings.training.save_steps if not 0 < step < settings.training.steps]
+        late = [step for step in settings.save_steps if not 0 < step < training.steps]
         if late:
             raise ConfigError(
                 f"{where}: training.save_steps",
-                f"holds {late[0]}, expected steps between 1 and {settings.training.steps - 1}",
+                f"holds {late[0]}, expected steps between 1 and {training.steps - 1}",
                 "the last step is kept anyway",
             )
 
 
 def _check_parents(where: str, chain: dict[str, ChainStage], stage: str, methods: dict[str, Method]) -> None:
-    """The stages that a stage names as its parents stand before it, and are of the kind that it needs."""
-    settings, names = chain[stage], list(chain)
-    earlier = {name: chain[name] for name in names[: names.index(stage)]}
-    steps = {
-        f"{name}.{step}": own
-        for name, own in earlier.items()
-        if not isinstance(own, AssembleStage)
-        for step in own.training.save_steps
-    }
-    possible: dict[str, ChainStage | None] = {"init": None, **earlier, **steps}
-    keys = ("dam", "rem") if isinstance(settings, AssembleStage) else ("after",)
-    for key in keys:
-        named = getattr(settings, key)
-        if named is not None and not (key == "dam" and start_of(named, methods)):
+    """The stages that a stage names as its parents stand before it."""
+    settings, possible = chain[stage], stages_before(chain, stage)
+    for key, named in settings.parents.items():
+        if named is not None and not (key in settings.foreign and start_of(named, methods)):
             known(f"{where}: {key}", named, possible)
-    if isinstance(settings, AssembleStage) and not _has_rem(possible[settings.rem]):
-        raise ConfigError(
-            f"{where}: rem {settings.rem!r}",
-            "was not trained with `rem`, there is no module to take",
-            "name a finetune stage with rem, of a shape other than full",
-        )
-    if isinstance(settings, FinetuneStage) and settings.rem is not None and settings.rem.go_on:
-        before = settings.after or ["init", *names][names.index(stage)]
-        if not _has_rem(possible[before]):
-            raise ConfigError(f"{where}: rem.go_on", f"stage {before} was not trained with `rem`", "leave go_on out")
 
 
-def _has_rem(stage: ChainStage | None) -> bool:
-    return isinstance(stage, FinetuneStage) and stage.rem is not None and stage.rem.shape != "full"
+def stages_before(chain: dict[str, ChainStage], stage: str) -> dict[str, ChainStage | None]:
+    """What may be a stage's parent, by name: `init`, the stages before it and their kept steps."""
+    earlier = dict(list(chain.items())[: list(chain).index(stage)])
+    steps = {f"{name}.{step}": own for name, own in earlier.items() for step in own.save_steps}
+    return {"init": None, **earlier, **steps}
 
 
-def _check_helper(where: str, role: str, name: str | None, methods: dict[str, Method]) -> None:
+def check_helper(where: str, role: str, name: str | None, methods: dict[str, Method]) -> None:
     """A teacher is a recipe of kind teacher, a reader one of kind reader."""
     kind = known(f"{where}: {role}", name, methods).kind if name is not None else role
     if kind != role:
@@ -130,54 +111,6 @@ def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> No
                 corpus,
                 {"source", "targets", "target", *groups, *bench.collections},
             )
-
-
-def _check_memories(bench: Bench, name: str, method: TrainedMethod) -> None:
-    """Memories exist; what follows augmented queries is augmented too; inference is for chains that end so."""
-    chain, inference = method.settings.chain, method.settings.inference
-    augmented = [isinstance(stage, MemoryStage) for stage in chain.values()]
-    if augmented != sorted(augmented):
-        first = list(chain)[augmented.index(True)]
-        raise ConfigError(
-            f"method {name}",
-            f"goes on after stage {first} with a stage without memories",
-            "put stages of kind moma last",
-        )
-    if inference != InferenceSettings() and not augmented[-1]:
-        raise ConfigError(
-            f"method {name}: inference", "is for chains that end with a stage of kind moma", "leave it out"
-        )
-    for stage, settings in chain.items():
-        for memory in settings.memory.memories if isinstance(settings, MemoryStage) else ():
-            known(f"method {name}: stage {stage}: memories", memory, {SOURCE, *bench.collections})
-    for memory in inference.memories or ():
-        known(f"method {name}: inference.memories", memory, {SOURCE, TARGET, *bench.collections})
-
-
-def _check_augmenters(name: str, method: TrainedMethod, methods: dict[str, Method]) -> None:
-    """Frozen augmenters are models of recipes that do not come from this one."""
-    for stage, init in given_augmenters(method).items():
-        where = f"method {name}: stage {stage}: augmenter.init"
-        known(where, init, [other.replace("@", "/") for other in methods if "@" in other])
-        seen, waiting = {name}, [init]
-        while waiting:
-            recipe = waiting.pop().rpartition("/")[0]
-            if recipe == name:
-                raise ConfigError(where, f"{init} comes from {name} itself", "name a recipe that does not")
-            other = methods.get(recipe)
-            if recipe not in seen and isinstance(other, TrainedMethod):
-                seen.add(recipe)
-                waiting += [other.settings.encoder.init, *given_augmenters(other).values()]
-
-
-def given_augmenters(method: TrainedMethod) -> dict[str, str]:
-    """By stage the `<recipe>/<stage>` that its augmenter is."""
-    stages = method.settings.chain.items()
-    return {
-        name: stage.augmenter.init
-        for name, stage in stages
-        if isinstance(stage, MemoryStage) and stage.augmenter.init is not None
-    }
 
 
 def _check_kinds(bench: Bench) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, Method, TrainedMethod
+from zerodr.config.methods import EncoderMethod, HelperMethod, Method, TrainedMethod
 from zerodr.config.starts import start_of
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.mixtures import check_chosen
+from zerodr.papers import modules
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 RESERVED = {"all", "significance", "published", "holes"}  # files of results/beir
@@ -33,7 +33,8 @@ def check_bench(bench: Bench) -> None:
 def _check_runs(bench: Bench) -> None:
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
-            if known(f"method {name}: run", run, bench.methods).kind in ("fusion", "teacher", "reader"):
+            other = known(f"method {name}: run", run, bench.methods)
+            if other.kind == "fusion" or isinstance(other, HelperMethod):
                 raise ConfigError(
                     f"method {name}", f"fuses {run}, which has no ranking of its own", "name two plain methods"
                 )
@@ -76,7 +77,8 @@ def _check_chosen(bench: Bench) -> None:
     for name in dict.fromkeys([*chosen, *parts]):
         method = bench.methods[name]
         if isinstance(method, TrainedMethod):
-            check_chosen(bench, name, method)
+            for paper in modules("checks"):
+                paper.check_row(bench, name, method)
     _check_titles(bench, [*chosen, *parts])
     if config.scale == "paper":
         _check_revisions(bench, [*chosen, *parts])
@@ -84,7 +86,7 @@ def _check_chosen(bench: Bench) -> None:
 
 
 def _check_ranks(what: str, name: str, method: Method) -> None:
-    if method.kind in ("teacher", "reader"):
+    if isinstance(method, HelperMethod):
         raise ConfigError(
             f"{what} {name!r}",
             f"is a {method.kind}, which scores pairs and ranks no collection",

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from zerodr.config.methods import Method, TrainedMethod
 from zerodr.config.starts import start_of
-from zerodr.config.trained import AssembleStage, MemoryStage
-from zerodr.config.training import InitSettings, TrainingSettings
+from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 
 SCRATCH = "scratch"
@@ -37,48 +36,24 @@ def _settings(name: str, methods: Mapping[str, Method]) -> InitSettings:
     return method.settings.encoder
 
 
-def check_family(name: str, method: TrainedMethod, methods: Mapping[str, Method]) -> None:
-    """What a recipe starts from can be trained as its stages ask: fused queries need a T5, which needs no fp16.
+def check_precision(name: str, method: TrainedMethod, methods: Mapping[str, Method]) -> None:
+    """A T5 is not trained in fp16.
 
-    A T5 is known by `family: t5`, or by `pooling: decoder_first`, without which a stage keeps no decoder to fuse in.
-    Whether a checkpoint is one is looked at by `init_model`, and by the first training where its pooling is `mean`.
+    A T5 is known by `family: t5`, or by `pooling: decoder_first`. Whether a checkpoint is one is looked at by
+    `init_model`, and by the first training where its pooling is `mean`.
 
     Raises:
-        ConfigError: it can't.
+        ConfigError: names the setting.
     """
     line = line_of(name, methods)
-    others = [encoder for encoder in line if encoder.pooling != OF_T5]
-    is_t5 = len(others) < len(line) or line[-1].init == SCRATCH and line[-1].architecture.family == "t5"
+    is_t5 = any(encoder.pooling == OF_T5 for encoder in line)
+    is_t5 = is_t5 or line[-1].init == SCRATCH and line[-1].architecture.family == "t5"
     for stage, settings in method.settings.chain.items():
-        where = f"method {name}: stage {stage}"
-        if isinstance(settings, MemoryStage) and others:
-            raise ConfigError(
-                where,
-                f"fuses queries with documents in a T5's decoder, which init {line[0].init!r} has "
-                f"not (pooling: {others[0].pooling}, expected {OF_T5})",
-                "start from such a model, as t5-ance/ep0 is",
-            )
-        if isinstance(settings, MemoryStage) and line[0].towers != "tied":
-            raise ConfigError(
-                where,
-                "fuses queries with documents in one network, towers are separate",
-                "start from a T5 with towers: tied",
-            )
-        for key, training in _trainings(settings).items():
+        for key, training in settings.trainings.items():
             if training.precision == "fp16" and is_t5:
                 raise ConfigError(
-                    f"{where}: {key}.precision",
+                    f"method {name}: stage {stage}: {key}.precision",
                     "fp16 is refused for T5: its activations pass fp16's "
                     "largest number (65504), giving infinity and NaN",
                     "set bf16 or fp32",
                 )
-
-
-def _trainings(stage: object) -> dict[str, TrainingSettings]:
-    """How a stage's models are optimised, by key."""
-    if isinstance(stage, AssembleStage):
-        return {}
-    trainings = {"training": stage.training}  # type: ignore[attr-defined]
-    if isinstance(stage, MemoryStage) and stage.augmenter.training is not None:
-        trainings["augmenter.training"] = stage.augmenter.training
-    return trainings

@@ -5,15 +5,14 @@ A method's full name is `<recipe>` or `<recipe>+<variant>`; it is the first part
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, create_model, model_validator
 
 from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
-from zerodr.config.trained import TrainedSettings
-from zerodr.config.training import TeacherSettings
-from zerodr.papers.berm.settings import ReaderSettings
+from zerodr.config.trained import PAPERS, TrainedSettings
+from zerodr.config.training import HelperSettings, TeacherSettings
 
 
 class LexicalSettings(Settings):
@@ -148,7 +147,16 @@ class TrainedMethod(StartedMethod):
         return self.stage or list(self.settings.chain)[-1]
 
 
-class TeacherMethod(StartedMethod):
+class HelperMethod(StartedMethod):
+    """What serves another recipe's training; no row of a table."""
+
+    kind: str
+    """Which kind of method this is."""
+    settings: HelperSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+
+class TeacherMethod(HelperMethod):
     """A cross-encoder that scores pairs for distillation; no row of a table."""
 
     kind: Literal["teacher"]
@@ -157,26 +165,20 @@ class TeacherMethod(StartedMethod):
     """Settings of the recipe; a variant changes some of them."""
 
 
-class ReaderMethod(StartedMethod):
-    """A network that finds answers in passages; no row of a table."""
-
-    kind: Literal["reader"]
-    """Which kind of method this is."""
-    settings: ReaderSettings
-    """Settings of the recipe; a variant changes some of them."""
+def _helper(kind: str, settings: type[HelperSettings]) -> type[HelperMethod]:
+    """A kind of method with these settings."""
+    fields: dict[str, Any] = {"kind": (Literal[kind], ...), "settings": (settings, ...)}  # type: ignore[valid-type]
+    return create_model(f"{kind.title()}Method", __base__=HelperMethod, __doc__=settings.__doc__, **fields)
 
 
-Method = Annotated[
-    LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | TeacherMethod | ReaderMethod,
-    Field(discriminator="kind"),
-]
-METHOD_KINDS: dict[str, Any] = {
+Method = LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | HelperMethod
+METHOD_KINDS: dict[str, type[_Method]] = {
     "lexical": LexicalMethod,
     "encoder": EncoderMethod,
     "fusion": FusionMethod,
     "trained": TrainedMethod,
     "teacher": TeacherMethod,
-    "reader": ReaderMethod,
+    **{kind: _helper(kind, settings) for paper in PAPERS for kind, settings in paper.helpers.items()},
 }
 
 

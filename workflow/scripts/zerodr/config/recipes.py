@@ -14,7 +14,7 @@ from zerodr.config.files import known, read_yaml, yaml_files
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
 from zerodr.config.methods import Method, TrainedMethod
 from zerodr.config.starts import init_of
-from zerodr.config.trained import STAGE_KINDS, AssembleStage
+from zerodr.config.trained import STAGE_KINDS
 from zerodr.errors import ConfigError, nearest
 
 INIT = "init"
@@ -133,7 +133,7 @@ def stages_of(name: str, method: TrainedMethod) -> dict[str, TrainedMethod]:
     """Name the models of a chain `<name>@<stage>`, with the initial one and saved steps (`<stage>.<step>`)."""
     stages = [INIT]
     for stage, settings in method.settings.chain.items():
-        stages += [] if isinstance(settings, AssembleStage) else [f"{stage}.{s}" for s in settings.training.save_steps]
+        stages += [f"{stage}.{step}" for step in settings.save_steps]
         stages.append(stage)
     return {
         f"{name}@{stage}": method.model_copy(update={"label": f"{method.label} @{stage}", "stage": stage})

@@ -123,6 +123,12 @@ class Collection(Settings):
         return self.originals.pinned if self.originals else bool(self.checksums)
 
     @property
+    def addresses(self) -> list[str]:
+        """Addresses of the archive, or of the publisher's files."""
+        originals = self.originals
+        return [*self.urls, *([originals.address_of(file) for file in originals.files] if originals else [])]
+
+    @property
     def parts(self) -> dict[str, bool]:
         """File names in a mirror folder, the archive first, and whether a checksum pins each."""
         parts = {self.archive: bool(self.checksums)}

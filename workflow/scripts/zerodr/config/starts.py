@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
-from zerodr.config.methods import EncoderMethod, Method, ReaderMethod, TeacherMethod, TrainedMethod
+from zerodr.config.methods import EncoderMethod, HelperMethod, Method, TrainedMethod
 from zerodr.errors import ConfigError, nearest
 
 PATHS = ("/", "./", "../", "~")
@@ -18,7 +18,7 @@ def check_starts(methods: dict[str, Method]) -> None:
     for name, method in methods.items():
         if isinstance(method, EncoderMethod):
             check_model(f"method {name}: model", method.settings.model, methods, is_start=False)
-        elif isinstance(method, TeacherMethod | ReaderMethod):
+        elif isinstance(method, HelperMethod):
             check_model(f"{method.kind} {name}: init", method.settings.init, methods)
         elif isinstance(method, TrainedMethod) and not method.stage:
             encoder = method.settings.encoder
@@ -37,7 +37,7 @@ def init_of(method: Method) -> str:
     """Name the model that a method's training starts from; empty for methods that train none."""
     if isinstance(method, TrainedMethod):
         return method.settings.encoder.init
-    return method.settings.init if isinstance(method, TeacherMethod | ReaderMethod) else ""
+    return method.settings.init if isinstance(method, HelperMethod) else ""
 
 
 def check_model(where: str, name: str, methods: dict[str, Method], is_start: bool = True) -> None:

@@ -9,13 +9,12 @@ from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 
-DRAWN, TEMPERED = {"name", "negatives_per_query"}, {"teacher_temperature", "student_temperature"}
-READ: dict[str, set[str]] = {  # options that a loss reads
+DRAWN = {"name", "negatives_per_query"}
+OPTIONS: dict[str, set[str]] = {  # that a loss reads
     "pairwise_nll": DRAWN,
     "info_nce": DRAWN | {"in_batch", "mask_known_positives", "inverse_temperature"},
     "margin_mse": DRAWN,
     "kl": DRAWN | {"teacher_temperature"},
-    "adist": DRAWN | TEMPERED | {"reduction", "labels"},
 }
 
 
@@ -97,8 +96,8 @@ class NegativesSettings(Settings):
 class ObjectiveSettings(Settings):
     """The loss of a stage. An option that the loss does not read is refused."""
 
-    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl", "adist"]
-    """A function of zerodr.losses. `adist` is for the augmenter of a moma stage."""
+    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]
+    """A class of zerodr.training.objectives."""
     negatives_per_query: int = Field(1, ge=0)
     """Hard negatives drawn for a query in a step."""
     in_batch: bool = True
@@ -106,19 +105,18 @@ class ObjectiveSettings(Settings):
     mask_known_positives: bool = True
     """info_nce: other known positives of a query never count as negatives."""
     inverse_temperature: float = Field(1.0, gt=0)
-    """info_nce, and adist with labels: factor on similarities."""
+    """info_nce: factor on similarities."""
     teacher_temperature: float = Field(1.0, gt=0)
-    """kl, adist: divides the teacher's scores."""
-    student_temperature: float = Field(1.0, gt=0)
-    """adist: divides the student's scores."""
-    reduction: Literal["sum", "mean"] = "sum"
-    """adist: over documents."""
-    labels: bool = False
-    """adist: also the softmax of a judged positive among the retrieved documents."""
+    """kl: divides the teacher's scores."""
+
+    @property
+    def options(self) -> set[str]:
+        """Keys that the loss reads."""
+        return OPTIONS[self.name]
 
     @model_validator(mode="after")
     def _used(self) -> ObjectiveSettings:
-        read = READ[self.name] | ({"inverse_temperature"} if self.name == "adist" and self.labels else set())
+        read = self.options
         for key, field in type(self).model_fields.items():
             if key not in read and getattr(self, key) != field.default:
                 raise ValueError(
@@ -175,8 +173,8 @@ class TrainingSettings(Settings):
     """Steps at which the model is also kept as `<recipe>@<stage>.<step>`."""
 
 
-class TeacherSettings(Settings):
-    """A cross-encoder that scores (query, document) pairs for distillation: one that comes trained, or one of ours."""
+class HelperSettings(Settings):
+    """A network that reads query and document together, to serve another recipe's training. It ranks no collection."""
 
     init: str
     """A folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
@@ -184,24 +182,37 @@ class TeacherSettings(Settings):
     """Hub revision."""
     layers: int | None = Field(None, ge=1)
     """Keep the first n layers of the checkpoint; it has to be trained then."""
-    max_tokens: int = Field(256, ge=8)
-    """Length of a pair, special tokens included; the document is cut."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of scoring; logits are float32."""
+    """Arithmetic of scoring; what comes out is float32."""
     batch_pairs: int = Field(64, ge=1)
     """Pairs of one batch of scoring."""
     training: TrainingSettings | None = None
-    """Train it on the source: the positive among its hard negatives, cross entropy. None: it comes trained."""
-    source: str | None = None
-    """The collection it is trained on. None: the scale's source."""
+    """How it is optimised on the source. None: it comes trained."""
     source_split: str = "train"
-    """Its split with training queries."""
+    """The split of its source with queries to learn from."""
     protocol: str = "standard"
     """Protocol whose title join holds in training."""
+
+
+class TeacherSettings(HelperSettings):
+    """A cross-encoder that scores (query, document) pairs for distillation: one that comes trained, or one of ours.
+
+    It learns to tell the positive from its hard negatives, by cross entropy.
+    """
+
+    max_tokens: int = Field(256, ge=8)
+    """Length of a pair, special tokens included; the document is cut."""
+    source: str | None = None
+    """The collection it is trained on. None: the scale's source."""
     negatives: NegativesSettings = NegativesSettings(source="bm25-flat+bm25s")
     """Where the negatives of its training come from."""
     negatives_per_query: int = Field(7, ge=1)
     """Hard negatives drawn for a query in a step."""
+
+    @property
+    def objective(self) -> ObjectiveSettings:
+        """Cross entropy of the positive among a query's own documents."""
+        return ObjectiveSettings(name="info_nce", in_batch=False, negatives_per_query=self.negatives_per_query)
 
     @model_validator(mode="after")
     def _possible(self) -> TeacherSettings:

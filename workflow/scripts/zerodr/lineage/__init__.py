@@ -1,1 +1,1 @@
-"""Reading lineage records - verify, explain, diff, publish to MLflow."""
+"""Use lineage records: verify, explain, compare, and publish to MLflow."""

@@ -1,11 +1,11 @@
-"""Two artifacts side by side: why did this number move?"""
+"""Compare two artifacts to find out why a number changed."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from zerodr.artifacts.record import Record
-from zerodr.lineage.flatten import flatten
+from zerodr.lineage.flatten import brief, flatten
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.winners import render_winners
 
@@ -14,45 +14,43 @@ ABSENT = "-"
 
 
 def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count: int = 5) -> str:
-    """Settings, inputs, code, environment, cost and metrics in which two artifacts differ.
+    """List settings, inputs, code, environment, cost and metrics in which two artifacts differ.
 
     For two runs or two evaluations also the `count` queries with the biggest gains and losses in `metric`.
     """
     a, b = graph.require(left), graph.require(right)
     same = "the same bytes" if a["digest"] == b["digest"] else "different bytes"
     lines = [f"A  {left}  {a['digest'][:12]}", f"B  {right}  {b['digest'][:12]}", f"   {same}"]
-    lines += _section(
-        "rule", _changed({"rule": a["rule"]} | _stage(a), {"rule": b["rule"]} | _stage(b)), "rule and version"
-    )
-    lines += _section("settings", _changed(flatten(a["spec"]["params"]), flatten(b["spec"]["params"])), "settings")
-    lines += _section("inputs", _changed(_inputs(a), _inputs(b)), "inputs")
+    lines += _section("rule", _changed(_stage(a), _stage(b)), "rule and version")
+    lines += _section("settings", _changed(flatten(a["spec"]["params"]), flatten(b["spec"]["params"])))
+    lines += _section("inputs", _changed(_inputs(a), _inputs(b)))
     lines += _code(a["code"], b["code"])
-    lines += _section("environment", _changed(flatten(a["environment"]), flatten(b["environment"])), "environment")
-    lines += _section("cost", _cost(a, b), "cost")
+    lines += _section("environment", _changed(flatten(a["environment"]), flatten(b["environment"])))
+    lines += _section("cost", _cost(a, b))
     lines += _metrics(_evaluated(graph, left), _evaluated(graph, right))
     lines += render_winners(graph, left, right, metric, count)
     return "\n".join(lines)
 
 
 def _stage(record: Record) -> dict[str, str]:
-    return {"version": str(record["spec"]["version"]), "seed": str(record["seed"])}
+    return {"rule": record["rule"], "version": str(record["spec"]["version"]), "seed": str(record["seed"])}
 
 
 def _inputs(record: Record) -> dict[str, str]:
     named: dict[str, str] = {}
-    for given in record["inputs"]:
-        key = given["name"] if given["name"] not in named else f"{given['name']}.{len(named)}"
-        named[key] = f"{given['path']} {given['digest'][:12]}"
+    for entry in record["inputs"]:
+        key = entry["name"] if entry["name"] not in named else f"{entry['name']}.{len(named)}"
+        named[key] = f"{entry['path']} {entry['digest'][:12]}"
     return named
 
 
 def _code(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """Commit and patch; without a commit nothing is known of the code, so nothing is said to be the same."""
+    """Compare commit and patch; without a commit the code is unknown, and so is whether it is the same."""
     if a["commit"] is None and b["commit"] is None:
-        return ["", "code: unknown, both were made outside a git checkout"]
+        return ["", "code: unknown, both artifacts come from outside a git checkout"]
     absent = {"commit": "unknown", "dirty_patch_sha256": "none"}
     left, right = ({name: (code[name] or word)[:12] for name, word in absent.items()} for code in (a, b))
-    return _section("code", _changed(left, right), "code")
+    return _section("code", _changed(left, right))
 
 
 def _cost(a: Record, b: Record) -> list[Row]:
@@ -65,25 +63,21 @@ def _changed(a: dict[str, str], b: dict[str, str]) -> list[Row]:
     return [(name, a.get(name, ABSENT), b.get(name, ABSENT)) for name in names if a.get(name) != b.get(name)]
 
 
-def _section(title: str, rows: list[Row], what: str) -> list[str]:
+def _section(title: str, rows: list[Row], subject: str = "") -> list[str]:
     if not rows:
-        return ["", f"{title}: the same {what}" if title != "cost" else "cost: not recorded"]
+        return ["", f"{title}: the same {subject or title}" if title != "cost" else "cost: not recorded"]
     width = min(40, max(len(name) for name, _, _ in rows))
     lines = ["", f"{title}:"]
-    for name, then, now in rows:
-        if len(then) + len(now) > 70:
-            lines += [f"  {name:<{width}}  A {_cut(then)}", f"  {'':<{width}}  B {_cut(now)}"]
+    for name, left, right in rows:
+        if len(left) + len(right) > 70:
+            lines += [f"  {name:<{width}}  A {brief(left, 110)}", f"  {'':<{width}}  B {brief(right, 110)}"]
         else:
-            lines.append(f"  {name:<{width}}  {then}  ->  {now}")
+            lines.append(f"  {name:<{width}}  {left}  ->  {right}")
     return lines
 
 
-def _cut(text: str, width: int = 110) -> str:
-    return text if len(text) <= width else text[: width - 3] + "..."
-
-
 def _evaluated(graph: Graph, artifact: str) -> dict[str, float]:
-    """The artifact's metrics; for a run those of its evaluation."""
+    """Return the artifact's metrics; for a run those of its evaluation."""
     record = graph.require(artifact)
     if not record["metrics"]:
         uses = [graph.require(edge.user) for edge in graph.down(artifact)]
@@ -99,7 +93,7 @@ def _metrics(a: dict[str, float], b: dict[str, float]) -> list[str]:
     lines = ["", f"{'metrics:':<{width + 2}}  {'A':>12}  {'B':>12}  {'B - A':>12}"]
     for name in names:
         left, right = a.get(name), b.get(name)
-        move = f"{right - left:+.6f}" if left is not None and right is not None else ABSENT
-        shown = (f"{value:.6f}" if value is not None else ABSENT for value in (left, right))
-        lines.append(f"  {name:<{width}}  {'  '.join(f'{cell:>12}' for cell in shown)}  {move:>12}")
+        change = f"{right - left:+.6f}" if left is not None and right is not None else ABSENT
+        cells = (ABSENT if value is None else f"{value:.6f}" for value in (left, right))
+        lines.append(f"  {name:<{width}}  {'  '.join(f'{cell:>12}' for cell in cells)}  {change:>12}")
     return lines

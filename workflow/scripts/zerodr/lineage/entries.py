@@ -1,4 +1,4 @@
-"""What MLflow is told about one artifact: pure functions of its lineage record, cut to MLflow's limits."""
+"""Convert a lineage record to MLflow's tags, params and metrics, cut to MLflow's limits; pure functions."""
 
 from __future__ import annotations
 
@@ -20,41 +20,37 @@ UNFIT = re.compile(r"[^\w\-. /]")
 
 
 def key_of(record: Record) -> str:
-    """Identity of a published run: the artifact, its bytes, and the settings and inputs that made them."""
+    """Return the identity of a published run: the artifact, its bytes, its settings and inputs."""
     return object_digest([record["artifact"], record["digest"], record["spec_digest"]])
 
 
 def dataset_digest(digest: str) -> str:
-    """The part of a SHA-256 that MLflow takes as digest of a dataset: `dataset.digest = '...'` finds its users."""
+    """Cut a SHA-256 to the length of MLflow's dataset digests: `dataset.digest = '...'` finds its users."""
     return digest[:DIGEST_WIDTH]
 
 
 def is_model(record: Record) -> bool:
-    """True for model folders, which become LoggedModels too."""
+    """Test whether an artifact is a model folder, which becomes a LoggedModel too."""
     return record["artifact"].startswith("results/models/") and is_folder_artifact(Path(record["artifact"]))
 
 
 def model_name(artifact: str) -> str:
-    """A LoggedModel's name: the model's path below results/models, with the characters that MLflow refuses replaced."""
+    """Return a LoggedModel's name: the path below results/models without characters that MLflow refuses."""
     return re.sub(r"""[/:.%"']+""", "-", short_name(artifact).removeprefix("models/"))
 
 
 def input_tags(record: Record) -> dict[str, str]:
-    """`in.<name>` -> full digest of each input; `in.<name>.<number>` when the rule takes several by that name."""
-    counts: dict[str, int] = {}
-    for given in record["inputs"]:
-        counts[given["name"]] = counts.get(given["name"], 0) + 1
-    tags: dict[str, str] = {}
-    numbers = dict.fromkeys(counts, 0)
-    for given in record["inputs"]:
-        name = given["name"]
-        tags[f"in.{name}" if counts[name] == 1 else f"in.{name}.{numbers[name]}"] = given["digest"]
-        numbers[name] += 1
-    return tags
+    """Map `in.<name>` to the full digest of each input; `in.<name>.<number>` when a name has several."""
+    digests: dict[str, list[str]] = {}
+    for entry in record["inputs"]:
+        digests.setdefault(entry["name"], []).append(entry["digest"])
+    tags = {f"in.{name}": values[0] for name, values in digests.items() if len(values) == 1}
+    several = ((name, values) for name, values in digests.items() if len(values) > 1)
+    return tags | {f"in.{name}.{n}": digest for name, values in several for n, digest in enumerate(values)}
 
 
 def run_tags(record: Record) -> dict[str, str]:
-    """Everything a run is searched by. Wildcards (model, collection, protocol, shard, ...) are tags by their names."""
+    """Return all tags by which runs are searched; wildcards (model, collection, ...) are tags by their names."""
     code, environment = record["code"], record["environment"]
     tags = {
         "artifact": record["artifact"],
@@ -82,19 +78,19 @@ def run_tags(record: Record) -> dict[str, str]:
 
 
 def run_params(record: Record) -> dict[str, str]:
-    """The stage's settings by dotted names. Longer values than MLflow takes are whole in the run's lineage.json."""
+    """Return the settings by dotted names, cut to MLflow's limit; the run's lineage.json has the full values."""
     return {_key(name): value[:PARAM_WIDTH] for name, value in flatten(record["spec"]["params"]).items()}
 
 
 def run_metrics(record: Record) -> list[tuple[str, float, int]]:
-    """Name, value, step: the stage's numbers and its costs, each point once."""
+    """Return name, value, step of the stage's numbers and its costs, each point once."""
     points = {(m["name"], m["step"]): m["value"] for m in record["metrics"]}
     points |= {(name, 0): record[name] for name in COSTS if record[name] is not None}
     return [(_key(name), value, step) for (name, step), value in sorted(points.items())]
 
 
 def small_files(record: Record, files: list[dict]) -> list[tuple[Path, str]]:
-    """Files of at most 1 MiB that a browser shows, with their names in the run; the record itself always.
+    """List files up to 1 MiB that a browser shows, with their names in the run; always the record itself.
 
     Args:
         record: the artifact's record.

@@ -1,4 +1,4 @@
-"""Nested settings as dotted names, for comparison and for MLflow."""
+"""Flatten nested settings to dotted names and shorten long values, for comparison and for MLflow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zerodr.config.canonical import canonical_json
 
 
 def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """`{"a": {"b": 1.0}, "c": [1, 2]}` -> `{"a.b": "1.0", "c": "[1,2]"}`. Strings stay bare, the rest is JSON."""
+    """Map `{"a": {"b": 1.0}, "c": [1, 2]}` to `{"a.b": "1.0", "c": "[1,2]"}`; strings unquoted, others as JSON."""
     flat: dict[str, str] = {}
     for key, item in value.items():
         name = f"{prefix}{key}"
@@ -17,3 +17,9 @@ def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, str]:
         else:
             flat[name] = item if isinstance(item, str) else canonical_json(item)
     return flat
+
+
+def brief(value: str | None, width: int = 80) -> str:
+    """Cut a value to `width` characters; None becomes `none`."""
+    text = "none" if value is None else value
+    return text if len(text) <= width else text[: width - 3] + "..."

@@ -1,4 +1,4 @@
-"""The lineage graph on disk: records joined by the paths and digests of their inputs.
+"""Read the lineage graph from disk: records joined by the paths and digests of their inputs.
 
 Paths are relative to the checkout's root, as records hold them; every command runs there.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from zerodr.artifacts.digest import file_digest
@@ -15,8 +16,8 @@ from zerodr.artifacts.manifest import MANIFEST, is_folder_artifact
 from zerodr.artifacts.record import Record, artifact_digest, read_record
 from zerodr.errors import ArtifactError, nearest
 
-PLACES = ("resources", "results")
-PASSED_OVER = {"results/lineage/artifacts", "results/logs", "results/benchmarks"}
+ROOTS = ("resources", "results")
+IGNORED = {"results/lineage/artifacts", "results/logs", "results/benchmarks"}
 SUFFIX = ".lineage.json"
 HEX = set("0123456789abcdef")
 
@@ -41,33 +42,32 @@ class Edge:
 
     @property
     def stale(self) -> bool:
-        """True when the source is not what was used."""
+        """True when the source has changed since it was used."""
         return self.recorded != self.current
 
 
 class Graph:
-    """All records of the checkout in the working directory. Files are read once."""
+    """All records of the checkout in the working directory; each file is read once."""
 
     def __init__(self) -> None:
         self._records: dict[str, Record | None] = {}
         self._digests: dict[str, str | None] = {}
-        self._users: dict[str, list[str]] | None = None
 
     def record(self, artifact: str) -> Record | None:
-        """The record of an artifact, or None for a file that no stage made."""
+        """Return the record of an artifact; None for a file that no stage wrote."""
         if artifact not in self._records:
             self._records[artifact] = read_record(artifact)
         return self._records[artifact]
 
     def require(self, artifact: str) -> Record:
-        """The record of an artifact that must have one."""
+        """Return the record of an artifact that must have one."""
         record = self.record(artifact)
         if record is None:
-            raise ArtifactError(artifact, "has no lineage record", "make it with snakemake, or give another artifact")
+            raise ArtifactError(artifact, "has no lineage record", "build it with snakemake, or name another artifact")
         return record
 
     def current_digest(self, artifact: str) -> str | None:
-        """Digest now, by the record as long as size and time fit; None when missing or damaged."""
+        """Return the present digest, by the record while size and time match; None when missing or damaged."""
         if artifact not in self._digests:
             try:
                 self._digests[artifact] = artifact_digest(artifact)
@@ -76,19 +76,18 @@ class Graph:
         return self._digests[artifact]
 
     def up(self, artifact: str) -> list[Edge]:
-        """Inputs of an artifact, in the order of their names; none for a file that no stage made."""
+        """List the inputs of an artifact, in the order of their names; none for a file that no stage wrote."""
         record = self.record(artifact)
         inputs = record["inputs"] if record else []
         return [Edge(i["name"], i["path"], artifact, i["digest"], self.current_digest(i["path"])) for i in inputs]
 
     def down(self, artifact: str) -> list[Edge]:
-        """Uses of an artifact, sorted by the path of the user."""
-        return [
-            edge for user in self._users_of().get(artifact, []) for edge in self.up(user) if edge.source == artifact
-        ]
+        """List the uses of an artifact, sorted by the path of the user."""
+        users = self._users.get(artifact, [])
+        return [edge for user in users for edge in self.up(user) if edge.source == artifact]
 
     def ancestors(self, *artifacts: str) -> list[str]:
-        """The artifacts and everything above them, each once, sources before users."""
+        """List the artifacts and everything above them, each once, sources before users."""
         ordered: dict[str, None] = {}
         pending = [(artifact, False) for artifact in reversed(artifacts)]
         seen: set[str] = set()
@@ -104,28 +103,28 @@ class Graph:
         return list(ordered)
 
     def descendants(self, artifact: str) -> list[str]:
-        """Everything that was made with an artifact, sorted."""
-        found: set[str] = set()
+        """List everything that was built from an artifact, sorted."""
+        below: set[str] = set()
         pending = [artifact]
         while pending:
-            fresh = set(self._users_of().get(pending.pop(), [])) - found
-            found |= fresh
+            fresh = set(self._users.get(pending.pop(), [])) - below
+            below |= fresh
             pending += fresh
-        return sorted(found)
+        return sorted(below)
 
     def artifacts(self) -> list[str]:
-        """Every artifact with a record, sorted."""
-        return sorted(path for place in PLACES for path in _recorded(place))
+        """List every artifact with a record, sorted."""
+        return sorted(path for root in ROOTS for path in _recorded(root))
 
     def final(self) -> list[str]:
-        """Artifacts that nothing was made with, sorted."""
-        return [artifact for artifact in self.artifacts() if artifact not in self._users_of()]
+        """List artifacts that no other artifact was built from, sorted."""
+        return [artifact for artifact in self.artifacts() if artifact not in self._users]
 
     def find(self, text: str) -> str:
-        """The artifact that a person means: a path, the folder of a manifest, a record, or the start of a digest.
+        """Find an artifact by its path, the folder of its manifest, its record, or the start of its digest.
 
         Raises:
-            ArtifactError: nothing or several artifacts fit.
+            ArtifactError: no artifact matches, or several.
         """
         path = _relative(text)
         for candidate in (path, f"{path}/{MANIFEST}", _described(path)):
@@ -133,35 +132,33 @@ class Graph:
                 return candidate
         known = self.artifacts()
         if len(text) >= 6 and set(text) <= HEX:
-            fitting = [artifact for artifact in known if self.require(artifact)["digest"].startswith(text)]
-            if len(fitting) == 1:
-                return fitting[0]
-            if fitting:
-                raise ArtifactError(
-                    text, f"is the digest of {len(fitting)} artifacts: {', '.join(fitting)}", "name one"
-                )
-        what = "has no lineage record" if Path(path).exists() else "is no artifact here"
-        raise ArtifactError(text, what, nearest(path, known) if known else "run: make mini")
+            matches = [artifact for artifact in known if self.require(artifact)["digest"].startswith(text)]
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                problem = f"is the digest of {len(matches)} artifacts: {', '.join(matches)}"
+                raise ArtifactError(text, problem, "name one")
+        problem = "has no lineage record" if Path(path).exists() else "is no artifact of this checkout"
+        raise ArtifactError(text, problem, nearest(path, known) if known else "run: make mini")
 
-    def _users_of(self) -> dict[str, list[str]]:
-        if self._users is None:
-            users: dict[str, set[str]] = {}
-            for artifact in self.artifacts():
-                for given in self.require(artifact)["inputs"]:
-                    users.setdefault(given["path"], set()).add(artifact)
-            self._users = {source: sorted(found) for source, found in users.items()}
-        return self._users
+    @cached_property
+    def _users(self) -> dict[str, list[str]]:
+        users: dict[str, set[str]] = {}
+        for artifact in self.artifacts():
+            for entry in self.require(artifact)["inputs"]:
+                users.setdefault(entry["path"], set()).add(artifact)
+        return {source: sorted(paths) for source, paths in users.items()}
 
 
 def true_digest(artifact: str) -> str | None:
-    """Digest from the bytes, whatever the record says; None when missing."""
+    """Compute the digest from the bytes, without the record; None when missing."""
     path = Path(artifact)
     return file_digest(path) if path.exists() else None
 
 
-def _recorded(place: str) -> Iterator[str]:
-    for folder, names, files in os.walk(place):
-        names[:] = sorted(n for n in names if not n.startswith(".") and f"{folder}/{n}" not in PASSED_OVER)
+def _recorded(root: str) -> Iterator[str]:
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(n for n in names if not n.startswith(".") and f"{folder}/{n}" not in IGNORED)
         for file in files:
             artifact = _described(f"{folder}/{file}")
             if artifact and not file.startswith("."):
@@ -169,7 +166,7 @@ def _recorded(place: str) -> Iterator[str]:
 
 
 def _described(record: str) -> str | None:
-    """The artifact that the record at this path describes."""
+    """Return the artifact that the record at this path describes."""
     folder, _, name = record.rpartition("/")
     if name == "lineage.json":
         return f"{folder}/{MANIFEST}" if folder else MANIFEST
@@ -184,7 +181,7 @@ def _relative(text: str) -> str:
 
 
 def short_name(artifact: str) -> str:
-    """An artifact's path without what all paths share, for trees and run names."""
+    """Shorten an artifact's path by the prefix that all share, for trees and run names."""
     path = Path(artifact)
     if is_folder_artifact(path):
         path = path.parent

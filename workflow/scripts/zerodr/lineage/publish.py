@@ -1,7 +1,7 @@
-"""The one publisher: lineage records of finished artifacts, from the main table up to the archives, into MLflow.
+"""Publish lineage records of finished artifacts, from the main table up to the archives, to MLflow.
 
 Compute jobs never talk to a tracking store. Publishing is idempotent: an artifact with the same bytes, settings and
-inputs is published once, a changed one becomes a new run beside the old one.
+inputs is published once, a changed one becomes a new run in addition to the old one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PublishSettings(Settings):
 
 
 def publish_lineage(stage: Stage) -> None:
-    """Input `artifacts`; output `published`: counts by rule and digests, the same for every store."""
+    """Read input `artifacts`; write output `published`: counts by rule and digests, the same for every store."""
     validate(PublishSettings, stage.params, "publish_lineage")
     graph = Graph()
     artifacts = [str(path) for path in stage.paths("artifacts")]
@@ -40,13 +40,13 @@ def publish_lineage(stage: Stage) -> None:
 
 
 def published_records(graph: Graph, artifacts: list[str]) -> list[Record]:
-    """Records of artifacts and of everything above them, sources first. Files that no stage made have none."""
-    found = (graph.record(path) for path in graph.ancestors(*artifacts))
-    return [record for record in found if record is not None]
+    """List the records of artifacts and of everything above them, sources first; downloads have none."""
+    records = (graph.record(path) for path in graph.ancestors(*artifacts))
+    return [record for record in records if record is not None]
 
 
 def summary(records: list[Record]) -> dict[str, Any]:
-    """Counts and digests, without times and places."""
+    """Return counts and digests, without times and paths of this machine."""
     return {
         "artifacts": len(records),
         "by_rule": dict(sorted(Counter(record["rule"] for record in records).items())),
@@ -55,7 +55,7 @@ def summary(records: list[Record]) -> dict[str, Any]:
 
 
 def publish(graph: Graph, artifacts: list[str], uri: str) -> int:
-    """Put artifacts and everything above them into the store at `uri`; returns how many were new."""
+    """Add artifacts and everything above them to the store at `uri`; return the number of new ones."""
     records = published_records(graph, artifacts)
     _warn_of_stale(graph, records)
     progress = Progress("publish lineage", len(records), "artifacts")
@@ -67,7 +67,7 @@ def publish(graph: Graph, artifacts: list[str], uri: str) -> int:
                 added += 1
             progress.add()
     progress.finish()
-    log.info("published to %s: %d new, %d were there", shown_uri(uri), added, len(records) - added)
+    log.info("published to %s: %d new, %d already published", shown_uri(uri), added, len(records) - added)
     return added
 
 
@@ -75,33 +75,33 @@ def _warn_of_stale(graph: Graph, records: list[Record]) -> None:
     for record in records:
         for edge in graph.up(record["artifact"]):
             if edge.stale:
-                log.warning("%s was made from another version of %s: its lineage ends there", edge.user, edge.source)
+                log.warning("%s was built from another version of %s: its lineage ends there", edge.user, edge.source)
 
 
 def _input_models(graph: Graph, store: Store, record: Record) -> list[str]:
-    """LoggedModels that the artifact was made with: direct inputs, and for an evaluation the model behind the run."""
+    """List the LoggedModels that the artifact used: direct inputs, and for an evaluation the model of the run."""
     if record["rule"] == EVALUATION:
-        behind = _model_behind(graph, record)
-        paths = [behind] if behind else []
+        model = _model_behind(graph, record)
+        paths = [model] if model else []
     else:
-        paths = [given["path"] for given in record["inputs"]]
-    found = (graph.record(path) for path in paths)
-    models = (store.model_of(source) for source in found if source is not None and entries.is_model(source))
+        paths = [entry["path"] for entry in record["inputs"]]
+    sources = (graph.record(path) for path in paths)
+    models = (store.model_of(source) for source in sources if source is not None and entries.is_model(source))
     return [model for model in models if model is not None]
 
 
 def _measured(graph: Graph, store: Store, record: Record) -> tuple[str, str, str] | None:
-    """The LoggedModel and the dataset that an evaluation's metrics are about; None for other stages and for BM25."""
+    """Return LoggedModel and dataset of an evaluation's metrics; None for other stages and for BM25."""
     model = _model_behind(graph, record) if record["rule"] == EVALUATION else None
     identity = store.model_of(graph.require(model)) if model else None
-    collection = next((given for given in record["inputs"] if given["name"] == "collection"), None)
+    collection = next((entry for entry in record["inputs"] if entry["name"] == "collection"), None)
     if identity is None or collection is None:
         return None
     return identity, short_name(collection["path"]), entries.dataset_digest(collection["digest"])
 
 
 def _model_behind(graph: Graph, record: Record) -> str | None:
-    """The nearest model above an evaluation's run, unless the run mixes several."""
+    """Return the nearest model above an evaluation's run, unless the run mixes several."""
     pending = [record]
     seen: set[str] = set()
     while pending:
@@ -110,7 +110,7 @@ def _model_behind(graph: Graph, record: Record) -> str | None:
             return None
         if entries.is_model(current):
             return current["artifact"]
-        fresh = [given["path"] for given in current["inputs"] if given["path"] not in seen]
+        fresh = [entry["path"] for entry in current["inputs"] if entry["path"] not in seen]
         seen.update(fresh)
         pending += [source for source in map(graph.record, fresh) if source is not None]
     return None

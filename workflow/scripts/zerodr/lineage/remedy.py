@@ -1,4 +1,4 @@
-"""The commands that make an artifact current, as a person can type them."""
+"""Compose the commands that update an artifact, as a user can type them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Command = list[str]
 
 
 def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], config: list[str]) -> list[Command]:
-    """The commands that make an artifact current, given everything stale about it and above it."""
+    """Return the commands that update an artifact, given everything stale about it and above it."""
     damaged, unseen = [], set()
     for path, reasons in stale.items():
         kinds = {d.what for d in reasons}
@@ -30,15 +30,15 @@ def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], conf
 
 
 def _newer_input(artifact: str, inputs: list[str]) -> bool:
-    """Whether Snakemake sees by the modification times that the artifact is out of date."""
+    """Test whether Snakemake sees by the modification times that the artifact is out of date."""
     if not Path(artifact).exists():
         return True
-    made = Path(artifact).stat().st_mtime_ns
-    return any(not Path(path).exists() or Path(path).stat().st_mtime_ns > made for path in inputs)
+    written = Path(artifact).stat().st_mtime_ns
+    return any(not Path(path).exists() or Path(path).stat().st_mtime_ns > written for path in inputs)
 
 
 def shown(command: Command, indent: str = "  ") -> str:
-    """A command for a shell; a long one goes on in further lines, each but the last ended by a backslash."""
+    """Format a command for a shell; a long one continues on further lines after a backslash."""
     lines, line = [], indent
     for word in map(shlex.quote, command):
         if line.strip() and len(line) + len(word) + 2 > WIDTH:
@@ -49,14 +49,14 @@ def shown(command: Command, indent: str = "  ") -> str:
 
 
 def recorded_config(graph: Graph, artifact: str, given: list[str]) -> list[str]:
-    """The given `--config` words, and `byo=` when the records tell that an own collection is above the artifact.
+    """Return the given `--config` words, and `byo=` when the records show a user's collection above the artifact.
 
-    Other words of that time are not in the records as such; the settings that they changed are. A folder that is gone
+    Records hold the settings that other words changed, but not the words. A folder that is gone
     is not named.
     """
     records = (graph.record(path) for path in graph.ancestors(artifact))
-    made = (record["spec"]["params"] for record in records if record and record["rule"] == "normalize_collection")
-    own = [params["archive"] for params in made if params.get("kind") == "own" and Path(params["archive"]).is_dir()]
-    if not own or any(word.startswith("byo=") for word in given):
+    rows = (record["spec"]["params"] for record in records if record and record["rule"] == "normalize_collection")
+    folders = [row["archive"] for row in rows if row.get("kind") == "own" and Path(row["archive"]).is_dir()]
+    if not folders or any(word.startswith("byo=") for word in given):
         return given
-    return [f"byo={own[0]}", *given]
+    return [f"byo={folders[0]}", *given]

@@ -1,4 +1,4 @@
-"""The MLflow store: where it is, how it is opened, and how one artifact is put there. MLflow is imported here only."""
+"""Open the MLflow store and add artifacts to it. This is the only module that imports MLflow."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ TAGS_AT_ONCE, PARAMS_AT_ONCE, METRICS_AT_ONCE, DATASETS_AT_ONCE = 100, 100, 800,
 
 
 def tracking_uri() -> str:
-    """`MLFLOW_TRACKING_URI`, or the checkout's own store."""
+    """Return `MLFLOW_TRACKING_URI`, or the store of the checkout."""
     return os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
 
 
 def shown_uri(uri: str) -> str:
-    """The address without a password."""
+    """Remove the password from an address."""
     return re.sub(r"//([^/:@]*):[^/@]*@", r"//\1:***@", uri)
 
 
 @contextmanager
 def open_store(uri: str) -> Iterator[Store]:
-    """The store at `uri`, created when it is not there; one process of this checkout at a time.
+    """Open the store at `uri`, and create it when missing; one process of this checkout at a time.
 
     Raises:
-        MachineError: the store can't be reached or used, or it was made in another folder.
+        MachineError: the store can't be reached or used, or it was created in another folder.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open(FOLDER / "publish.lock", "w") as lock:
         take_lock(lock, wait=True)
         mlflow = _quiet_mlflow()
         with _refusals(uri, mlflow, FileExistsError, FileNotFoundError, NotADirectoryError):
-            client = _own_client(mlflow) if uri == DEFAULT_URI else mlflow.MlflowClient(tracking_uri=uri)
+            client = _local_client(mlflow) if uri == DEFAULT_URI else mlflow.MlflowClient(tracking_uri=uri)
             store = Store(client, _experiment(client, uri, mlflow), _publisher())
         with _refusals(uri, mlflow):
             yield store
@@ -68,25 +68,20 @@ def open_store(uri: str) -> Iterator[Store]:
 
 @contextmanager
 def _refusals(uri: str, mlflow: Any, *more: type[Exception]) -> Iterator[None]:
-    """Turn what MLflow, its database or the network refuse into one clear error."""
+    """Turn errors of MLflow, its database or the network into one clear error."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
     except (mlflow.exceptions.MlflowException, SQLAlchemyError, ConnectionError, *more) as error:
         reason = shown_uri(str(error).splitlines()[0][:300])
-        raise MachineError(
-            shown_uri(uri),
-            f"the tracking store refused ({reason})",
-            "check MLFLOW_TRACKING_URI; publishing again continues",
-        ) from error
+        problem, step = f"the tracking store refused ({reason})", "check MLFLOW_TRACKING_URI, then publish again"
+        raise MachineError(shown_uri(uri), problem, step) from error
 
 
 def _quiet_mlflow() -> Any:
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     import mlflow
 
     for name in ("mlflow", "alembic"):
@@ -94,22 +89,22 @@ def _quiet_mlflow() -> Any:
     return mlflow
 
 
-def _own_client(mlflow: Any) -> MlflowClient:
-    """A client of the checkout's own database, by its absolute path: MLflow keeps one connection for each address.
+def _local_client(mlflow: Any) -> MlflowClient:
+    """Open the checkout's database by its absolute path, because MLflow holds one connection for each address.
 
-    The database is made under another name first: a kill among its migrations would leave it unusable.
+    The database gets its name last: a kill during its migrations would leave it unusable.
     """
-    database, making = (FOLDER.resolve() / name for name in ("mlflow.db", ".mlflow.db.making"))
+    database, draft = (FOLDER.resolve() / name for name in ("mlflow.db", ".mlflow.db.making"))
     if not database.exists():
-        for leftover in FOLDER.glob(f"{making.name}*"):
+        for leftover in FOLDER.glob(f"{draft.name}*"):
             leftover.unlink()
-        mlflow.MlflowClient(tracking_uri=f"sqlite:///{making}").search_experiments(max_results=1)
-        making.replace(database)
+        mlflow.MlflowClient(tracking_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
+        draft.replace(database)
     return mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}")
 
 
 def _publisher() -> str:
-    """What this checkout is called in a store that others publish to as well; made once."""
+    """Return the name of this checkout in a store that several publish to; it is created once."""
     path = FOLDER / "publisher.txt"
     if not path.exists():
         path.write_text(f"{uuid.uuid4().hex}\n")
@@ -117,28 +112,25 @@ def _publisher() -> str:
 
 
 def _experiment(client: MlflowClient, uri: str, mlflow: Any) -> str:
-    """Id of the experiment. A server keeps artifacts where it is told to; a database keeps them in the checkout."""
+    """Return the id of the experiment. A server decides where artifacts lie; a database stores them in the checkout."""
     served = uri.startswith(("http:", "https:"))
     home = None if served else (FOLDER / "artifacts").resolve().as_uri()
-    found: Experiment | None = client.get_experiment_by_name(EXPERIMENT)
-    if found is None:
+    experiment: Experiment | None = client.get_experiment_by_name(EXPERIMENT)
+    if experiment is None:
         try:
             return client.create_experiment(EXPERIMENT, artifact_location=home)
         except mlflow.exceptions.MlflowException as error:
-            found = client.get_experiment_by_name(EXPERIMENT)  # another publisher was faster
-            if error.error_code != "RESOURCE_ALREADY_EXISTS" or found is None:
+            experiment = client.get_experiment_by_name(EXPERIMENT)  # another publisher was faster
+            if error.error_code != "RESOURCE_ALREADY_EXISTS" or experiment is None:
                 raise
-    if found.lifecycle_stage != "active":
-        raise MachineError(
-            shown_uri(uri), f"experiment {EXPERIMENT} was deleted there", "restore it: mlflow experiments restore"
-        )
-    if uri == DEFAULT_URI and found.artifact_location != home:
-        raise MachineError(
-            FOLDER / "mlflow.db",
-            f"keeps its files in {found.artifact_location}, expected {home}",
-            "the checkout was moved: delete this file, publishing makes it again from the records",
-        )
-    return found.experiment_id
+    if experiment.lifecycle_stage != "active":
+        problem = f"experiment {EXPERIMENT} is deleted there"
+        raise MachineError(shown_uri(uri), problem, "restore it: mlflow experiments restore")
+    if uri == DEFAULT_URI and experiment.artifact_location != home:
+        problem = f"stores its files in {experiment.artifact_location}, expected {home}"
+        step = "the checkout was moved: delete this file and publish again, which restores it from the records"
+        raise MachineError(FOLDER / "mlflow.db", problem, step)
+    return experiment.experiment_id
 
 
 class Store:
@@ -148,9 +140,9 @@ class Store:
         self.client, self.experiment, self.publisher = client, experiment, publisher
 
     def find(self, key: str) -> str | None:
-        """Id of the finished run with this key. What this checkout left under it unfinished is removed.
+        """Return the id of the finished run with this key, and remove unfinished runs of this checkout under it.
 
-        So are doubles: two checkouts that publish the same at once both finish, and both keep the same one.
+        Doubles are removed too: when two checkouts publish the same at once, both preserve the same run.
         """
         finished = None
         for run in self.client.search_runs([self.experiment], f"tags.key = '{key}'"):
@@ -168,19 +160,19 @@ class Store:
         self.client.delete_run(run)
 
     def model_of(self, record: Record) -> str | None:
-        """Id of the LoggedModel of a published model folder."""
+        """Return the id of the LoggedModel of a published model folder."""
         return next((model.model_id for model in self._models(entries.key_of(record))), None)
 
     def _models(self, key: str) -> list[LoggedModel]:
         return list(self.client.search_logged_models([self.experiment], filter_string=f"tags.key = '{key}'"))
 
     def add(self, record: Record, models: list[str], measured: tuple[str, str, str] | None) -> str:
-        """Publish one artifact; the run is finished last, so that an interrupted one is known.
+        """Publish one artifact; the run is finished last, so that an interrupted one is recognised.
 
         Args:
             record: the artifact's record.
             models: ids of the LoggedModels among its inputs.
-            measured: LoggedModel id, dataset name and dataset digest that the metrics are about, if they are.
+            measured: LoggedModel id, dataset name and dataset digest of the metrics, or None.
 
         Returns:
             the run's id.
@@ -189,15 +181,13 @@ class Store:
 
         start = int(record["started_unix_s"] * 1000)
         end = start + int(record["seconds"] * 1000)
-        key = entries.key_of(record)
-        name = short_name(record["artifact"])
+        key, name = entries.key_of(record), short_name(record["artifact"])
         tags = {"key": key, PUBLISHER: self.publisher}
         run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
         self._log_tags_and_params(run, record)
         self._log_metrics(run, record, end, measured)
-        datasets = [_dataset_input(given) for given in record["inputs"]]
-        for some in _chunks(datasets, DATASETS_AT_ONCE):
-            self.client.log_inputs(run, datasets=some)
+        for chunk in _chunks([_dataset_input(entry) for entry in record["inputs"]], DATASETS_AT_ONCE):
+            self.client.log_inputs(run, datasets=chunk)
         if models:
             self.client.log_inputs(run, models=[LoggedModelInput(model_id=model) for model in models])
         self._log_files(run, record)
@@ -211,10 +201,10 @@ class Store:
 
         tags = [RunTag(name, value) for name, value in sorted(entries.run_tags(record).items())]
         params = [Param(name, value) for name, value in sorted(entries.run_params(record).items())]
-        for some in _chunks(tags, TAGS_AT_ONCE):
-            self.client.log_batch(run, tags=some)
-        for some in _chunks(params, PARAMS_AT_ONCE):
-            self.client.log_batch(run, params=some)
+        for chunk in _chunks(tags, TAGS_AT_ONCE):
+            self.client.log_batch(run, tags=chunk)
+        for chunk in _chunks(params, PARAMS_AT_ONCE):
+            self.client.log_batch(run, params=chunk)
 
     def _log_metrics(self, run: str, record: Record, end: int, measured: tuple[str, str, str] | None) -> None:
         from mlflow.entities import Metric
@@ -222,11 +212,10 @@ class Store:
         points = []
         for name, value, step in entries.run_metrics(record):
             about = measured if measured and name not in entries.COSTS else (None, None, None)
-            points.append(
-                Metric(name, value, end, step, model_id=about[0], dataset_name=about[1], dataset_digest=about[2])
-            )
-        for some in _chunks(points, METRICS_AT_ONCE):
-            self.client.log_batch(run, metrics=some)
+            links = dict(zip(("model_id", "dataset_name", "dataset_digest"), about, strict=True))
+            points.append(Metric(name, value, end, step, **links))
+        for chunk in _chunks(points, METRICS_AT_ONCE):
+            self.client.log_batch(run, metrics=chunk)
 
     def _log_files(self, run: str, record: Record) -> None:
         path = Path(record["artifact"])
@@ -243,24 +232,20 @@ class Store:
 
         tags = {"key": key, "artifact": record["artifact"], "digest": record["digest"], "rule": record["rule"]}
         tags |= {name: value for name, value in record["wildcards"].items() if value}
+        name, params = entries.model_name(record["artifact"]), entries.run_params(record)
         model = self.client.create_logged_model(
-            self.experiment,
-            name=entries.model_name(record["artifact"]),
-            source_run_id=run,
-            tags=tags,
-            params=entries.run_params(record),
-            model_type="encoder",
+            self.experiment, name=name, source_run_id=run, tags=tags, params=params, model_type="encoder"
         )
         self.client.log_outputs(run, [LoggedModelOutput(model_id=model.model_id, step=0)])
         self.client.finalize_logged_model(model.model_id, "READY")
 
 
-def _dataset_input(given: dict) -> DatasetInput:
+def _dataset_input(entry: dict) -> DatasetInput:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
-    name, source = short_name(given["path"])[:500], json.dumps({"uri": given["path"]})
-    dataset = Dataset(name, entries.dataset_digest(given["digest"]), source_type="local", source=source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", given["name"])])
+    name, source = short_name(entry["path"])[:500], json.dumps({"uri": entry["path"]})
+    dataset = Dataset(name, entries.dataset_digest(entry["digest"]), source_type="local", source=source)
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", entry["name"])])
 
 
 def _chunks(items: list, size: int) -> Iterator[list]:

@@ -1,4 +1,4 @@
-"""The lineage of an artifact as a printed tree."""
+"""Print the lineage of an artifact as a tree."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from zerodr.lineage.graph import Edge, Graph
 
 
 def render_tree(graph: Graph, artifact: str, down: bool = False, depth: int | None = None) -> str:
-    """What an artifact was made from (or, `down`, what was made with it), one line an artifact.
+    """Render the sources of an artifact (with `down`: its users) as a tree, one line an artifact.
 
     A branch that was printed already is not printed again: its line ends with `(see above)`.
 
@@ -31,20 +31,12 @@ def _grow(graph: Graph, artifact: str, down: bool, depth: int | None, indent: st
         last = number == len(edges)
         other = edge.user if down else edge.source
         again = other in seen and bool(_edges(graph, other, down))
-        lines.append(
-            f"{indent}{'└─' if last else '├─'} {_line(graph, other)}{_remark(edge)}{' (see above)' if again else ''}"
-        )
+        branch, suffix = "└─" if last else "├─", " (see above)" if again else ""
+        lines.append(f"{indent}{branch} {_line(graph, other)}{_remark(edge)}{suffix}")
         if not again:
             seen.add(other)
-            _grow(
-                graph,
-                other,
-                down,
-                None if depth is None else depth - 1,
-                indent + ("   " if last else "│  "),
-                seen,
-                lines,
-            )
+            deeper = indent + ("   " if last else "│  ")
+            _grow(graph, other, down, None if depth is None else depth - 1, deeper, seen, lines)
 
 
 def _edges(graph: Graph, artifact: str, down: bool) -> list[Edge]:
@@ -54,7 +46,7 @@ def _edges(graph: Graph, artifact: str, down: bool) -> list[Edge]:
 def _line(graph: Graph, artifact: str) -> str:
     record = graph.record(artifact)
     if record is None:
-        return f"{artifact}  (no stage made it)"
+        return f"{artifact}  (no stage writes it)"
     return f"{artifact}  {record['rule']} v{record['spec']['version']}  {record['digest'][:12]}"
 
 

@@ -1,4 +1,4 @@
-"""Are the bytes on the disk those that were recorded, up to the archives?"""
+"""Compare the bytes on the disk with the recorded ones, up to the archives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zerodr.lineage.graph import Graph, true_digest
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with an artifact, and what mends it."""
+    """A problem of an artifact, and the step that solves it."""
 
     artifact: str
     problem: str
@@ -25,7 +25,7 @@ class Finding:
 
 
 def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
-    """Problems of artifacts and of everything above them: sizes, SHA-256 of every byte, and stale inputs."""
+    """Find problems of artifacts and of everything above them: sizes, SHA-256 of every byte, and stale inputs."""
     paths = graph.ancestors(*artifacts)
     progress = Progress("verify", len(paths), "artifacts")
     digests: dict[str, str | None] = {}
@@ -36,7 +36,7 @@ def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
             yield from _content(artifact, record, digests[artifact])
             yield from _inputs(graph, artifact, digests)
         elif digests[artifact] is None:
-            yield Finding(artifact, "is missing, and no stage makes it", "restore it, or remake what used it")
+            yield Finding(artifact, "is missing, and no stage writes it", "restore it, or rebuild what used it")
         progress.add()
     progress.finish()
 
@@ -44,24 +44,24 @@ def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
 def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Finding]:
     path = Path(artifact)
     if digest is None:
-        yield Finding(artifact, "is missing", f"make it again: snakemake {artifact}")
+        yield Finding(artifact, "is missing", f"rebuild it: snakemake {artifact}")
         return
-    remake = f"make it again: rm {artifact} && snakemake {artifact}"
+    step = f"rebuild it: rm {artifact} && snakemake {artifact}"
     size = path.stat().st_size
     if size != record["bytes"]:
-        yield Finding(artifact, f"has {size} bytes, {record['bytes']} were recorded", remake)
+        yield Finding(artifact, f"has {size} bytes, {record['bytes']} were recorded", step)
     elif digest != record["digest"]:
-        yield Finding(artifact, f"has sha256 {digest[:12]}, {record['digest'][:12]} was recorded", remake)
+        yield Finding(artifact, f"has sha256 {digest[:12]}, {record['digest'][:12]} was recorded", step)
     if is_folder_artifact(path):
         for problem in check_manifest(path, digests=True):
-            yield Finding(artifact, problem, remake)
+            yield Finding(artifact, problem, step)
 
 
 def _inputs(graph: Graph, artifact: str, digests: dict[str, str | None]) -> Iterator[Finding]:
-    """Inputs that were made again since. A damaged input is told where it is damaged."""
-    for given in graph.require(artifact)["inputs"]:
-        source = graph.record(given["path"])
-        now = source["digest"] if source else digests[given["path"]]
-        if now is not None and now != given["digest"]:
-            what = f"was made from {given['path']} {given['digest'][:12]}, which is {now[:12]} now"
-            yield Finding(artifact, what, f"see: python -m zerodr explain {artifact}")
+    """Find inputs that were rebuilt since. A damaged input is reported as a problem of itself."""
+    for entry in graph.require(artifact)["inputs"]:
+        source = graph.record(entry["path"])
+        now = source["digest"] if source else digests[entry["path"]]
+        if now is not None and now != entry["digest"]:
+            problem = f"was built from {entry['path']} {entry['digest'][:12]}, which is {now[:12]} now"
+            yield Finding(artifact, problem, f"see: python -m zerodr explain {artifact}")

@@ -1,4 +1,4 @@
-"""The queries that gained and lost most between two runs, from their evaluations."""
+"""List the queries that gained and lost most between two runs, from their evaluations."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ SIDES = ("A", "B")
 
 
 def per_query_file(graph: Graph, artifact: str) -> str | None:
-    """The per-query metrics of an evaluation, or of the evaluation that used this run; None for other artifacts."""
-    makers = [graph.require(artifact), *(graph.require(edge.user) for edge in graph.down(artifact))]
-    return next((maker["outputs"]["per_query"] for maker in makers if maker["rule"] == EVALUATION), None)
+    """Return the per-query metrics of an evaluation, or of the one that used this run; None for other artifacts."""
+    records = [graph.require(artifact), *(graph.require(edge.user) for edge in graph.down(artifact))]
+    return next((record["outputs"]["per_query"] for record in records if record["rule"] == EVALUATION), None)
 
 
 def query_moves(left: str, right: str, metric: str) -> pd.DataFrame:
-    """Queries of two evaluations: columns `query`, `A`, `B`, `change` (B - A), biggest gain first, ties by query.
+    """Compare two evaluations by query: columns `query`, `A`, `B`, `change` (B - A), largest gain first.
 
-    A query that one side lacks counts 0 there, as in the averages.
+    Ties are in order of the query. A query that one side lacks counts 0 there, as in the averages.
     """
     a, b = (_metric_by_query(path, metric).rename(side) for path, side in zip((left, right), SIDES, strict=True))
     frame = a.to_frame().join(b, how="outer").fillna(0.0).reset_index(names="query")
@@ -36,7 +36,7 @@ def _metric_by_query(path: str, metric: str) -> pd.Series:
     import pandas as pd
 
     if not Path(path).exists():
-        raise ArtifactError(path, "is missing", f"make it: snakemake {path}")
+        raise ArtifactError(path, "is missing", f"build it: snakemake {path}")
     frame = pd.read_parquet(path)
     numbers = frame.set_index("query").select_dtypes("number")
     if metric not in numbers:
@@ -45,7 +45,7 @@ def _metric_by_query(path: str, metric: str) -> pd.Series:
 
 
 def render_winners(graph: Graph, left: str, right: str, metric: str, count: int) -> list[str]:
-    """Lines with the biggest gains and losses; none when the artifacts are no runs or evaluations."""
+    """Render the largest gains and losses as lines; none when the artifacts are no runs or evaluations."""
     files = [per_query_file(graph, artifact) for artifact in (left, right)]
     if None in files:
         return []
@@ -63,12 +63,12 @@ def render_winners(graph: Graph, left: str, right: str, metric: str, count: int)
 
 
 def _query_texts(graph: Graph, per_query: str) -> dict[str, str]:
-    """Query id -> text, from the collection that the evaluation read."""
+    """Map query ids to texts of the collection that the evaluation read."""
     import pandas as pd
 
-    for given in graph.require(per_query)["inputs"]:
-        path = Path(given["path"]).parent / "queries.parquet"
-        if given["name"] == "collection" and path.exists():
+    for entry in graph.require(per_query)["inputs"]:
+        path = Path(entry["path"]).parent / "queries.parquet"
+        if entry["name"] == "collection" and path.exists():
             frame = pd.read_parquet(path, columns=["id", "text"])
             return dict(zip(frame["id"], frame["text"], strict=True))
     return {}

@@ -1,5 +1,20 @@
-"""Pure functions from settings to paths, stage settings, shards, targets and resources."""
+"""Plan the DAG: pure functions from a checked configuration to paths, inputs, params, targets and resources."""
 
+from zerodr.papers import modules
+from zerodr.plan import (  # noqa: F401
+    collections,
+    dense,
+    evaluation,
+    items,
+    lexical,
+    mining,
+    pretraining,
+    reporting,
+    teachers,
+    training,
+)
 from zerodr.plan.plan import Plan
+
+PAPERS = modules("plan")  # which register their rules as they are imported
 
 __all__ = ["Plan"]

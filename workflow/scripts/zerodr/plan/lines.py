@@ -1,23 +1,17 @@
-"""What chains say: their stages, and which of these a model comes from."""
+"""Read chains as recipes write them: stages, the line of a model, the place of a stage in its schedule."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zerodr.config.bench import Bench
 from zerodr.config.families import encoder_of, line_of
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
+from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
 from zerodr.config.starts import start_of
-from zerodr.config.trained import (
-    AssembleStage,
-    ChainStage,
-    FinetuneStage,
-    MemoryStage,
-    PretrainStage,
-    TrainedSettings,
-)
-from zerodr.config.training import InitSettings
+from zerodr.config.training import InitSettings, TrainingSettings
+from zerodr.plan.memo import remembered
 
 SCOPE = "shared"
 
@@ -26,8 +20,8 @@ class Link(NamedTuple):
     """A model that a chain makes.
 
     Attributes:
-        method: recipe or `recipe+variant` under whose name it stands.
-        stage: `init`, a stage of the chain, or `<stage>.<step>` for a kept step.
+        method: the recipe or `recipe+variant` that its path names.
+        stage: `init`, a stage of the chain, or `<stage>.<step>` for a saved step.
         scope: `shared`, or the target that it is made for.
     """
 
@@ -40,9 +34,19 @@ class Link(NamedTuple):
         """`<method>@<stage>`, as rows, embeddings and candidates are named."""
         return f"{self.method}@{self.stage}"
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Method, scope and stage, in the order of paths."""
+        return self.method, self.scope, self.stage
+
+
+def link_of(wildcards: Any, stage: str = "") -> Link:
+    """The model that wildcards name, at another `stage` where one is given."""
+    return Link(wildcards.model, stage or wildcards.stage, wildcards.scope)
+
 
 class Lines:
-    """The stages of a configuration's chains; only names and settings.
+    """The stages of a configuration's chains, without scopes and sharing.
 
     Args:
         bench: the configuration.
@@ -68,57 +72,59 @@ class Lines:
         """The collection with supervision of a trained method."""
         return self.trained(method).source or self.bench.config.source or self.bench.scale.source
 
-    def any_stage(self, link: Link) -> ChainStage:
-        """Settings of a stage of any kind."""
-        return self.trained(link.method).chain[link.stage]
+    def last(self, name: str) -> str:
+        """The stage, or saved step, whose model a trained row ranks with."""
+        method = self.bench.methods[name]
+        assert isinstance(method, TrainedMethod), f"{name} is not trained"
+        return method.last
 
-    def assembly(self, link: Link) -> AssembleStage:
-        """Settings of a stage that joins two models."""
-        stage = self.any_stage(link)
-        assert isinstance(stage, AssembleStage), f"{link.name} is trained"
-        return stage
+    # ---- stages ------------------------------------------------------------------------------------------------
+    def find_stage(self, link: Link) -> ChainStage | None:
+        """Settings of a stage of any kind; None for `init`, and where the method has no such stage."""
+        return self.trained(link.method).chain.get(link.stage)
 
     def stage(self, link: Link) -> FinetuneStage:
         """Settings of a stage that learns from judgements."""
-        stage = self.any_stage(link)
-        assert isinstance(stage, FinetuneStage), f"{link.name} is pretraining"
+        stage = self.find_stage(link)
+        assert isinstance(stage, FinetuneStage), f"{link.name} does not learn from judgements"
         return stage
-
-    def memory_stage(self, link: Link) -> MemoryStage | None:
-        """Settings of a stage whose queries are augmented; None for other models."""
-        stage = self.trained(link.method).chain.get(link.stage)
-        return stage if isinstance(stage, MemoryStage) else None
 
     def pretraining(self, link: Link) -> PretrainStage:
         """Settings of a stage that learns from texts."""
-        stage = self.any_stage(link)
-        assert isinstance(stage, PretrainStage), f"{link.name} is fine-tuning"
+        stage = self.find_stage(link)
+        assert isinstance(stage, PretrainStage), f"{link.name} does not learn from texts"
         return stage
 
     def before(self, link: Link) -> str:
-        """The name of the model that a stage starts from: as it says, or the stage before, `init` before the first.
+        """The stage that a stage starts from: the one that it names, or the one before it, `init` before the first."""
+        chain = self.trained(link.method).chain
+        stage = chain[link.stage]
+        named = [name for key, name in stage.parents.items() if key not in stage.foreign]
+        names = [INIT, *chain]
+        return named[-1] or names[names.index(link.stage) - 1]
 
-        Of an assembly, the stage of its relevance module.
-        """
-        names, stage = [INIT, *self.trained(link.method).chain], self.trained(link.method).chain[link.stage]
-        if isinstance(stage, AssembleStage):
-            return stage.rem
-        return stage.after or names[names.index(link.stage) - 1]
-
+    @remembered
     def line(self, method: str, stage: str) -> list[str]:
-        """The stages that a model comes from, in the chain's order, its own last; nothing for `init`."""
-        chain, stage = self.trained(method).chain, stage.partition(".")[0]
-        found, waiting = set[str](), [stage]
+        """The stages that a model comes from, in the chain's order, itself last; nothing for `init`."""
+        chain, reached, waiting = self.trained(method).chain, set[str](), [stage]
         while waiting:
             name = waiting.pop().partition(".")[0]
-            if name == INIT or name in found:
-                continue
-            found.add(name)
-            own = chain[name]
-            waiting.append(self.before(Link(method, name)))
-            waiting += [own.dam] if isinstance(own, AssembleStage) and self.start(own.dam) is None else []
-        return [name for name in chain if name in found]
+            if name != INIT and name not in reached:
+                reached.add(name)
+                waiting += [self.before(Link(method, name)), *self.named_parents(chain[name])]
+        return [name for name in chain if name in reached]
 
+    def named_parents(self, stage: ChainStage) -> list[str]:
+        """Stages of its chain that a stage names as parents."""
+        return [name for name in stage.parents.values() if name is not None and self.start(name) is None]
+
+    def other_parents(self, stage: ChainStage) -> list[tuple[str, str]]:
+        """Recipes and stages outside its chain whose models a stage needs."""
+        starts = [self.start(name) for name in (*stage.parents.values(), *stage.other_models) if name is not None]
+        return [start for start in starts if start is not None]
+
+    # ---- what a chain begins with ------------------------------------------------------------------------------
+    @remembered
     def encoder(self, method: str) -> InitSettings:
         """Settings of the initial model; what a recipe that starts from another leaves out is the other's."""
         return encoder_of(method, self.bench.methods)
@@ -127,6 +133,42 @@ class Lines:
         """Recipe and stage that `init: <recipe>/<stage>` names; None where it names none of ours."""
         return start_of(init, self.bench.methods)
 
+    def start_of_chain(self, method: str) -> tuple[str, str] | None:
+        """Recipe and stage that a method's chain starts from; None for a checkpoint or scratch."""
+        return self.start(self.trained(method).encoder.init)
+
     def origin(self, method: str) -> InitSettings:
         """Settings of the model from scratch or of the checkpoint that a chain of recipes begins with."""
         return line_of(method, self.bench.methods)[-1]
+
+    # ---- schedules ---------------------------------------------------------------------------------------------
+    def trainings(self, method: str) -> dict[str, TrainingSettings]:
+        """How the stages of a chain that train are optimised, by stage."""
+        chain = self.trained(method).chain
+        return {name: stage.trainings["training"] for name, stage in chain.items() if stage.trainings}
+
+    @remembered
+    def schedule(self, link: Link) -> dict[str, Any]:
+        """Find the place of a stage in its schedule.
+
+        Fine-tuning stages in a row have one schedule, and so have pretraining stages; `restart_schedule` begins anew.
+        """
+        chain, trainings = self.trained(link.method).chain, self.trainings(link.method)
+        names = list(trainings)
+        at, training = names.index(link.stage), trainings[link.stage]
+        kinds = [chain[name].kind for name in names]  # type: ignore[attr-defined]
+        breaks = [n for n in range(1, len(names)) if kinds[n] != kinds[n - 1] or trainings[names[n]].restart_schedule]
+        start = max((n for n in breaks if n <= at), default=0)
+        end = min((n for n in breaks if n > at), default=len(names))
+        first = sum(trainings[name].steps for name in names[start:at])
+        ends = training.schedule == "linear" and training.schedule_steps is None
+        total = sum(trainings[name].steps for name in names[start:end]) if ends else first + training.steps
+        return {"stage": link.stage, "stage_index": at, "first_step": first, "total_steps": total}
+
+    def keeps_moments(self, link: Link) -> bool:
+        """Whether a stage's optimiser moments are saved: the stage after continues with them, or could.
+
+        A stage that continues with moments saves its moments too, so that one more episode leaves it as it is.
+        """
+        keeping = [name for name, training in self.trainings(link.method).items() if training.keep_optimizer]
+        return link.stage in keeping or any(self.before(link._replace(stage=name)) == link.stage for name in keeping)

@@ -1,10 +1,10 @@
-"""What users ask Snakemake for, and the nearest target to a mistyped one (Snakemake itself names no alternative)."""
+"""List what users ask Snakemake for, and find the nearest target to a mistyped one (Snakemake itself names none)."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from itertools import product
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from zerodr.plan import paths
 from zerodr.plan.chains import SCOPE
 from zerodr.plan.plan import Plan
 
-PLACEHOLDER = re.compile(r"\{(\w+)\}")
+IN_BRACES = re.compile(r"\{(\w+)\}")
 LIKE = 0.6
 TRIES = 3
 WIDTH = 118
@@ -30,7 +30,7 @@ class Target(NamedTuple):
 
 _WHERE = ("{method}", "{collection}", "{protocol}")
 _JUDGED = ("{method}", "{judged}", "{protocol}")
-TARGETS = (
+TARGETS = [
     Target("all", "all that is configured, with lineage"),
     Target(paths.beir("all.tsv"), "the main table"),
     Target(paths.beir("all.md"), "the same as Markdown"),
@@ -52,18 +52,34 @@ TARGETS = (
     Target(paths.run(*_WHERE), "one ranking"),
     Target(paths.summary(*_JUDGED), "all metrics of one ranking"),
     Target(paths.per_query(*_JUDGED), "the same by query"),
-    Target(paths.domains("{learned}", "{target}", "measures.tsv"), "how far a model's source and target lie apart"),
-    Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
-    Target(paths.domains("{learned}", "{target}", "tsne.parquet"), "both in the plane, by t-SNE"),
     Target(paths.collection("{collection}"), "a downloaded and normalised collection"),
     Target(paths.statistics("{collection}"), "its statistics"),
-    Target(paths.unit_measures("{annotated}", "{trained}"), "a model measured over a method's units (BERM)"),
     Target(paths.model("{trained}", SCOPE, "{stage}"), "a model after one stage of its chain"),
     Target(paths.mined("{trained}", SCOPE, "{stage}"), "what a stage learns from"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
-    Target(paths.exported_memory("{augmented}", SCOPE, "{collection}"), "a memory for its search from Python"),
     Target(paths.exported("{adapted}", "{target}"), "the same of a model made for one target"),
-)
+]
+
+
+class Placeholder(NamedTuple):
+    """Names that a paper's targets have in braces.
+
+    Attributes:
+        names: those of a plan.
+        text: how they are described; empty: they are listed.
+    """
+
+    names: Callable[[Plan], list[str]]
+    text: str = ""
+
+
+PLACEHOLDERS: dict[str, Placeholder] = {}
+
+
+def add_targets(*targets: Target, **placeholders: Placeholder) -> None:
+    """Add a paper's targets, and the placeholders in them."""
+    TARGETS.extend(targets)
+    PLACEHOLDERS.update(placeholders)
 
 
 def names(plan: Plan) -> dict[str, list[str]]:
@@ -77,14 +93,12 @@ def names(plan: Plan) -> dict[str, list[str]]:
         "item": sorted({name for paper in plan.bench.papers.values() for name in paper.items}),
         "trained": sorted(set(trained) - set(adapted)),
         "adapted": sorted(adapted),
-        "augmented": sorted(name for name in set(trained) - set(adapted) if plan.is_augmented(name)),
-        "learned": sorted(trained),
         "stage": sorted({INIT} | {stage for name in trained for stage in plan.chains.trained(name).chain}),
-        "annotated": sorted(name for name in plan.chains.names() if re.fullmatch(plan.pattern_of_units(), name)),
         "target": sorted({row.column for row in rows}),
         "protocol": sorted(plan.bench.protocols),
         "collection": sorted(row.name for row in rows),
         "judged": sorted(row.name for row in rows if row.evaluation_split),
+        **{kind: sorted(placeholder.names(plan)) for kind, placeholder in PLACEHOLDERS.items()},
     }
 
 
@@ -100,14 +114,14 @@ def is_target(path: str, plan: Plan) -> bool:
 def nearest_target(path: str, plan: Plan) -> str:
     """A next step for a `path` that is no target."""
     parts, known = path.split("/"), names(plan)
-    found: set[str] = set()
+    alike: set[str] = set()
     for target in _alike(parts):
         close = [
             get_close_matches(part, choices, TRIES, LIKE)
             for part, choices in zip(parts, _choices(target, known), strict=True)
         ]
-        found |= {"/".join(words) for words in product(*close)}
-    return nearest(path, found) if found else "see: python -m zerodr targets"
+        alike |= {"/".join(words) for words in product(*close)}
+    return nearest(path, alike) if alike else "see: python -m zerodr targets"
 
 
 def _alike(parts: list[str]) -> Iterator[Target]:
@@ -121,8 +135,8 @@ def _choices(target: Target, known: dict[str, list[str]]) -> list[list[str]]:
 
 
 def _expansions(part: str, known: dict[str, list[str]]) -> list[str]:
-    found = PLACEHOLDER.search(part)
-    return [part.replace(found.group(), name) for name in known[found.group(1)]] if found else [part]
+    braces = IN_BRACES.search(part)
+    return [part.replace(braces.group(), name) for name in known[braces.group(1)]] if braces else [part]
 
 
 def render(plan: Plan) -> str:
@@ -135,10 +149,11 @@ def render(plan: Plan) -> str:
     lists |= {
         "{collection}": ["{judged},", *unjudged],
         "{trained}": ["{method} of a recipe with kind: trained, but for {adapted}"],
-        "{augmented}": ["{trained} whose chain ends with stages of kind moma, such as moma-t5ance"],
-        "{learned}": ["{trained} and {adapted}"],
         "{adapted}": known["adapted"] or ["none"],
-        "{annotated}": known["annotated"] or ["none"],
+        **{
+            f"{{{kind}}}": [placeholder.text] if placeholder.text else known[kind] or ["none"]
+            for kind, placeholder in PLACEHOLDERS.items()
+        },
         "{stage}": ["init, or a stage of the recipe:", *known["stage"]],
         "{target}": ["{collection}, or cqadupstack for all its parts"],
     }

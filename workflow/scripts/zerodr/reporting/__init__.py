@@ -1,1 +1,1 @@
-"""Tables, figures and captions."""
+"""Build tables, figures and captions."""

@@ -1,6 +1,6 @@
-"""The main table as a picture: every method on every collection with its 95 % interval over queries.
+"""Draw the main table: every method on every collection with its 95 % interval over queries.
 
-Equal inputs give equal bytes: no dates, salted ids, fonts drawn as paths.
+Equal inputs have equal bytes: no dates, salted ids, fonts drawn as paths.
 """
 
 from __future__ import annotations
@@ -19,36 +19,26 @@ from zerodr.errors import ArtifactError
 from zerodr.evaluation.metrics import LABELS
 from zerodr.evaluation.significance import bootstrap_means
 from zerodr.reporting.grid import average_columns, distinct, table_columns
+from zerodr.reporting.panels import STYLE, style
 from zerodr.reporting.settings import TableSettings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
-MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 ROW, GAP, WIDTH, MARGIN = 0.23, 0.22, 8.6, 1.5  # inches
-STYLE: Any = {
-    "svg.hashsalt": "zerodr",
-    "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.spines.left": False,
-}
 AGREEMENT = 0.00011
 
 
 class FigureSettings(TableSettings):
-    """Rows and columns of the table, and how the intervals are made."""
+    """Settings of `plot_table`: rows and columns of the table, and samples of the intervals."""
 
     bootstrap_samples: int = Field(1000, ge=1)
     """Resamples of the intervals."""
 
 
 def plot_table(stage: Stage) -> None:
-    """Inputs `per_query` (parquet), `table` (tsv); outputs `svg`, `png`."""
+    """Read inputs `per_query` (parquet) and `table` (tsv); write `svg` and `png`."""
     settings = validate(FigureSettings, stage.params, "plot_table")
     columns = ["model", "collection", "query", settings.metric]
     frame = pq.read_table(stage.path("per_query"), columns=columns).to_pandas()
@@ -58,44 +48,33 @@ def plot_table(stage: Stage) -> None:
 
 
 def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.DataFrame:
-    """`column`, `header`, `label`, `queries`, `model`, `value`, `low`, `high`, `average`, in the table's order.
+    """Compute `column`, `header`, `label`, `queries`, `model`, `value`, `low`, `high`, `average`, in the table's order.
 
     Intervals of aggregates and averages resample the queries of every member and average as the table does.
     """
     methods = [method.name for method in settings.methods]
     columns = table_columns(settings)
     resampled, means, queries = {}, {}, {}
-    for collection, part in frame.groupby("collection", sort=False):
-        values = part.pivot(index="query", columns="model", values=settings.metric)[methods].to_numpy()
+    for collection, runs in frame.groupby("collection", sort=False):
+        values = runs.pivot(index="query", columns="model", values=settings.metric)[methods].to_numpy()
         resampled[collection] = bootstrap_means(values, settings.bootstrap_samples, seed)
         means[collection], queries[collection] = values.mean(axis=0), len(values)
-    parts = []
+    points = []
     averages = distinct(average_columns(columns, settings))
     for column in [*columns, *averages]:
         resampled[column.name] = np.mean([resampled[member] for member in column.members], axis=0)
         means[column.name] = np.mean([means[member] for member in column.members], axis=0)
         queries[column.name] = sum(queries[member] for member in column.members)
         low, high = np.quantile(resampled[column.name], [0.025, 0.975], axis=0)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "column": column.name,
-                    "header": column.header,
-                    "label": column.printed,
-                    "queries": queries[column.name],
-                    "model": methods,
-                    "value": means[column.name],
-                    "low": low,
-                    "high": high,
-                    "average": column in averages,
-                }
-            )
-        )
-    return pd.concat(parts, ignore_index=True)
+        names = {"column": column.name, "header": column.header, "label": column.printed}
+        numbers = {"model": methods, "value": means[column.name], "low": low, "high": high}
+        row = names | {"queries": queries[column.name]} | numbers | {"average": column in averages}
+        points.append(pd.DataFrame(row))
+    return pd.concat(points, ignore_index=True)
 
 
 def check_agreement(points: pd.DataFrame, table: pd.DataFrame) -> None:
-    """The picture shows the table's numbers.
+    """Check that the picture shows the table's numbers.
 
     Raises:
         ArtifactError: a mean over queries is not the number in the table.
@@ -106,15 +85,12 @@ def check_agreement(points: pd.DataFrame, table: pd.DataFrame) -> None:
             raise ArtifactError(where, "is not in the table", "build the table again")
         stated = table.loc[point.model, point.header]
         if abs(stated - point.value) > AGREEMENT:
-            raise ArtifactError(
-                where,
-                f"the table says {stated}, the queries' mean is {point.value:.4f}",
-                "build both from the same evaluations",
-            )
+            problem = f"the table says {stated}, the queries' mean is {point.value:.4f}"
+            raise ArtifactError(where, problem, "build both from the same evaluations")
 
 
 def save(points: pd.DataFrame, settings: TableSettings, svg: Path, png: Path) -> None:
-    """Write the picture twice. The figure is drawn without pyplot, so no display or global state is needed."""
+    """Write the picture as svg and png. Without pyplot, it needs no display or global state."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
@@ -124,19 +100,16 @@ def save(points: pd.DataFrame, settings: TableSettings, svg: Path, png: Path) ->
 
 
 def draw(points: pd.DataFrame, settings: TableSettings) -> Figure:
-    """One band a column, one row a method inside it: a dot, its interval, its value."""
+    """Draw one band a column, one row a method inside it: a dot, its interval, its value."""
     from matplotlib.figure import Figure
 
     columns = list(dict.fromkeys(points["column"]))
     band = len(settings.methods) * ROW + GAP
     figure = Figure(figsize=(WIDTH, len(columns) * band + MARGIN), layout="constrained")
     axes = figure.add_subplot()
-    ticks = [
-        _draw_band(axes, points[points["column"] == name], number * band, band, number % 2 == 0)
-        for number, name in enumerate(columns)
-    ]
-    labels = [_band_label(points[points["column"] == name].iloc[0]) for name in columns]
-    axes.set_yticks(ticks, labels)
+    bands = [points[points["column"] == name] for name in columns]
+    ticks = [_draw_band(axes, rows, n * band, band, n % 2 == 0) for n, rows in enumerate(bands)]
+    axes.set_yticks(ticks, [_band_label(rows.iloc[0]) for rows in bands])
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(columns) * band, 0)
     axes.set_xlim(*_limits(points))
@@ -151,35 +124,22 @@ def draw(points: pd.DataFrame, settings: TableSettings) -> Figure:
 
 
 def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: bool) -> float:
-    """Draw one column's methods; returns the height of the band's middle."""
+    """Draw one column's methods; return the height of the band's middle."""
     if shaded:
         axes.axhspan(top, top + band, color="#f4f4f4", linewidth=0, zorder=0)
     best = rows["value"].round(4).max()
+    label_style: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 7.5}
     for number, row in enumerate(rows.itertuples()):
         height, style = top + GAP / 2 + (number + 0.5) * ROW, _style(number)
         axes.hlines(height, row.low, row.high, color=style["color"], linewidth=1.6, zorder=2)
         axes.plot(row.value, height, linestyle="", markersize=5.5, zorder=3, **style)
         weight = "bold" if round(row.value, 4) == best else "normal"
-        axes.annotate(
-            f"{row.value:.4f}",
-            (row.high, height),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7.5,
-            color="#333333",
-            fontweight=weight,
-        )
+        axes.annotate(f"{row.value:.4f}", (row.high, height), color="#333333", fontweight=weight, **label_style)
     return top + band / 2
 
 
 def _style(number: int) -> dict[str, Any]:
-    return {
-        "color": COLORS[number % len(COLORS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.6,
-    }
+    return style(number) | {"markeredgecolor": "white", "markeredgewidth": 0.6}
 
 
 def _band_label(row: pd.Series) -> str:
@@ -195,8 +155,6 @@ def _limits(points: pd.DataFrame) -> tuple[float, float]:
 def _draw_legend(figure: Figure, settings: TableSettings) -> None:
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], linewidth=1.6, markersize=5.5, label=method.label, **_style(number))
-        for number, method in enumerate(settings.methods)
-    ]
+    line: Any = {"linewidth": 1.6, "markersize": 5.5}
+    handles = [Line2D([], [], label=method.label, **line, **_style(n)) for n, method in enumerate(settings.methods)]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4), frameon=False)

@@ -1,11 +1,11 @@
-"""What a reader must know about the numbers of a table, in sentences."""
+"""Write the notes that a reader of a table needs, in sentences."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from zerodr.evaluation.metrics import LABELS
-from zerodr.reporting.grid import Column, Grid
+from zerodr.reporting.grid import Grid
 from zerodr.reporting.settings import TableSettings
 
 KINDS = {
@@ -16,7 +16,7 @@ KINDS = {
 
 
 def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[str]:
-    """All notes: measure, protocol card, splits, marks, averages, gaps, special queries, remarks."""
+    """Write all notes: measure, protocol card, splits, marks, averages, gaps, special queries, remarks."""
     return [
         f"cells: {LABELS.get(settings.metric, settings.metric)} ({settings.metric}), mean over the judged queries of "
         f"the split; scale {settings.scale}",
@@ -24,7 +24,7 @@ def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[
         *_splits(frame, settings),
         *_marks(grid),
         *_averages(grid),
-        *[f"missing: {gone.name} ({gone.reason})" for gone in settings.missing],
+        *[f"missing: {row.name} ({row.reason})" for row in settings.missing],
         *_special_queries(frame),
         *[f"{row.name}: {row.remark}" for row in settings.collections if row.remark],
         *_licences(settings),
@@ -33,13 +33,13 @@ def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[
 
 
 def protocol_card(settings: TableSettings) -> list[str]:
-    """How the texts were encoded and the rankings made."""
+    """Describe how texts were encoded and ranked."""
     protocol = settings.protocol
     excluded = [row.name for row in settings.collections if row.exclude_self]
     if protocol.exclude_self == "never":
-        own = "own documents are kept"
+        exclusion = "own documents are kept"
     else:
-        own = f"own documents left out at search time in {', '.join(excluded) or 'no collection of this table'}"
+        exclusion = f"own documents left out at search time in {', '.join(excluded) or 'no collection of this table'}"
     join = "as the registry says" if protocol.title_join == "registry" else "no title, text alone"
     shown = {row.name for row in settings.collections}
     lengths = [_length("lengths", protocol.query_tokens, protocol.document_tokens)]
@@ -49,17 +49,17 @@ def protocol_card(settings: TableSettings) -> list[str]:
             lengths.append(_length(name, *both))
     return [
         f"protocol {protocol.name}: {protocol.description}",
-        f"{'; '.join(lengths)}; title join: {join}; {own}; depth {protocol.depth}; "
+        f"{'; '.join(lengths)}; title join: {join}; {exclusion}; depth {protocol.depth}; "
         "ties: score descending, then document id descending",
     ]
 
 
 def _length(name: str, query: int | None, document: int | None) -> str:
-    words = [
-        f"{what} {f'{count} tokens' if count else 'as the model says'}"
-        for count, what in ((query, "query"), (document, "document"))
-    ]
-    return f"{name}: the model's own" if query is document is None else f"{name}: {', '.join(words)}"
+    if query is document is None:
+        return f"{name}: the model's own"
+    counts = {"query": query, "document": document}
+    words = [f"{kind} {f'{count} tokens' if count else 'as the model says'}" for kind, count in counts.items()]
+    return f"{name}: {', '.join(words)}"
 
 
 def _splits(frame: pd.DataFrame, settings: TableSettings) -> list[str]:
@@ -81,14 +81,10 @@ def _marks(grid: Grid) -> list[str]:
 
 
 def _averages(grid: Grid) -> list[str]:
-    averages = grid.columns[len(grid.data_columns) :]
-    by_members: dict[tuple[str, ...], list[Column]] = {}
-    for column in averages:
-        by_members.setdefault(column.members, []).append(column)
-    return [
-        f"{', '.join(column.header for column in columns)}: mean over {', '.join(members)}"
-        for members, columns in by_members.items()
-    ]
+    headers: dict[tuple[str, ...], list[str]] = {}
+    for column in grid.columns[len(grid.data_columns) :]:
+        headers.setdefault(column.members, []).append(column.header)
+    return [f"{', '.join(names)}: mean over {', '.join(members)}" for members, names in headers.items()]
 
 
 def _special_queries(frame: pd.DataFrame) -> list[str]:
@@ -110,7 +106,7 @@ def _special_queries(frame: pd.DataFrame) -> list[str]:
 
 
 def _licences(settings: TableSettings) -> list[str]:
-    """Which data may be used how, as far as the registry says."""
+    """List the licences that the registry records."""
     by_licence: dict[str, list[str]] = {}
     for row in settings.collections:
         if row.licence:
@@ -120,7 +116,7 @@ def _licences(settings: TableSettings) -> list[str]:
 
 
 def method_remarks(settings: TableSettings) -> list[tuple[str, str]]:
-    """Different remarks of the methods, with the letters a, b, ... that mark them."""
+    """List the different remarks of the methods, with the letters a, b, ... that mark them."""
     remarks = dict.fromkeys(method.remark for method in settings.methods if method.remark)
     return [(_letter(number), remark) for number, remark in enumerate(remarks)]
 
@@ -130,6 +126,6 @@ def _letter(number: int) -> str:
 
 
 def printed_methods(settings: TableSettings) -> dict[str, str]:
-    """Method -> its label with the letter of its remark."""
+    """Map each method to its label with the letter of its remark."""
     letters = {remark: letter for letter, remark in method_remarks(settings)}
     return {m.name: f"{m.label} [{letters[m.remark]}]" if m.remark else m.label for m in settings.methods}

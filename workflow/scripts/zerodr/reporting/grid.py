@@ -1,4 +1,4 @@
-"""The numbers of a table: summaries checked against one protocol, aggregates, group averages."""
+"""Fill a table with numbers: check summaries against one protocol, compute aggregates and group averages."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Column:
     Attributes:
         name: the collection, the aggregate, or `Avg <group>`.
         label: name in printed tables.
-        mark: why it is no complete published collection (`subset`, `pool`, `own`, `1 of 12`), or "".
-        members: collections (or for an average, columns) whose mean the cells are.
+        mark: reason that it is no complete published collection (`subset`, `pool`, `own`, `1 of 12`), or "".
+        members: collections (or for an average, columns) that a cell averages.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Grid:
 
     Attributes:
         columns: collections and aggregates, then averages.
-        averages: how many of the columns, from the right, are averages.
+        averages: number of columns, from the right, that are averages.
         values: (methods, columns), named by method and column name.
     """
 
@@ -55,57 +55,49 @@ class Grid:
 
     @property
     def data_columns(self) -> tuple[Column, ...]:
-        """The columns that are no averages of groups."""
+        """Columns that are no averages of groups."""
         return self.columns[: len(self.columns) - self.averages]
 
     def printed(self) -> Grid:
-        """The same table without averages that repeat another one."""
-        kept = distinct(self.columns[len(self.data_columns) :])
-        columns = (*self.data_columns, *kept)
-        return Grid(columns, len(kept), self.values[[column.name for column in columns]])
+        """Return the same table without averages that repeat another one."""
+        averages = distinct(self.columns[len(self.data_columns) :])
+        columns = (*self.data_columns, *averages)
+        return Grid(columns, len(averages), self.values[[column.name for column in columns]])
 
 
 def read_summaries(paths: list[Path]) -> pd.DataFrame:
-    """All summaries as one long frame; see `evaluation.evaluate.summarize` for its columns.
+    """Read all summaries into one long frame; see `evaluation.evaluate.summarize` for its columns.
 
     Raises:
         CollectionError: there are none.
     """
     if not paths:
-        raise CollectionError(
-            "the chosen collections",
-            "have no judged queries, so the table has no column",
-            "add qrels/<split>.tsv, or ask for rankings and statistics (docs/own-corpus.md)",
-        )
+        step = "add qrels/<split>.tsv, or request rankings and statistics (docs/own-corpus.md)"
+        raise CollectionError("the chosen collections", "have no judged queries, so the table has no column", step)
     text = {name: str for name in ("model", "collection", "split", "protocol", "metric")}
-    frames = [
-        pd.read_csv(path, sep="\t", dtype=text, keep_default_na=False, na_values={"low": "", "high": ""})
-        for path in paths
-    ]
+    empty = {"low": "", "high": ""}
+    frames = (pd.read_csv(path, sep="\t", dtype=text, keep_default_na=False, na_values=empty) for path in paths)
     return pd.concat(frames, ignore_index=True)
 
 
 def check_summaries(frame: pd.DataFrame, settings: TableSettings) -> None:
-    """Each method on each collection once, all under the table's protocol.
+    """Check that each method has one summary for each collection, all under the table's protocol.
 
     Raises:
-        ProtocolError: a number was made under another protocol, split, depth or self-exclusion.
-        ArtifactError: a summary is missing, given twice, or not of this table.
+        ProtocolError: a number has another protocol, split, depth or self-exclusion.
+        ArtifactError: a summary is missing, appears twice, or is not of this table.
     """
     collections = {row.name: row for row in settings.collections}
     runs = frame.drop_duplicates(["model", "collection", "protocol", "split", "depth", "exclude_self"])
-    wanted = {(method.name, name) for method in settings.methods for name in collections}
+    expected = {(method.name, name) for method in settings.methods for name in collections}
     for run in runs.itertuples():
-        if (run.model, run.collection) not in wanted:
-            raise ArtifactError(
-                f"{run.model}/{run.collection}",
-                "is no cell of this table",
-                "give the summaries of the table's methods and collections",
-            )
+        if (run.model, run.collection) not in expected:
+            step = "give the summaries of the table's methods and collections"
+            raise ArtifactError(f"{run.model}/{run.collection}", "is no cell of this table", step)
         _check_protocol(run, collections[run.collection], settings)
     if frame.duplicated(["model", "collection", "metric"]).any():
-        raise ArtifactError("build_table", "a summary was given twice", "give each summary once")
-    absent = sorted(wanted - set(zip(runs["model"], runs["collection"], strict=True)))
+        raise ArtifactError("build_table", "a summary appears twice", "give each summary once")
+    absent = sorted(expected - set(zip(runs["model"], runs["collection"], strict=True)))
     if absent:
         raise ArtifactError("/".join(absent[0]), f"{len(absent)} summaries are missing", "run evaluate_run for them")
 
@@ -119,18 +111,14 @@ def _check_protocol(run: object, row: TableCollection, settings: TableSettings) 
         "exclude_self": row.exclude_self and protocol.exclude_self == "registry",
     }
     for name, value in expected.items():
-        found = getattr(run, name)
-        if found != value:
+        if getattr(run, name) != value:
             where = f"{run.model}/{run.collection}"  # type: ignore[attr-defined]
-            raise ProtocolError(
-                where,
-                f"{name} is {found}, the table's is {value}",
-                "numbers of different protocols never share a column: evaluate again",
-            )
+            problem = f"{name} is {getattr(run, name)}, the table's is {value}"
+            raise ProtocolError(where, problem, "numbers of different protocols never share a column: evaluate again")
 
 
 def table_columns(settings: TableSettings) -> list[Column]:
-    """Collections and aggregates, in the order of the settings."""
+    """List collections and aggregates, in the order of the settings."""
     members: dict[str, list[TableCollection]] = {}
     for row in settings.collections:
         members.setdefault(row.aggregate or row.name, []).append(row)
@@ -149,18 +137,18 @@ def _column(name: str, rows: list[TableCollection], settings: TableSettings) -> 
 
 
 def average_columns(columns: list[Column], settings: TableSettings) -> list[Column]:
-    """Averages of groups with at least one complete column; `Avg beir18 (3 of 18)` when some are not in the table."""
+    """List averages of groups with a complete column; `Avg beir18 (3 of 18)` when some are not in the table."""
     averages = []
-    for group, wanted in settings.groups.items():
-        have = tuple(column.name for column in columns if column.name in wanted and not column.mark)
-        if have:
-            mark = f"{len(have)} of {len(wanted)}" if len(have) < len(wanted) else ""
-            averages.append(Column(f"Avg {group}", f"Avg {group}", mark, have))
+    for group, members in settings.groups.items():
+        present = tuple(column.name for column in columns if column.name in members and not column.mark)
+        if present:
+            mark = f"{len(present)} of {len(members)}" if len(present) < len(members) else ""
+            averages.append(Column(f"Avg {group}", f"Avg {group}", mark, present))
     return averages
 
 
 def distinct(averages: Sequence[Column]) -> tuple[Column, ...]:
-    """Averages that repeat no other column: one a set of two or more members, complete groups first."""
+    """Select averages that repeat no other column: one a set of two or more members, complete groups first."""
     chosen: dict[tuple[str, ...], Column] = {}
     for column in sorted(averages, key=lambda column: column.mark != ""):
         if len(column.members) > 1:
@@ -169,7 +157,7 @@ def distinct(averages: Sequence[Column]) -> tuple[Column, ...]:
 
 
 def fill(frame: pd.DataFrame, settings: TableSettings, metric: str | None = None) -> Grid:
-    """The table of one measure: collections, macro means of aggregates, averages of groups."""
+    """Fill the table of one measure: collections, macro means of aggregates, averages of groups."""
     chosen = frame[frame["metric"] == (metric or settings.metric)]
     cells = chosen.pivot(index="model", columns="collection", values="value").astype(float)
     columns = table_columns(settings)

@@ -1,4 +1,4 @@
-"""Figures of the papers, drawn from the items' tables. Equal tables give equal bytes."""
+"""Draw figures of the papers from the items' tables. Equal tables have equal bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from zerodr.errors import ConfigError
 from zerodr.evaluation.metrics import LABELS
 from zerodr.papers.moma import report as item_memories
 from zerodr.reporting import item_model_figures
-from zerodr.reporting.figure import COLORS, STYLE
 from zerodr.reporting.item_inputs import METRIC, ItemParams
-from zerodr.reporting.panels import legend, panels, style
+from zerodr.reporting.panels import STYLE, bars, interval_rows, legend, panels, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +25,7 @@ GAIN = "gain in nDCG@10"
 
 
 def plot_item(stage: Stage) -> None:
-    """Input `table` (tsv of build_item); outputs `svg`, `png`.
+    """Read input `table` (tsv of build_item); write `svg` and `png`.
 
     Raises:
         ConfigError: the item's kind has no figure.
@@ -36,11 +35,8 @@ def plot_item(stage: Stage) -> None:
     settings = validate(ItemParams, stage.params, stage.spec.name())
     draw = FIGURES.get(settings.item["kind"])
     if draw is None:
-        raise ConfigError(
-            f"{settings.paper}: {settings.name}",
-            f"is of kind {settings.item['kind']}, which is a table alone",
-            f"ask for {settings.name}.html",
-        )
+        problem = f"is of kind {settings.item['kind']}, which has a table only"
+        raise ConfigError(f"{settings.paper}: {settings.name}", problem, f"request {settings.name}.html")
     frame = pd.read_csv(stage.path("table"), sep="\t", comment="#")
     with matplotlib.rc_context(STYLE | {"axes.spines.left": True}):
         figure = draw(frame, settings)
@@ -55,31 +51,23 @@ def _name(axes: Axes, x: Iterable[float], y: Iterable[float], names: Iterable[st
 
 
 def _points(axes: Axes, frame: pd.DataFrame, x: str, y: str, label: str, number: int) -> None:
-    """Points with vertical intervals `<y>_low`, `<y>_high`."""
-    bars = np.abs(frame[[f"{y}_low", f"{y}_high"]].to_numpy().T - frame[y].to_numpy())
-    axes.errorbar(
-        frame[x], frame[y], yerr=bars, linestyle="", markersize=5, linewidth=1.0, label=label, **style(number)
-    )
+    """Draw points with vertical intervals `<y>_low`, `<y>_high`."""
+    look = style(number) | {"linestyle": "", "markersize": 5, "linewidth": 1.0}
+    axes.errorbar(frame[x], frame[y], yerr=bars(frame, y), label=label, **look)
 
 
 def _methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:
-    """Differences from the baseline with intervals, a panel a collection."""
+    """Draw differences from the baseline with intervals, a panel a collection."""
     figure, every = panels(len(settings.collections), height=1.1 + 0.28 * len(settings.methods))
     tested = [name for name in settings.methods if name != settings.item["baseline"]]
     for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
-        own = frame[frame["collection"] == name].set_index("method").loc[tested]
-        bars = np.abs(own[["difference_low", "difference_high"]].to_numpy().T - own["difference"].to_numpy())
-        axes.errorbar(
-            own["difference"], range(len(tested)), xerr=bars, linestyle="", marker="o", markersize=5, color=COLORS[0]
-        )
+        rows = frame[frame["collection"] == name].set_index("method").loc[tested]
+        interval_rows(axes, rows["difference"], bars(rows, "difference"), [settings.methods[name] for name in tested])
         axes.axvline(0, color="#888888", linewidth=0.8)
-        axes.set_yticks(range(len(tested)), [settings.methods[name] for name in tested], fontsize=7)
-        axes.set_ylim(len(tested) - 0.5, -0.5)
         axes.set_title(label, fontsize=9)
     measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
-    figure.supxlabel(
-        f"{measure} minus that of {settings.methods[settings.item['baseline']]}, 95 % interval", fontsize=9
-    )
+    baseline = settings.methods[settings.item["baseline"]]
+    figure.supxlabel(f"{measure} minus that of {baseline}, 95 % interval", fontsize=9)
     return figure
 
 
@@ -101,11 +89,11 @@ def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     figure, every = panels(len(settings.collections))
     for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
         for number, method in enumerate(settings.item["methods"]):
-            own = frame[(frame["collection"] == name) & (frame["method"] == method)]
-            places = np.arange(len(own)) + 0.03 * (number - (len(settings.item["methods"]) - 1) / 2)
-            bars = np.abs(own[[f"{METRIC}_low", f"{METRIC}_high"]].to_numpy().T - own[METRIC].to_numpy())
-            axes.errorbar(places, own[METRIC], yerr=bars, label=method, markersize=5, linewidth=1.0, **style(number))
-            axes.set_xticks(range(len(own)), own["stage"])
+            rows = frame[(frame["collection"] == name) & (frame["method"] == method)]
+            x = np.arange(len(rows)) + 0.03 * (number - (len(settings.item["methods"]) - 1) / 2)
+            look = style(number) | {"markersize": 5, "linewidth": 1.0}
+            axes.errorbar(x, rows[METRIC], yerr=bars(rows, METRIC), label=method, **look)
+            axes.set_xticks(range(len(rows)), rows["stage"])
         axes.set_title(label, fontsize=9)
     figure.supylabel("nDCG@10, 95 % interval", fontsize=9)
     legend(figure, every[0])
@@ -114,12 +102,12 @@ def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
 
 def _spaces(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     figure, every = panels(2, width=4.2, height=3.8)
-    for number, (label, own) in enumerate(frame.groupby("model", sort=False)):
-        names = [settings.collections[name] for name in own["collection"]]
-        every[0].plot(own["alignment"], own["uniformity"], linestyle="", markersize=6, label=label, **style(number))
-        _name(every[0], own["alignment"], own["uniformity"], names)
-        every[1].plot(own["contrastive"], range(len(own)), linestyle="", markersize=6, **style(number))
-        every[1].set_yticks(range(len(own)), names)
+    for number, (label, rows) in enumerate(frame.groupby("model", sort=False)):
+        names = [settings.collections[name] for name in rows["collection"]]
+        every[0].plot(rows["alignment"], rows["uniformity"], linestyle="", markersize=6, label=label, **style(number))
+        _name(every[0], rows["alignment"], rows["uniformity"], names)
+        every[1].plot(rows["contrastive"], range(len(rows)), linestyle="", markersize=6, **style(number))
+        every[1].set_yticks(range(len(rows)), names)
     every[0].set_xlabel("alignment (lower is better)")
     every[0].set_ylabel("uniformity (lower is better)")
     every[1].set_xlabel("contrastive loss of held-out documents")

@@ -1,4 +1,4 @@
-"""What items of papers are told and read, and gains over queries with their intervals."""
+"""Read the inputs of papers' items, and compute gains over queries with their intervals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Steps = Annotated[dict[str, int], BeforeValidator(dict)]
 
 
 class ItemParams(Settings):
-    """Params of rules build_item and plot_item."""
+    """Settings of rules build_item and plot_item."""
 
     paper: str
     """Name of the paper."""
@@ -39,15 +39,15 @@ class ItemParams(Settings):
     methods: Pairs
     """Method -> label, in the item's order."""
     remarks: tuple[str, ...] = ()
-    """What a reader must know about these methods."""
+    """Notes on these methods."""
     source: str
     """The collection with supervision."""
     scale: str
-    """The preset that was run."""
+    """The preset of the run."""
     protocol: str
     """The protocol of every number."""
     points: Annotated[dict[str, Steps], BeforeValidator(dict)] = {}
-    """Line of a figure -> model -> steps it was trained on the target, in order."""
+    """Line of a figure -> model -> steps of its training on the target, in order."""
     stages: Annotated[dict[str, tuple[str, ...]], BeforeValidator(dict)] = {}
     """Method -> stages whose models are inputs, in order."""
     bootstrap_samples: int = Field(ge=1)
@@ -55,12 +55,12 @@ class ItemParams(Settings):
 
 
 @dataclass(frozen=True)
-class Made:
+class ItemTable:
     """An item's numbers.
 
     Attributes:
-        frame: a row each, as the tsv.
-        notes: what a reader must know.
+        frame: the rows of the tsv.
+        notes: explanations for a reader.
         shown: header and rows of the printed table, where it differs from the frame.
     """
 
@@ -70,25 +70,25 @@ class Made:
 
 
 def read_scores(paths: Sequence[Path], metric: str = METRIC) -> dict[tuple[str, str], pd.Series]:
-    """A measure by query of each (method, collection), in the order of queries.
+    """Read a measure by query of each (method, collection), in the order of queries.
 
     Raises:
         ArtifactError: a file is given twice.
     """
-    found: dict[tuple[str, str], pd.Series] = {}
+    scores: dict[tuple[str, str], pd.Series] = {}
     for path in paths:
         frame = pq.read_table(path, columns=["model", "collection", "query", metric]).to_pandas()
         key = (str(frame["model"].iloc[0]), str(frame["collection"].iloc[0]))
-        if key in found:
+        if key in scores:
             raise ArtifactError(path, f"is a second file of {key[0]} on {key[1]}", "give each once")
-        found[key] = frame.set_index("query")[metric]
-    return found
+        scores[key] = frame.set_index("query")[metric]
+    return scores
 
 
 def read_spaces(paths: Sequence[Path]) -> dict[tuple[str, str], dict[str, float]]:
-    """Measures of each (model, collection)."""
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    return {(facts["model"], facts["collection"]): facts for facts in found}
+    """Read the measures of each (model, collection)."""
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return {(facts["model"], facts["collection"]): facts for facts in files}
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,16 @@ class Gain:
 
     @classmethod
     def of(cls, row: pd.Series, name: str) -> Gain:
-        """From a row with the columns of `columns`."""
+        """Read a gain from a row with the columns of `columns`."""
         return cls(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
     def columns(self, name: str) -> dict[str, float]:
-        """As columns of a table."""
+        """Return the gain as columns of a table."""
         return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def gain(method: pd.Series, baseline: pd.Series, samples: int, seed: int) -> Gain:
-    """What a method gains over a baseline on the same queries.
+    """Compute the gain of a method over a baseline on the same queries.
 
     Raises:
         ArtifactError: they have different queries.
@@ -126,7 +126,7 @@ def gain(method: pd.Series, baseline: pd.Series, samples: int, seed: int) -> Gai
 
 
 def correlation(x: Sequence[float], y: Sequence[float], what: str, of: str = "collections") -> str:
-    """Spearman's correlation in words; a few points tell little, so the number of points is told, too."""
+    """Describe Spearman's correlation in words, with the number of points, since few points prove little."""
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return f"{what}: {len(x)} {of} are too few, or too equal, for a correlation"
     result = stats.spearmanr(x, y)

@@ -1,4 +1,4 @@
-"""Items about models themselves: units (BERM tables 5 and 6), adaptation and parameters (DDR figure 4, table 5)."""
+"""Build items about models: units (BERM tables 5 and 6), adaptation and parameters (DDR figure 4, table 5)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.config.model_items import AdaptationItem, ParametersItem, UnitsItem
 from zerodr.errors import ArtifactError
-from zerodr.reporting.item_inputs import METRIC, ItemParams, Made, gain, read_scores
+from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, gain, read_scores
 
 WEIGHTS = "model.safetensors"
 UNIT_LABELS = {
@@ -29,8 +29,8 @@ UNIT_LABELS = {
 }
 
 
-def units(stage: Stage, settings: ItemParams, item: Item) -> Made:
-    """Measures of models over the units of passages, with intervals.
+def units(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Measure models over the units of passages, with intervals.
 
     Raises:
         ArtifactError: a file lacks a measure.
@@ -38,78 +38,56 @@ def units(stage: Stage, settings: ItemParams, item: Item) -> Made:
     assert isinstance(item, UnitsItem)
     rows = []
     for method, path in zip(item.methods, stage.paths("measures"), strict=True):
-        found = pd.read_csv(path, sep="\t", index_col="measure")
-        missing = [name for name in item.measures if name not in found.index]
+        measures = pd.read_csv(path, sep="\t", index_col="measure")
+        missing = [name for name in item.measures if name not in measures.index]
         if missing:
-            raise ArtifactError(
-                path, f"has no measure {missing[0]}, only {', '.join(found.index)}", "correct the item's measures"
-            )
-        rows += [
-            {
-                "method": method,
-                "measure": name,
-                **found.loc[name, ["mean", "low", "high"]],
-                "pairs": int(found.loc[name, "count"]),
-            }
-            for name in item.measures
-        ]
+            problem = f"has no measure {missing[0]}, only {', '.join(measures.index)}"
+            raise ArtifactError(path, problem, "correct the item's measures")
+        for name in item.measures:
+            row = {"method": method, "measure": name, **measures.loc[name, ["mean", "low", "high"]]}
+            rows.append(row | {"pairs": int(measures.loc[name, "count"])})
     frame = pd.DataFrame(rows)
-    cells = {(row["method"], row["measure"]): row for _, row in frame.iterrows()}
-    shown = [
-        [settings.methods[method], *(_cell(cells[method, name]) for name in item.measures)] for method in item.methods
-    ]
+    cells = {(row["method"], row["measure"]): _cell(row) for _, row in frame.iterrows()}
+    shown = [[settings.methods[method], *(cells[method, name] for name in item.measures)] for method in item.methods]
     notes = [
         f"units and labels of {item.units_of}, at most {frame['pairs'].max()} training pairs of {settings.source} with "
         "an essential unit; means over pairs with 95 % intervals (normal approximation); Var: population variance of "
         "the similarity of a passage with its units (smaller: more balanced); Acc: share of pairs whose matching "
         "vector is nearest to the essential unit"
     ]
-    return Made(frame, notes, (["", *(UNIT_LABELS.get(name, name) for name in item.measures)], shown))
+    return ItemTable(frame, notes, (["", *(UNIT_LABELS.get(name, name) for name in item.measures)], shown))
 
 
 def _cell(row: pd.Series) -> str:
     return f"{row['mean']:.4g} [{row['low']:.4g}, {row['high']:.4g}]"
 
 
-def adaptation(stage: Stage, settings: ItemParams, item: Item) -> Made:
-    """nDCG@10 over the steps on the target, and that of references, which have none."""
+def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Compare nDCG@10 over the steps on the target, and that of references, which have none."""
     assert isinstance(item, AdaptationItem)
     scores, rows = read_scores(stage.paths("per_query")), []
     for name in settings.collections:
         for line, models in settings.points.items():
             for model, steps in models.items():
-                own, first = scores[model, name], scores[next(iter(models)), name]
-                rows.append(
-                    {
-                        "collection": name,
-                        "line": line,
-                        "method": model,
-                        "steps": steps,
-                        "reference": line in item.references,
-                        **gain(own, own * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
-                        **gain(own, first, settings.bootstrap_samples, stage.seed).columns("gain"),
-                    }
-                )
-    frame = pd.DataFrame(rows)
-    shown = [
-        [
-            settings.collections[row["collection"]],
-            settings.methods[row["method"]],
-            "-" if row["reference"] else str(row["steps"]),
-            f"{row[METRIC]:.4f}",
-            f"{row['gain']:+.4f} [{row['gain_low']:+.4f}, {row['gain_high']:+.4f}]",
-        ]
-        for _, row in frame.iterrows()
-    ]
+                values, first = scores[model, name], scores[next(iter(models)), name]
+                level = gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(METRIC)
+                over_first = gain(values, first, settings.bootstrap_samples, stage.seed).columns("gain")
+                row = {"collection": name, "line": line, "method": model, "steps": steps}
+                rows.append(row | {"reference": line in item.references} | level | over_first)
+    frame, shown = pd.DataFrame(rows), []
+    for _, row in frame.iterrows():
+        names = settings.collections[row["collection"]], settings.methods[row["method"]]
+        steps = "-" if row["reference"] else str(row["steps"])
+        shown.append([*names, steps, f"{row[METRIC]:.4f}", str(Gain.of(row, "gain"))])
     notes = [
         "steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % bootstrap "
         "intervals over queries"
     ]
-    return Made(frame, notes, (["", "method", "steps", "nDCG@10", "gain in nDCG@10"], shown))
+    return ItemTable(frame, notes, (["", "method", "steps", "nDCG@10", "gain in nDCG@10"], shown))
 
 
-def parameters(stage: Stage, settings: ItemParams, item: Item) -> Made:
-    """Parameters that supervised learning trains, and those at inference, as shares of the backbone's.
+def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Count the parameters that supervised learning trains, and those at inference, as shares of the backbone's.
 
     Raises:
         ArtifactError: a model has no lineage record, or no weights in the plain form.
@@ -119,44 +97,26 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> Made:
     for method, path in zip(item.methods, stage.paths("models"), strict=True):
         written, record = _written(path.parent / WEIGHTS), read_record(path)
         if record is None:
-            raise ArtifactError(path, "has no lineage record, so its modules aren't known", "make it again")
-        facts = record["notes"].get("rem") or {
-            "lora": 0,
-            "parallel_adapter": 0,
-            "backbone": written,
-            "trained": written,
-        }
-        backbone = facts["backbone"]
-        rows.append(
-            {
-                "method": method,
-                **{key: int(facts[key]) for key in ("backbone", "lora", "parallel_adapter", "trained")},
-                "trained_share": facts["trained"] / backbone,
-                "inference": written,
-                "inference_extra": written / backbone - 1,
-            }
-        )
-    frame = pd.DataFrame(rows)
-    shown = [
-        [
-            settings.methods[row["method"]],
-            *(f"{row[key]:,}" for key in ("backbone", "lora", "parallel_adapter", "trained")),
-            f"{row['trained_share']:.2%}",
-            f"{row['inference']:,}",
-            f"{row['inference_extra']:+.2%}",
-        ]
-        for _, row in frame.iterrows()
-    ]
+            raise ArtifactError(path, "has no lineage record, so its modules aren't known", "run its target again")
+        plain = {"backbone": written, "lora": 0, "parallel_adapter": 0, "trained": written}
+        facts = {key: int((record["notes"].get("rem") or plain)[key]) for key in plain}
+        shares = {"trained_share": facts["trained"] / facts["backbone"], "inference": written}
+        rows.append({"method": method} | facts | shares | {"inference_extra": written / facts["backbone"] - 1})
+    frame, shown = pd.DataFrame(rows), []
+    for _, row in frame.iterrows():
+        counts = [f"{row[key]:,}" for key in ("backbone", "lora", "parallel_adapter", "trained")]
+        inference = f"{row['inference']:,}", f"{row['inference_extra']:+.2%}"
+        shown.append([settings.methods[row["method"]], *counts, f"{row['trained_share']:.2%}", *inference])
     header = ["", "backbone", "LoRA", "parallel adapter", "trained", "share", "at inference", "more"]
     notes = [
         "trained: by supervised learning; at inference: numbers in the plain model's weights file, modules folded "
         "in; shares are of the backbone with its embeddings"
     ]
-    return Made(frame, notes, (header, shown))
+    return ItemTable(frame, notes, (header, shown))
 
 
 def _written(path: Path) -> int:
-    """Numbers in a safetensors file, by its header: 8 bytes with the length of the JSON that follows."""
+    """Count the numbers in a safetensors file by its header: 8 bytes with the length of the JSON that follows."""
     if not path.exists():
         raise ArtifactError(path, "is missing, so the model's numbers can't be counted", "assemble with fold: true")
     with open(path, "rb") as stream:

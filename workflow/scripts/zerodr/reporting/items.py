@@ -1,4 +1,4 @@
-"""Tables of the papers: an item's numbers as tsv, Markdown and HTML; and a page with all items of a paper."""
+"""Build tables of the papers: an item's numbers as tsv, Markdown and HTML; and a page with all items of a paper."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from zerodr.papers.coco_dr import report as item_queries
 from zerodr.papers.modir import report as item_domains
 from zerodr.papers.moma import report as item_memories
 from zerodr.reporting import item_models, item_tables, render
-from zerodr.reporting.item_inputs import ItemParams, Made
+from zerodr.reporting.item_inputs import ItemParams, ItemTable
 
-MAKERS: dict[str, Callable[[Stage, ItemParams, Item], Made]] = {
+MAKERS: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
     "methods": item_tables.methods,
     "similarity": item_tables.similarity,
     "episodes": item_tables.episodes,
@@ -39,7 +39,7 @@ MAKERS: dict[str, Callable[[Stage, ItemParams, Item], Made]] = {
 
 
 class PaperParams(Settings):
-    """Params of rule build_paper."""
+    """Settings of rule build_paper."""
 
     label: str
     """Name of the paper."""
@@ -48,31 +48,28 @@ class PaperParams(Settings):
 
 
 def build_item(stage: Stage) -> None:
-    """Inputs as the item's kind needs them; outputs `table` (tsv), `markdown`, `html`."""
+    """Read the inputs that the item's kind needs; write `table` (tsv), `markdown`, `html`."""
     settings = validate(ItemParams, stage.params, stage.spec.name())
     item = item_of(settings.item, f"{settings.paper}: {settings.name}")
-    made = MAKERS[settings.item["kind"]](stage, settings, item)
+    table = MAKERS[settings.item["kind"]](stage, settings, item)
     notes = [
-        *made.notes,
+        *table.notes,
         f"scale {settings.scale}, protocol {settings.protocol}, source {settings.source}, seed {stage.seed}",
         *settings.remarks,
     ]
-    text = f"## {settings.paper}, {settings.name}: {item.title}\n\n" + _markdown(made, notes)
-    stage.output("table").write_text(_tsv(made.frame, notes), encoding="utf-8")
+    text = f"## {settings.paper}, {settings.name}: {item.title}\n\n" + _markdown(table, notes)
+    stage.output("table").write_text(_tsv(table.frame, notes), encoding="utf-8")
     stage.output("markdown").write_text(text, encoding="utf-8")
     stage.output("html").write_text(render.page(text, f"{settings.paper}, {settings.name}"), encoding="utf-8")
 
 
 def build_paper(stage: Stage) -> None:
-    """Inputs `tables` (Markdown) and `figures` (svg) in the order of the items; output `html`."""
+    """Read inputs `tables` (Markdown) and `figures` (svg) in the order of the items; write output `html`."""
     settings = validate(PaperParams, stage.params, stage.spec.name())
     tables, figures = stage.paths("tables"), stage.paths("figures")
     if (len(tables), len(figures)) != (len(settings.items), sum(settings.items.values())):
-        raise ArtifactError(
-            stage.spec.name(),
-            f"found {len(tables)} tables and {len(figures)} figures of {len(settings.items)} items",
-            "declare both of each item as inputs",
-        )
+        problem = f"found {len(tables)} tables and {len(figures)} figures of {len(settings.items)} items"
+        raise ArtifactError(stage.spec.name(), problem, "declare both of each item as inputs")
     body, drawn = [f"# {settings.label}\n"], {path.stem: path.name for path in figures}
     for name, table in zip(settings.items, tables, strict=True):
         figure = f"\n![{name}]({drawn[name]})\n" if name in drawn else ""
@@ -86,10 +83,7 @@ def _tsv(frame: pd.DataFrame, notes: list[str]) -> str:
     return buffer.getvalue() + "".join(f"# {note}\n" for note in notes)
 
 
-def _markdown(made: Made, notes: list[str]) -> str:
-    header, rows = made.shown or (list(made.frame.columns), [[_cell(v) for v in row] for row in made.frame.to_numpy()])
+def _markdown(table: ItemTable, notes: list[str]) -> str:
+    cells = [[f"{v:.4f}" if isinstance(v, float) else str(v) for v in row] for row in table.frame.to_numpy()]
+    header, rows = table.shown or (list(table.frame.columns), cells)
     return "\n".join([render.markdown_table(header, rows), "".join(f"- {note}\n" for note in notes)])
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,22 +1,25 @@
-"""Panels, colours and legends of the papers' figures."""
+"""Draw panels, intervals and legends of the papers' figures."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from zerodr.reporting.figure import COLORS, MARKERS
+import pandas as pd
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+STYLE: Any = {"svg.hashsalt": "zerodr", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0}
+STYLE |= {f"axes.spines.{side}": False for side in ("top", "right", "left")}
 HEIGHT, WIDTH, ACROSS = 3.2, 3.6, 3  # of a panel in inches; panels in a row
 
 
 def panels(count: int, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
-    """A figure with `count` panels, three in a row."""
+    """Create a figure with `count` panels, three in a row."""
     columns = min(count, ACROSS)
     figure, grid = blank(-(-count // columns), columns, width, height)
     every = grid.ravel()
@@ -26,7 +29,7 @@ def panels(count: int, width: float = WIDTH, height: float = HEIGHT) -> tuple[Fi
 
 
 def blank(rows: int, columns: int, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, np.ndarray]:
-    """A figure with a grid of panels, (rows, columns)."""
+    """Create a figure with a grid of panels, (rows, columns)."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(columns * width + 0.6, rows * height + 0.9), layout="constrained")
@@ -38,23 +41,35 @@ def blank(rows: int, columns: int, width: float = WIDTH, height: float = HEIGHT)
 
 
 def style(number: int) -> dict[str, Any]:
-    """Colour and marker of a line."""
+    """Return colour and marker of a line."""
     return {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
 
 
-def legend(figure: Figure, axes: Axes, markers: float = 1.0) -> None:
-    """A legend below the figure of what a panel shows, its markers so many times as large.
+def bars(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Return the lengths of intervals `<name>_low`, `<name>_high` from `<name>`, (2, rows)."""
+    return np.abs(frame[[f"{name}_low", f"{name}_high"]].to_numpy().T - frame[name].to_numpy())
 
-    It has three columns, or as many as fit; a figure that is narrower than one is made wider.
+
+def interval_rows(axes: Axes, values: pd.Series, lengths: np.ndarray, labels: list[str]) -> None:
+    """Draw one row a value with its horizontal interval, from the top."""
+    rows = range(len(labels))
+    axes.errorbar(values, rows, xerr=lengths, linestyle="", marker="o", markersize=5, color=COLORS[0])
+    axes.set_yticks(rows, labels, fontsize=7)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def legend(figure: Figure, axes: Axes, markers: float = 1.0) -> None:
+    """Draw the legend of a panel below the figure, with markers `markers` times as large.
+
+    It has three columns, or as many as fit; a figure that is narrower than one column is widened.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     handles, labels = axes.get_legend_handles_labels()
     renderer = FigureCanvasAgg(figure).get_renderer()
     for columns in range(min(len(labels), ACROSS), 0, -1):
-        drawn = figure.legend(
-            handles, labels, loc="outside lower center", ncols=columns, frameon=False, markerscale=markers
-        )
+        look: Any = {"loc": "outside lower center", "frameon": False, "markerscale": markers}
+        drawn = figure.legend(handles, labels, ncols=columns, **look)
         width = drawn.get_window_extent(renderer).width
         if width <= figure.bbox.width:
             return

@@ -1,7 +1,7 @@
-"""Our numbers beside published ones.
+"""Compare our numbers with published ones.
 
 A reference file is a tsv with `method`, `collection`, measures (`ndcg_at_10`, `recall_at_100`, ...; empty cell: not
-published) and optionally `source`. `method` is the full name of one of our methods, upper and lower case alike.
+published) and optionally `source`. `method` is the full name of one of our methods, in upper or lower case.
 Only complete collections are compared.
 """
 
@@ -25,32 +25,21 @@ MEASURES = {
     "mrr_at_10": "recip_rank_cut_10",
 }
 TEXT = ["method", "collection", "source"]
-COLUMNS = [
-    "method",
-    "collection",
-    "metric",
-    "ours",
-    "published",
-    "difference",
-    "verdict",
-    "tolerance",
-    "protocol",
-    "source",
-]
+COLUMNS = "method collection metric ours published difference verdict tolerance protocol source".split()
 OKISH = 4
 
 
 def verdict(difference: float, tolerance: float) -> str:
-    """`OK` within the source's tolerance, `OKish` within OKISH times it, else `DRIFT`."""
+    """Return `OK` within the source's tolerance, `OKish` within OKISH times it, else `DRIFT`."""
     size = abs(difference) - 1e-9
     return "OK" if size <= tolerance else "OKish" if size <= OKISH * tolerance else "DRIFT"
 
 
 def read_reference(path: Path, reference: Reference) -> pd.DataFrame:
-    """Published numbers, long: `method` (lower case), `collection`, `metric`, `published`, `source`, `tolerance`.
+    """Read published numbers: `method` (lower case), `collection`, `metric`, `published`, `source`, `tolerance`.
 
     Raises:
-        ArtifactError: the file lacks a column, has an unknown one, or says a number twice.
+        ArtifactError: the file lacks a column, has an unknown one, or a number twice.
     """
     frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
     for name in frame.columns:
@@ -68,20 +57,12 @@ def read_reference(path: Path, reference: Reference) -> pd.DataFrame:
     numbers = pd.to_numeric(long["published"], errors="coerce")
     if numbers.isna().any():
         raise ArtifactError(path, f"{long['published'][numbers.isna()].iloc[0]!r} is no number", "correct the cell")
-    return pd.DataFrame(
-        {
-            "method": long["method"],
-            "collection": long["collection"],
-            "metric": long["metric"].map(MEASURES),
-            "published": numbers,
-            "source": long["source"],
-            "tolerance": reference.tolerance,
-        }
-    )
+    long = long.assign(metric=long["metric"].map(MEASURES), published=numbers, tolerance=reference.tolerance)
+    return long[["method", "collection", "metric", "published", "source", "tolerance"]]
 
 
 def compare(frame: pd.DataFrame, published: pd.DataFrame, settings: TableSettings) -> pd.DataFrame:
-    """COLUMNS, a row a number that was published and measured; rows in the table's order.
+    """Return COLUMNS, a row a number that is published and measured; rows in the table's order.
 
     Measures that the protocol's depth can't give are left out.
     """
@@ -95,62 +76,46 @@ def compare(frame: pd.DataFrame, published: pd.DataFrame, settings: TableSetting
 
 
 def measured(frame: pd.DataFrame, settings: TableSettings) -> pd.DataFrame:
-    """Our numbers in long form: `model`, `collection`, `metric`, `ours`; complete collections and aggregates only."""
-    parts = []
+    """Return our numbers as `model`, `collection`, `metric`, `ours`; complete collections and aggregates only."""
+    tables = []
     for metric in dict.fromkeys(MEASURES.values()):
         grid = fill(frame, settings, metric)
         complete = [column.name for column in grid.data_columns if not column.mark]
-        part = grid.values[complete].rename_axis("model").reset_index()
-        parts.append(part.melt(id_vars="model", var_name="collection", value_name="ours").assign(metric=metric))
-    parts.append(_members(frame, settings))
-    return pd.concat(parts, ignore_index=True)
-
-
-def _members(frame: pd.DataFrame, settings: TableSettings) -> pd.DataFrame:
-    names = [row.name for row in settings.collections if row.aggregate and row.kind == "complete"]
-    chosen = frame[frame["collection"].isin(names) & frame["metric"].isin(MEASURES.values())]
-    return chosen.rename(columns={"value": "ours"})[["model", "collection", "metric", "ours"]].astype({"ours": float})
+        values = grid.values[complete].rename_axis("model").reset_index()
+        tables.append(values.melt(id_vars="model", var_name="collection", value_name="ours").assign(metric=metric))
+    members = [row.name for row in settings.collections if row.aggregate and row.kind == "complete"]
+    rows = frame[frame["collection"].isin(members) & frame["metric"].isin(MEASURES.values())]
+    rows = rows.rename(columns={"value": "ours"})[["model", "collection", "metric", "ours"]].astype({"ours": float})
+    return pd.concat([*tables, rows], ignore_index=True)
 
 
 def cutoff(metric: str) -> int:
-    """The rank at which a measure ends: `recall_1000` -> 1000."""
+    """Return the rank at which a measure ends: `recall_1000` -> 1000."""
     return int(re.findall(r"\d+", metric)[-1])
 
 
 def published_tsv(table: pd.DataFrame, settings: TableSettings) -> str:
-    """The comparison, then what it means and the numbers that drifted, as lines that start with `# `."""
+    """Write the comparison, then its explanation and the numbers that drifted as lines that start with `# `."""
     notes = [
         f"verdict: OK within the tolerance of the source, OKish within {OKISH} times it, else DRIFT",
         "only complete collections are compared; difference: ours minus published",
     ]
-    notes += [
-        f"{reference.path}: {reference.source}, tolerance {reference.tolerance}" for reference in settings.references
-    ]
-    drifted = table[table["verdict"] == "DRIFT"]
-    notes += [
-        f"DRIFT: {row.method} {row.collection} {row.metric} {row.difference:+.4f}" for row in drifted.itertuples()
-    ]
+    notes += [f"{file.path}: {file.source}, tolerance {file.tolerance}" for file in settings.references]
+    drifted = table[table["verdict"] == "DRIFT"].itertuples()
+    notes += [f"DRIFT: {row.method} {row.collection} {row.metric} {row.difference:+.4f}" for row in drifted]
     body = table.to_csv(sep="\t", index=False, float_format="%.6g", lineterminator="\n")
     return body + "".join(f"# {note}\n" for note in notes)
 
 
 def published_section(table: pd.DataFrame, settings: TableSettings) -> list[str]:
-    """A Markdown section with the comparison of the table's measure."""
+    """Write a Markdown section with the comparison of the table's measure."""
     shown = table[table["metric"] == settings.metric]
     if shown.empty:
         return ["No published number of these methods and collections is known.\n"]
     labels = {method.name: method.label for method in settings.methods}
-    rows = [
-        [
-            labels[row.method],
-            row.collection,
-            f"{row.ours:.4f}",
-            f"{row.published:.4f}",
-            f"{row.difference:+.4f}",
-            row.verdict,
-            f"{row.tolerance:g}",
-        ]
-        for row in shown.itertuples()
-    ]
+    rows = []
+    for row in shown.itertuples():
+        numbers = f"{row.ours:.4f}", f"{row.published:.4f}", f"{row.difference:+.4f}"
+        rows.append([labels[row.method], row.collection, *numbers, row.verdict, f"{row.tolerance:g}"])
     header = ["method", "collection", "ours", "published", "difference", "verdict", "tolerance"]
     return ["## Against published numbers\n\n" + markdown_table(header, rows)]

@@ -1,4 +1,4 @@
-"""A filled table as tsv, Markdown, HTML and LaTeX."""
+"""Render a filled table as tsv, Markdown, HTML and LaTeX."""
 
 from __future__ import annotations
 
@@ -14,18 +14,8 @@ from zerodr.reporting.settings import TableSettings
 DECIMALS = 4
 SMALLEST_P = 1e-99
 BETTER, WORSE = "▲", "▼"
-SPECIAL = {
-    "&": r"\&",
-    "%": r"\%",
-    "_": r"\_",
-    "#": r"\#",
-    "$": r"\$",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "\\": r"\textbackslash{}",
-}
+SPECIAL = {character: f"\\{character}" for character in "&%_#${}"}
+SPECIAL |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -41,12 +31,12 @@ Marks = dict[tuple[str, str], str]
 
 
 def shown_p(value: float) -> str:
-    """A p value with two digits; what is below every printable number is no zero."""
+    """Format a p value with two digits; a value below every printable number is not shown as zero."""
     return f"{value:.2g}" if value >= SMALLEST_P else f"< {SMALLEST_P:.0e}"
 
 
 def tsv(grid: Grid, notes: list[str]) -> str:
-    """Rows of numbers under `model` and the column headers, then the notes as lines that start with `# `.
+    """Write rows of numbers under `model` and the column headers, then the notes as lines that start with `# `.
 
     `pandas.read_csv(path, sep="\\t", comment="#")` reads the numbers.
     """
@@ -57,7 +47,7 @@ def tsv(grid: Grid, notes: list[str]) -> str:
 
 
 def cells(grid: Grid, marks: Marks, bold: str) -> list[list[str]]:
-    """Printed numbers by row, the best of each column (after rounding) in `bold`, with significance marks."""
+    """Format numbers by row, the best of each column (after rounding) in `bold`, with significance marks."""
     printed = grid.values.map(lambda value: f"{value:.{DECIMALS}f}")
     best = printed.where(grid.values.notna(), "").max()
     rows = []
@@ -71,28 +61,24 @@ def cells(grid: Grid, marks: Marks, bold: str) -> list[list[str]]:
 
 
 def significance_marks(tests: pd.DataFrame, level: float = 0.05) -> Marks:
-    """(method, collection) -> BETTER or WORSE, where the t-test rejects at `level` after Holm's correction."""
-    kept = tests[tests["p_t_holm"] < level]
-    return {(test.method, test.collection): BETTER if test.difference > 0 else WORSE for test in kept.itertuples()}
+    """Map (method, collection) to BETTER or WORSE, where the t-test rejects at `level` after Holm's correction."""
+    significant = tests[tests["p_t_holm"] < level].itertuples()
+    return {(test.method, test.collection): BETTER if test.difference > 0 else WORSE for test in significant}
 
 
 def markdown_table(header: Sequence[str], rows: list[list[str]]) -> str:
-    """A padded Markdown table that reads well in a terminal too; first column left, the others right."""
+    """Format a padded Markdown table, legible in a terminal too; first column left, the others right."""
     table = [[cell.replace("|", r"\|") for cell in row] for row in [list(header), *rows]]
     widths = [max(len(row[i]) for row in table) for i in range(len(header))]
     rule = [("-" * width if i == 0 else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
-    lines = [
-        [
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        for row in table
-    ]
+    lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in table]
+    for line, row in zip(lines, table, strict=True):
+        line[0] = row[0].ljust(widths[0])
     return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]]) + "\n"
 
 
 def markdown(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks, sections: list[str]) -> str:
-    """The table, its notes as a list, then further sections."""
+    """Write the table, its notes as a list, then further sections."""
     labels = printed_methods(settings)
     rows = [[labels[str(m)], *row] for m, row in zip(grid.values.index, cells(grid, marks, "**{}**"), strict=True)]
     table = markdown_table(["", *(column.printed for column in grid.columns)], rows)
@@ -100,7 +86,7 @@ def markdown(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks
 
 
 def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[list[str], list[str]]:
-    """Notes on the marks, and a section that lists the marked differences."""
+    """Write notes on the marks, and a section that lists the marked differences."""
     if tests.empty:
         return ["no significance tests: the baseline is not among the methods, or is alone"], []
     labels = {method.name: method.label for method in settings.methods}
@@ -109,18 +95,13 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
         f"{BETTER} better, {WORSE} worse than {labels.get(baseline, baseline)}: paired t-test over queries, "
         f"p < .05 after Holm's correction over {len(tests)} tests"
     )
-    rows = [
-        [
-            test.collection,
-            labels[test.method],
-            f"{test.difference:+.4f} {marks[test.method, test.collection]}",
-            f"[{test.low:+.4f}, {test.high:+.4f}]",
-            shown_p(test.p_t_holm),
-            shown_p(test.p_randomization_holm),
-        ]
-        for test in tests.itertuples()
-        if (test.method, test.collection) in marks
-    ]
+    rows = []
+    for test in tests.itertuples():
+        if mark := marks.get((test.method, test.collection)):
+            interval = f"[{test.low:+.4f}, {test.high:+.4f}]"
+            p_values = shown_p(test.p_t_holm), shown_p(test.p_randomization_holm)
+            difference = f"{test.difference:+.4f} {mark}"
+            rows.append([test.collection, labels[test.method], difference, interval, *p_values])
     if not rows:
         return [note + "; none is"], []
     header = ["collection", "method", "difference", "95 % interval", "p (t, Holm)", "p (randomisation, Holm)"]
@@ -129,13 +110,13 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
 
 
 def page(markdown_text: str, title: str) -> str:
-    """The Markdown as one self-contained HTML page."""
+    """Convert Markdown to one self-contained HTML page."""
     body = MarkdownIt("commonmark").enable("table").render(markdown_text)
     return PAGE.format(title=title, body=body)
 
 
 def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> str:
-    """A `booktabs` tabular; notes stand as comments below it."""
+    """Write a `booktabs` tabular, with the notes as comments below it."""
     labels = printed_methods(settings)
     signs = {key: "$^{+}$" if mark == BETTER else "$^{-}$" for key, mark in marks.items()}
     header = " & ".join(["", *(escape(column.printed) for column in grid.columns)])
@@ -143,19 +124,11 @@ def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> 
         " & ".join([escape(labels[str(m)]), *row]) + r" \\"
         for m, row in zip(grid.values.index, cells(grid, signs, r"\textbf{{{}}}"), strict=True)
     ]
-    lines = [
-        r"\begin{tabular}{l" + "r" * len(grid.columns) + "}",
-        r"\toprule",
-        header + r" \\",
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-        *(f"% {note}" for note in notes),
-    ]
+    lines = [r"\begin{tabular}{l" + "r" * len(grid.columns) + "}", r"\toprule", header + r" \\", r"\midrule"]
+    lines += [*body, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes)]
     return "\n".join(lines) + "\n"
 
 
 def escape(text: str) -> str:
-    """`text` with LaTeX's special characters escaped."""
+    """Escape LaTeX's special characters."""
     return "".join(SPECIAL.get(character, character) for character in text)

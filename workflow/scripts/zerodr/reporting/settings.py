@@ -1,4 +1,4 @@
-"""What a table is told: its rows, its columns, what is missing, and the protocol that all its numbers share."""
+"""Settings of tables: rows, columns, missing collections, and the protocol that all numbers share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TableCollection(Settings):
     remark: str = ""
     """Footnote of the column."""
     exclude_self: bool = False
-    """The registry asks for self-exclusion."""
+    """The registry requires self-exclusion."""
     language: str = "en"
     """Language of the texts."""
     licence: str = ""
@@ -47,12 +47,12 @@ class TableCollection(Settings):
 
 
 class Missing(Settings):
-    """A collection that was wanted and can't be had."""
+    """A requested collection that is not available."""
 
     name: str
     """Name in the registry."""
     reason: str
-    """Why it is missing."""
+    """Reason."""
 
 
 class NamedProtocol(Protocol):
@@ -63,22 +63,22 @@ class NamedProtocol(Protocol):
 
 
 class TableSettings(Settings):
-    """Everything that `build_table` needs besides the numbers."""
+    """Everything that `build_table` needs in addition to the numbers."""
 
     methods: tuple[TableMethod, ...]
     """Rows, in order."""
     collections: tuple[TableCollection, ...]
     """Evaluated collections, in order."""
     missing: tuple[Missing, ...] = ()
-    """Wanted collections that are not in the table."""
+    """Requested collections that are not in the table."""
     groups: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """Average -> the columns that it is made of when complete."""
+    """Average -> the columns that it has when complete."""
     aggregates: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Column -> all collections whose macro mean it is when complete."""
     protocol: NamedProtocol
     """The protocol of every number."""
     scale: str
-    """The preset that was run."""
+    """The preset of the run."""
     source: str
     """The collection with supervision."""
     metric: str = "ndcg_cut_10"

@@ -1,4 +1,4 @@
-"""What a finished main job left behind: the table, and where to look next."""
+"""Print the results of a finished main job: the table, and where to look next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Report     make report            then open results/report.html
 
 
 def show(table: Path = Path("results/beir/all.md")) -> str:
-    """The printed table with the places of plots, logs, lineage and the command that opens MLflow."""
+    """Return the table with the paths of plots, logs, lineage and the command that opens MLflow."""
     if not table.exists():
         raise ArtifactError(table, "is missing", "run: make mini")
     return f"\n{table.read_text().rstrip()}\n{NEXT}"

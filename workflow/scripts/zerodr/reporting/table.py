@@ -1,4 +1,4 @@
-"""The main table: a row a model, a column a collection, averages of groups, footnotes, published numbers."""
+"""Build the main table: a row a model, a column a collection, averages of groups, footnotes, published numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from zerodr.reporting.settings import TableSettings
 
 
 def build_table(stage: Stage) -> None:
-    """Inputs `summaries` and, when the rule has them, `significance`, `references`.
+    """Read inputs `summaries` and, when the rule has them, `significance` and `references`.
 
-    Outputs `table` (tsv) and, when the rule declares them, `markdown`, `html`, `tex`, `published` (tsv).
+    Write output `table` (tsv) and, when the rule declares them, `markdown`, `html`, `tex`, `published` (tsv).
     """
     settings = validate(TableSettings, stage.params, stage.spec.rule)
     frame = read_summaries(stage.paths("summaries"))
@@ -36,23 +36,18 @@ def build_table(stage: Stage) -> None:
         stage.note(published={str(k): int(v) for k, v in comparison["verdict"].value_counts().items()})
         sections += published_section(comparison, settings)
     stage.output("table").write_text(render.tsv(grid, notes), encoding="utf-8")
-    text = render.markdown(grid.printed(), notes, settings, marks, sections)
-    if "markdown" in stage.spec.outputs:
-        stage.output("markdown").write_text(text, encoding="utf-8")
-    if "html" in stage.spec.outputs:
-        stage.output("html").write_text(render.page(text, "zerodr: main table"), encoding="utf-8")
-    if "tex" in stage.spec.outputs:
-        stage.output("tex").write_text(render.tex(grid.printed(), notes, settings, marks), encoding="utf-8")
+    markdown = render.markdown(grid.printed(), notes, settings, marks, sections)
+    texts = {"markdown": markdown, "html": render.page(markdown, "zerodr: main table")}
+    texts["tex"] = render.tex(grid.printed(), notes, settings, marks)
+    for name in texts.keys() & stage.spec.outputs.keys():
+        stage.output(name).write_text(texts[name], encoding="utf-8")
 
 
 def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:
     paths = stage.paths("references") if "references" in stage.spec.inputs else []
     if len(paths) != len(settings.references):
-        raise ArtifactError(
-            stage.spec.rule,
-            f"expected {len(settings.references)} references, found {len(paths)}",
-            "declare plan.references() as the rule's input",
-        )
+        problem = f"expected {len(settings.references)} references, found {len(paths)}"
+        raise ArtifactError(stage.spec.rule, problem, "declare the files of config.references as the rule's input")
     columns = ["method", "collection", "metric", "published", "source", "tolerance"]
     frames = [read_reference(path, reference) for path, reference in zip(paths, settings.references, strict=True)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)

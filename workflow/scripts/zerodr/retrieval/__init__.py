@@ -1,1 +1,1 @@
-"""Embeddings, exact and approximate search by shard, merging and fusion."""
+"""Embed texts, search shards exactly or approximately, merge and fuse rankings."""

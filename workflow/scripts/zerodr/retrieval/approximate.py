@@ -1,7 +1,7 @@
-"""Approximate search (HNSW, IVF-PQ) with exact final scores, and its recall against exact search.
+"""Search approximately (HNSW, IVF-PQ) with exact final scores, and measure recall against exact search.
 
-The index only proposes candidates: they get the same final scores and total order as in exact search. Indexes are built
-by one thread, because faiss's parallel insertion depends on timing.
+The index only proposes candidates: they get the same final scores and total order as in exact search. One thread builds
+the index, because faiss's parallel insertion depends on timing.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from zerodr.retrieval.vectors import Vectors
 log = logging.getLogger("zerodr")
 BLOCK = 16384  # documents added at once
 CONSTRUCTION = 200  # HNSW: breadth of the search while building
-POINTS_PER_LIST = 39  # faiss's own lower limit of training points for a centroid
-TRAINING_POINTS = 256  # faiss's own upper limit
+POINTS_PER_LIST = 39  # faiss's lower limit of training points for a centroid
+TRAINING_POINTS = 256  # faiss's upper limit
 PROPOSALS = 4  # IVF-PQ: candidates for each entry of the result, since codes are coarse
 
 
@@ -30,7 +30,7 @@ class Searcher:
     """An index of `corpus` [n, d], built on creation; `settings.index` is `hnsw` or `ivfpq`.
 
     Attributes:
-        facts: what was built, for the lineage record.
+        facts: sizes of the index, for the lineage record.
     """
 
     def __init__(self, settings: IndexSettings, corpus: Vectors, seed: int, threads: int, name_row: NameRow) -> None:
@@ -64,9 +64,8 @@ class Searcher:
     def _ivfpq(self, faiss: Any, seed: int) -> Any:
         rows, dimension, codes = self._corpus.rows, self._corpus.dimension, self._settings.pq_bytes
         if dimension % codes:
-            raise ConfigError(
-                "pq_bytes", f"expected a divisor of the dimension {dimension}, found {codes}", "change it"
-            )
+            problem = f"expected a divisor of the dimension {dimension}, found {codes}"
+            raise ConfigError("pq_bytes", problem, "set pq_bytes to a divisor")
         bits = int(np.clip(np.log2(max(rows / POINTS_PER_LIST, 2)), 1, 8))
         lists = max(1, min(self._settings.ivf_lists, rows // POINTS_PER_LIST))
         if lists < self._settings.ivf_lists:
@@ -76,47 +75,46 @@ class Searcher:
         index = faiss.IndexIVFPQ(quantizer, dimension, lists, codes, bits, faiss.METRIC_INNER_PRODUCT)
         index.cp.seed = index.pq.cp.seed = seed
         self._quantizer = quantizer  # the index only points to it
-        wanted = min(rows, TRAINING_POINTS * max(lists, 2**bits))
-        chosen = np.sort(np.random.default_rng(seed).choice(rows, wanted, replace=False))
+        points = min(rows, TRAINING_POINTS * max(lists, 2**bits))
+        chosen = np.sort(np.random.default_rng(seed).choice(rows, points, replace=False))
         index.train(self._corpus.array[chosen])
         return index
 
     def search(self, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None) -> Iterator[Ranking]:
-        """Rankings of consecutive queries; as `exact.search_exact`, but some documents may be missed."""
+        """Yield rankings of consecutive queries, as `exact.search_exact`, but some documents may be missed."""
         depth = min(depth, self._corpus.rows)
-        wanted = min(depth * (PROPOSALS if self._settings.index == "ivfpq" else 1) + 1, self._corpus.rows)
+        proposals = min(depth * (PROPOSALS if self._settings.index == "ivfpq" else 1) + 1, self._corpus.rows)
         if self._settings.index == "hnsw":
-            self._index.hnsw.efSearch = max(self._settings.hnsw_search, wanted)
+            self._index.hnsw.efSearch = max(self._settings.hnsw_search, proposals)
         else:
             self._index.nprobe = min(self._settings.ivf_probes, self._index.nlist)
         with workers(self._threads) as run:
-            for groups in chunks(queries, skip, depth, self._threads, capacity=wanted):
-                for group in groups:
-                    _, rows = self._index.search(group.queries, wanted)
-                    found = (rows >= 0) & (rows != group.skip[:, None])
-                    group.held[:] = found.sum(1)
-                    inside = np.arange(wanted) < group.held[:, None]
-                    group.rows[inside] = rows[found]
-                    group.scores[inside] = 0  # all alike, so that none is dropped before it has its final score
-                yield finish(groups, self._corpus, ranks, run, SLAB)
+            for blocks in chunks(queries, skip, depth, self._threads, capacity=proposals):
+                for block in blocks:
+                    _, rows = self._index.search(block.queries, proposals)
+                    valid, lists = (rows >= 0) & (rows != block.skip[:, None]), block.lists
+                    lists.held[:] = valid.sum(1)
+                    inside = np.arange(proposals) < lists.held[:, None]
+                    lists.rows[inside] = rows[valid]
+                    lists.scores[inside] = 0  # all alike, so that none is dropped before it has its final score
+                yield finish(blocks, self._corpus, ranks, run, SLAB)
 
 
 def measure_recall(
     searcher: Searcher, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None, count: int
 ) -> dict[str, float]:
-    """Share of the exact first 10, 100, `depth` documents found (`recall_10`, ...), on `count` spread queries."""
+    """Measure recall of the exact first 10, 100, `depth` documents (`recall_10`, ...), on `count` spread queries."""
     if not queries.rows or not searcher._corpus.rows:
         return {}
     chosen = np.unique(np.linspace(0, queries.rows - 1, min(count, queries.rows)).astype(np.int64))
-    part, part_skip = Vectors(queries.array[chosen]), None if skip is None else skip[chosen]
-    ours = join(list(searcher.search(part, ranks, depth, part_skip)))
-    exact = join(list(search_exact(part, searcher._corpus, ranks, depth, part_skip, searcher._threads)))
+    sample, skip = Vectors(queries.array[chosen]), None if skip is None else skip[chosen]
+    approximate = join(list(searcher.search(sample, ranks, depth, skip)))
+    exact = join(list(search_exact(sample, searcher._corpus, ranks, depth, skip, searcher._threads)))
     cuts = sorted({min(cut, depth) for cut in (10, 100, depth)})
-    return {f"recall_{cut}": _overlap(ours, exact, cut) for cut in cuts}
+    return {f"recall_{cut}": _overlap(approximate, exact, cut) for cut in cuts}
 
 
-def _overlap(ours: Ranking, exact: Ranking, cut: int) -> float:
-    """Mean over queries of |first `cut` of both| / |first `cut` of exact|."""
-    mine, theirs = (np.split(r.rows, np.cumsum(r.counts)[:-1]) for r in (ours, exact))
-    shares = [len(np.intersect1d(a[:cut], b[:cut])) / max(1, len(b[:cut])) for a, b in zip(mine, theirs, strict=True)]
-    return float(np.mean(shares))
+def _overlap(approximate: Ranking, exact: Ranking, cut: int) -> float:
+    """Average |first `cut` of both| / |first `cut` of exact| over queries."""
+    pairs = zip(*(np.split(r.rows, np.cumsum(r.counts)[:-1]) for r in (approximate, exact)), strict=True)
+    return float(np.mean([len(np.intersect1d(a[:cut], b[:cut])) / max(1, len(b[:cut])) for a, b in pairs]))

@@ -1,4 +1,4 @@
-"""Where exact search runs."""
+"""Choose the device of exact search."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
 
 
 def search_device() -> str:
-    """`cuda` when torch can use a GPU here, else `cpu`. Torch is imported only where a driver is present."""
+    """Return `cuda` when torch can use a GPU, else `cpu`. Torch is imported only where a driver is present."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "" or not any(Path(driver).exists() for driver in DRIVERS):
         return "cpu"
     import torch

@@ -1,4 +1,4 @@
-"""Stage `fuse_runs`: two runs made one, by reciprocal ranks or weighted scores."""
+"""Stage `fuse_runs`: fuse two runs by reciprocal ranks or weighted scores."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FuseSettings(Settings):
     runs: tuple[str, str]
     """Names of the two methods, in the order of the inputs."""
     fusion: Literal["reciprocal_rank", "weighted_score"]
-    """How entries are scored."""
+    """Score of a fused entry."""
     rank_constant: int = Field(ge=1)
     """Constant of reciprocal rank fusion."""
     weights: tuple[float, float]
@@ -40,69 +40,66 @@ class FuseSettings(Settings):
 
 
 def fuse_runs(stage: Stage) -> None:
-    """Fuse two runs. Inputs `runs` (two files) and `collection`; output `run`.
+    """Fuse two runs. Read inputs `runs` (two files) and `collection`; write `run`.
 
     Raises:
         ArtifactError: a run holds unknown queries, or a document twice.
-        ProtocolError: a run ranks the query's own document though it is to be left out.
+        ProtocolError: a run ranks the document with the query's id, although `exclude_self`.
     """
     settings = validate(FuseSettings, stage.params, "fuse_runs")
     queries = split_queries(stage.path("collection"), settings.split)["id"]
-    runs = [read_run(path) for path in stage.paths("runs")]
-    for run, name, path in zip(runs, settings.runs, stage.paths("runs"), strict=True):
+    scores = []
+    for path, name, weight in zip(stage.paths("runs"), settings.runs, settings.weights, strict=True):
+        run = read_run(path)
         check_run(run, queries, f"{name} ({path})", settings.exclude_self)
-    first, second = (run_scores(run, settings, weight) for run, weight in zip(runs, settings.weights, strict=True))
-    fused = fuse(first, second, queries, settings.depth)
+        scores.append(run_scores(run, settings, weight))
+    fused = fuse(scores[0], scores[1], queries, settings.depth)
     stage.note(queries=int(fused["query"].nunique()), lines=len(fused))
     write_run(stage.output("run"), fused, settings.tag)
 
 
 def check_run(run: pd.DataFrame, queries: pd.Series, where: str, exclude_self: bool) -> None:
-    """Refuse a run that does not belong to these queries or breaks the protocol."""
+    """Refuse a run of other queries, or one that breaks the protocol."""
     unknown = run.loc[~run["query"].isin(queries), "query"]
     if len(unknown):
         raise ArtifactError(where, f"query {unknown.iloc[0]!r} is none of this split", AGAIN)
-    twice = run[run.duplicated(["query", "document"])]
-    if len(twice):
-        raise ArtifactError(
-            where, f"document {twice.iloc[0]['document']!r} is ranked twice for query {twice.iloc[0]['query']!r}", AGAIN
-        )
+    repeated = run[run.duplicated(["query", "document"])]
+    if len(repeated):
+        query, document = repeated.iloc[0][["query", "document"]]
+        raise ArtifactError(where, f"document {document!r} is ranked twice for query {query!r}", AGAIN)
     if not np.isfinite(run["score"]).all():
         raise ArtifactError(where, "holds a score that is NaN or infinite", AGAIN)
-    own = run.loc[run["query"] == run["document"], "query"]
-    if exclude_self and len(own):
-        raise ProtocolError(
-            where,
-            f"query {own.iloc[0]!r} ranks its own document, which the protocol leaves out",
-            "make both runs under this protocol",
-        )
+    itself = run.loc[run["query"] == run["document"], "query"]
+    if exclude_self and len(itself):
+        problem = f"query {itself.iloc[0]!r} ranks the document with its id, which the protocol excludes"
+        raise ProtocolError(where, problem, "search for both runs under this protocol")
 
 
 def run_scores(run: pd.DataFrame, settings: FuseSettings, weight: float) -> pd.DataFrame:
-    """Columns query, document, part: what each entry adds to the fused score, float64.
+    """Return columns query, document, term: each entry's summand of the fused score, float64.
 
     `reciprocal_rank`: weight / (rank_constant + rank), rank from 1 in total order (Cormack, Clarke and Buettcher 2009).
     `weighted_score`: weight * (score - min) / (max - min) over the query's entries; 1 where all scores are equal.
     """
     run = total_order(run)
-    groups = run.groupby("query", sort=False)
+    queries = run.groupby("query", sort=False)
     if settings.fusion == "reciprocal_rank":
-        part = weight / (settings.rank_constant + groups.cumcount().to_numpy(np.float64) + 1)
+        term = weight / (settings.rank_constant + queries.cumcount().to_numpy(np.float64) + 1)
     else:
         score = run["score"].to_numpy(np.float64)
-        low, high = (groups["score"].transform(name).to_numpy(np.float64) for name in ("min", "max"))
+        low, high = (queries["score"].transform(name).to_numpy(np.float64) for name in ("min", "max"))
         flat = high == low
-        part = weight * np.where(flat, 1.0, (score - low) / np.where(flat, 1.0, high - low))
-    return run[["query", "document"]].assign(part=part)
+        term = weight * np.where(flat, 1.0, (score - low) / np.where(flat, 1.0, high - low))
+    return run[["query", "document"]].assign(term=term)
 
 
 def fuse(first: pd.DataFrame, second: pd.DataFrame, queries: pd.Series, depth: int) -> pd.DataFrame:
-    """The run of summed parts: queries in their order, the first `depth` entries in total order.
+    """Sum the terms to a run: queries in their order, the first `depth` entries in total order.
 
-    An entry that only one run has gets that run's part; a query that only one run has is ranked by it alone.
+    An entry of only one run gets that run's term; a query of only one run is ranked by it alone.
     """
     both = first.merge(second, on=["query", "document"], how="outer", suffixes=("_first", "_second"), sort=False)
-    total = both["part_first"].fillna(0.0).to_numpy() + both["part_second"].fillna(0.0).to_numpy()
+    total = both["term_first"].fillna(0.0).to_numpy() + both["term_second"].fillna(0.0).to_numpy()
     both = both.assign(score=total.astype(np.float32), position=pd.Index(queries).get_indexer(both["query"]))
     fused = total_order(both.sort_values("position", kind="stable"))
     fused = fused[fused.groupby("query", sort=False).cumcount() < depth]

@@ -1,4 +1,4 @@
-"""Estimates from bf16 factors: more than twice as fast where the processor has such products, and less exact.
+"""Estimate scores from bf16 factors: more than twice as fast where the processor has such products, and less exact.
 
 The bound is looser than that of float32, so more candidates get a final score; the result is the same.
 """
@@ -24,12 +24,12 @@ class HalfProducts:
     def __init__(self, queries: np.ndarray) -> None:
         wide = torch.from_numpy(queries)
         self._queries = wide.bfloat16()
-        self._lost = (wide.double() - self._queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
+        self._residuals = (wide.double() - self._queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
 
     def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:
-        """See `products.Products`: |q - q'| |d| + |q'| |d - d'|, the sum's own errors, and what is flushed to zero."""
+        """See `products.Products`: |q - q'| |d| + |q'| |d - d'|, the sum's rounding, and numbers flushed to zero."""
         dimension = self._queries.shape[1]
-        rounding = self._lost + (norms + self._lost) * UNIT * 1.001
+        rounding = self._residuals + (norms + self._residuals) * UNIT * 1.001
         flushed = TINY * dimension**0.5 * (norms + largest) + 10 * TINY * (dimension + 1)
         return (rounding + 1.02 * error_factor(dimension) * norms) * largest + flushed
 

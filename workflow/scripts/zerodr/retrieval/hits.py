@@ -1,4 +1,4 @@
-"""Hits of a shard: parquet rows (query row, document id, score) in total order; the metadata says what was searched."""
+"""Write and read hits of a shard: parquet rows (query row, document id, score) in total order, and facts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = 1 << 16
 
 
 class Searched(Settings):
-    """What a shard's search covered."""
+    """Facts of a shard's search, in the file's metadata."""
 
     shard: int
     """Number of the shard, from 0."""
@@ -36,28 +36,25 @@ class Searched(Settings):
     depth: int
     """Entries a query gets, fewer on small shards."""
     memory: str | None = None
-    """The memory that was searched, where it stands before the ids of its documents."""
+    """The searched memory, where document ids begin with its name."""
 
 
 def write_hits(path: Path, rankings: Iterator[Ranking], ids: pa.Array, searched: Searched) -> None:
     """Write rankings of consecutive queries; `ids` names the shard's rows."""
-    about = json.dumps(searched.model_dump(exclude_none=True), sort_keys=True).encode()
-    schema = SCHEMA.with_metadata({KEY: about})
+    facts = json.dumps(searched.model_dump(exclude_none=True), sort_keys=True).encode()
+    schema = SCHEMA.with_metadata({KEY: facts})
     first = 0
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=["query"]) as writer:
         for ranking in rankings:
             numbers = np.arange(first, first + len(ranking.counts), dtype=np.int32)
-            columns = [
-                pa.array(np.repeat(numbers, ranking.counts)),
-                ids.take(pa.array(ranking.rows)),
-                pa.array(ranking.scores, pa.float32()),
-            ]
-            writer.write_table(pa.table(columns, schema=schema), row_group_size=ROW_GROUP)
+            queries, documents = pa.array(np.repeat(numbers, ranking.counts)), ids.take(pa.array(ranking.rows))
+            table = pa.table([queries, documents, pa.array(ranking.scores, pa.float32())], schema=schema)
+            writer.write_table(table, row_group_size=ROW_GROUP)
             first += len(ranking.counts)
 
 
 class HitsReader:
-    """Reads the hits of one shard, some queries at a time."""
+    """Read the hits of one shard, some queries at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,26 +62,27 @@ class HitsReader:
             self._file = pq.ParquetFile(path)
         except (OSError, pa.ArrowInvalid) as error:
             raise ArtifactError(path, f"can't be read as parquet ({error})", AGAIN) from error
-        about = (self._file.schema_arrow.metadata or {}).get(KEY)
-        if about is None or self._file.schema_arrow.names != SCHEMA.names:
-            found = self._file.schema_arrow.names
-            raise ArtifactError(path, f"expected hits with columns {SCHEMA.names}, found {found}", AGAIN)
-        self.searched = validate(Searched, json.loads(about), str(path))
+        schema = self._file.schema_arrow
+        facts = (schema.metadata or {}).get(KEY)
+        if facts is None or schema.names != SCHEMA.names:
+            problem = f"expected hits with columns {SCHEMA.names}, found {schema.names}"
+            raise ArtifactError(path, problem, AGAIN)
+        self.searched = validate(Searched, json.loads(facts), str(path))
         self._batches = self._file.iter_batches(batch_size=BATCH)
-        self._rest = SCHEMA.empty_table()
+        self._buffer = SCHEMA.empty_table()
 
-    def take_until(self, query: int) -> pa.Table:
-        """The next rows whose query is below `query`; call with growing values."""
-        parts = [self._rest]
-        while not self._rest.num_rows or self._rest["query"][-1].as_py() < query:
+    def read_until(self, query: int) -> pa.Table:
+        """Read the next rows whose query is below `query`; call with growing values."""
+        tables = [self._buffer]
+        while not self._buffer.num_rows or self._buffer["query"][-1].as_py() < query:
             batch = next(self._batches, None)
             if batch is None:
                 break
-            self._rest = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-            parts.append(self._rest)
-        rows = pa.concat_tables(parts)
+            self._buffer = pa.Table.from_batches([batch]).replace_schema_metadata(None)
+            tables.append(self._buffer)
+        rows = pa.concat_tables(tables)
         count = pc.sum(pc.less(rows["query"], query)).as_py() or 0
-        self._rest = rows.slice(count)
+        self._buffer = rows.slice(count)
         return rows.slice(0, count)
 
     def __enter__(self) -> HitsReader:

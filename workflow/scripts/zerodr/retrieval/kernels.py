@@ -1,11 +1,13 @@
-"""Compiled loops of exact search: deterministic scores, threshold scan, bounded candidate lists.
+"""Compile the loops of exact search: deterministic scores, threshold scan, bounded candidate lists.
 
-The final score of a pair is defined here and nowhere else: products in float64 (exact for float32 factors), summed in
-fixed lanes, rounded once to float32. It depends on the two vectors only, never on block shapes or threads, so
-that searches over any sharding agree bit by bit. Matrix products only choose the candidates.
+The final score of a pair is defined only here: products in float64 (exact for float32 factors), summed in fixed lanes,
+rounded once to float32. It depends on the two vectors only, never on block shapes or threads. So searches over any
+sharding are bit-identical. Matrix products only choose the candidates.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -15,9 +17,34 @@ LANES = 64
 STRIP = 64  # estimates that are tested at once
 
 
+class Lists(NamedTuple):
+    """Candidate lists of q queries; the loops change all arrays but `errors`.
+
+    Attributes:
+        held: int64 [q], candidates of each query.
+        scores, rows: float32 and int32 [q, capacity], estimates or final scores, and corpus rows.
+        lower: float64 [q], lower bounds of the depth-th best final score.
+        errors: float64 [q]; |estimate - final score| is at most `errors + relative * |estimate|` for all documents.
+    """
+
+    held: Array
+    scores: Array
+    rows: Array
+    lower: Array
+    errors: Array
+
+
+class Pairs(NamedTuple):
+    """Inputs of final scores and total order: float64 [q, d], float32 [all, d], int32 [all] ascending order of ids."""
+
+    queries: Array
+    documents: Array
+    ranks: Array
+
+
 @njit(nogil=True, cache=True, inline="always")
 def dot(query: Array, document: Array, lanes: Array) -> np.float32:
-    """Inner product of `query` [d] float64 (widened float32) and `document` [d] float32, rounded to float32.
+    """Compute the inner product of `query` [d] float64 (widened float32) and `document` [d] float32, in float32.
 
     Element i goes to lane i mod 64; the lanes are folded in halves. `lanes` is scratch, float64 [64].
     """
@@ -39,7 +66,7 @@ def dot(query: Array, document: Array, lanes: Array) -> np.float32:
 
 @njit(nogil=True, cache=True)
 def square_norms(block: Array, out: Array) -> None:
-    """Squared lengths [n] float64 of the rows of `block` [n, d]; NaN or infinity in a row shows in its sum."""
+    """Compute squared lengths [n] float64 of the rows of `block` [n, d]; NaN or infinity in a row shows in its sum."""
     n, lanes = block.shape[1], np.empty(LANES)
     whole = n - n % LANES
     for row in range(block.shape[0]):
@@ -55,7 +82,7 @@ def square_norms(block: Array, out: Array) -> None:
 
 @njit(nogil=True, cache=True)
 def order_keys(scores: Array, rows: Array, ranks: Array) -> Array:
-    """One uint64 a candidate whose order is the total order: score first, then the rank of the document's id."""
+    """Return one uint64 a candidate, in total order: score first, then the rank of the document's id."""
     bits = scores.view(np.uint32)
     keys = np.empty(scores.shape[0], np.uint64)
     for i in range(scores.shape[0]):
@@ -66,61 +93,55 @@ def order_keys(scores: Array, rows: Array, ranks: Array) -> Array:
 
 @njit(nogil=True, cache=True)
 def _best(scores: Array, rows: Array, ranks: Array, depth: int) -> Array:
-    """Positions of the first `depth` candidates in total order."""
+    """Return positions of the first `depth` candidates in total order."""
     return np.argsort(order_keys(scores, rows, ranks))[::-1][:depth]
 
 
 @njit(nogil=True, cache=True)
-def _narrow(
-    i: int,
-    held: Array,
-    scores: Array,
-    rows: Array,
-    lower: float,
-    error: float,
-    relative: float,
-    depth: int,
-    query: Array,
-    documents: Array,
-    ranks: Array,
-) -> float:
-    """Make room in the candidate list of query `i`; returns the new lower bound of its depth-th final score.
+def _narrow(i: int, lists: Lists, relative: float, depth: int, pairs: Pairs) -> None:
+    """Make room in the candidate list of query `i`; raise the lower bound of its depth-th final score.
 
     Candidates whose estimate is surely below the depth-th best go first. When too many remain (near ties, copies of a
     document), all get their final score and the first `depth` in total order stay.
     """
-    count = held[i]
-    estimates = scores[i, :count]
-    cut = np.partition(estimates, count - depth)[count - depth]
-    lower = max(lower, _at_least(cut, error, relative))
-    threshold = _threshold(lower, error, relative)
-    kept = 0
-    for j in range(count):
-        if estimates[j] >= threshold:
-            scores[i, kept], rows[i, kept] = scores[i, j], rows[i, j]
-            kept += 1
-    if kept > depth + (scores.shape[1] - depth) // 2:
+    scores, rows, count = lists.scores, lists.rows, _drop(i, lists, relative, depth)
+    if count > depth + (scores.shape[1] - depth) // 2:
         lanes = np.empty(LANES)
-        for j in range(kept):
-            scores[i, j] = dot(query, documents[rows[i, j]], lanes)
-        chosen = _best(scores[i, :kept], rows[i, :kept], ranks, depth)
-        best_scores, best_rows = scores[i, :kept][chosen], rows[i, :kept][chosen]
+        for j in range(count):
+            scores[i, j] = dot(pairs.queries[i], pairs.documents[rows[i, j]], lanes)
+        chosen = _best(scores[i, :count], rows[i, :count], pairs.ranks, depth)
+        best_scores, best_rows = scores[i, :count][chosen], rows[i, :count][chosen]
         scores[i, :depth], rows[i, :depth] = best_scores, best_rows
-        lower = max(lower, np.float64(best_scores[depth - 1]))
-        kept = depth
-    held[i] = kept
-    return lower
+        lists.lower[i] = max(lists.lower[i], np.float64(best_scores[depth - 1]))
+        lists.held[i] = depth
+
+
+@njit(nogil=True, cache=True)
+def _drop(i: int, lists: Lists, relative: float, depth: int) -> int:
+    """Drop candidates of query `i` that are surely not in its result; return how many remain."""
+    held, scores, rows, lower, errors = lists
+    count, remaining = held[i], 0
+    if count > depth:
+        cut = np.partition(scores[i, :count], count - depth)[count - depth]
+        lower[i] = max(lower[i], _at_least(cut, errors[i], relative))
+    threshold = _threshold(lower[i], errors[i], relative)
+    for j in range(count):
+        if scores[i, j] >= threshold:
+            scores[i, remaining], rows[i, remaining] = scores[i, j], rows[i, j]
+            remaining += 1
+    held[i] = remaining
+    return remaining
 
 
 @njit(nogil=True, cache=True)
 def _at_least(estimate: np.float32, error: float, relative: float) -> float:
-    """The smallest final score that this estimate or a larger one can mean."""
+    """Return the smallest final score of this estimate or a larger one."""
     return np.float64(estimate) - relative * abs(np.float64(estimate)) - error
 
 
 @njit(nogil=True, cache=True)
 def _threshold(lower: float, error: float, relative: float) -> np.float32:
-    """The smallest estimate that can mean a final score of `lower`, never rounded up."""
+    """Return the smallest estimate of a final score of `lower`, never rounded up."""
     value = lower - error
     value = value / (1 + relative) if value > 0 else value / (1 - relative)
     rounded = np.float32(value)
@@ -131,7 +152,7 @@ def _threshold(lower: float, error: float, relative: float) -> np.float32:
 
 @njit(nogil=True, cache=True, inline="always")
 def _any_above(strip: Array, threshold: np.float32) -> bool:
-    """Whether one of the `STRIP` estimates reaches the threshold; one vector loop without a branch."""
+    """Report whether one of the `STRIP` estimates reaches the threshold; one vector loop without a branch."""
     hits = np.int32(0)
     for j in range(STRIP):
         hits |= np.int32(strip[j] >= threshold)
@@ -139,36 +160,20 @@ def _any_above(strip: Array, threshold: np.float32) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def collect(
-    estimates: Array,
-    first: int,
-    skip: Array,
-    held: Array,
-    scores: Array,
-    rows: Array,
-    lower: Array,
-    errors: Array,
-    relative: float,
-    depth: int,
-    queries: Array,
-    documents: Array,
-    ranks: Array,
-) -> int:
-    """Add the documents of one block that may belong to the result to the candidate lists; returns how many.
+def collect(estimates: Array, first: int, skip: Array, lists: Lists, relative: float, depth: int, pairs: Pairs) -> int:
+    """Add the documents of one block that may belong to the result to the candidate lists; return how many.
 
     Args:
         estimates: float32 [q, n], inner products of queries and documents `first..first+n`.
         first: row of the block's first document.
-        skip: int64 [q], the row that is left out for each query, -1 for none.
-        held: int64 [q], candidates of each query; changed.
-        scores, rows: float32 and int32 [q, capacity], estimates and rows of the candidates; changed.
-        lower: float64 [q], lower bounds of the depth-th best final score; changed.
-        errors, relative: float64 [q] and a factor; |estimate - final score| is at most `errors + relative * |estimate|`
-            for all documents seen so far and of this block.
-        depth: length of the result; less than capacity.
-        queries: float64 [q, d]. documents: float32 [all, d]. ranks: int32 [all], ascending order of the ids.
+        skip: int64 [q], the row to ignore for each query, -1 for none.
+        lists: candidates; its bounds hold for all documents seen so far and of this block.
+        relative: factor of the error bound.
+        depth: length of the result; less than the lists' capacity.
+        pairs: inputs of final scores.
     """
-    width, taken = estimates.shape[1], 0
+    held, scores, rows, lower, errors = lists
+    width, added = estimates.shape[1], 0
     for i in range(estimates.shape[0]):
         line = estimates[i]
         threshold = _threshold(lower[i], errors[i], relative)
@@ -178,83 +183,59 @@ def collect(
             for j in range(start, min(start + STRIP, width)):
                 if line[j] >= threshold and first + j != skip[i]:
                     if held[i] == scores.shape[1]:
-                        lower[i] = _narrow(
-                            i, held, scores, rows, lower[i], errors[i], relative, depth, queries[i], documents, ranks
-                        )
+                        _narrow(i, lists, relative, depth, pairs)
                         threshold = _threshold(lower[i], errors[i], relative)
                         if line[j] < threshold:
                             continue
                     scores[i, held[i]], rows[i, held[i]] = line[j], first + j
                     held[i] += 1
-                    taken += 1
-    return taken
+                    added += 1
+    return added
 
 
 @njit(nogil=True, cache=True)
 def append(
-    values: Array,
-    numbers: Array,
-    offsets: Array,
-    held: Array,
-    scores: Array,
-    rows: Array,
-    lower: Array,
-    errors: Array,
-    relative: float,
-    depth: int,
-    queries: Array,
-    documents: Array,
-    ranks: Array,
+    values: Array, numbers: Array, offsets: Array, lists: Lists, relative: float, depth: int, pairs: Pairs
 ) -> None:
     """Add listed documents to the candidate lists: query `i` gets entries `offsets[i]..offsets[i+1]`.
 
     Args:
         values, numbers: float32 and int32 [all], estimates and rows. The others are as in `collect`.
     """
+    held, scores, rows, lower, errors = lists
     for i in range(held.shape[0]):
         for j in range(offsets[i], offsets[i + 1]):
             if held[i] == scores.shape[1]:
-                lower[i] = _narrow(
-                    i, held, scores, rows, lower[i], errors[i], relative, depth, queries[i], documents, ranks
-                )
+                _narrow(i, lists, relative, depth, pairs)
             if values[j] >= _threshold(lower[i], errors[i], relative):
                 scores[i, held[i]], rows[i, held[i]] = values[j], numbers[j]
                 held[i] += 1
 
 
 @njit(nogil=True, cache=True)
-def settle(held: Array, scores: Array, rows: Array, lower: Array, errors: Array, relative: float, depth: int) -> None:
-    """Drop what is surely not in the result, and sort each candidate list by row for the pass of final scores."""
-    for i in range(held.shape[0]):
-        count = held[i]
-        if count > depth:
-            cut = np.partition(scores[i, :count], count - depth)[count - depth]
-            lower[i] = max(lower[i], _at_least(cut, errors[i], relative))
-        threshold = _threshold(lower[i], errors[i], relative)
-        kept = 0
-        for j in range(count):
-            if scores[i, j] >= threshold:
-                scores[i, kept], rows[i, kept] = scores[i, j], rows[i, j]
-                kept += 1
-        held[i] = kept
-        rows[i, :kept] = np.sort(rows[i, :kept])
+def settle(lists: Lists, relative: float, depth: int) -> None:
+    """Drop candidates that are surely not in the result; sort each list by row for the pass of final scores."""
+    for i in range(lists.held.shape[0]):
+        count = _drop(i, lists, relative, depth)
+        lists.rows[i, :count] = np.sort(lists.rows[i, :count])
 
 
 @njit(nogil=True, cache=True)
-def rescore(held: Array, scores: Array, rows: Array, done: Array, stop: int, queries: Array, documents: Array) -> None:
-    """Final scores of the candidates with rows below `stop`; `done` [q] counts what has one already."""
+def rescore(lists: Lists, scored: Array, stop: int, queries: Array, documents: Array) -> None:
+    """Compute final scores of candidates with rows below `stop`; `scored` [q] counts those that have one."""
     lanes = np.empty(LANES)
-    for i in range(held.shape[0]):
-        j = done[i]
-        while j < held[i] and rows[i, j] < stop:
-            scores[i, j] = dot(queries[i], documents[rows[i, j]], lanes)
+    for i in range(lists.held.shape[0]):
+        j = scored[i]
+        while j < lists.held[i] and lists.rows[i, j] < stop:
+            lists.scores[i, j] = dot(queries[i], documents[lists.rows[i, j]], lanes)
             j += 1
-        done[i] = j
+        scored[i] = j
 
 
 @njit(nogil=True, cache=True)
-def finish(held: Array, scores: Array, rows: Array, depth: int, ranks: Array) -> None:
+def finish(lists: Lists, depth: int, ranks: Array) -> None:
     """Bring each candidate list into total order and cut it at `depth`."""
+    held, scores, rows = lists.held, lists.scores, lists.rows
     for i in range(held.shape[0]):
         count = held[i]
         chosen = _best(scores[i, :count], rows[i, :count], ranks, depth)

@@ -1,4 +1,4 @@
-"""Stages `merge_run` and `merge_candidates`: the rankings of all shards as one, in total order."""
+"""Stages `merge_run` and `merge_candidates`: merge the rankings of all shards in total order."""
 
 from __future__ import annotations
 
@@ -43,30 +43,29 @@ class MergeSettings(CandidatesSettings):
 
 
 def merge_run(stage: Stage) -> None:
-    """Merge shard rankings. Inputs `hits` (one file a shard) and `collection`; output `run`.
+    """Merge shard rankings. Read inputs `hits` (one file a shard) and `collection`; write `run`.
 
     Raises:
-        ArtifactError: a shard is missing, there twice, or searched with other queries or another depth.
+        ArtifactError: as `merge_shards`.
     """
     settings = validate(MergeSettings, stage.params, "merge_run")
     queries = strings(split_queries(stage.path("collection"), settings.split)["id"])
-    lines = merge_hits(stage.paths("hits"), queries, settings.depth, settings.tag, stage.output("run"))
-    stage.note(lines=lines)
+    stage.note(lines=merge_hits(stage.paths("hits"), queries, settings.depth, settings.tag, stage.output("run")))
 
 
 def merge_candidates(stage: Stage) -> None:
-    """Merge shard rankings for mining. Inputs `hits` (one file a shard) and `collection`; output `candidates`.
+    """Merge shard rankings for mining. Read inputs `hits` (one file a shard) and `collection`; write `candidates`.
 
     Order and entries are those of `merge_run`; a query without hits has an empty row.
 
     Raises:
-        ArtifactError: as `merge_run`.
+        ArtifactError: as `merge_shards`.
     """
     settings = validate(CandidatesSettings, stage.params, stage.spec.name())
     queries = strings(split_queries(stage.path("collection"), settings.split)["id"])
     progress = Progress(f"merge {settings.collection}/{settings.split}", len(queries), "queries")
     with RankingsWriter(stage.output("candidates"), settings.depth) as writer:
-        for piece in merged(stage.paths("hits"), len(queries), settings.depth):
+        for piece in merge_shards(stage.paths("hits"), len(queries), settings.depth):
             names = queries[piece.start : piece.stop]
             sizes = np.bincount(piece.rows["query"].to_numpy() - piece.start, minlength=len(names))
             document, score = piece.rows["document"].combine_chunks(), piece.rows["score"].to_numpy()
@@ -80,7 +79,7 @@ def merge_hits(hits: list[Path], queries: pa.Array, depth: int, tag: str, run: P
     """Write the first `depth` entries of each query over all shards to `run`; returns the number of lines."""
     lines = 0
     with run_writer(run, tag) as writer:
-        for piece in merged(hits, len(queries), depth):
+        for piece in merge_shards(hits, len(queries), depth):
             names = queries.take(piece.rows["query"].combine_chunks())
             writer.write(names, piece.rows["document"].combine_chunks(), piece.rows["score"].to_numpy())
             lines += len(piece.rows)
@@ -95,14 +94,14 @@ class Piece(NamedTuple):
     rows: pa.Table
 
 
-def merged(hits: list[Path], queries: int, depth: int) -> Iterator[Piece]:
-    """The first `depth` entries of each of `queries` queries over all shards, some queries at a time.
+def merge_shards(hits: list[Path], queries: int, depth: int) -> Iterator[Piece]:
+    """Yield the first `depth` entries of each of `queries` queries over all shards, some queries at a time.
 
-    The result does not depend on how many shards there are: scores of a pair are equal bit for bit everywhere, and
-    the order is total.
+    The result does not depend on the number of shards: scores of a pair are bit-identical everywhere, and the order is
+    total.
 
     Raises:
-        ArtifactError: a shard is missing, there twice, or searched with other queries or another depth.
+        ArtifactError: a shard is missing, occurs twice, or was searched with other queries or another depth.
     """
     with ExitStack() as stack:
         readers = [stack.enter_context(HitsReader(path)) for path in hits]
@@ -110,33 +109,33 @@ def merged(hits: list[Path], queries: int, depth: int) -> Iterator[Piece]:
         step = max(1, ROWS // (depth * len(readers)))
         for start in range(0, queries, step):
             stop = min(start + step, queries)
-            rows = pa.concat_tables([reader.take_until(stop) for reader in readers])
+            rows = pa.concat_tables([reader.read_until(stop) for reader in readers])
             yield Piece(start, stop, first_entries(rows, depth))
 
 
 def first_entries(table: pa.Table, depth: int) -> pa.Table:
-    """The first `depth` rows (query, document, score) of each query, in total order."""
+    """Return the first `depth` rows (query, document, score) of each query, in total order."""
     table = table.combine_chunks()
     if not len(table):
         return table
     query = table["query"].to_numpy()
     order = order_rows(query, table["score"].to_numpy(), table["document"].combine_chunks())
-    first = np.searchsorted(query[order], query[order])  # where the query's rows begin
+    first = np.searchsorted(query[order], query[order])  # first row of the query
     return table.take(pa.array(order[np.arange(len(order)) - first < depth]))
 
 
 def check_shards(readers: list[HitsReader], queries: int, depth: int) -> None:
-    """Readers of all shards of one corpus, searched alike.
+    """Check that the readers cover all shards of one corpus, searched alike.
 
     Raises:
-        ArtifactError: a shard is missing, there twice, or searched with other queries or another depth.
+        ArtifactError: as `merge_shards`.
     """
     numbers = sorted(reader.searched.shard for reader in readers)
     for reader in readers:
-        found = reader.searched
-        if found.shards != len(readers) or numbers != list(range(len(readers))):
-            expected = f"expected shards 0 to {found.shards - 1} once each, found {numbers}"
-            raise ArtifactError(reader.path, expected, AGAIN)
-        if found.queries != queries or found.depth < depth:
-            expected = f"expected {queries} queries to depth {depth}, found {found.queries} to depth {found.depth}"
-            raise ArtifactError(reader.path, expected, AGAIN)
+        facts = reader.searched
+        if facts.shards != len(readers) or numbers != list(range(len(readers))):
+            problem = f"expected shards 0 to {facts.shards - 1} once each, found {numbers}"
+            raise ArtifactError(reader.path, problem, AGAIN)
+        if facts.queries != queries or facts.depth < depth:
+            problem = f"expected {queries} queries to depth {depth}, found {facts.queries} to depth {facts.depth}"
+            raise ArtifactError(reader.path, problem, AGAIN)

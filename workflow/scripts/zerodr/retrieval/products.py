@@ -1,4 +1,4 @@
-"""Matrix products that estimate scores, and how wrong their estimates can be.
+"""Estimate scores by matrix products, with bounds of their errors.
 
 An estimate differs from the final score by at most `errors + relative * |estimate|`.
 """
@@ -15,19 +15,19 @@ TINY = 1.2e-38  # smallest normal float32
 
 
 class Products(Protocol):
-    """Estimates for the queries [q, d] it was made for."""
+    """Estimates for fixed queries [q, d]."""
 
     relative: float
 
     def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:
-        """float64 [q]: absolute part of the bound for documents of length up to `largest`; `norms` of the queries."""
+        """Bound the absolute error, float64 [q], for documents of length up to `largest`; `norms` of the queries."""
 
     def multiply(self, block: np.ndarray, out: np.ndarray) -> None:
         """Write estimates [q, n] of documents `block` [n, d] to `out`."""
 
 
 def error_factor(dimension: int) -> float:
-    """Bound of |float32 product - final score| / (|q| |d|).
+    """Bound |float32 product - final score| / (|q| |d|).
 
     Higham's gamma_n for any order of summation (Accuracy and Stability of Numerical Algorithms, section 3.1), with
     room for the final rounding.
@@ -55,12 +55,12 @@ class SingleProducts:
 
 
 def pays_half(queries: int, documents: int, dimension: int) -> bool:
-    """Whether bf16 estimates are worth while: the processor has such products, and there is enough to do."""
-    return 2.0 * queries * documents * dimension >= WORK and processor_has_half()
+    """Report whether bf16 estimates save time: the search is large, and the processor has such products."""
+    return 2.0 * queries * documents * dimension >= WORK and processor_supports_half()
 
 
-def processor_has_half() -> bool:
-    """Whether the processor multiplies bf16 (AVX-512 or AMX), by what Linux says of it."""
+def processor_supports_half() -> bool:
+    """Report whether the processor multiplies bf16 (AVX-512 or AMX), as Linux lists it."""
     try:
         flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Stage `search_shard`: the best documents of one shard for every query, in total order."""
+"""Stage `search_shard`: find the best documents of one shard for every query, in total order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.approximate import Searcher, measure_recall
-from zerodr.retrieval.candidates import Ranking, id_ranks
+from zerodr.retrieval.candidates import NameRow, Ranking, id_ranks
 from zerodr.retrieval.device import search_device
 from zerodr.retrieval.exact import check_dimensions, search_exact
 from zerodr.retrieval.hits import Searched, write_hits
@@ -47,7 +47,7 @@ class SearchSettings(IndexSettings):
 
 
 def search_shard(stage: Stage) -> None:
-    """Search one shard of a collection. Inputs `queries`, `corpus`, `collection`; output `hits`.
+    """Search one shard of a collection. Read inputs `queries`, `corpus` and `collection`; write `hits`.
 
     Raises:
         ArtifactError: embeddings don't fit the collection or one another.
@@ -62,19 +62,18 @@ def search_shard(stage: Stage) -> None:
     _check(queries, len(query_ids), stage.path("queries"), "query")
     _check(corpus, len(ids), stage.path("corpus"), "document")
     check_dimensions(queries, corpus, stage.path("corpus"))
-    skip = own_rows(query_ids, ids) if settings.exclude_self else None
+    skip = self_rows(query_ids, ids) if settings.exclude_self else None
     rankings = _rankings(stage, settings, queries, corpus, ids, skip)
-    searched = Searched(
-        shard=settings.shard, shards=settings.shards, queries=queries.rows, documents=corpus.rows, depth=settings.depth
-    )
+    shard = {name: getattr(settings, name) for name in ("shard", "shards", "depth")}
+    searched = Searched(**shard, queries=queries.rows, documents=corpus.rows)
     progress = Progress(f"search {settings.collection} {settings.shard + 1}/{settings.shards}", queries.rows, "queries")
     write_hits(stage.output("hits"), _counted(rankings, progress), ids, searched)
     progress.finish()
 
 
-def _check(vectors: Vectors, expected: int, path: Path, what: str) -> None:
+def _check(vectors: Vectors, expected: int, path: Path, kind: str) -> None:
     if vectors.rows != expected:
-        raise ArtifactError(path, f"expected a row for each {what}, {expected} in all, found {vectors.rows}", AGAIN)
+        raise ArtifactError(path, f"expected a row for each {kind}, {expected} in all, found {vectors.rows}", AGAIN)
 
 
 def _counted(rankings: Iterator[Ranking], progress: Progress) -> Iterator[Ranking]:
@@ -83,27 +82,27 @@ def _counted(rankings: Iterator[Ranking], progress: Progress) -> Iterator[Rankin
         yield ranking
 
 
-def own_rows(query_ids: pa.Array, ids: pa.Array) -> np.ndarray:
-    """int64 [q]: the row of the document that bears the query's id, -1 where there is none."""
+def self_rows(query_ids: pa.Array, ids: pa.Array) -> np.ndarray:
+    """Return the row of the document with the query's id, int64 [q]; -1 where there is none."""
     return pc.fill_null(pc.index_in(query_ids, ids), -1).to_numpy().astype(np.int64)
 
 
 def _rankings(
     stage: Stage, settings: SearchSettings, queries: Vectors, corpus: Vectors, ids: pa.Array, skip: np.ndarray | None
 ) -> Iterator[Ranking]:
+    if settings.index == "flat":
+        return exact_rankings(stage, queries, corpus, ids, settings.depth, settings.collection, skip)
     ranks, depth = id_ranks(ids), settings.depth
+    searcher = Searcher(settings, corpus, stage.seed, stage.threads, _row_names(settings.collection, ids))
+    stage.note(index=settings.index, **searcher.facts)
+    for name, value in measure_recall(searcher, queries, ranks, depth, skip, settings.recall_queries).items():
+        stage.metric(name, value)
+        log.info("%s: %s %.4f", settings.index, name, value)
+    return searcher.search(queries, ranks, depth, skip)
 
-    def name_row(row: int) -> str:
-        return f"{settings.collection}/{ids[row]}"
 
-    if settings.index != "flat":
-        searcher = Searcher(settings, corpus, stage.seed, stage.threads, name_row)
-        stage.note(index=settings.index, **searcher.facts)
-        for name, value in measure_recall(searcher, queries, ranks, depth, skip, settings.recall_queries).items():
-            stage.metric(name, value)
-            log.info("%s: %s %.4f", settings.index, name, value)
-        return searcher.search(queries, ranks, depth, skip)
-    return exact_rankings(stage, queries, corpus, ids, depth, settings.collection, skip)
+def _row_names(collection: str, ids: pa.Array) -> NameRow:
+    return lambda row: f"{collection}/{ids[row]}"
 
 
 def exact_rankings(
@@ -115,19 +114,14 @@ def exact_rankings(
     collection: str,
     skip: np.ndarray | None = None,
 ) -> Iterator[Ranking]:
-    """Exact rankings, on the GPU where there is one.
+    """Search exactly, on the GPU where there is one.
 
     Args:
-        ids: of the corpus rows, by which ties are broken.
+        ids: of the corpus rows; they break ties.
         collection: its name, for errors.
-        skip: int64 [q], the corpus row left out for each query, -1 for none.
+        skip: int64 [q], the corpus row to ignore for each query, -1 for none.
     """
-
-    def name_row(row: int) -> str:
-        return f"{collection}/{ids[row]}"
-
-    ranks = id_ranks(ids)
-    device = search_device()
+    ranks, name_row, device = id_ranks(ids), _row_names(collection, ids), search_device()
     half = device == "cpu" and pays_half(queries.rows, corpus.rows, corpus.dimension)
     stage.note(index="flat", device=device, estimates="bf16" if half else "float32")
     if device != "cpu":

@@ -1,7 +1,7 @@
-"""An embedding file that grows window by window and survives `kill -9`.
+"""Fill an embedding file window by window, so that it survives `kill -9`.
 
 `embeddings.npy` has its full size from the start, so a full disk is an error at once instead of a crash in the middle.
-`progress.json` is replaced only after the data it speaks of was flushed.
+`progress.json` is replaced only after its data were flushed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class EmbeddingStore:
 
     Args:
         folder: the stage's state.
-        rows: texts in all.
+        rows: number of all texts.
         dimension: components of a vector.
-        key: what must be equal for an earlier try's rows to be kept (backend, versions, batch plan).
+        key: facts (backend, versions, batch plan) that must be equal to resume an earlier attempt.
 
     Attributes:
         finished: rows of all finished windows.
@@ -56,12 +56,12 @@ class EmbeddingStore:
     def _resume(self) -> bool:
         if not (self._progress.exists() and self.path.exists()):
             return False
-        kept = json.loads(self._progress.read_text())
-        changed = sorted(name for name in self.key | kept["key"] if self.key.get(name) != kept["key"].get(name))
+        state = json.loads(self._progress.read_text())
+        changed = sorted(name for name in self.key | state["key"] if self.key.get(name) != state["key"].get(name))
         if changed or self.path.stat().st_size != len(self._header()) + 4 * self.rows * self.dimension:
-            log.info("an earlier try is not continued, these changed: %s", ", ".join(changed) or "size of the file")
+            log.info("start again instead of resuming; changed: %s", ", ".join(changed) or "size of the file")
             return False
-        self.finished, self.batches, self.totals = kept["finished"], kept["batches"], kept["totals"]
+        self.finished, self.batches, self.totals = state["finished"], state["batches"], state["totals"]
         return True
 
     def _create(self) -> None:
@@ -77,7 +77,7 @@ class EmbeddingStore:
 
     @contextmanager
     def window(self, count: int) -> Iterator[np.memmap]:
-        """The next `count` rows, writable and mapped; they reach the file when the block ends."""
+        """Map the next `count` rows for writing; they reach the file when the block ends."""
         offset = len(self._header()) + 4 * self.finished * self.dimension
         mapped = np.memmap(self.path, np.float32, "r+", offset, (count, self.dimension))
         try:
@@ -91,7 +91,7 @@ class EmbeddingStore:
         write_json(self._progress, {"key": self.key, "finished": finished, "batches": batches, "totals": self.totals})
 
     def publish(self, target: Path) -> None:
-        """Put the whole file at `target`; the state keeps its own name of it until the stage is done."""
+        """Link (or copy) the whole file to `target`; the state's file remains until the stage is done."""
         target.unlink(missing_ok=True)
         try:
             os.link(self.path, target)

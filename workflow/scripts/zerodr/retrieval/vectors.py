@@ -1,4 +1,4 @@
-"""Embedding files: float32 matrices in `.npy`, mapped into memory and let go block by block."""
+"""Map embedding files (float32 matrices in `.npy`) into memory, and release them block by block."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AGAIN = "delete the file and run its target again"
 class Vectors:
     """The rows of a matrix [rows, dimension] float32, either an array or a mapped `.npy` file.
 
-    `release` drops the pages of finished rows, so that a long pass over a large file keeps a small resident set.
+    `release` drops the pages of finished rows, so that a long pass over a large file has a small resident set.
     """
 
     def __init__(self, array: np.ndarray, mapped: mmap.mmap | None = None, offset: int = 0) -> None:
@@ -37,7 +37,7 @@ class Vectors:
         """Map the `.npy` file at `path`.
 
         Raises:
-            ArtifactError: the file is no C-ordered two-dimensional float32 array, or is cut short.
+            ArtifactError: the file is no C-ordered two-dimensional float32 array, or is truncated.
         """
         try:
             with open(path, "rb") as stream:
@@ -57,7 +57,7 @@ class Vectors:
         return cls(np.frombuffer(mapped, np.float32, offset=offset).reshape(shape), mapped, offset)
 
     def release(self, start: int, stop: int) -> None:
-        """Drop the resident pages that lie wholly within rows `start..stop`; they are read again when needed."""
+        """Drop the resident pages within rows `start..stop`; they are read again when needed."""
         if self._mapped is None:
             return
         width, page = 4 * self.dimension, mmap.PAGESIZE

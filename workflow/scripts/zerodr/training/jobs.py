@@ -8,79 +8,39 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import torch
-from pydantic import Field, model_validator
 
 from zerodr.artifacts.stage import Stage
-from zerodr.config.base import Settings
+from zerodr.config.params import Workers
 from zerodr.encoders.publishing.export import STEPS
 from zerodr.training.distributed.processes import Group, launch
 
-
-class Workers(Settings):
-    """Where a stage trains: part of the params of every rule that does."""
-
-    gpus: int = Field(0, ge=0)
-    """GPUs to train on, those of all nodes together. 0: one if there is one, else the CPU."""
-    processes: int = Field(1, ge=1)
-    """Processes of each node on the CPU, where `gpus` is 0."""
-    nodes: int = Field(1, ge=1)
-    """Machines of one Slurm job that train together."""
-
-    @property
-    def gpus_of_a_node(self) -> int:
-        """GPUs on each machine."""
-        return self.gpus // self.nodes
-
-    @property
-    def workers_of_a_node(self) -> int:
-        """Processes that train on each machine."""
-        return self.gpus_of_a_node or self.processes
-
-    @property
-    def workers(self) -> int:
-        """Processes that train."""
-        return self.workers_of_a_node * self.nodes
-
-    @model_validator(mode="after")
-    def _equal_shares(self) -> Workers:
-        if self.gpus % self.nodes:
-            raise ValueError(f"{self.gpus} gpus can't be shared equally by {self.nodes} nodes")
-        return self
+Work = Callable[[Stage], dict[str, Any]]
 
 
-class Job(Protocol):
-    """What the workers of a stage need to know: a dataclass of JSON values."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def name(self) -> str:
-        """Name of the stage, for messages."""
-        ...
-
-    @property
-    def task(self) -> str:
-        """What it is called in training/distributed/worker.py."""
-        ...
-
-
-def run_job(stage: Stage, job: Job, place: Workers, work: Callable[[Any], dict[str, Any]]) -> None:
+def run_work(stage: Stage, place: Workers, work: Work) -> None:
     """Train in this process or in several, and put curves and facts into the stage's lineage.
 
     Args:
-        job: for `work`; its `task` names it in training/distributed/worker.py.
+        stage: what is trained.
         place: processes and nodes.
-        work: job -> `curves`: points (name, value, step), `notes`: facts.
+        work: a function of a module, which every process calls with the stage. It returns `curves`: points (name,
+            value, step), and `notes`: facts.
     """
     if place.workers > 1:
         file = stage.state / "job.json"
-        file.write_text(json.dumps(asdict(job)))
-        result = launch(file, place.workers_of_a_node, stage.threads, job.name, place.nodes, place.gpus_of_a_node)
+        given = {
+            "work": f"{work.__module__}:{work.__qualname__}",
+            "spec": asdict(stage.spec),
+            "state": str(stage.state),
+        }
+        file.write_text(json.dumps(given))
+        name, threads = stage.spec.name(), stage.threads
+        result = launch(file, place.workers_of_a_node, threads, name, place.nodes, place.gpus_of_a_node)
     else:
-        result = work(job)
+        result = work(stage)
     for name, value, step in result["curves"]:
         stage.metric(name, value, step)
     stage.note(**result["notes"])

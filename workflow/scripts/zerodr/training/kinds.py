@@ -10,8 +10,6 @@ from typing import Any
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.network.towers import Precision
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.papers.moma.fused_training import FusedForward, evaluate_fused
-from zerodr.papers.moma.fusion_encoder import FusionEncoder
 from zerodr.training.loop.dev import evaluate_dev
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.teaching.pairs import PairForward, evaluate_pairs
@@ -39,8 +37,5 @@ def pupil(folder: Path, precision: Precision) -> CrossEncoder:
     return model
 
 
-KINDS = {
-    "bi_encoder": Kind(BiEncoder.load, Forward, evaluate_dev),
-    "fused": Kind(FusionEncoder.load, FusedForward, evaluate_fused),
-    "cross_encoder": Kind(pupil, PairForward, evaluate_pairs),
-}
+BI_ENCODER = Kind(BiEncoder.load, Forward, evaluate_dev)
+CROSS_ENCODER = Kind(pupil, PairForward, evaluate_pairs)

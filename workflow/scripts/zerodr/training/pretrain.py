@@ -1,25 +1,24 @@
-"""Stage `pretrain`: train a bi-encoder on texts alone. The work is `train(job)`, in one process or in several."""
+"""Stage `pretrain`: train a bi-encoder on texts alone. The work is `train(stage)`, in one process or in several."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 from torch import nn
 
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
-from zerodr.config.pretraining import PretrainSettings
+from zerodr.config.stages import PretrainStage
+from zerodr.config.trained import PretrainParams
 from zerodr.config.training import TrainingSettings
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.inference.encoder import load_tokenizer
@@ -27,10 +26,8 @@ from zerodr.encoders.network.trainable import BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import take_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
-from zerodr.papers.berm.balance import Balance
-from zerodr.papers.berm.settings import BalanceSettings, check_balance
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import Workers, device_of, keeper, publish_kept, run_job
+from zerodr.training.jobs import device_of, keeper, publish_kept, run_work
 from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.gradcache import WASTE
 from zerodr.training.loop.speed import set_dropout, speed_up
@@ -49,68 +46,12 @@ from zerodr.training.pretraining.passages import (
 from zerodr.training.pretraining.screening import screened
 from zerodr.training.pretraining.span_dev import evaluate_spans
 from zerodr.training.pretraining.span_forward import SpanForward, make_span_objective
+from zerodr.training.pretraining.token_losses import token_loss
 from zerodr.training.pretraining.views import ViewMaker
 
 log = logging.getLogger("zerodr")
 PASSAGES, LEFT_OUT = "passages.arrow", "left_out.json"
-KINDS: dict[str, Kind] = {"coco": "condenser", "condenser": "condenser", "tsdae": "decoder"}
-NOT_READ = ("bucket_batches", "keep_optimizer", "dev_negatives")
-
-
-class PretrainParams(Workers):
-    """Params of rule pretrain. In `training`, a batch and dev "queries" are documents (dev: of each corpus)."""
-
-    objective: PretrainSettings
-    """What is learned."""
-    balance: BalanceSettings | None = None
-    """R1 beside it."""
-    training: TrainingSettings
-    """How it is optimised."""
-    title_join: str | None = " "
-    """What stands between title and text of whole documents (`collections`); None: text alone."""
-    stage: str
-    """Name of the stage in its chain, such as `coco`."""
-    stage_index: int = Field(ge=0)
-    """Place of the stage in its chain, from 0."""
-    first_step: int = Field(0, ge=0)
-    """Optimiser steps of the chain's earlier stages."""
-    total_steps: int = Field(ge=1)
-    """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
-    left_out: tuple[str, ...] = ()
-    """Gated collections that were asked for and can't be had."""
-    max_epochs: float | None = Field(None, gt=0)
-    """Fewer steps where they would go through the documents more often than this. None: never."""
-
-    @model_validator(mode="after")
-    def _read(self) -> PretrainParams:
-        for name in NOT_READ:
-            if getattr(self.training, name) != TrainingSettings.model_fields[name].default:
-                raise ValueError(f"training.{name} is not for pretraining: leave it out")
-        if self.objective.name == "simcse" and self.training.dropout == 0.0:
-            raise ValueError("simcse compares a text with itself under other dropout: training.dropout must not be 0")
-        check_balance(self.balance, self.objective.name)
-        return self
-
-    @property
-    def balancing(self) -> BalanceSettings | None:
-        """The balance that changes anything: none of weight 0."""
-        return self.balance if self.balance is not None and self.balance.w_r1 else None
-
-
-@dataclass(frozen=True)
-class PretrainJob:
-    """What the workers of a stage need to know; JSON values."""
-
-    name: str
-    model: str
-    passages: str
-    paired: bool
-    output: str
-    state: str
-    params: dict[str, Any]
-    seed: int
-    threads: int
-    task: str = "pretrain"
+HEADS: dict[str, Kind] = {"coco": "condenser", "condenser": "condenser", "tsdae": "decoder"}
 
 
 def pretrain(stage: Stage) -> None:
@@ -123,14 +64,14 @@ def pretrain(stage: Stage) -> None:
         CollectionError: a corpus without a text.
         ModelError: a model that this objective, or R1, can't pretrain.
     """
-    settings = validate(PretrainParams, stage.params, stage.spec.name())
-    check_gpus(settings.gpus_of_a_node, stage.spec.name())
-    if settings.left_out:
+    params = validate(PretrainParams, stage.params, stage.spec.name())
+    check_gpus(params.gpus_of_a_node, stage.spec.name())
+    if params.left_out:
         log.warning(
             "%s: %s gated and left out: download them as the registry says, put them into a mirror folder and "
             "name them in `gated`",
             stage.spec.name(),
-            ", ".join(settings.left_out),
+            ", ".join(params.left_out),
         )
     paired, file = "spans" in stage.spec.inputs, stage.state / PASSAGES
     if paired == ("collections" in stage.spec.inputs):
@@ -141,45 +82,34 @@ def pretrain(stage: Stage) -> None:
         )
     counts, left_out = stage.state / LEFT_OUT, dict[str, Counter[str]]()
     if not (sizes_path(file).exists() and counts.exists()):
-        write_passages(file, _corpora(stage, paired, settings.title_join, left_out))
+        write_passages(file, _corpora(stage, paired, params.title_join, left_out))
         write_json(counts, left_out)
     stage.note(left_out=json.loads(counts.read_text()))
-    capped(settings, Passages(file), stage.seed)
-    job = PretrainJob(
-        stage.spec.name(),
-        str(stage.path("model")),
-        str(file),
-        paired,
-        str(stage.output("model")),
-        str(stage.state),
-        stage.params,
-        stage.seed,
-        stage.threads,
-    )
-    run_job(stage, job, settings, train)
-    publish_kept(stage, settings.training.save_steps)
+    capped(params, Passages(file), stage.seed)
+    run_work(stage, params, train)
+    publish_kept(stage, params.settings.training.save_steps)
 
 
-def capped(settings: PretrainParams, passages: Passages, seed: int) -> PretrainParams:
-    """The settings with as many steps as max_epochs lets them have.
+def capped(params: PretrainParams, passages: Passages, seed: int) -> tuple[TrainingSettings, int]:
+    """Optimisation with as many steps as max_epochs lets it have, and by how many steps it is shorter.
 
     Raises:
         ConfigError: a step that is to be kept would never be made.
     """
-    training, rows = settings.training, split_documents(passages, settings.training.dev_queries, seed)[0]
-    if settings.max_epochs is None:
-        return settings
-    most = max(1, int(settings.max_epochs * (len(rows) // training.batch_queries)))
+    training, most_epochs = params.settings.training, params.settings.max_epochs
+    rows = split_documents(passages, training.dev_queries, seed)[0]
+    if most_epochs is None:
+        return training, 0
+    most = max(1, int(most_epochs * (len(rows) // training.batch_queries)))
     fewer = max(0, training.steps - most)
     beyond = [step for step in training.save_steps if step > training.steps - fewer]
     if beyond:
         raise ConfigError(
             "training.save_steps",
-            f"keeps step {beyond[0]}, but max_epochs {settings.max_epochs:g} ends training after {most}",
+            f"keeps step {beyond[0]}, but max_epochs {most_epochs:g} ends training after {most}",
             "lower it, or raise max_epochs",
         )
-    changed = training.model_copy(update={"steps": training.steps - fewer})
-    return settings.model_copy(update={"training": changed, "total_steps": settings.total_steps - fewer})
+    return training.model_copy(update={"steps": training.steps - fewer}), fewer
 
 
 def _corpora(stage: Stage, paired: bool, title_join: str | None, left_out: dict[str, Counter[str]]) -> dict[str, Any]:
@@ -199,52 +129,46 @@ def _any_tower(folder: Path) -> Path:
     return folder / "document" if read_contract(folder).towers == "separate" else folder
 
 
-def train(job: PretrainJob) -> dict[str, Any]:
+def train(stage: Stage) -> dict[str, Any]:
     """Pretrain and save the model, as one of the processes of the group.
 
     Returns:
         `curves`: points (name, value, step); `notes`: facts for lineage.
     """
-    passages, group = Passages(Path(job.passages)), Group()
-    settings = capped(validate(PretrainParams, job.params, job.name), passages, job.seed)
-    torch.set_num_threads(max(1, job.threads // settings.workers_of_a_node))
-    device, training = device_of(settings.gpus, group), settings.training
-    model, taken = load_headed(Path(job.model), settings, [job.seed, settings.stage_index])
+    passages, group = Passages(stage.state / PASSAGES), Group()
+    params = validate(PretrainParams, stage.params, stage.spec.name())
+    settings, place = params.settings, params.schedule
+    training, fewer = capped(params, passages, stage.seed)
+    torch.set_num_threads(max(1, stage.threads // params.workers_of_a_node))
+    device, words = device_of(params.gpus, group), [stage.seed, place.stage_index]
+    model, taken = load_headed(stage.path("model"), settings, words)
     model.to(device)
     kernels = speed_up(model, device, training.precision)
-    words = [job.seed, settings.stage_index]
-    rows, dev = split_documents(passages, training.dev_queries, job.seed)
-    balance = Balance(settings.balancing, model.encoder) if settings.balancing is not None else None
+    rows, dev = split_documents(passages, training.dev_queries, stage.seed)
     maker = ViewMaker(
         model.encoder,
         settings.objective,
         passages,
-        job.paired,
+        "spans" in stage.spec.inputs,
         words,
         WASTE[torch.device(device).type],
         training.cache_chunk,
-        balance,
+        token_loss(settings, model.encoder),
     )
     forward = SpanForward(model, passages, device, training.cache_chunk, maker=maker)
     stream = PassageStream(rows, training.batch_queries, words)
-    evaluate = (lambda: evaluate_spans(forward, dev, job.seed, group)) if dev else None
+    evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}
-    identity = object_digest({"params": job.params, "seed": job.seed, "processes": group.world})
-    run = Run(job.name, Path(job.state), identity, words, settings.first_step, evaluate, keeper(Path(job.state), model))
-    factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or settings.total_steps)
-    engine = Engine(
-        forward,
-        make_span_objective(settings.objective),
-        stream,
-        make_optimizer(model, training),
-        factor,
-        training,
-        run,
-        group,
-    )
-    curves = [(f"dev.{name}", value, settings.first_step) for name, value in before.items()] + engine.fit()
+    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world})
+    kept = keeper(stage.state, model)
+    run = Run(stage.spec.name(), stage.state, identity, words, place.first_step, evaluate, kept)
+    ends = training.schedule_steps or place.total_steps - fewer
+    factor = schedule(training.schedule, training.warmup_steps, ends)
+    objective, optimizer = make_span_objective(settings.objective), make_optimizer(model, training)
+    engine = Engine(forward, objective, stream, optimizer, factor, training, run, group)
+    curves = [(f"dev.{name}", value, place.first_step) for name, value in before.items()] + engine.fit()
     if group.rank == 0:
-        model.save(Path(job.output))
+        model.save(stage.output("model"))
     facts = {
         "kernels": kernels,
         "device": device,
@@ -268,7 +192,7 @@ def _both(before: dict[str, float], curves: Curve) -> dict[str, list[float]]:
     return {name: [value, after[name]] for name, value in before.items()}
 
 
-def load_headed(folder: Path, settings: PretrainParams, seed: list[int]) -> tuple[HeadedEncoder, dict[str, str]]:
+def load_headed(folder: Path, settings: PretrainStage, seed: list[int]) -> tuple[HeadedEncoder, dict[str, str]]:
     """The model with what its objective adds, and where that comes from.
 
     Raises:
@@ -277,7 +201,7 @@ def load_headed(folder: Path, settings: PretrainParams, seed: list[int]) -> tupl
     """
     objective, training = settings.objective, settings.training
     encoder = BiEncoder.load(folder, training.precision)
-    kind: Kind = KINDS.get(objective.name, "none") if objective.head_layers else "none"
+    kind: Kind = HEADS.get(objective.name, "none") if objective.head_layers else "none"
     layers = 0 if kind == "none" else objective.head_layers
     pooling, source = encoder.contract.pooling, encoder.contract.source
     if kind == "condenser" and pooling != "cls":
@@ -310,7 +234,7 @@ def load_headed(folder: Path, settings: PretrainParams, seed: list[int]) -> tupl
             f"has pooling {pooling}; t5_coco is for a T5 encoder-decoder",
             "start from a T5 with pooling: decoder_first, or use coco",
         )
-    if not objective.contrasts and kind != "decoder" and settings.balancing is None:
+    if not objective.contrasts and kind != "decoder" and token_loss(settings, encoder) is None:
         model.tower.projections.requires_grad_(False)  # nothing reads vectors
     if training.dropout is not None:
         set_dropout(model, training.dropout)

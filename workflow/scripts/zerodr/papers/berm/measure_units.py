@@ -24,7 +24,6 @@ from zerodr.papers.berm.label_units import SCHEMA as LABEL_SCHEMA
 from zerodr.papers.berm.losses import pool_units
 from zerodr.papers.berm.segment_units import SCHEMA as UNIT_SCHEMA
 from zerodr.papers.berm.segment_units import UNITS, joined, passages_of
-from zerodr.papers.berm.training import check_tokens
 from zerodr.papers.berm.unit_measures import (
     absolute_cosine,
     balance_variance,
@@ -36,6 +35,7 @@ from zerodr.papers.berm.unit_measures import (
     unit_dots,
 )
 from zerodr.papers.berm.unit_scores import IGNORED
+from zerodr.papers.berm.unit_table import check_tokens
 from zerodr.training.data.grouping import length_groups
 
 SAMPLE, BATCH, WASTE = 5, 64, 512

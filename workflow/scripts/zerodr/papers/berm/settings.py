@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.training import TrainingSettings
+from zerodr.config.stages import FinetuneStage, PaperSettings, PretrainStage
+from zerodr.config.training import HelperSettings, TrainingSettings
 
 Segmenter = Literal["rule", "period_token", "fixed_tokens"]
 Aggregation = Literal["sum", "max", "mean"]
@@ -167,33 +168,20 @@ def check_balance(balance: BalanceSettings | None, objective: str) -> None:
         raise ValueError(f"balance joins the objectives {' and '.join(BALANCED)}, found {objective}: leave it out")
 
 
-class ReaderSettings(Settings):
-    """An extractive reader: from a question and a passage to the tokens where an answer may start and end."""
+class ReaderSettings(HelperSettings):
+    """An extractive reader: from a question and a passage to the tokens where an answer may start and end.
 
-    init: str
-    """A folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
-    revision: str | None = None
-    """Hub revision."""
-    layers: int | None = Field(None, ge=1)
-    """Keep the first n layers of the checkpoint; it has to be trained then."""
+    It learns from answers; `training.dev_queries` are questions of dev_split (a seeded sample).
+    """
+
     max_tokens: int = Field(384, ge=8)
     """Length of question and passage, special tokens included; the passage is cut."""
     answer_tokens: int = Field(30, ge=1)
     """Longest answer that is predicted."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of scoring; probabilities are float32."""
-    batch_pairs: int = Field(64, ge=1)
-    """Pairs of one batch of scoring."""
-    training: TrainingSettings | None = None
-    """Train it on answers; `dev_queries` are questions of dev_split (a seeded sample). None: it comes trained."""
     source: str = "squad-v1.1"
     """The collection with answers that it is trained on."""
-    source_split: str = "train"
-    """Its split with questions to learn from."""
     dev_split: str = "dev"
     """Its split with questions for exact match and F1."""
-    protocol: str = "standard"
-    """Protocol whose title join holds in training."""
 
     @model_validator(mode="after")
     def _possible(self) -> ReaderSettings:
@@ -218,3 +206,38 @@ def check_reader_training(training: TrainingSettings) -> None:
     for name in READER_IGNORES:
         if getattr(training, name) != TrainingSettings.model_fields[name].default:
             raise ValueError(f"training.{name} is not for a reader: leave it out")
+
+
+class UnitStage(FinetuneStage):
+    """A fine-tuning stage with losses over the units of positives."""
+
+    units: UnitSettings | None = None
+    """Units of the training queries' positives, for `berm`."""
+    berm: BermSettings | None = None
+    """Losses over units, added to the objective."""
+
+    @model_validator(mode="after")
+    def _has_units(self) -> UnitStage:
+        if (self.units is None) != (self.berm is None):
+            raise ValueError("berm's losses are over units: give units and berm, or none of them")
+        return self
+
+    @property
+    def encoding(self) -> list[str]:
+        """Units are pooled from the same pass as their passages."""
+        return [*([] if self.berm is None else ["berm"]), *super().encoding]
+
+
+class BalancedStage(PretrainStage):
+    """A pretraining stage with R1 over the units of its texts."""
+
+    balance: BalanceSettings | None = None
+    """BERM's R1 over the units of a text, added to the objective (coco, mlm)."""
+
+    @model_validator(mode="after")
+    def _balances(self) -> BalancedStage:
+        check_balance(self.balance, self.objective.name)
+        return self
+
+
+SETTINGS = PaperSettings(extensions=(UnitStage, BalancedStage), helpers={"reader": ReaderSettings})

@@ -1,9 +1,7 @@
-"""Stages of a reader: `init_reader`, `train_reader`. The loop is the engine's; the work is `train(job)`."""
+"""Stages of a reader: `init_reader`, `train_reader`. The loop is the engine's; the work is `train(stage)`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from pydantic import model_validator
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
+from zerodr.config.params import Workers
 from zerodr.config.training import TrainingSettings
 from zerodr.encoders.network.trainable import parameter_count
 from zerodr.encoders.start.importing import resolve
@@ -20,7 +19,7 @@ from zerodr.papers.berm.reader_data import QuestionStream, ReadForward, evaluate
 from zerodr.papers.berm.reader_network import InitReaderSettings, Reader, reader_from_checkpoint
 from zerodr.papers.berm.settings import check_reader_training
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import Workers, device_of, run_job
+from zerodr.training.jobs import device_of, run_work
 from zerodr.training.loop.engine import Engine, Run
 from zerodr.training.loop.speed import set_dropout, speed_up
 from zerodr.training.objectives.base import Objective
@@ -48,21 +47,6 @@ class TrainReaderSettings(Workers):
         return self
 
 
-@dataclass(frozen=True)
-class ReaderJob:
-    """What the workers of a stage need to know; JSON values."""
-
-    name: str
-    model: str
-    source: str
-    output: str
-    state: str
-    params: dict[str, Any]
-    seed: int
-    threads: int
-    task: str = "reader"
-
-
 def init_reader(stage: Stage) -> None:
     """Stage: input `parent` (a model folder of the bench) or none; output `reader`, trained or to be trained."""
     settings = validate(InitReaderSettings, stage.params, stage.spec.name())
@@ -87,49 +71,39 @@ def train_reader(stage: Stage) -> None:
     """
     settings = validate(TrainReaderSettings, stage.params, stage.spec.name())
     check_gpus(settings.gpus_of_a_node, stage.spec.name())
-    job = ReaderJob(
-        stage.spec.name(),
-        str(stage.path("reader")),
-        str(stage.path("source")),
-        str(stage.output("reader")),
-        str(stage.state),
-        stage.params,
-        stage.seed,
-        stage.threads,
-    )
-    run_job(stage, job, settings, train)
+    run_work(stage, settings, train)
 
 
-def train(job: ReaderJob) -> dict[str, Any]:
+def train(stage: Stage) -> dict[str, Any]:
     """Train and save the reader, as one of the processes of the group.
 
     Returns:
         `curves`: points (name, value, step); `notes`: facts for lineage.
     """
-    settings, group = validate(TrainReaderSettings, job.params, job.name), Group()
-    training = settings.training
-    torch.set_num_threads(max(1, job.threads // settings.workers_of_a_node))
+    settings, group = validate(TrainReaderSettings, stage.params, stage.spec.name()), Group()
+    training, source = settings.training, stage.path("source")
+    torch.set_num_threads(max(1, stage.threads // settings.workers_of_a_node))
     device = device_of(settings.gpus, group)
-    model = Reader.load(Path(job.model), training.precision)
+    model = Reader.load(stage.path("reader"), training.precision)
     model.contract = model.contract.model_copy(update={"trained": True})
     model.to(device)
     if training.dropout is not None:
         set_dropout(model, training.dropout)
     kernels = speed_up(model, device, training.precision)
-    questions, displaced = load_questions(Path(job.source), settings.source_split, settings.title_join)
+    questions, displaced = load_questions(source, settings.source_split, settings.title_join)
     evaluate, dev_count = None, 0
     if training.dev_queries:
-        dev, _ = load_questions(Path(job.source), settings.dev_split, settings.title_join)
+        dev, _ = load_questions(source, settings.dev_split, settings.title_join)
         dev_count = min(training.dev_queries, len(dev))
-        chosen = np.random.default_rng([HELD_OUT, job.seed]).choice(len(dev), dev_count, replace=False)
+        chosen = np.random.default_rng([HELD_OUT, stage.seed]).choice(len(dev), dev_count, replace=False)
         rows = np.sort(chosen).tolist()
 
         def evaluate() -> dict[str, float]:
             return evaluate_reader(model, dev, rows, device, group)
 
-    stream = QuestionStream(len(questions), training.batch_queries, (job.seed,))
-    identity = object_digest({"params": job.params, "seed": job.seed, "processes": group.world})
-    run = Run(job.name, Path(job.state), identity, [job.seed], 0, evaluate)
+    stream = QuestionStream(len(questions), training.batch_queries, (stage.seed,))
+    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world})
+    run = Run(stage.spec.name(), stage.state, identity, [stage.seed], 0, evaluate)
     factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or training.steps)
     engine = Engine(
         ReadForward(model, questions, device),
@@ -143,7 +117,7 @@ def train(job: ReaderJob) -> dict[str, Any]:
     )
     curves = engine.fit()
     if group.rank == 0:
-        model.save(Path(job.output))
+        model.save(stage.output("reader"))
     facts = {
         "kernels": kernels,
         "device": device,

@@ -16,13 +16,13 @@ from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
 from zerodr.config.papers import NearestClustersItem, NeighboursItem
 from zerodr.errors import ArtifactError
-from zerodr.reporting.item_inputs import Gain, ItemParams, Made, correlation, gain, read_scores
+from zerodr.reporting.item_inputs import Gain, ItemParams, ItemTable, correlation, gain, read_scores
 
 CENTROIDS = "centroids.npy"
 SHOWN = 160  # characters of a text in the printed table; the tsv has all
 
 
-def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> Made:
+def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """For each collection the cluster with the highest mean inner product, and gains on both sides."""
     assert isinstance(item, NearestClustersItem)
     centroids = np.load(stage.path("clusters") / CENTROIDS, allow_pickle=False)
@@ -67,10 +67,10 @@ def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> Made:
         ]
         for _, row in frame.iterrows()
     ]
-    return Made(frame, notes, (header, shown))
+    return ItemTable(frame, notes, (header, shown))
 
 
-def neighbours(stage: Stage, settings: ItemParams, item: Item) -> Made:
+def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Queries with the largest gains and losses, their nearest source queries, and gains on these."""
     assert isinstance(item, NeighboursItem)
     queries, vectors = _queries(stage, settings)
@@ -108,7 +108,7 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> Made:
         ]
         for row in frame.itertuples()
     ]
-    return Made(frame, notes, (["", "query", "gain", "source query", "gain there"], shown))
+    return ItemTable(frame, notes, (["", "query", "gain", "source query", "gain there"], shown))
 
 
 def _shortened(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.stages import FinetuneStage, PaperSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
 Mode = Literal["paper", "official", "balanced", "erm", "group_dro", "greedy_dro"]
@@ -159,3 +160,28 @@ def check_groups(groups: GroupSettings, objective: ObjectiveSettings, training: 
             f"engine {engine} holds the activations of the compared layers to the end of the step, which "
             "training.cache_chunk avoids: leave it out, or take similarity: dot, layers: all"
         )
+
+
+class GroupedStage(FinetuneStage):
+    """A fine-tuning stage whose losses are weighted by groups of queries."""
+
+    clusters: ClusterSettings | None = None
+    """K-means of the training queries by the parent's embeddings, for `groups`."""
+    groups: GroupSettings | None = None
+    """How the losses of query clusters are weighted."""
+
+    @model_validator(mode="after")
+    def _weighs(self) -> GroupedStage:
+        if (self.groups is None) != (self.clusters is None):
+            raise ValueError("groups are weighted over clusters: give both or none")
+        if self.groups is not None:
+            check_groups(self.groups, self.objective, self.training)
+            if self.freezing is not None and self.groups.uses_gradients:
+                raise ValueError(
+                    f"{self.freezing}: groups compare gradients of layers that a relevance module leaves frozen: "
+                    f"take a mode without gradients (balanced, group_dro), or leave {self.freezing} out"
+                )
+        return self
+
+
+SETTINGS = PaperSettings(extensions=(GroupedStage,))

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.stages import ChainStage, FinetuneStage, PaperSettings, Scope
 
 Shape = Literal["lora", "pa", "both", "full"]
 Target = Literal["query", "key", "value", "output"]
@@ -67,3 +68,47 @@ class RemSettings(Settings):
     def lora_scale(self) -> float:
         """alpha / rank."""
         return 1.0 if self.alpha is None else self.alpha / self.rank
+
+
+class ModuleStage(FinetuneStage):
+    """A fine-tuning stage that may train a relevance module."""
+
+    rem: RemSettings | None = None
+    """Trains a relevance module in the frozen model before (DDR). None: all weights."""
+
+    @property
+    def freezing(self) -> str | None:
+        """`rem`, where there is one."""
+        return super().freezing if self.rem is None else "rem"
+
+
+class AssembleStage(ChainStage):
+    """One stage of a chain that puts a trained relevance module into a domain module (DDR). Nothing is trained."""
+
+    kind: Literal["assemble"]
+    """Joins two stages' models."""
+    scope: Scope = "shared"
+    """`target`: one model for each target, which it is anyway where its domain module is."""
+    dam: str
+    """The domain module: a stage before, `<stage>.<step>`, `init`, or `<recipe>/<stage>` of another recipe."""
+    rem: str
+    """The stage before that was trained with `rem`, or a kept step of it."""
+    fold: bool = True
+    """Write a plain model. False: the modular form, which other tools can't load whole."""
+    keep_modular: bool = True
+    """Keep the modular form beside the plain one."""
+    sharpness: float | None = Field(None, gt=0)
+    """k of folded adapters; None: the relevance module's own."""
+
+    @property
+    def parents(self) -> dict[str, str | None]:
+        """Both modules."""
+        return {"dam": self.dam, "rem": self.rem}
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """The domain module."""
+        return ("dam",)
+
+
+SETTINGS = PaperSettings(extensions=(ModuleStage,), stages={"assemble": AssembleStage})

@@ -15,7 +15,7 @@ from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
 from zerodr.config.model_items import DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.errors import ArtifactError
-from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, Made, correlation, gain, read_scores
+from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, correlation, gain, read_scores
 
 LOCAL, SOURCE_DEV = "adversary.domain_accuracy", "dev.ndcg_cut_10"
 KINDS = ("queries", "documents")
@@ -23,7 +23,7 @@ AROUND = 10  # neighbours in the plane
 Curve = list[tuple[int, float]]
 
 
-def domains(stage: Stage, settings: ItemParams, item: Item) -> Made:
+def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Domain-Acc, KNN-Source% and nDCG@10 of each model of each line, by steps."""
     assert isinstance(item, DomainsItem)
     scores, rows = read_scores(stage.paths("per_query")), []
@@ -50,7 +50,7 @@ def domains(stage: Stage, settings: ItemParams, item: Item) -> Made:
                 )
                 before = steps
     frame = pd.DataFrame(rows)
-    return Made(frame, _domain_notes(frame, settings), _domain_rows(frame, settings))
+    return ItemTable(frame, _domain_notes(frame, settings), _domain_rows(frame, settings))
 
 
 def _told(found: dict[str, float]) -> dict[str, float]:
@@ -172,7 +172,7 @@ def _gain(scores: dict, model: str, start: str, target: str, settings: ItemParam
     return gain(scores[model, target], scores[start, target], settings.bootstrap_samples, stage.seed)
 
 
-def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> Made:
+def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Target queries with the largest gains and losses, and their nearest source queries on both sides."""
     assert isinstance(item, NearestQueriesItem)
     scores, near = read_scores(stage.paths("per_query")), _by_model(stage, "nearest", settings)
@@ -201,7 +201,7 @@ def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> Made:
         f"{settings.methods[before]} in nDCG@10, and as many with the largest losses, each with the nearest "
         f"queries of {settings.source} by either model: chosen examples, no evidence"
     ]
-    return Made(pd.DataFrame(rows), notes)
+    return ItemTable(pd.DataFrame(rows), notes)
 
 
 def _neighbours(path: Path, count: int) -> dict[str, list[str]]:
@@ -211,7 +211,7 @@ def _neighbours(path: Path, count: int) -> dict[str, list[str]]:
     return {str(text): own["source"].tolist() for text, own in frame.groupby("query", sort=False)}
 
 
-def projections(stage: Stage, settings: ItemParams, item: Item) -> Made:
+def projections(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Points of every picture, and how mixed the domains are in it."""
     assert isinstance(item, ProjectionsItem)
     files, frames, shown = _by_model(stage, "projections", settings), [], []
@@ -226,7 +226,7 @@ def projections(stage: Stage, settings: ItemParams, item: Item) -> Made:
     ]
     columns = ["collection", "model", "picture", "domain", "kind", "x", "y"]
     frame = pd.concat(frames, ignore_index=True)[columns]
-    return Made(frame, notes, (["", "model", "source near target's queries", "near its documents"], shown))
+    return ItemTable(frame, notes, (["", "model", "source near target's queries", "near its documents"], shown))
 
 
 def pictures(settings: ItemParams) -> Iterator[tuple[str, str, str]]:

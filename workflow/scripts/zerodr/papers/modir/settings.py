@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.params import FinetuneParams
+from zerodr.config.stages import FinetuneStage, PaperSettings
 
 OFFICIAL_CLAMP, OFFICIAL_RESTART = 5.0, 100
 TargetQueries = Literal["test", "train", "unlabelled", "generated", "none"]
@@ -113,3 +115,44 @@ class TargetTexts(Settings):
     """Split whose queries are taken; None: the queries that no split judges, or none."""
     title_join: str | None = " "
     """What stands between a document's title and text. None: text alone."""
+
+
+class AdversarialStage(FinetuneStage):
+    """A fine-tuning stage that may adapt to a target."""
+
+    adversary: AdversarySettings | None = None
+    """Adapts the encoder to a target; needs scope: target."""
+
+    @model_validator(mode="after")
+    def _adapts(self) -> AdversarialStage:
+        if self.adversary is not None and self.scope == "shared":
+            raise ValueError("adversary adapts to a target, which a shared stage does not have: set scope: target")
+        return self
+
+    @property
+    def encoding(self) -> list[str]:
+        """Texts of both domains are encoded together."""
+        return [*([] if self.adversary is None else ["adversary"]), *super().encoding]
+
+
+class TargetParams(FinetuneParams):
+    """Params of a fine-tuning stage that may adapt to a target (input `targets`)."""
+
+    targets: dict[str, TargetTexts] = {}
+    """How the target's collections are read, by name."""
+    continue_classifier: bool = False
+    """Go on with the parent's domain classifier."""
+
+    @model_validator(mode="after")
+    def _has_target(self) -> TargetParams:
+        if (adversary_of(self.settings) is None) != (not self.targets):
+            raise ValueError("adversary and targets go together, found one of them")
+        return self
+
+
+def adversary_of(stage: object) -> AdversarySettings | None:
+    """How a stage adapts to a target; None: it does not."""
+    return stage.adversary if isinstance(stage, AdversarialStage) else None
+
+
+SETTINGS = PaperSettings(extensions=(AdversarialStage, TargetParams))

@@ -1,97 +1,110 @@
-"""What a fine-tuning stage needs to adapt to a target: its texts, batches of both domains, the adversary."""
+"""What MoDIR adds to a fine-tuning stage: texts of a target in every step, and an adversary beside its loss."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from zerodr.config.training import TrainingSettings
+from zerodr.artifacts.stage import Stage
+from zerodr.config.params import FinetuneParams
+from zerodr.errors import ConfigError
 from zerodr.papers.modir.domain_batches import DomainForward, DomainStream
 from zerodr.papers.modir.objective import Adversary
-from zerodr.papers.modir.settings import AdversarySettings, TargetTexts
+from zerodr.papers.modir.settings import AdversarySettings, TargetParams, adversary_of
 from zerodr.papers.modir.target_texts import DrawnTexts, TargetStream, check_size, draw_texts, read_target
-from zerodr.training.data.batches import Stream
+from zerodr.training.additions import Addition, PaperTraining, Prepared
+from zerodr.training.loop.engine import Batches
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.base import Objective, Stack
-from zerodr.training.optimization.schedules import Schedule
 
 RANKING, ADVERSARY = "ranking", "adversary"
 
 
-@dataclass
-class Adapting:
-    """Makes the parts of an adversarial stage.
+class Adapting(Addition):
+    """Adaptation to the collections of input `targets`. The output holds `adversary/classifier.safetensors`.
 
-    Attributes:
-        name: of the stage, for messages.
-        settings: of the adversary; training: of the stage.
-        first_step: steps of the chain before this stage.
-        seed: words that random numbers come from.
-        facts: counts of the target's texts, for lineage.
+    Raises:
+        CollectionError: the target has no such queries, or fewer documents than a batch.
     """
 
-    name: str
-    settings: AdversarySettings
-    training: TrainingSettings
-    first_step: int
-    seed: list[int]
-    facts: dict[str, int] = field(default_factory=dict)
+    def __init__(self, stage: Stage, params: FinetuneParams) -> None:
+        super().__init__(stage, params)
+        settings = adversary_of(params.settings)
+        assert settings is not None, "it was asked for"
+        self.settings: AdversarySettings = settings
+        self.target: tuple[TargetStream, DrawnTexts] | None = None
 
-    def read(self, folders: Mapping[str, Path], how: Mapping[str, TargetTexts]) -> tuple[TargetStream, DrawnTexts]:
-        """The order of the target's texts, and those that this stage takes.
+    @classmethod
+    def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
+        """Where the settings have an adversary."""
+        named = params.targets if isinstance(params, TargetParams) else {}
+        folders = _folders(stage)
+        if set(folders) != set(named):
+            raise ConfigError(
+                stage.spec.name(),
+                f"input `targets` has {sorted(folders)}, params.targets names {sorted(named)}",
+                "give the same collections",
+            )
+        if folders and stage.path("source").name in folders:
+            raise ConfigError(stage.spec.name(), "source and target are the same collection", "choose another target")
+        return adversary_of(params.settings) is not None
 
-        Raises:
-            CollectionError: the target has no such queries, or fewer documents than a batch.
-        """
-        corpus = read_target(folders, how, self.settings.queries)
-        batch = self.training.batch_queries
-        check_size(", ".join(folders), corpus.sizes, batch)
-        stream = TargetStream(
-            corpus.sizes,
-            batch,
-            self.seed,
-            self.settings.in_file_order,
-            self.settings.restart,
-            self.training.accumulation,
-        )
-        drawn = draw_texts(corpus, stream, self.training.steps)
-        self.facts |= {
-            "target_documents": corpus.sizes.documents,
-            "target_queries": corpus.sizes.queries,
-            "target_documents_empty": corpus.empty,
-            "target_documents_used": len(drawn.numbers),
-        }
-        return stream, drawn
+    def _texts(self) -> tuple[TargetStream, DrawnTexts]:
+        """The order of the target's texts, and those that this stage takes; read once."""
+        if self.target is None:
+            assert isinstance(self.params, TargetParams), "params of fine-tuning have targets"
+            training, folders = self.params.settings.training, _folders(self.stage)
+            corpus = read_target(folders, self.params.targets, self.settings.queries)
+            check_size(", ".join(folders), corpus.sizes, training.batch_queries)
+            stream = TargetStream(
+                corpus.sizes,
+                training.batch_queries,
+                self.seed,
+                self.settings.in_file_order,
+                self.settings.restart,
+                training.accumulation,
+            )
+            self.target = stream, draw_texts(corpus, stream, training.steps)
+            self.facts |= {
+                "target_documents": corpus.sizes.documents,
+                "target_queries": corpus.sizes.queries,
+                "target_documents_empty": corpus.empty,
+                "target_documents_used": len(self.target[1].numbers),
+            }
+        return self.target
 
-    def data(
-        self, forward: Forward, source: Stream, target: tuple[TargetStream, DrawnTexts]
-    ) -> tuple[DomainForward, DomainStream]:
-        """How training encodes, and its batches."""
-        stream, drawn = target
-        made = DomainForward(forward.model, forward.examples, forward.device, forward.chunk, target=drawn)
-        return made, DomainStream(source, stream)
+    def forward(self, forward: Forward) -> DomainForward:
+        """Texts of both domains are encoded together."""
+        texts = self._texts()[1]
+        return DomainForward(forward.model, forward.examples, forward.device, forward.chunk, target=texts)
 
-    def objective(self, ranking: Objective, dimension: int, schedule: Schedule, parent: Path | None) -> Stack:
-        """The ranking loss and the adversary side by side.
+    def batches(self, batches: Batches) -> DomainStream:
+        """The source's batches with as many texts of the target."""
+        return DomainStream(batches, self._texts()[0])
 
-        Args:
-            ranking: the stage's own objective.
-            dimension: D of embeddings.
-            schedule: of the learning rates.
-            parent: model folder whose classifier this one goes on from.
-        """
+    def objective(self, objective: Objective, prepared: Prepared) -> Stack:
+        """The ranking loss and the adversary side by side."""
+        training = self.params.settings.training
         adversary = Adversary(
-            self.name,
+            self.stage.spec.name(),
             self.settings,
-            self.training.batch_queries,
-            dimension,
+            training.batch_queries,
+            prepared.model.contract.dimension,
             self.seed,
-            schedule,
-            self.first_step,
-            self.training.accumulation,
+            prepared.schedule,
+            self.params.schedule.first_step,
+            training.accumulation,
         )
-        if parent is not None:
-            adversary.go_on_from(parent)
-        self.facts["queue_mib"] = round(adversary.queue.rows.numel() * adversary.queue.rows.element_size() / 2**20)
-        return Stack({RANKING: (1.0, ranking), ADVERSARY: (1.0, adversary)})
+        if isinstance(self.params, TargetParams) and self.params.continue_classifier:
+            adversary.go_on_from(self.stage.path("model"))
+        rows = adversary.queue.rows
+        self.facts["queue_mib"] = round(rows.numel() * rows.element_size() / 2**20)
+        return Stack({RANKING: (1.0, objective), ADVERSARY: (1.0, adversary)})
+
+
+def _folders(stage: Stage) -> dict[str, Path]:
+    """Folders of the target's collections by name."""
+    given = stage.paths("targets") if "targets" in stage.spec.inputs else []
+    return {path.parent.name: path.parent for path in given}
+
+
+TRAINING = PaperTraining((Adapting,))

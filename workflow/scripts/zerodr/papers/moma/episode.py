@@ -1,39 +1,21 @@
-"""Stages `train_main`, `train_augmenter` and `join_components`: one episode of MoMA (specs/moma 6.2, steps 3 and 5).
+"""Stages `train_augmenter` and `join_components` of an episode (specs/moma 6.2, step 5).
 
-Both trainings are `finetune`'s: the main model's queries come with documents; the augmenter learns from a collection of
-its own that `mine_memories` made.
+Both trainings of an episode are `finetune`'s: rule `train_main` is that stage with augmented queries (training.py). The
+augmenter learns from a collection of its own that `mine_memories` made.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.errors import ConfigError
 from zerodr.papers.moma.components import AUGMENTER, augmenter_of, copy_model
-from zerodr.papers.moma.fused_training import FusedData
 from zerodr.papers.moma.mine_memories import SCORED
-from zerodr.papers.moma.settings import MemorySettings
+from zerodr.papers.moma.settings import AugmenterParams
 from zerodr.training.distributed.processes import check_gpus
-from zerodr.training.finetune import FinetuneSettings, Job, train
-from zerodr.training.jobs import run_job
-
-
-class MainSettings(FinetuneSettings):
-    """Params of rule train_main."""
-
-    memory: MemorySettings
-    """Where augmentation comes from."""
-    joins: dict[str, str | None]
-    """What stands between title and text, by memory. None: text alone."""
-
-
-class AugmenterTraining(FinetuneSettings):
-    """Params of rule train_augmenter."""
-
-    parent_learned: bool
-    """The parent has an augmenter of its own; else the parent itself is the augmenter."""
+from zerodr.training.finetune import Task, fit
+from zerodr.training.jobs import run_work
 
 
 class JoinSettings(Settings):
@@ -43,75 +25,24 @@ class JoinSettings(Settings):
     """The parent has an augmenter of its own, which the frozen one is; else the parent itself is."""
 
 
-def train_main(stage: Stage) -> None:
-    """Inputs `model`, `mined`, `source`, `rankings`, `memories`; output `model`: the main model of an episode.
-
-    Raises:
-        ArtifactError: a mined query has no ranking of the mixture.
-        ModelError: the parent can't fuse.
-    """
-    settings = validate(MainSettings, stage.params, stage.spec.name())
-    check_gpus(settings.gpus_of_a_node, stage.spec.name())
-    folders = {path.parent.name: str(path.parent) for path in stage.paths("memories")}
-    if set(folders) != set(settings.joins):
-        raise ConfigError(
-            stage.spec.name(),
-            f"input `memories` has {sorted(folders)}, params.joins names {sorted(settings.joins)}",
-            "give the same memories",
-        )
-    data = FusedData(
-        rankings=str(stage.path("rankings")),
-        memories=folders,
-        joins=settings.joins,
-        source=stage.path("source").name,
-        memory=settings.memory,
-    )
-    job = _job(
-        stage,
-        settings,
-        stage.path("model"),
-        stage.path("mined"),
-        stage.path("source"),
-        kind="fused",
-        fused=data.model_dump(mode="json"),
-    )
-    run_job(stage, job, settings, train)
-
-
 def train_augmenter(stage: Stage) -> None:
     """Inputs `model` (the parent of the episode), `learned`; output `model`: the augmenter of the episode."""
-    settings = validate(AugmenterTraining, stage.params, stage.spec.name())
-    check_gpus(settings.gpus_of_a_node, stage.spec.name())
-    learned, parent = stage.path("learned"), augmenter_of(stage.path("model"), settings.parent_learned)
-    scored = str(learned / SCORED) if settings.objective.name == "adist" else None
-    run_job(stage, _job(stage, settings, parent, learned, learned, scored=scored), settings, train)
+    task = augmenter_task(stage)
+    check_gpus(task.params.gpus_of_a_node, stage.spec.name())
+    run_work(stage, task.params, train)
 
 
-def _job(
-    stage: Stage,
-    settings: FinetuneSettings,
-    model: Path,
-    mined: Path,
-    source: Path,
-    scored: str | None = None,
-    kind: str = "bi_encoder",
-    fused: dict | None = None,
-) -> Job:
-    params = settings.model_dump(mode="json", include=set(FinetuneSettings.model_fields))
-    return Job(
-        stage.spec.name(),
-        str(model),
-        str(mined),
-        str(source),
-        scored,
-        str(stage.output("model")),
-        str(stage.state),
-        params,
-        stage.seed,
-        stage.threads,
-        kind=kind,
-        fused=fused,
-    )
+def augmenter_task(stage: Stage) -> Task:
+    """What an augmenter learns from: its own mined queries, or the attention over what was retrieved."""
+    params = validate(AugmenterParams, stage.params, stage.spec.name())
+    learned, parent = stage.path("learned"), augmenter_of(stage.path("model"), params.parent_learned)
+    scored = learned / SCORED if params.settings.objective.name == "adist" else None
+    return Task(stage, params, parent, learned, learned, stage.output("model"), scored)
+
+
+def train(stage: Stage) -> dict[str, Any]:
+    """Train an augmenter as one of the processes of the group."""
+    return fit(augmenter_task(stage))
 
 
 def join_components(stage: Stage) -> None:

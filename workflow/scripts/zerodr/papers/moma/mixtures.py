@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from zerodr.config.bench import Bench
-from zerodr.config.methods import TrainedMethod
 from zerodr.config.registry import Collection
-from zerodr.config.trained import MemoryStage
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings
+from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings, MemoryStage
 
 
 def plugged_in(own: InferenceSettings, stage: MemoryStage) -> tuple[Sequence[str], int]:
@@ -55,53 +52,3 @@ def mixture(
             f"plug in another memory, or set documents to at most {sum(known)}",
         )
     return names
-
-
-def check_named(bench: Bench, name: str, method: TrainedMethod) -> None:
-    """Mixtures of a recipe that are the same whatever source and targets are chosen.
-
-    Raises:
-        ConfigError: as `mixture`.
-    """
-    for stage, settings in _episodes(method).items():
-        uses = {
-            "memories": (settings.memory.memories, settings.memory.documents),
-            "inference.memories": plugged_in(method.settings.inference, settings),
-        }
-        for key, (asked, documents) in uses.items():
-            if not {SOURCE, TARGET} & set(asked):
-                mixture(f"method {name}: stage {stage}: {key}", asked, {}, bench.collections, documents)
-
-
-def check_chosen(bench: Bench, name: str, method: TrainedMethod) -> None:
-    """Mixtures of a row of the table, with its source and each of its targets.
-
-    Raises:
-        ConfigError: as `mixture`.
-    """
-    source = method.settings.source or bench.config.source or bench.scale.source
-    episodes = _episodes(method)
-    for stage, settings in episodes.items():
-        mixture(
-            f"method {name}: stage {stage}: memories",
-            settings.memory.memories,
-            {SOURCE: source},
-            bench.collections,
-            settings.memory.documents,
-        )
-    if method.last not in episodes:
-        return
-    asked, documents = plugged_in(method.settings.inference, episodes[method.last])
-    for row in bench.columns:
-        if (row.name, row.evaluation_split) != (source, method.settings.source_split):
-            mixture(
-                f"method {name}: memories of {row.name}",
-                asked,
-                {SOURCE: source, TARGET: row.name},
-                bench.collections,
-                documents,
-            )
-
-
-def _episodes(method: TrainedMethod) -> dict[str, MemoryStage]:
-    return {name: stage for name, stage in method.settings.chain.items() if isinstance(stage, MemoryStage)}

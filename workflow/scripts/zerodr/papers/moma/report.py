@@ -12,7 +12,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.config.model_items import ComponentsItem, SharesItem
 from zerodr.errors import ArtifactError
-from zerodr.reporting.item_inputs import ItemParams, Made
+from zerodr.reporting.item_inputs import ItemParams, ItemTable
 from zerodr.reporting.panels import legend, panels, style
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MRR, RELEVANT = "dev.recip_rank_cut_10", "queries_with_relevant_document"
 MAIN, AUGMENTER = "main model", "augmenter"
 
 
-def shares(stage: Stage, settings: ItemParams, item: Item) -> Made:
+def shares(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Shares of documents and attention by episode, queries and memory.
 
     Inputs `learning` (of training queries) and `search` (of each target's), `shares.tsv` in the order of episodes.
@@ -62,10 +62,10 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> Made:
         f"{settings.source}: training queries with the documents that the augmenter before the episode finds; targets: "
         "evaluated queries with those that the episode's own augmenter finds, `target` being their own collection",
     ]
-    return Made(frame, notes, (header, shown))
+    return ItemTable(frame, notes, (header, shown))
 
 
-def components(stage: Stage, settings: ItemParams, item: Item) -> Made:
+def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """MRR@10 on held-out source queries after each episode. Inputs `main`, `augmenter`: manifests with their records.
 
     Raises:
@@ -92,7 +92,7 @@ def components(stage: Stage, settings: ItemParams, item: Item) -> Made:
         "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented; "
         "relevant are judged documents only, for both, not what attention selects"
     ]
-    return Made(pd.DataFrame(rows), notes, (["", "episode", "component", "MRR@10"], shown))
+    return ItemTable(pd.DataFrame(rows), notes, (["", "episode", "component", "MRR@10"], shown))
 
 
 def draw_shares(frame: pd.DataFrame, settings: ItemParams) -> Figure:

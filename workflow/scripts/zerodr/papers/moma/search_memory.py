@@ -28,7 +28,7 @@ from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.retrieval.candidates import Ranking
 from zerodr.retrieval.hits import HitsReader, Searched, write_hits
 from zerodr.retrieval.merge import ROWS, check_shards, first_entries
-from zerodr.retrieval.search import exact_rankings, own_rows
+from zerodr.retrieval.search import exact_rankings, self_rows
 from zerodr.retrieval.vectors import AGAIN, Vectors
 
 
@@ -114,7 +114,7 @@ def _banned(
     """Pairs of query and row that are no augmentation: the query itself. Both (n,) int64, without repetition."""
     pairs: set[tuple[int, int]] = set()
     if settings.exclude_self and settings.collection == settings.memory:
-        own = own_rows(queries, ids)
+        own = self_rows(queries, ids)
         pairs |= {(query, int(own[query])) for query in np.flatnonzero(own >= 0).tolist()}
     if settings.exclude_self:
         places: dict[str, list[int]] = defaultdict(list)
@@ -185,7 +185,7 @@ def merged_memories(hits: list[Path], queries: pa.Array, settings: MixtureMergeS
         step = max(1, ROWS // (settings.depth * len(readers)))
         for start in range(0, len(queries), step):
             stop = min(start + step, len(queries))
-            rows = first_entries(pa.concat_tables([reader.take_until(stop) for reader in readers]), settings.depth)
+            rows = first_entries(pa.concat_tables([reader.read_until(stop) for reader in readers]), settings.depth)
             sizes = np.bincount(rows["query"].to_numpy() - start, minlength=stop - start)
             yield Rankings(queries[start:stop], sizes, rows["document"].combine_chunks(), rows["score"].to_numpy())
 

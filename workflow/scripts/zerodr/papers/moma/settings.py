@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.params import FinetuneParams
+from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings, TrainedSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
 SOURCE, TARGET = "source", "target"
@@ -39,6 +41,27 @@ class MemorySettings(Settings):
         return self
 
 
+class AugmenterObjective(ObjectiveSettings):
+    """The loss of an augmenter: one of the core's, or attention itself."""
+
+    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl", "adist"]  # type: ignore[assignment]
+    """`adist` learns the attention over the retrieved documents."""
+    student_temperature: float = Field(1.0, gt=0)
+    """adist: divides the student's scores; `teacher_temperature` the attention."""
+    reduction: Literal["sum", "mean"] = "sum"
+    """adist: over documents."""
+    labels: bool = False
+    """adist: also the softmax of a judged positive among the retrieved documents, with `inverse_temperature`."""
+
+    @property
+    def options(self) -> set[str]:
+        """Keys that the loss reads."""
+        if self.name != "adist":
+            return super().options
+        read = {"name", "negatives_per_query", "teacher_temperature", "student_temperature", "reduction", "labels"}
+        return read | ({"inverse_temperature"} if self.labels else set())
+
+
 class AugmenterSettings(Settings):
     """The component that retrieves augmentation documents."""
 
@@ -55,7 +78,7 @@ class AugmenterSettings(Settings):
     """Negatives kept for each query."""
     exclude_unselected: bool = False
     """Retrieved documents that were not selected are no negatives."""
-    objective: ObjectiveSettings | None = None
+    objective: AugmenterObjective | None = None
     """The loss; `adist` learns the attention over the retrieved documents instead. None: the stage's."""
     training: TrainingSettings | None = None
     """How it is optimised. None: as the main model."""
@@ -116,3 +139,72 @@ def refuse_options(stage: dict[str, object]) -> None:
     given = [name for name, value in stage.items() if value is not None]
     if given:
         raise ValueError(f"{given[0]} does not go with a moma stage, whose queries are fused: leave it out")
+
+
+class MemoryStage(FinetuneStage):
+    """One stage of a chain that trains a model whose queries are augmented, then what augments them (MoMA)."""
+
+    kind: Literal["moma"]  # type: ignore[assignment]
+    """Learns from the source's judgements and from memories."""
+    memory: MemorySettings = MemorySettings()
+    """Where augmentation documents come from."""
+    augmenter: AugmenterSettings = AugmenterSettings()
+    """What retrieves them."""
+
+    @model_validator(mode="after")
+    def _fused(self) -> MemoryStage:
+        others = [name for name in type(self).model_fields if name not in MemoryStage.model_fields]
+        refuse_options({name: getattr(self, name) for name in (*others, "teacher")})
+        if self.augmenter.mode == "learned" and self.augmenter.selected > self.memory.documents:
+            raise ValueError(
+                f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
+                "documents of a query"
+            )
+        for training in (self.training, self.augmenter.training or self.training):
+            if training.save_steps or training.keep_optimizer:
+                raise ValueError("training.save_steps and keep_optimizer are not for moma stages: leave them out")
+        return self
+
+    @property
+    def other_models(self) -> tuple[str, ...]:
+        """The frozen augmenter, where one is named."""
+        return () if self.augmenter.init is None else (self.augmenter.init,)
+
+    @property
+    def trainings(self) -> dict[str, TrainingSettings]:
+        """Of the main model, and of the augmenter where it is trained otherwise."""
+        own = self.augmenter.training
+        return super().trainings | ({} if own is None else {"augmenter.training": own})
+
+
+class AugmentedSettings(TrainedSettings):
+    """A trained method whose queries may be augmented."""
+
+    inference: InferenceSettings = InferenceSettings()
+    """Memories of a chain that ends with a moma stage, when it ranks."""
+
+
+class MemoryParams(FinetuneParams):
+    """Params of a fine-tuning stage whose queries may be augmented (inputs `rankings`, `memories`)."""
+
+    joins: dict[str, str | None] = {}
+    """What stands between title and text, by memory. None: text alone."""
+
+
+class AugmenterStage(LearningStage):
+    """The training of an augmenter."""
+
+    objective: AugmenterObjective
+    """The loss."""
+
+
+class AugmenterParams(FinetuneParams):
+    """Params of rule train_augmenter."""
+
+    settings: AugmenterStage
+    """The training."""
+    parent_learned: bool
+    """The parent has an augmenter of its own; else the parent itself is the augmenter."""
+
+
+SETTINGS = PaperSettings(extensions=(AugmentedSettings, MemoryParams), stages={"moma": MemoryStage})

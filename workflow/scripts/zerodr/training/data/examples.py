@@ -15,7 +15,7 @@ from zerodr.collections.memories import TEXT, joined_texts
 from zerodr.errors import ArtifactError
 from zerodr.mining.batch import JUDGED
 
-MINED, SCORED, CLUSTERS = "mined.parquet", "scored.parquet", "clusters.parquet"
+MINED, SCORED = "mined.parquet", "scored.parquet"
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,7 @@ class Examples:
         return self.query_texts.take(pa.array(rows)).to_pylist()
 
 
-def load_examples(
-    mined: Path, source: Path, title_join: str | None, scored: Path | None = None, clusters: Path | None = None
-) -> Examples:
+def load_examples(mined: Path, source: Path, title_join: str | None, scored: Path | None = None) -> Examples:
     """The mined queries with their texts.
 
     Args:
@@ -84,10 +82,9 @@ def load_examples(
         source: normalised collection that it was mined from.
         title_join: what stands between title and text; None leaves titles out.
         scored: folder with scored.parquet, or the file: the same rows with a teacher's scores.
-        clusters: folder with clusters.parquet: a cluster for each query, others may be among them.
 
     Raises:
-        ArtifactError: no rows, ids that the collection does not hold, scores of other rows, or a query without cluster.
+        ArtifactError: no rows, ids that the collection does not hold, or scores of other rows.
     """
     path = scored or mined
     path = path / (SCORED if scored else MINED) if path.is_dir() else path
@@ -108,23 +105,8 @@ def load_examples(
         Ragged(numbers[:first], positives[1]),
         Ragged(numbers[first:second], negatives[1]),
         scores,
-        _groups(clusters / CLUSTERS, queries) if clusters else None,
-        Ragged(numbers[second:], judged[1]) if judged else None,
+        judged=Ragged(numbers[second:], judged[1]) if judged else None,
     )
-
-
-def _groups(path: Path, queries: pa.Array) -> np.ndarray:
-    """Cluster of each query, (N,) int32."""
-    table = pq.read_table(path, columns=["query", "cluster"])
-    rows = pc.index_in(queries, value_set=table["query"].combine_chunks())
-    if rows.null_count:
-        first = queries.filter(pc.is_null(rows))[0]
-        raise ArtifactError(
-            path,
-            f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}",
-            "cluster the queries of this source and split",
-        )
-    return table["cluster"].combine_chunks().take(rows).to_numpy().astype(np.int32)
 
 
 def _lists(table: pa.Table, name: str) -> tuple[pa.Array, np.ndarray]:

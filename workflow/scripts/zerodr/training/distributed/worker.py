@@ -7,13 +7,12 @@ with an error that can be told, leaves what came of it in `outcome.json` beside 
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,19 +21,13 @@ from zerodr.artifacts.adapter import configure_logging
 from zerodr.artifacts.machine import MachineErrors
 from zerodr.artifacts.processes import die_with_parent
 from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage, StageSpec
 from zerodr.errors import ZerodrError
-from zerodr.papers.berm import train_reader as reader
-from zerodr.training import finetune, pretrain
 from zerodr.training.distributed.nodes import meeting_place
 from zerodr.training.distributed.processes import OUTCOME, SPARE_OUTCOME
 from zerodr.training.distributed.termination import RETRY, Preempted
 
 log = logging.getLogger("zerodr")
-TASKS: dict[str, tuple[Any, Callable[[Any], dict[str, Any]]]] = {
-    "finetune": (finetune.Job, finetune.train),
-    "reader": (reader.ReaderJob, reader.train),
-    "pretrain": (pretrain.PretrainJob, pretrain.train),
-}
 
 
 def agent(job: str, processes: str, nodes: str = "1", port: str = "") -> None:
@@ -49,18 +42,19 @@ def rank(path: str) -> int:
     """Train as one rank; 0 when done, 1 after an error that was told, 75 after SIGTERM."""
     file = Path(path)
     facts = json.loads(file.read_text())
-    make, work = TASKS[facts["task"]]
-    job = make(**facts)
-    number = int(os.environ["RANK"])
-    configure_logging(job.name)
+    stage = Stage(StageSpec(**facts["spec"]), Path(facts["state"]))
+    module, _, function = facts["work"].partition(":")
+    work = getattr(importlib.import_module(module), function)
+    number, name = int(os.environ["RANK"]), stage.spec.name()
+    configure_logging(name)
     log.setLevel(logging.INFO if number == 0 else logging.WARNING)
-    gpu = bool(job.params.get("gpus"))
+    gpu = bool(stage.params.get("gpus"))
     if gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
-        with MachineErrors(job.name, [path]):
-            said = {"kind": "done", **work(job)}
+        with MachineErrors(name, [path]):
+            said = {"kind": "done", **work(stage)}
         status = 0
     except Preempted:
         said, status = {"kind": "preempted"}, RETRY

@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from zerodr.losses.spans import alignment, span_contrastive, uniformity
-from zerodr.papers.berm.balance import R1
 from zerodr.training.distributed.processes import Group
 from zerodr.training.pretraining.passages import PassageBatch
 from zerodr.training.pretraining.span_forward import SpanForward, compared
 from zerodr.training.pretraining.views import ViewMaker, Views
 
-SHARE = "balance.share"
 NO_STEP = 2**31  # views of the evaluation are drawn as if for this step: always the same, and of no training step
 
 
@@ -25,8 +23,8 @@ def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: in
     `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are (specs/coco-dr 1.4, 9),
     compared as the objective does, by inner products where it has none. `masked_contrastive` is the same of masked
     spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
-    no second span, so only `uniformity` and losses of tokens. With R1 beside the objective `balance.r1` without its
-    weight, a mean over texts of two units or more, and their share, `balance.share`.
+    no second span, so only `uniformity` and losses of tokens. A paper's loss beside the objective without its
+    weight, a mean over the texts that it counts, and their share.
 
     Spans, crops and masks follow from the seed and the corpus, so stages of one seed can be compared.
 
@@ -60,8 +58,8 @@ def _measure(forward: SpanForward, maker: ViewMaker, batch: PassageBatch, group:
         masked, sums = _through(forward, views, group)
         counts = forward.counts(views)
         made |= {name: value / max(counts[name], 1) for name, value in sums.items()}
-        if R1 in counts:
-            made[SHARE] = torch.tensor(counts[R1] / len(views.tokens))
+        if maker.extra is not None and maker.extra.name in counts:
+            made[maker.extra.share] = torch.tensor(counts[maker.extra.name] / len(views.tokens))
         if maker.paired and maker.settings.masks:
             made["masked_contrastive"] = _contrastive(masked, maker)
     return {name: float(value) for name, value in made.items()}

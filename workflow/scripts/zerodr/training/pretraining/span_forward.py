@@ -14,12 +14,12 @@ from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.losses.contrastive import info_nce
 from zerodr.losses.spans import span_contrastive
-from zerodr.papers.berm.balance import NO_UNIT, R1, counted
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, Share, set_random
 from zerodr.training.objectives.base import Objective
 from zerodr.training.pretraining.masking import NOT_MASKED
 from zerodr.training.pretraining.passages import PassageBatch, Passages
+from zerodr.training.pretraining.token_losses import NO_MARK
 from zerodr.training.pretraining.views import ViewMaker, Views
 
 MASKED, SAID_AGAIN, TOLD = ("late_mlm", "head_mlm"), "reconstruction", "span_corruption"
@@ -39,7 +39,7 @@ class SpanForward(Forward):
     """How a HeadedEncoder is pretrained.
 
     Losses of tokens are means over all predicted tokens of the micro-batch of all processes: a process divides its sum
-    by the total of all. (COCO-DR's code takes means of the processes' means.) So is R1 over texts of two units or more.
+    by the total of all. (COCO-DR's code takes means of the processes' means.) A paper's loss is a mean over texts.
     """
 
     model: HeadedEncoder
@@ -66,9 +66,10 @@ class SpanForward(Forward):
         return {name: max(count, 1.0) for name, count in zip(counts, sums.tolist(), strict=True)}
 
     def counts(self, texts: Views) -> dict[str, float]:
-        """The losses of their own that these views have: predicted tokens, or texts that R1 counts, by name."""
+        """The losses of their own that these views have: predicted tokens, or texts that a paper's loss counts."""
         made = dict.fromkeys(self._of_tokens(texts), float(texts.asked))
-        return made | ({R1: float(counted(texts.units))} if texts.units else {})
+        extra = self.maker.extra
+        return made | ({extra.name: float(extra.count(texts.marks))} if extra is not None and texts.marks else {})
 
     def _of_tokens(self, texts: Views) -> tuple[str, ...]:
         if not texts.targets:
@@ -87,16 +88,17 @@ class SpanForward(Forward):
     def run(
         self, texts: Views, number: int, seed: Sequence[int], totals: dict[str, float]
     ) -> tuple[Tensor | None, Losses]:
-        """Vectors of one group where the objective compares them, and its share of its own losses, R1 weighted."""
+        """Vectors of one group where the objective compares them, and its share of its own losses, weighted."""
         set_random(seed, number)
         vectors, sums = self.measure(texts, texts.groups[number][1])
         losses = {name: value / totals[name] for name, value in sums.items()}
-        if R1 in losses and self.maker.balance is not None:
-            losses[R1] = self.maker.balance.settings.w_r1 * losses[R1]
+        extra = self.maker.extra
+        if extra is not None and extra.name in losses:
+            losses[extra.name] = extra.weight * losses[extra.name]
         return vectors if self.has_vectors else None, losses
 
     def measure(self, texts: Views, places: Sequence[int]) -> tuple[Tensor, Losses]:
-        """Vectors of some texts, and sums of the cross entropies of their predicted tokens, and of R1."""
+        """Vectors of some texts, and sums of the cross entropies of their predicted tokens, and of a paper's loss."""
         features = self._features(texts.tokens, places)
         if not texts.targets:
             return self.model.encode(features), {}
@@ -104,9 +106,10 @@ class SpanForward(Forward):
             labels = self._pad([texts.targets[place] for place in places], NOT_MASKED)
             vectors, last, early = self.model.states(features)
             sums = self.model.masked_losses(last, early, features["attention_mask"], labels)
-            if texts.units and self.maker.balance is not None:
-                units = self._pad([texts.units[place] for place in places], NO_UNIT)
-                sums[R1] = self.maker.balance.total(vectors, last, units)
+            extra = self.maker.extra
+            if texts.marks and extra is not None:
+                marks = self._pad([texts.marks[place] for place in places], NO_MARK)
+                sums[extra.name] = extra.total(vectors, last, marks)
             return vectors, sums
         if self.maker.settings.name == "t5_coco":
             vectors, loss = self.model.told(features, self._features(texts.targets, places))

@@ -13,11 +13,11 @@ from zerodr.config.pretraining import PAIRED, PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.words import check_masking, ordinary_ids, token_words
 from zerodr.errors import ConfigError, ModelError
-from zerodr.papers.berm.balance import NO_UNIT, Balance
 from zerodr.training.data.grouping import length_groups
 from zerodr.training.pretraining.corruption import corrupt, sentinels_of
 from zerodr.training.pretraining.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
 from zerodr.training.pretraining.passages import PassageBatch, Passages, two_spans
+from zerodr.training.pretraining.token_losses import NO_MARK, TokenLoss
 
 WIDTH = 2  # at most so many views of a document
 SIDE = "document"
@@ -33,14 +33,14 @@ class Views:
             ids where some were deleted, what was cut out behind sentinels for T5; empty where nothing is.
         groups: (side, places of texts) that are encoded together.
         asked: tokens that are to be predicted.
-        units: unit of each token of each text, -1 for none; empty where R1 is not asked for.
+        marks: number of each token of each text for a paper's loss, -1 for none; empty without one.
     """
 
     tokens: list[np.ndarray]
     targets: list[np.ndarray]
     groups: list[tuple[str, list[int]]]
     asked: int = 0
-    units: list[np.ndarray] = field(default_factory=list)
+    marks: list[np.ndarray] = field(default_factory=list)
 
 
 class ViewMaker:
@@ -54,7 +54,7 @@ class ViewMaker:
         seed: words that random numbers come from.
         waste: padded tokens that a group may hold.
         chunk: texts that a group may hold, or None.
-        balance: tells units, where R1 joins the objective.
+        extra: a paper's loss that joins the objective.
 
     Raises:
         ModelError: the tokenizer can't mask, or max_tokens is more than the model takes.
@@ -70,11 +70,11 @@ class ViewMaker:
         seed: Sequence[int],
         waste: int,
         chunk: int | None = None,
-        balance: Balance | None = None,
+        extra: TokenLoss | None = None,
     ) -> None:
         self.tokenizer, self.lowercase = encoder.tokenizer, encoder.contract.lowercase
         self.settings, self.passages, self.paired, self.seed = settings, passages, paired, list(seed)
-        self.waste, self.chunk, self.balance = waste, chunk, balance
+        self.waste, self.chunk, self.extra = waste, chunk, extra
         source, most = encoder.contract.source, encoder.contract.max_tokens
         if settings.max_tokens > most:
             raise ModelError(source, f"takes {most} tokens, max_tokens asks for {settings.max_tokens}", "lower it")
@@ -117,7 +117,7 @@ class ViewMaker:
             asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in made)
             labels = [self._around(labels, NOT_MASKED) for _, labels in made]
             views = self._views([ids for ids, _ in made], labels, asked)
-            return views if self.balance is None else replace(views, units=self._units(self.balance, taken, texts))
+            return views if self.extra is None else replace(views, marks=self._marks(self.extra, taken, texts))
         if self.settings.name == "t5_coco":
             pairs = corrupt(
                 texts, self.settings.corruption_rate, self.settings.corruption_span, self.sentinels, seed, rows
@@ -148,10 +148,10 @@ class ViewMaker:
                 made.append(two_spans(spans, draws))
         return made
 
-    def _units(self, balance: Balance, taken: list[list[str]], left: list[Words]) -> list[np.ndarray]:
-        """Units of what is left of each text, as long as its tokens."""
+    def _marks(self, extra: TokenLoss, taken: list[list[str]], left: list[Words]) -> list[np.ndarray]:
+        """Marks of what is left of each text, as long as its tokens."""
         flat = [text for own in taken for text in own]
-        return [self._around(balance.units(text, own), NO_UNIT) for text, own in zip(flat, left, strict=True)]
+        return [self._around(extra.marks(text, own), NO_MARK) for text, own in zip(flat, left, strict=True)]
 
     def _rows(self, batch: PassageBatch) -> np.ndarray:
         return WIDTH * (batch.first + np.arange(len(batch)))
@@ -160,7 +160,7 @@ class ViewMaker:
         """Tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
         numbers = np.concatenate([row + np.arange(len(own)) for row, own in zip(rows, texts, strict=True)])
         flat = [text for own in texts for text in own]
-        found = [Words(*own) for own in token_words(self.tokenizer, flat, self.lowercase, self.balance is not None)]
+        found = [Words(*own) for own in token_words(self.tokenizer, flat, self.lowercase, self.extra is not None)]
         cuts = numbers - numbers % WIDTH if self.settings.name == "simcse" else numbers  # both views are one text
         return crop(found, self.limit, seed, cuts), numbers
 

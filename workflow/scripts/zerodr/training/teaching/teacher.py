@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow.parquet as pq
 import torch
@@ -12,7 +12,7 @@ from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.config.params import FinetuneParams
 from zerodr.encoders.cross_encoder.initial import InitTeacherSettings, cross_from_checkpoint
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.scorer import Scorer
@@ -22,30 +22,10 @@ from zerodr.encoders.start.importing import resolve
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.training.data.examples import MINED, SCORED, load_examples
 from zerodr.training.distributed.processes import check_gpus
-from zerodr.training.finetune import FinetuneSettings, Job, train
-from zerodr.training.jobs import Workers, run_job
+from zerodr.training.finetune import Task, fit
+from zerodr.training.jobs import run_work
+from zerodr.training.kinds import CROSS_ENCODER
 from zerodr.training.teaching.scoring import ScoreStore, pairs_of, score_all, score_statistics, warn_of_guessing
-
-STAGE = "teacher"
-
-
-class TrainTeacherSettings(Workers):
-    """Params of rule train_teacher."""
-
-    training: TrainingSettings
-    """How it is optimised."""
-    negatives_per_query: int = Field(ge=1)
-    """Hard negatives drawn for a query in a step."""
-    source_split: str
-    """The source's split with training queries."""
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
-
-    def as_finetuning(self) -> FinetuneSettings:
-        """The same for the training loop: cross entropy of the positive among a query's own documents."""
-        objective = ObjectiveSettings(name="info_nce", in_batch=False, negatives_per_query=self.negatives_per_query)
-        own = self.model_dump(exclude={"negatives_per_query"})
-        return FinetuneSettings(objective=objective, stage=STAGE, stage_index=0, total_steps=self.training.steps, **own)
 
 
 class ScoreSettings(Settings):
@@ -74,29 +54,28 @@ def init_teacher(stage: Stage) -> None:
 
 def train_teacher(stage: Stage) -> None:
     """Stage: inputs `teacher` (of init_teacher), `mined`, `source`; output `teacher`."""
-    settings = validate(TrainTeacherSettings, stage.params, stage.spec.name())
-    check_gpus(settings.gpus_of_a_node, stage.spec.name())
-    if settings.training.save_steps or settings.training.keep_optimizer:
+    task = teacher_task(stage)
+    check_gpus(task.params.gpus_of_a_node, stage.spec.name())
+    training = task.params.settings.training
+    if training.save_steps or training.keep_optimizer:
         raise ConfigError(
             stage.spec.name(),
             "training.save_steps and keep_optimizer are not for a teacher, which is trained in one stage",
             "leave them out",
         )
-    whole = settings.as_finetuning()
-    job = Job(
-        stage.spec.name(),
-        str(stage.path("teacher")),
-        str(stage.path("mined")),
-        str(stage.path("source")),
-        None,
-        str(stage.output("teacher")),
-        str(stage.state),
-        whole.model_dump(mode="json"),
-        stage.seed,
-        stage.threads,
-        "cross_encoder",
-    )
-    run_job(stage, job, whole, train)
+    run_work(stage, task.params, train)
+
+
+def teacher_task(stage: Stage) -> Task:
+    """What a cross-encoder learns from."""
+    params = validate(FinetuneParams, stage.params, stage.spec.name())
+    paths = (stage.path("teacher"), stage.path("mined"), stage.path("source"), stage.output("teacher"))
+    return Task(stage, params, *paths, kind=CROSS_ENCODER)
+
+
+def train(stage: Stage) -> dict[str, Any]:
+    """Train a cross-encoder as one of the processes of the group."""
+    return fit(teacher_task(stage))
 
 
 def score_pairs(stage: Stage) -> None:

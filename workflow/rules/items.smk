@@ -1,34 +1,9 @@
-# Tables and figures of the papers (config/papers), and what they measure.
-
-
-rule measure_space:
-    input:
-        unpack(PLAN.space_inputs),
-    output:
-        measures=paths.space("{model}", "{scope}", "{collection}"),
-    log:
-        "results/logs/measure_space/{model}/{scope}/{collection}.log",
-    benchmark:
-        "results/benchmarks/measure_space/{model}/{scope}/{collection}.tsv"
-    wildcard_constraints:
-        model=PLAN.pattern("trained"),
-        scope="shared",
-    conda:
-        ENVIRONMENT
-    threads: PLAN.threads("measure_space")
-    resources:
-        mem_mb=PLAN.memory_mib("measure_space"),
-        runtime=PLAN.minutes("measure_space"),
-        gpu=PLAN.gpus("measure_space"),
-    params:
-        settings=PLAN.settings("measure_space"),
-    script:
-        "../scripts/run_stage.py"
+# Tables and figures of the papers (config/papers).
 
 
 rule build_item:
     input:
-        unpack(PLAN.item_inputs),
+        unpack(PLAN.inputs("build_item")),
     output:
         table=paths.item("{paper}", "{item}", "tsv"),
         markdown=paths.item("{paper}", "{item}", "md"),
@@ -43,8 +18,8 @@ rule build_item:
     benchmark:
         "results/benchmarks/build_item/{paper}/{item}.tsv"
     wildcard_constraints:
-        paper=PLAN.pattern_of_papers(),
-        item=PLAN.pattern_of_items(),
+        paper=PATTERNS.papers(),
+        item=PATTERNS.items(),
     conda:
         ENVIRONMENT
     params:
@@ -55,7 +30,7 @@ rule build_item:
 
 rule plot_item:
     input:
-        table=paths.item("{paper}", "{item}", "tsv"),
+        unpack(PLAN.inputs("plot_item")),
     output:
         svg=report(
             paths.item("{paper}", "{item}", "svg"),
@@ -69,8 +44,8 @@ rule plot_item:
     benchmark:
         "results/benchmarks/plot_item/{paper}/{item}.tsv"
     wildcard_constraints:
-        paper=PLAN.pattern_of_papers(),
-        item=PLAN.pattern_of_items(),
+        paper=PATTERNS.papers(),
+        item=PATTERNS.items(),
     conda:
         ENVIRONMENT
     params:
@@ -81,10 +56,7 @@ rule plot_item:
 
 rule build_paper:
     input:
-        tables=lambda wc: [
-            paths.item(wc.paper, name, "md") for name in PLAN.items_of(wc.paper)
-        ],
-        figures=lambda wc: PLAN.figures_of(wc.paper),
+        unpack(PLAN.inputs("build_paper")),
     output:
         html=paths.item("{paper}", "all", "html"),
     log:
@@ -92,7 +64,7 @@ rule build_paper:
     benchmark:
         "results/benchmarks/build_paper/{paper}.tsv"
     wildcard_constraints:
-        paper=PLAN.pattern_of_papers(),
+        paper=PATTERNS.papers(),
     conda:
         ENVIRONMENT
     params:

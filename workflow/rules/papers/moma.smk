@@ -1,9 +1,16 @@
-# One episode of MoMA: main model, its attention, what that teaches the augmenter, both joined to one model.
+# MoMA: one episode trains a main model, then the augmenter that learns its attention, and joins both.
+
+
+include: "moma_memory.smk"
+
+
+localrules:
+    join_components,
 
 
 rule train_main:
     input:
-        unpack(PLAN.main_inputs),
+        unpack(PLAN.inputs("train_main")),
     output:
         model=paths.component("{model}", "{scope}", "{stage}", "main"),
     log:
@@ -11,25 +18,22 @@ rule train_main:
     benchmark:
         "results/benchmarks/train_main/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("train_main")
     resources:
-        **PLAN.placement("train_main"),
-        mem_mb=PLAN.memory_mib("train_main"),
-        runtime=PLAN.minutes("train_main"),
-        gpu=PLAN.gpus("train_main"),
+        **PLAN.resources("train_main"),
     params:
         settings=PLAN.settings("train_main"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule measure_attention:
     input:
-        unpack(PLAN.attention_inputs),
+        unpack(PLAN.inputs("measure_attention")),
     output:
         attention=paths.attention(
             "{model}", "{scope}", "{stage}", "{use}", "{collection}", "{split}"
@@ -39,25 +43,23 @@ rule measure_attention:
     benchmark:
         "results/benchmarks/measure_attention/{model}/{scope}/{stage}/{use}/{collection}/{split}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
         use="learning|search",
     conda:
         ENVIRONMENT
     threads: PLAN.threads("measure_attention")
     resources:
-        mem_mb=PLAN.memory_mib("measure_attention"),
-        runtime=PLAN.minutes("measure_attention"),
-        gpu=PLAN.gpus("measure_attention"),
+        **PLAN.resources("measure_attention"),
     params:
         settings=PLAN.settings("measure_attention"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule mine_memories:
     input:
-        unpack(PLAN.learned_inputs),
+        unpack(PLAN.inputs("mine_memories")),
     output:
         learned=paths.learned("{model}", "{scope}", "{stage}"),
     log:
@@ -65,22 +67,21 @@ rule mine_memories:
     benchmark:
         "results/benchmarks/mine_memories/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("mine_memories"),
-        runtime=PLAN.minutes("mine_memories"),
+        **PLAN.resources("mine_memories"),
     params:
         settings=PLAN.settings("mine_memories"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule train_augmenter:
     input:
-        unpack(PLAN.augmenter_inputs),
+        unpack(PLAN.inputs("train_augmenter")),
     output:
         model=paths.component("{model}", "{scope}", "{stage}", "augmenter"),
     log:
@@ -88,25 +89,22 @@ rule train_augmenter:
     benchmark:
         "results/benchmarks/train_augmenter/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("train_augmenter")
     resources:
-        **PLAN.placement("train_augmenter"),
-        mem_mb=PLAN.memory_mib("train_augmenter"),
-        runtime=PLAN.minutes("train_augmenter"),
-        gpu=PLAN.gpus("train_augmenter"),
+        **PLAN.resources("train_augmenter"),
     params:
         settings=PLAN.settings("train_augmenter"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule join_components:
     input:
-        unpack(PLAN.joining_inputs),
+        unpack(PLAN.inputs("join_components")),
     output:
         model=paths.model("{model}", "{scope}", "{stage}"),
     log:
@@ -114,14 +112,53 @@ rule join_components:
     benchmark:
         "results/benchmarks/join_components/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("join_components"),
-        runtime=PLAN.minutes("join_components"),
+        **PLAN.resources("join_components"),
     params:
         settings=PLAN.settings("join_components"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
+
+
+rule measure_shares:
+    input:
+        unpack(PLAN.inputs("measure_shares")),
+    output:
+        shares=paths.shares(
+            "{model}",
+            "{scope}",
+            "{stage}",
+            "{use}",
+            "{collection}",
+            "{split}",
+            "shares.tsv",
+        ),
+        cases=paths.shares(
+            "{model}",
+            "{scope}",
+            "{stage}",
+            "{use}",
+            "{collection}",
+            "{split}",
+            "cases.tsv",
+        ),
+    log:
+        "results/logs/measure_shares/{model}/{scope}/{stage}/{use}/{collection}/{split}.log",
+    benchmark:
+        "results/benchmarks/measure_shares/{model}/{scope}/{stage}/{use}/{collection}/{split}.tsv"
+    wildcard_constraints:
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
+        use="learning|search",
+    conda:
+        ENVIRONMENT
+    resources:
+        **PLAN.resources("measure_shares"),
+    params:
+        settings=PLAN.settings("measure_shares"),
+    script:
+        "../../scripts/run_stage.py"

@@ -1,9 +1,9 @@
-# DDR: a relevance module on a domain module. One of the first serves many of the second.
+# DDR: a relevance module in a domain module. One of the first serves many of the second.
 
 
 rule assemble:
     input:
-        unpack(PLAN.assemble_inputs),
+        unpack(PLAN.inputs("assemble")),
     output:
         model=paths.model("{model}", "{scope}", "{stage}"),
     log:
@@ -11,14 +11,13 @@ rule assemble:
     benchmark:
         "results/benchmarks/assemble/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("assemble"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("assemble"),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("assemble"),
-        runtime=PLAN.minutes("assemble"),
+        **PLAN.resources("assemble"),
     params:
         settings=PLAN.settings("assemble"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"

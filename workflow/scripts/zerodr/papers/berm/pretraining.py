@@ -14,19 +14,20 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
+from zerodr.config.stages import PretrainStage
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.papers.berm.losses import pool_units, unit_balance
+from zerodr.papers.berm.objective import check_space
 from zerodr.papers.berm.segment_units import check_tokenizer, lowered_places, text_units
-from zerodr.papers.berm.settings import BalanceSettings
-from zerodr.papers.berm.training import check_space
+from zerodr.papers.berm.settings import BalancedStage, BalanceSettings
 from zerodr.papers.berm.unit_spans import Token
 from zerodr.training.pretraining.masking import Words
+from zerodr.training.pretraining.token_losses import NO_MARK, TokenLoss
 
 R1 = "balance.r1"
-NO_UNIT = -1
 
 
-class Balance:
+class Balance(TokenLoss):
     """Cuts texts into units, and tells how evenly their vectors draw on them  # BERM eq. 4
 
     Args:
@@ -43,9 +44,16 @@ class Balance:
         self.settings, self.tokenizer, self.lowercase = settings, encoder.tokenizer, encoder.contract.lowercase
         self.projections = encoder.tower("document").projections if settings.unit_space == "head" else ()
 
-    def units(self, text: str, left: Words) -> np.ndarray:
+    name, share = R1, "balance.share"
+
+    @property
+    def weight(self) -> float:
+        """Of R1."""
+        return self.settings.w_r1
+
+    def marks(self, text: str, left: Words) -> np.ndarray:
         """Unit of each token that is left of a text, from 0, -1 where it belongs to none; (L,) int64."""
-        made, tokens = np.full(len(left), NO_UNIT, np.int64), self._tokens(text, left)
+        made, tokens = np.full(len(left), NO_MARK, np.int64), self._tokens(text, left)
         if tokens:
             begin, end = tokens[0].start, tokens[-1].end
             own = [token._replace(start=token.start - begin, end=token.end - begin) for token in tokens]
@@ -76,7 +84,12 @@ class Balance:
         how = self.settings
         return unit_balance(vectors, units, valid, "sum", how.similarity, how.temperature).sum()
 
+    def count(self, marks: Sequence[np.ndarray]) -> int:
+        """Texts that R1 counts: those of at least two units."""
+        return sum(int(own.max(initial=NO_MARK)) > 0 for own in marks)
 
-def counted(units: Sequence[np.ndarray]) -> int:
-    """Texts that R1 counts: those of at least two units. units: unit of each token of each text."""
-    return sum(int(own.max(initial=NO_UNIT)) > 0 for own in units)
+
+def token_loss(stage: PretrainStage, encoder: BiEncoder) -> Balance | None:
+    """R1 beside a stage's objective; None where the stage has none, or of weight 0."""
+    settings = stage.balance if isinstance(stage, BalancedStage) else None
+    return Balance(settings, encoder) if settings is not None and settings.w_r1 else None

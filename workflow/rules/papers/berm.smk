@@ -1,9 +1,15 @@
-# Units of passages: cut, read, labelled; and the readers that score them  (BERM).
+# BERM: units of passages, their labels, and the readers that score them.
+
+from zerodr.papers.berm.plan import pattern_of_units
+
+
+localrules:
+    init_reader,
 
 
 rule segment_units:
     input:
-        unpack(PLAN.unit_inputs),
+        unpack(PLAN.inputs("segment_units")),
     output:
         units=paths.units("{model}", "{scope}", "{stage}", "cut"),
     log:
@@ -11,22 +17,21 @@ rule segment_units:
     benchmark:
         "results/benchmarks/segment_units/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("finetune"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune"),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("segment_units"),
-        runtime=PLAN.minutes("segment_units"),
+        **PLAN.resources("segment_units"),
     params:
         settings=PLAN.settings("segment_units"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule label_units:
     input:
-        unpack(PLAN.label_inputs),
+        unpack(PLAN.inputs("label_units")),
     output:
         labels=paths.units("{model}", "{scope}", "{stage}", "labels"),
     log:
@@ -34,22 +39,21 @@ rule label_units:
     benchmark:
         "results/benchmarks/label_units/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("finetune"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune"),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("label_units"),
-        runtime=PLAN.minutes("label_units"),
+        **PLAN.resources("label_units"),
     params:
         settings=PLAN.settings("label_units"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule init_reader:
     input:
-        unpack(PLAN.reader_start),
+        unpack(PLAN.inputs("init_reader")),
     output:
         reader=paths.model("{model}", "{scope}", "init"),
     log:
@@ -57,22 +61,21 @@ rule init_reader:
     benchmark:
         "results/benchmarks/init_reader/{model}/{scope}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("reader"),
+        model=PATTERNS.methods("reader"),
         scope="shared",
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("init_reader"),
-        runtime=PLAN.minutes("init_reader"),
+        **PLAN.resources("init_reader"),
     params:
         settings=PLAN.settings("init_reader"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule train_reader:
     input:
-        unpack(PLAN.reader_inputs),
+        unpack(PLAN.inputs("train_reader")),
     output:
         reader=paths.model("{model}", "{scope}", "reader"),
     log:
@@ -80,25 +83,22 @@ rule train_reader:
     benchmark:
         "results/benchmarks/train_reader/{model}/{scope}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("reader"),
+        model=PATTERNS.methods("reader"),
         scope="shared",
     conda:
         ENVIRONMENT
     threads: PLAN.threads("train_reader")
     resources:
-        **PLAN.placement("train_reader"),
-        mem_mb=PLAN.memory_mib("train_reader"),
-        runtime=PLAN.minutes("train_reader"),
-        gpu=PLAN.gpus("train_reader"),
+        **PLAN.resources("train_reader"),
     params:
         settings=PLAN.settings("train_reader"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule read_units:
     input:
-        unpack(PLAN.reading_inputs),
+        unpack(PLAN.inputs("read_units")),
     output:
         read=paths.units("{model}", "{scope}", "{stage}", "read"),
     log:
@@ -106,24 +106,22 @@ rule read_units:
     benchmark:
         "results/benchmarks/read_units/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("finetune"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("read_units")
     resources:
-        mem_mb=PLAN.memory_mib("read_units"),
-        runtime=PLAN.minutes("read_units"),
-        gpu=PLAN.gpus("read_units"),
+        **PLAN.resources("read_units"),
     params:
         settings=PLAN.settings("read_units"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule measure_units:
     input:
-        unpack(PLAN.measuring_inputs),
+        unpack(PLAN.inputs("measure_units")),
     output:
         measures=paths.unit_measures("{units_of}", "{model}"),
     log:
@@ -131,16 +129,14 @@ rule measure_units:
     benchmark:
         "results/benchmarks/measure_units/{units_of}/{model}.tsv"
     wildcard_constraints:
-        units_of=PLAN.pattern_of_units(),
-        model=PLAN.pattern("trained"),
+        units_of=pattern_of_units(PLAN),
+        model=PATTERNS.methods("trained"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("measure_units")
     resources:
-        mem_mb=PLAN.memory_mib("measure_units"),
-        runtime=PLAN.minutes("measure_units"),
-        gpu=PLAN.gpus("measure_units"),
+        **PLAN.resources("measure_units"),
     params:
         settings=PLAN.settings("measure_units"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"

@@ -1,10 +1,11 @@
-# Models whose queries are augmented with documents of memories (MoMA): what follows what is in zerodr.plan.memories.
+# MoMA: memories are embedded and searched by augmenters, and their documents join the queries.
+
+from zerodr.papers.moma.memory_plan import pattern_of_augmenters
 
 
 rule embed_memory:
     input:
-        collection=paths.collection("{collection}"),
-        model=PLAN.memory_model,
+        unpack(PLAN.inputs("embed_memory")),
     output:
         embeddings=paths.memory_embeddings(
             "{model}", "{scope}", "{stage}", "{collection}", "corpus-{shard}"
@@ -14,25 +15,22 @@ rule embed_memory:
     benchmark:
         "results/benchmarks/embed_memory/{model}/{scope}/{stage}/{collection}/{shard}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("embed_memory")
     resources:
-        mem_mb=PLAN.memory_mib("embed_memory"),
-        runtime=PLAN.minutes("embed_memory"),
-        gpu=PLAN.gpus("embed_memory"),
+        **PLAN.resources("embed_memory"),
     params:
         settings=PLAN.settings("embed_memory"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule embed_memory_queries:
     input:
-        collection=paths.collection("{collection}"),
-        model=PLAN.memory_model,
+        unpack(PLAN.inputs("embed_memory_queries")),
     output:
         embeddings=paths.memory_embeddings(
             "{model}", "{scope}", "{stage}", "{collection}", "queries.{split}"
@@ -42,24 +40,22 @@ rule embed_memory_queries:
     benchmark:
         "results/benchmarks/embed_memory_queries/{model}/{scope}/{stage}/{collection}/{split}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("embed_memory_queries")
     resources:
-        mem_mb=PLAN.memory_mib("embed_memory_queries"),
-        runtime=PLAN.minutes("embed_memory_queries"),
-        gpu=PLAN.gpus("embed_memory_queries"),
+        **PLAN.resources("embed_memory_queries"),
     params:
         settings=PLAN.settings("embed_memory_queries"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule search_memory:
     input:
-        unpack(PLAN.memory_search_inputs),
+        unpack(PLAN.inputs("search_memory")),
     output:
         hits=temp(
             paths.memory_hits(
@@ -79,25 +75,24 @@ rule search_memory:
     benchmark:
         "results/benchmarks/search_memory/{model}/{scope}/{stage}/{kind}/{collection}/{split}.top{depth}/{memory}/{shard}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_augmenters(),
+        model=PATTERNS.chains(),
+        stage=pattern_of_augmenters(PLAN),
         kind="hits|hits-with-self",
-        memory=PLAN.pattern_of_collections(),
+        memory=PATTERNS.collections(),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("search_memory")
     resources:
-        mem_mb=PLAN.memory_mib("search_memory"),
-        runtime=PLAN.minutes("search_memory"),
+        **PLAN.resources("search_memory"),
     params:
         settings=PLAN.settings("search_memory"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule merge_memories:
     input:
-        unpack(PLAN.mixture_inputs),
+        unpack(PLAN.inputs("merge_memories")),
     output:
         rankings=paths.augmentations(
             "{model}", "{scope}", "{stage}", "{use}", "{collection}", "{split}"
@@ -107,23 +102,22 @@ rule merge_memories:
     benchmark:
         "results/benchmarks/merge_memories/{model}/{scope}/{stage}/{use}/{collection}/{split}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
         use="learning|search",
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("merge_memories"),
-        runtime=PLAN.minutes("merge_memories"),
+        **PLAN.resources("merge_memories"),
     params:
         settings=PLAN.settings("merge_memories"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule embed_fused_queries:
     input:
-        unpack(PLAN.fused_inputs),
+        unpack(PLAN.inputs("embed_fused_queries")),
     output:
         embeddings=paths.fused_queries(
             "{model}", "{scope}", "{stage}", "{collection}", "{protocol}", "{split}"
@@ -133,24 +127,22 @@ rule embed_fused_queries:
     benchmark:
         "results/benchmarks/embed_fused_queries/{model}/{scope}/{stage}/{collection}/{protocol}/{split}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern_of_chains(),
-        stage=PLAN.pattern_of_stages("moma"),
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("embed_fused_queries")
     resources:
-        mem_mb=PLAN.memory_mib("embed_fused_queries"),
-        runtime=PLAN.minutes("embed_fused_queries"),
-        gpu=PLAN.gpus("embed_fused_queries"),
+        **PLAN.resources("embed_fused_queries"),
     params:
         settings=PLAN.settings("embed_fused_queries"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"
 
 
 rule export_memory:
     input:
-        unpack(PLAN.exported_memory_inputs),
+        unpack(PLAN.inputs("export_memory")),
     output:
         memory=paths.exported_memory("{model}", "{scope}", "{memory}"),
     log:
@@ -158,14 +150,13 @@ rule export_memory:
     benchmark:
         "results/benchmarks/export_memory/{model}/{scope}/{memory}.tsv"
     wildcard_constraints:
-        model=PLAN.pattern("trained"),
-        memory=PLAN.pattern_of_collections(),
+        model=PATTERNS.methods("trained"),
+        memory=PATTERNS.collections(),
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=PLAN.memory_mib("export_memory"),
-        runtime=PLAN.minutes("export_memory"),
+        **PLAN.resources("export_memory"),
     params:
         settings=PLAN.settings("export_memory"),
     script:
-        "../scripts/run_stage.py"
+        "../../scripts/run_stage.py"

@@ -1,0 +1,188 @@
+"""Stages of a chain: what all kinds have, and the kinds that learn from judgements and from texts.
+
+Papers add fields to these classes and further kinds (zerodr.papers); `config.trained` joins them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from zerodr.config.base import Settings
+from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
+from zerodr.config.training import (
+    HelperSettings,
+    InitSettings,
+    NegativesSettings,
+    ObjectiveSettings,
+    TrainingSettings,
+    check_kept,
+)
+
+DISTILLATION = ("margin_mse", "kl")
+NOT_FOR_PRETRAINING = ("bucket_batches", "keep_optimizer", "dev_negatives")
+Scope = Literal["shared", "target"]
+
+
+@dataclass(frozen=True)
+class PaperSettings:
+    """What a paper adds to the configuration, as `SETTINGS` of its module `settings`.
+
+    Attributes:
+        extensions: subclasses of a core class, whose fields and checks join that class.
+        stages: kinds of stages, by name.
+        helpers: kinds of recipes that train what serves another recipe's training, by name.
+    """
+
+    extensions: tuple[type[Settings], ...] = ()
+    stages: Mapping[str, type[ChainStage]] = field(default_factory=dict)
+    helpers: Mapping[str, type[HelperSettings]] = field(default_factory=dict)
+
+
+class ChainStage(Settings):
+    """A stage of a chain, of any kind. Every kind has the fields `kind` and `scope`."""
+
+    added: ClassVar[frozenset[str]] = frozenset()
+    """Fields that papers add to this kind."""
+
+    def as_params(self) -> dict[str, Any]:
+        """The settings as a rule's params have them: what a paper could add, and does not here, is left out."""
+        absent = {name for name in self.added if getattr(self, name) is None}
+        return self.model_dump(mode="json", exclude=absent)
+
+    @property
+    def parents(self) -> dict[str, str | None]:
+        """Settings that name a model that this stage starts from, and the names; None: the stage before it."""
+        return {"after": getattr(self, "after", None)}
+
+    @property
+    def foreign(self) -> tuple[str, ...]:
+        """Those of `parents` that may be `<recipe>/<stage>`, too."""
+        return ()
+
+    @property
+    def other_models(self) -> tuple[str, ...]:
+        """Models of other recipes, `<recipe>/<stage>`, that this stage needs besides its parents."""
+        return ()
+
+    @property
+    def trainings(self) -> dict[str, TrainingSettings]:
+        """How the stage's models are optimised, by key; nothing where none is trained."""
+        return {"training": self.training} if isinstance(self, LearningStage | PretrainStage) else {}
+
+    @property
+    def save_steps(self) -> tuple[int, ...]:
+        """Steps at which the model is also kept."""
+        return self.training.save_steps if isinstance(self, LearningStage | PretrainStage) else ()
+
+
+class LearningStage(ChainStage):
+    """What learns from queries and documents: with which loss, how."""
+
+    objective: ObjectiveSettings
+    """The loss."""
+    training: TrainingSettings = TrainingSettings()
+    """How it is optimised."""
+
+
+class FinetuneStage(LearningStage):
+    """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
+
+    kind: Literal["finetune"] = "finetune"
+    """Learns from the source's judgements."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
+    after: str | None = None
+    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
+    negatives: NegativesSettings = NegativesSettings()
+    """Where negatives come from."""
+    teacher: str | None = None
+    """Recipe of kind `teacher` whose scores a distillation objective follows."""
+
+    @model_validator(mode="after")
+    def _learns(self) -> FinetuneStage:
+        distils, hard = self.objective.name in DISTILLATION, self.objective.negatives_per_query
+        if distils != (self.teacher is not None):
+            raise ValueError("objectives margin_mse and kl need `teacher`, and only they use one")
+        if hard and self.negatives.source == "none":
+            raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
+        if not hard and self.negatives.source != "none":
+            raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
+        check_kept(hard, self.negatives)
+        if len(changing := self.encoding) > 1:
+            first, second = changing[:2]
+            raise ValueError(
+                f"{first} and {second} can't be in one stage: let the recipe with the {second} start from "
+                f"the one with {first} (init: <recipe>/<stage>)"
+            )
+        return self
+
+    @property
+    def encoding(self) -> list[str]:
+        """Keys of additions that change how training encodes texts; a stage has at most one."""
+        return []
+
+    @property
+    def freezing(self) -> str | None:
+        """Key of the addition that leaves the model's own weights as they are; None: they learn."""
+        return None
+
+
+class PretrainStage(ChainStage):
+    """One stage of a chain that learns from texts alone."""
+
+    kind: Literal["pretrain"]
+    """Learns from corpora, without queries or judgements."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
+    after: str | None = None
+    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
+    corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
+    """`source`, `targets` (columns of the table), `target` (the one of scope: target), collections or groups. Gated
+    ones that are missing are left out."""
+    spans: SpanSettings | None = None
+    """Learn from spans of documents; None: from whole documents, except coco and ict, which take spans as published."""
+    objective: PretrainSettings
+    """What is learned."""
+    training: TrainingSettings = TrainingSettings()
+    """How it is optimised; a batch is counted in documents."""
+    max_epochs: float | None = Field(None, gt=0)
+    """Fewer steps where they would go through the documents more often than this (DDR on small corpora: 100)."""
+
+    @model_validator(mode="after")
+    def _has_texts(self) -> PretrainStage:
+        if "target" in self.corpora and self.scope == "shared":
+            raise ValueError("corpora names the target, which a shared stage does not have: set scope: target")
+        for name in NOT_FOR_PRETRAINING:
+            if getattr(self.training, name) != TrainingSettings.model_fields[name].default:
+                raise ValueError(f"training.{name} is not for pretraining: leave it out")
+        if self.objective.name == "simcse" and self.training.dropout == 0.0:
+            raise ValueError("simcse compares a text with itself under other dropout: training.dropout must not be 0")
+        return self
+
+    @property
+    def cut(self) -> SpanSettings | None:
+        """How documents are cut; None: not at all."""
+        return self.spans or (SpanSettings() if self.objective.name in PAIRED else None)
+
+
+class TrainedSettings(Settings):
+    """A trained method: an initial model and a chain of named stages, in order (`ep0`, `ep1`, ...)."""
+
+    encoder: InitSettings
+    """The initial model."""
+    chain: dict[str, ChainStage] = Field(min_length=1)
+    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out."""
+    source: str | None = None
+    """The collection with supervision. None: the scale's source."""
+    source_split: str = "train"
+    """Its split with training queries."""
+    protocol: str = "standard"
+    """Protocol under which the source is embedded for mining; its title join holds in training too."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of embedding."""
+    batch_tokens: int = Field(4096, ge=64)
+    """Padded tokens of an embedding batch."""

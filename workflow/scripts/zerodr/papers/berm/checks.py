@@ -1,0 +1,19 @@
+"""Checks of units across recipes: their reader is a recipe of kind reader."""
+
+from __future__ import annotations
+
+from zerodr.config.bench import Bench
+from zerodr.config.chains import check_helper
+from zerodr.config.methods import TrainedMethod
+from zerodr.papers.berm.settings import UnitStage
+
+
+def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
+    """Raise ConfigError where a stage's reader is none."""
+    for stage, settings in method.settings.chain.items():
+        if isinstance(settings, UnitStage) and settings.units is not None:
+            check_helper(f"method {name}: stage {stage}", "reader", settings.units.reader, bench.methods)
+
+
+def check_row(bench: Bench, name: str, method: TrainedMethod) -> None:
+    """A row of the table needs nothing more."""

@@ -1,0 +1,249 @@
+"""Plan BERM: units of passages, their labels, readers, the losses over units, and the items that show them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from zerodr.config.model_items import UnitsItem
+from zerodr.config.recipes import INIT
+from zerodr.errors import ConfigError
+from zerodr.papers.berm.settings import ReaderSettings, UnitSettings, UnitStage
+from zerodr.plan import paths
+from zerodr.plan.items import Reads, reads
+from zerodr.plan.lines import SCOPE, Link, link_of
+from zerodr.plan.mining import INDEX
+from zerodr.plan.needs import Need, encoding, training
+from zerodr.plan.patterns import alternatives
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
+from zerodr.plan.rules import RULES, Rule
+from zerodr.plan.targets import Placeholder, Target, add_targets
+from zerodr.plan.teachers import model_of_helper, start_of_helper
+
+READER = "reader"
+MEASURED_PAIRS = 10000
+
+RULES |= {
+    "segment_units": Rule("papers.berm.segment_units:segment_units", 1, Need(4000, 0, 60)),
+    "label_units": Rule("papers.berm.label_units:label_units", 1, Need(8000, 0, 60)),
+    "measure_units": Rule(
+        "papers.berm.measure_units:measure_units", 1, Need(8000, 0, 120, threads=8, gpu=True), seeded=True
+    ),
+    "init_reader": Rule("papers.berm.train_reader:init_reader", 1, Need(6000, 0, 60), seeded=True),
+    "train_reader": Rule("papers.berm.train_reader:train_reader", 1, training(12000, 1440), seeded=True),
+    "read_units": Rule("papers.berm.read_units:read_units", 1, encoding(8000, 0, 720)),
+}
+
+
+# ---- which stage makes which units -----------------------------------------------------------------------------
+def find_units(plan: Plan, link: Link) -> UnitSettings | None:
+    """Settings of the units of a stage's positives; None where it has none."""
+    stage = plan.chains.find_stage(link)
+    return stage.units if isinstance(stage, UnitStage) else None
+
+
+def _units(plan: Plan, link: Link) -> UnitSettings:
+    units = find_units(plan, link)
+    assert units is not None, f"{link.name} has no units"
+    return units
+
+
+def cut_units(plan: Plan, link: Link) -> Link:
+    """The stage with whose name the units of a stage's positives are stored: all of the source's."""
+    return _first(plan, link, lambda units: units.cut, sampled=False)
+
+
+def units_read(plan: Plan, link: Link) -> Link:
+    """The stage with whose name a reader's scores of the units are stored."""
+    return _first(plan, link, lambda units: [units.cut, units.reader, units.label.aggregation])
+
+
+def labelled_units(plan: Plan, link: Link) -> Link:
+    """The stage with whose name the labels of the units are stored."""
+    return _first(plan, link, lambda units: units)
+
+
+def mined_sample(plan: Plan, link: Link) -> Link | None:
+    """The stage whose mined queries are labelled, where they are a sample; None: all of the source."""
+    sampled = plan.chains.stage(link).negatives.queries is not None
+    return plan.chains.mined(link) if sampled else None
+
+
+def _first(plan: Plan, link: Link, part: Callable[[UnitSettings], Any], sampled: bool = True) -> Link:
+    """The first stage of the chain, of the first of its family, with the same units of the same queries."""
+    chains = plan.chains
+
+    def history(at: Link) -> Any:
+        settings, units = chains.trained(at.method), find_units(plan, at)
+        if units is None:
+            return None
+        return [
+            chains.encoder(at.method),
+            part(units),
+            chains.source_of(at.method),
+            settings.source_split,
+            settings.protocol,
+            mined_sample(plan, at) if sampled else None,
+        ]
+
+    wanted, mined = history(link), mined_sample(plan, link) if sampled else None
+    scope = SCOPE if mined is None else mined.scope
+    chain = chains.trained(link.method).chain
+    alike = next(name for name in chain if history(link._replace(stage=name)) == wanted)
+    return chains.first_alike(Link(link.method, alike, scope), history)
+
+
+def _cut_file(plan: Plan, link: Link) -> str:
+    return paths.units(*cut_units(plan, link).place, "cut")
+
+
+def _label_file(plan: Plan, link: Link) -> str:
+    return paths.units(*labelled_units(plan, link).place, "labels")
+
+
+# ---- what a stage adds -----------------------------------------------------------------------------------------
+@adds_inputs("finetune", "units")
+def _unit_files(plan: Plan, link: Link) -> Files:
+    return {"units": _cut_file(plan, link), "labels": _label_file(plan, link)}
+
+
+# ---- units and labels ------------------------------------------------------------------------------------------
+def _pairs(plan: Plan, method: str) -> Params:
+    settings, source = plan.chains.trained(method), plan.chains.source_of(method)
+    return {"split": settings.source_split, "title_join": plan.title_join(source, settings.protocol)}
+
+
+@inputs("segment_units")
+def _segment_inputs(plan: Plan, wc: Any) -> Files:
+    """The source, and the initial model, whose tokens count."""
+    initial = plan.chains.link(f"{wc.model}@{INIT}")
+    return {"source": paths.collection(plan.chains.source_of(wc.model)), "model": plan.chains.model(initial)}
+
+
+@params("segment_units")
+def _segment_params(plan: Plan, wc: Any) -> Params:
+    return {"cut": _units(plan, link_of(wc)).cut.model_dump(mode="json")} | _pairs(plan, wc.model)
+
+
+@inputs("label_units")
+def _label_inputs(plan: Plan, wc: Any) -> Files:
+    """Units, the source with its inverted index, a reader's scores where there is one."""
+    link, source = link_of(wc), plan.chains.source_of(wc.model)
+    files = {
+        "source": paths.collection(source),
+        "units": _cut_file(plan, link),
+        "index": paths.bm25_index(INDEX, source),
+    } | _sample(plan, link)
+    if _units(plan, link).reader is not None:
+        files["read"] = paths.units(*units_read(plan, link).place, "read")
+    return files
+
+
+def _sample(plan: Plan, link: Link) -> Files:
+    """The mined queries, where they are a sample: others need no label."""
+    mined = mined_sample(plan, link)
+    return {} if mined is None else {"mined": paths.mined(*mined.place)}
+
+
+@params("label_units")
+def _label_params(plan: Plan, wc: Any) -> Params:
+    return {"label": _units(plan, link_of(wc)).label.model_dump(mode="json")} | _pairs(plan, wc.model)
+
+
+@inputs("read_units")
+def _read_inputs(plan: Plan, wc: Any) -> Files:
+    link = link_of(wc)
+    reader = _units(plan, link).reader
+    assert reader is not None, "only units with a reader are read"
+    return {
+        "reader": model_of_helper(plan, reader, READER),
+        "units": _cut_file(plan, link),
+        "source": paths.collection(plan.chains.source_of(wc.model)),
+        **_sample(plan, link),
+    }
+
+
+@params("read_units")
+def _read_params(plan: Plan, wc: Any) -> Params:
+    units = _units(plan, link_of(wc))
+    assert units.reader is not None, "only units with a reader are read"
+    reader = plan.bench.settings(units.reader, ReaderSettings)
+    precision = reader.model_dump(mode="json", include={"precision", "batch_pairs"})
+    return precision | {"aggregation": units.label.aggregation} | _pairs(plan, wc.model)
+
+
+# ---- measures --------------------------------------------------------------------------------------------------
+def methods_with_units(plan: Plan) -> list[str]:
+    """Trained methods, not adapted to targets, whose last stage has units."""
+    shared = [name for name in plan.chains.names() if not plan.chains.is_adapted(name)]
+    return [name for name in shared if find_units(plan, plan.chains.link(name)) is not None]
+
+
+def pattern_of_units(plan: Plan) -> str:
+    """A wildcard constraint that matches methods whose last stage has units."""
+    return alternatives(methods_with_units(plan))
+
+
+add_targets(
+    Target(paths.unit_measures("{annotated}", "{trained}"), "a model measured over a method's units (BERM)"),
+    annotated=Placeholder(methods_with_units),
+)
+
+
+@inputs("measure_units")
+def _measure_inputs(plan: Plan, wc: Any) -> Files:
+    """Any trained model, and the units and labels of the last stage of `units_of`.
+
+    Raises:
+        ConfigError: the model reads documents of another length, so the units are not of its tokens.
+    """
+    link, model = plan.chains.link(wc.units_of), plan.chains.link(wc.model)
+    cut, length = (plan.chains.encoder(at.method).document_tokens for at in (link, model))
+    if cut != length:
+        raise ConfigError(
+            f"units of {wc.units_of}",
+            f"are cut for documents of {cut} tokens, {wc.model} reads {length}",
+            "measure it over the units of a method of its own length",
+        )
+    source = paths.collection(plan.chains.source_of(wc.units_of))
+    return {"model": plan.chains.model(model), "source": source} | _unit_files(plan, link)
+
+
+@params("measure_units")
+def _measure_params(plan: Plan, wc: Any) -> Params:
+    return {"pairs": MEASURED_PAIRS, "title_join": _pairs(plan, wc.units_of)["title_join"]}
+
+
+@reads(UnitsItem)
+def _units_item(plan: Plan, item: UnitsItem, collections: list[str]) -> Reads:
+    measures = [paths.unit_measures(item.units_of, name) for name in item.methods]
+    return Reads(named=list(item.methods), files={"measures": measures})
+
+
+# ---- readers ---------------------------------------------------------------------------------------------------
+@inputs("init_reader")
+def _init_inputs(plan: Plan, wc: Any) -> Files:
+    return start_of_helper(plan, wc.model)
+
+
+@params("init_reader")
+def _init_params(plan: Plan, wc: Any) -> Params:
+    settings = plan.bench.settings(wc.model, ReaderSettings)
+    named = settings.model_dump(mode="json", include={"init", "revision", "layers", "max_tokens", "answer_tokens"})
+    return named | {"trained": settings.training is None}
+
+
+@inputs("train_reader")
+def _train_inputs(plan: Plan, wc: Any) -> Files:
+    source = plan.bench.settings(wc.model, ReaderSettings).source
+    return {"reader": paths.model(wc.model, SCOPE, INIT), "source": paths.collection(source)}
+
+
+@params("train_reader")
+def _train_params(plan: Plan, wc: Any) -> Params:
+    settings = plan.bench.settings(wc.model, ReaderSettings)
+    return settings.model_dump(mode="json", include={"training", "source_split", "dev_split"}) | {
+        "title_join": plan.title_join(settings.source, settings.protocol),
+        "gpus": plan.machines.training_gpus,
+    }

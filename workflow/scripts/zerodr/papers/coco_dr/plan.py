@@ -1,0 +1,157 @@
+"""Plan COCO-DR: query clusters, groups of queries, vector spaces of models, and the items that show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.papers import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
+from zerodr.config.stages import PretrainStage
+from zerodr.errors import ConfigError
+from zerodr.papers.coco_dr.settings import ClusterSettings, GroupedStage
+from zerodr.plan import paths
+from zerodr.plan.items import Reads, per_query, reads
+from zerodr.plan.lines import SCOPE, Link, link_of
+from zerodr.plan.needs import Need
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
+from zerodr.plan.rules import RULES, Rule
+
+RULES["cluster_queries"] = Rule(
+    "papers.coco_dr.cluster_queries:cluster_queries", 1, Need(6000, 0, 60, threads=8), seeded=True
+)
+RULES["measure_space"] = Rule(
+    "papers.coco_dr.measure_space:measure_space", 1, Need(6000, 500, 60, threads=8, gpu=True), seeded=True
+)
+
+
+# ---- query clusters --------------------------------------------------------------------------------------------
+def _clusters_of(plan: Plan, link: Link) -> ClusterSettings | None:
+    stage = plan.chains.find_stage(link)
+    return stage.clusters if isinstance(stage, GroupedStage) else None
+
+
+def clustered(plan: Plan, link: Link) -> Link:
+    """The stage whose query clusters a stage takes its groups from."""
+    chains = plan.chains
+
+    def history(at: Link) -> Any:
+        if not isinstance(chains.find_stage(at), GroupedStage):
+            return None
+        split = chains.trained(at.method).source_split
+        return [chains.history_before(at), _clusters_of(plan, at), chains.source_of(at.method), split]
+
+    return chains.first_alike(link._replace(scope=chains.parent(link).scope), history)
+
+
+@inputs("cluster_queries")
+def _cluster_inputs(plan: Plan, wc: Any) -> Files:
+    """The parent's embeddings of the training queries, and the source."""
+    settings, source, parent = plan.chains.trained(wc.model), plan.chains.source_of(wc.model), link_of(wc)
+    parent, part = plan.chains.parent(parent), f"queries.{settings.source_split}"
+    queries = paths.embeddings(parent.name, parent.scope, source, settings.protocol, part)
+    return {"queries": queries, "collection": paths.collection(source)}
+
+
+@params("cluster_queries")
+def _cluster_params(plan: Plan, wc: Any) -> Params:
+    clusters = _clusters_of(plan, link_of(wc))
+    assert clusters is not None, "only stages with groups have clusters"
+    return clusters.model_dump(mode="json") | {"split": plan.chains.trained(wc.model).source_split}
+
+
+@adds_inputs("finetune", "clusters")
+def _cluster_file(plan: Plan, link: Link) -> Files:
+    return {"clusters": paths.clusters(*clustered(plan, link).place)}
+
+
+# ---- vector spaces ---------------------------------------------------------------------------------------------
+def _first_pretraining(plan: Plan, model: str) -> Link:
+    recipe = model.partition("@")[0].partition("+")[0]
+    for stage, settings in plan.chains.trained(recipe).chain.items():
+        if isinstance(settings, PretrainStage) and settings.cut is not None:
+            return Link(recipe, stage)
+    raise ConfigError(
+        f"{model}: space", f"{recipe} has no stage that learns from spans", "measure a recipe with such a stage"
+    )
+
+
+@inputs("measure_space")
+def _space_inputs(plan: Plan, wc: Any) -> Files:
+    """The model, and spans as the recipe's first pretraining stage cuts them."""
+    cut = plan.chains.cut(_first_pretraining(plan, wc.model))
+    spans = paths.spans(cut.method, SCOPE, cut.stage, wc.collection)
+    return {"model": plan.chains.model(plan.chains.link(wc.model)), "spans": spans}
+
+
+@params("measure_space")
+def _space_params(plan: Plan, wc: Any) -> Params:
+    first = plan.chains.pretraining(_first_pretraining(plan, wc.model))
+    held_out = first.training.dev_queries
+    for name, stage in plan.chains.trained(wc.model.partition("@")[0]).chain.items():
+        if isinstance(stage, PretrainStage) and stage.training.dev_queries != held_out:
+            raise ConfigError(
+                f"{wc.model}: space",
+                f"stage {name} holds out {stage.training.dev_queries} documents, its "
+                f"recipe's first one {held_out}: it may have learned from those that are measured",
+                "give both the same training.dev_queries",
+            )
+    compared = first.objective.model_dump(mode="json", include={"max_tokens", "similarity", "inverse_temperature"})
+    return {"model": wc.model, "documents": held_out} | compared
+
+
+# ---- items -----------------------------------------------------------------------------------------------------
+def _spaces(models: Any, collections: list[str]) -> list[str]:
+    return [paths.space(model, SCOPE, name) for model in models for name in collections]
+
+
+@reads(SpacesItem)
+def _space_item(plan: Plan, item: SpacesItem, collections: list[str]) -> Reads:
+    return Reads(files={"spaces": _spaces(item.models.values(), collections)})
+
+
+@reads(PretrainingGainItem)
+def _gain_item(plan: Plan, item: PretrainingGainItem, collections: list[str]) -> Reads:
+    return Reads(list(item.methods), files={"spaces": _spaces(item.models, collections)})
+
+
+@reads(NearestClustersItem)
+def _clusters_item(plan: Plan, item: NearestClustersItem, collections: list[str]) -> Reads:
+    link = clustered(plan, Link(item.method, item.stage))
+    clusters = {"clusters": [paths.clusters(link.method, SCOPE, link.stage)]}
+    return _query_item(plan, item, collections, plan.chains.parent(link), clusters)
+
+
+@reads(NeighboursItem)
+def _neighbours_item(plan: Plan, item: NeighboursItem, collections: list[str]) -> Reads:
+    return _query_item(plan, item, collections, plan.chains.link(item.method), {})
+
+
+def _query_item(
+    plan: Plan, item: NearestClustersItem | NeighboursItem, collections: list[str], model: Link, files: Files
+) -> Reads:
+    """What an item reads that compares queries of collections with the source's."""
+    ranked, protocol = [item.method, item.baseline], plan.config.protocol
+    splits = {name: _split(plan, name) for name in [*collections, plan.source]}
+    queries = [
+        paths.embeddings(model.name, SCOPE, name, protocol, f"queries.{split}") for name, split in splits.items()
+    ]
+    return Reads(
+        ranked,
+        files=files
+        | {
+            "queries": queries,
+            "collections": [paths.collection(name) for name in splits],
+            "source_per_query": per_query(plan, ranked, [plan.source]),
+        },
+    )
+
+
+def _split(plan: Plan, collection: str) -> str:
+    split = plan.collection(collection).evaluation_split
+    if not split:
+        raise ConfigError(
+            f"collection {collection}",
+            "has no judged split, so there are no gains on its queries",
+            "take another source",
+        )
+    return split

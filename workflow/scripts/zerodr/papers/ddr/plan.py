@@ -1,0 +1,78 @@
+"""Plan DDR: relevance modules in frozen domain modules, assemblies of both, and the items that show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.model_items import AdaptationItem, ParametersItem
+from zerodr.config.recipes import INIT
+from zerodr.papers.ddr.settings import AssembleStage, ModuleStage, RemSettings
+from zerodr.plan.items import Reads, reads, target_steps
+from zerodr.plan.lines import Link, link_of
+from zerodr.plan.needs import Need
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
+from zerodr.plan.rules import RULES, Rule
+
+RULES["assemble"] = Rule("papers.ddr.assemble:assemble", 1, Need(8000, 0, 30))
+
+
+# ---- relevance modules -----------------------------------------------------------------------------------------
+def rem_of(plan: Plan, link: Link) -> RemSettings | None:
+    """Settings of the relevance module that a stage trains; None: it trains all weights, or nothing."""
+    stage = plan.chains.find_stage(link)
+    return stage.rem if isinstance(stage, ModuleStage) else None
+
+
+def domain_module(plan: Plan, link: Link) -> Link:
+    """The model in whose frozen weights a relevance module is trained: the first before it without one."""
+    while link.stage != INIT and (rem := rem_of(plan, link)) is not None:
+        parent = plan.chains.before(link)
+        if not rem.go_on:
+            return plan.chains.link(f"{link.method}@{parent}", link.scope)
+        link = link._replace(stage=parent.partition(".")[0])
+    return plan.chains.link(link.name, link.scope)
+
+
+@adds_inputs("finetune", "rem")
+def _modules(plan: Plan, link: Link) -> Files:
+    """The domain module, and the parent whose relevance module goes on."""
+    rem, chains = rem_of(plan, link), plan.chains
+    before = {"rem": chains.model(chains.parent(link))} if rem is not None and rem.go_on else {}
+    return {"model": chains.model(domain_module(plan, link))} | before
+
+
+# ---- assemblies ------------------------------------------------------------------------------------------------
+def _assembly(plan: Plan, link: Link) -> AssembleStage:
+    stage = plan.chains.find_stage(link)
+    assert isinstance(stage, AssembleStage), f"{link.name} is trained"
+    return stage
+
+
+@inputs("assemble")
+def _assemble_inputs(plan: Plan, wc: Any) -> Files:
+    """Domain and relevance module."""
+    link, chains = plan.link(wc), plan.chains
+    dam = _assembly(plan, link).dam
+    domain = chains.parent_of(dam, link.scope) or chains.link(f"{link.method}@{dam}", link.scope)
+    return {"dam": chains.model(domain), "rem": chains.model(chains.parent(link))}
+
+
+@params("assemble")
+def _assemble_params(plan: Plan, wc: Any) -> Params:
+    stage = _assembly(plan, link_of(wc))
+    return stage.model_dump(mode="json", include={"fold", "keep_modular", "sharpness"})
+
+
+# ---- items -----------------------------------------------------------------------------------------------------
+@reads(AdaptationItem)
+def _adaptation(plan: Plan, item: AdaptationItem, targets: list[str]) -> Reads:
+    lines = item.lines | {name: (name,) for name in item.references}
+    points = {label: {name: target_steps(plan, name) for name in names} for label, names in lines.items()}
+    return Reads(list(dict.fromkeys(name for line in points.values() for name in line)), points=points)
+
+
+@reads(ParametersItem)
+def _parameters(plan: Plan, item: ParametersItem, targets: list[str]) -> Reads:
+    models = [plan.chains.model(plan.chains.ranker(name, targets[0])) for name in item.methods]
+    return Reads(named=list(item.methods), files={"models": models})

@@ -1,0 +1,51 @@
+"""What DDR adds to a fine-tuning stage: a relevance module in the frozen model, which alone is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.params import FinetuneParams
+from zerodr.papers.ddr.folding import check_folding
+from zerodr.papers.ddr.modular import ModularEncoder
+from zerodr.papers.ddr.rem_files import REM, source_of
+from zerodr.papers.ddr.settings import ModuleStage, RemSettings
+from zerodr.training.additions import Addition, PaperTraining, together
+
+
+class RelevanceModule(Addition):
+    """A relevance module in the domain module `model`; with go_on the one of input `rem`. The output holds `rem`."""
+
+    @classmethod
+    def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
+        """Where the settings have `rem`, of a shape other than full."""
+        rem = _rem(params)
+        together(stage, "rem.go_on", rem is not None and rem.go_on, "rem")
+        return rem is not None and rem.shape != "full"
+
+    def model(self, model: Any) -> Any:
+        """The modular form.
+
+        Raises:
+            ModelError: the model can't take a module, or not in the form that is asked for.
+            ConfigError: it is of a family that can't.
+        """
+        rem = _rem(self.params)
+        assert rem is not None, "it was asked for"
+        if rem.fold:
+            check_folding(model.contract.source, model.tower("document").transformer, rem)
+        word = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
+        made = ModularEncoder.of(model, rem, word, source_of(self.stage.path("model")))
+        if rem.go_on:
+            made.take(self.stage.path("rem") / REM)
+        self.facts = {"rem": made.facts()}
+        return made
+
+
+def _rem(params: FinetuneParams) -> RemSettings | None:
+    return params.settings.rem if isinstance(params.settings, ModuleStage) else None
+
+
+TRAINING = PaperTraining((RelevanceModule,))

@@ -1,0 +1,190 @@
+"""Plan MoDIR: what adapts a stage to a target, measures of domains, and the items that show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.model_items import DomainsItem, NearestQueriesItem, ProjectionsItem
+from zerodr.errors import ConfigError
+from zerodr.papers.modir.settings import AdversarialStage
+from zerodr.plan import paths
+from zerodr.plan.items import Reads, reads, target_steps
+from zerodr.plan.lines import SCOPE, Link
+from zerodr.plan.needs import Need
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import READS_TARGET, Files, Params, adds_inputs, adds_params, inputs, params, remarks
+from zerodr.plan.rules import RULES, Rule
+from zerodr.plan.targets import Placeholder, Target, add_targets
+
+RULES["measure_domains"] = Rule(
+    "papers.modir.measure_domains:measure_domains", 1, Need(6000, 0, 60, threads=8, gpu=True), seeded=True
+)
+RULES["project_domains"] = Rule(
+    "papers.modir.project_domains:project_domains", 1, Need(6000, 0, 60, threads=8, gpu=True), seeded=True
+)
+READS_TARGET.add("adversary")
+add_targets(
+    Target(paths.domains("{learned}", "{target}", "measures.tsv"), "how far a model's source and target lie apart"),
+    Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
+    Target(paths.domains("{learned}", "{target}", "tsne.parquet"), "both in the plane, by t-SNE"),
+    learned=Placeholder(
+        lambda plan: [name for name, method in plan.bench.methods.items() if method.kind == "trained"],
+        "{trained} and {adapted}",
+    ),
+)
+
+
+# ---- adversarial stages ----------------------------------------------------------------------------------------
+def adversarial(plan: Plan, link: Link) -> AdversarialStage | None:
+    """Settings of a stage that adapts to a target; None for other models."""
+    stage = plan.chains.find_stage(link)
+    return stage if isinstance(stage, AdversarialStage) and stage.adversary is not None else None
+
+
+@adds_inputs("finetune", "adversary")
+def _target_collections(plan: Plan, link: Link) -> Files:
+    return {"targets": [paths.collection(name) for name in plan.chains.members(link.scope)]}
+
+
+@adds_params("finetune", "adversary")
+def _adaptation(plan: Plan, link: Link) -> Params:
+    stage, protocol = adversarial(plan, link), plan.chains.trained(link.method).protocol
+    assert stage is not None and stage.adversary is not None, f"{link.name} has no adversary"
+    before = link._replace(stage=plan.chains.before(link).partition(".")[0])
+    return {
+        "targets": _texts(plan, link.scope, protocol, stage.adversary.queries),
+        "continue_classifier": adversarial(plan, before) is not None,
+    }
+
+
+def _texts(plan: Plan, scope: str, protocol: str, queries: str) -> Params:
+    """How the texts of a target's collections are read."""
+    return {
+        name: {"split": _split(plan, name, queries), "title_join": plan.title_join(name, protocol)}
+        for name in plan.chains.members(scope)
+    }
+
+
+def _split(plan: Plan, name: str, queries: str) -> str | None:
+    """The split of a target's collection whose queries are read."""
+    row = plan.collection(name)
+    split = {"test": row.evaluation_split, "train": "train"}.get(queries)
+    if split is not None and split not in row.splits:
+        raise ConfigError(
+            f"target {name}",
+            f"has no {queries} queries",
+            "take the variant +inductive, which learns from documents alone, or set "
+            "adversary.queries to another of test, train, unlabelled, none",
+        )
+    return split
+
+
+def queries_seen(plan: Plan, name: str) -> set[str]:
+    """Which queries of a target its model learned from: values of adversary.queries."""
+    chains, method = plan.chains, name.partition("@")[0]
+    stages = [adversarial(plan, Link(method, at)) for at in chains.line(method, chains.last(name))]
+    seen = {stage.adversary.queries for stage in stages if stage is not None and stage.adversary is not None}
+    start = chains.start_of_chain(method)
+    return seen | (queries_seen(plan, "@".join(start)) if start is not None else set())
+
+
+@remarks
+def _transductive(plan: Plan, name: str) -> list[str]:
+    if plan.chains.is_adapted(name) and "test" in queries_seen(plan, name):
+        return ["transductive: learns from the queries that it is evaluated with, without their labels"]
+    return []
+
+
+# ---- measures of domains ---------------------------------------------------------------------------------------
+@inputs("measure_domains", "project_domains")
+def _domain_inputs(plan: Plan, wc: Any) -> Files:
+    """The model that ranks the target, its source, the target's collections."""
+    names = plan.chains.members(wc.target)
+    return {
+        "model": plan.chains.model(plan.chains.ranker(wc.model, names[0])),
+        "source": paths.collection(plan.chains.source_of(wc.model.partition("@")[0])),
+        "targets": [paths.collection(name) for name in names],
+    }
+
+
+@params("measure_domains", "project_domains")
+def _domain_params(plan: Plan, wc: Any) -> Params:
+    method = wc.model.partition("@")[0]
+    settings, source = plan.chains.trained(method), plan.chains.source_of(method)
+    split = plan.collection(source).evaluation_split or settings.source_split
+    return {
+        "source": {"split": split, "title_join": plan.title_join(source, settings.protocol)},
+        "targets": _texts(plan, wc.target, settings.protocol, "test"),
+    }
+
+
+# ---- items -----------------------------------------------------------------------------------------------------
+def _adversarial_stages(plan: Plan, method: str) -> list[str]:
+    line = plan.chains.line(method, plan.chains.last(method))
+    return [name for name in line if adversarial(plan, Link(method, name)) is not None]
+
+
+def saved_models(plan: Plan, method: str) -> dict[str, int]:
+    """The model before the first adversarial stage, saved steps, and the last model, with steps of the chain.
+
+    Raises:
+        ConfigError: the method has no such stage.
+    """
+    stages, chains = _adversarial_stages(plan, method), plan.chains
+    if not stages:
+        raise ConfigError(
+            f"method {method}",
+            "has no stage with an adversary, so no steps to look at",
+            "name a method with one, such as modir-dpr",
+        )
+    scope = next((row.column for row in plan.columns if row.name != plan.source), SCOPE)
+    links = [Link(method, stage, scope) for stage in stages]
+    start = chains.link(f"{method}@{chains.before(links[0])}", scope)
+    steps = {start.name: chains.schedule(links[0])["first_step"]}
+    for link in links:
+        first, training = chains.schedule(link)["first_step"], chains.stage(link).training
+        steps |= {f"{link.name}.{step}": first + step for step in training.save_steps}
+        name = method if link.stage == chains.last(method).partition(".")[0] else link.name
+        steps[name] = first + training.steps
+    return steps
+
+
+def _domain_files(points: dict[str, dict[str, int]], targets: list[str], file: str) -> list[str]:
+    models = list(dict.fromkeys(name for line in points.values() for name in line))
+    return [paths.domains(name, target, file) for name in models for target in targets]
+
+
+@reads(DomainsItem)
+def _domains(plan: Plan, item: DomainsItem, targets: list[str]) -> Reads:
+    points = {name: saved_models(plan, name) for name in item.methods}
+    stages = {name: _adversarial_stages(plan, name) for name in item.methods}
+    models = [
+        plan.chains.model(plan.chains.link(f"{method}@{stage}", target))
+        for method in item.methods
+        for target in targets
+        for stage in stages[method]
+    ]
+    ranked = list(dict.fromkeys(name for line in points.values() for name in line))
+    files = {"measures": _domain_files(points, targets, "measures.tsv"), "models": models}
+    return Reads(ranked, [*ranked, *item.methods], points, stages, files)
+
+
+@reads(NearestQueriesItem)
+def _nearest_queries(plan: Plan, item: NearestQueriesItem, targets: list[str]) -> Reads:
+    steps = list(saved_models(plan, item.method).items())
+    points = {item.method: dict([steps[0], steps[-1]])}
+    collections = [paths.collection(name) for name in targets]
+    files = {"nearest": _domain_files(points, targets, "nearest.parquet"), "collections": collections}
+    return Reads(list(points[item.method]), points=points, files=files)
+
+
+@reads(ProjectionsItem)
+def _projections(plan: Plan, item: ProjectionsItem, targets: list[str]) -> Reads:
+    points = {
+        name: saved_models(plan, name)
+        if item.steps and _adversarial_stages(plan, name)
+        else {name: target_steps(plan, name)}
+        for name in item.methods
+    }
+    named = list(dict.fromkeys(name for line in points.values() for name in line))
+    return Reads(named=named, points=points, files={"projections": _domain_files(points, targets, "tsne.parquet")})

@@ -1,0 +1,147 @@
+"""Checks of stages with memories: what they start from, which memories, which augmenters."""
+
+from __future__ import annotations
+
+from zerodr.config.bench import Bench
+from zerodr.config.families import OF_T5, line_of
+from zerodr.config.files import known
+from zerodr.config.methods import Method, TrainedMethod
+from zerodr.errors import ConfigError
+from zerodr.papers.moma.mixtures import mixture, plugged_in
+from zerodr.papers.moma.settings import SOURCE, TARGET, AugmentedSettings, InferenceSettings, MemoryStage
+
+
+def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
+    """Raise ConfigError for the first stage with memories that can't be meant."""
+    for stage in _episodes(method):
+        _check_family(f"method {name}: stage {stage}", name, bench.methods)
+    _check_memories(bench, name, method)
+    _check_named(bench, name, method)
+    _check_augmenters(name, method, bench.methods)
+
+
+def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
+    """Fused queries need one T5 with a decoder.
+
+    A T5 is known by `pooling: decoder_first`, without which a stage keeps no decoder. Whether a checkpoint is
+    one is looked at by `init_model`.
+    """
+    line = line_of(name, methods)
+    others = [encoder for encoder in line if encoder.pooling != OF_T5]
+    if others:
+        raise ConfigError(
+            where,
+            f"fuses queries with documents in a T5's decoder, which init {line[0].init!r} has "
+            f"not (pooling: {others[0].pooling}, expected {OF_T5})",
+            "start from such a model, as t5-ance/ep0 is",
+        )
+    if line[0].towers != "tied":
+        raise ConfigError(
+            where,
+            "fuses queries with documents in one network, towers are separate",
+            "start from a T5 with towers: tied",
+        )
+
+
+def inference_of(method: TrainedMethod) -> InferenceSettings:
+    """What is plugged in when a recipe ranks."""
+    settings = method.settings
+    return settings.inference if isinstance(settings, AugmentedSettings) else InferenceSettings()
+
+
+def _check_memories(bench: Bench, name: str, method: TrainedMethod) -> None:
+    """Memories exist; what follows augmented queries is augmented too; inference is for chains that end so."""
+    chain, inference = method.settings.chain, inference_of(method)
+    augmented = [isinstance(stage, MemoryStage) for stage in chain.values()]
+    if augmented != sorted(augmented):
+        first = list(chain)[augmented.index(True)]
+        raise ConfigError(
+            f"method {name}",
+            f"goes on after stage {first} with a stage without memories",
+            "put stages of kind moma last",
+        )
+    if inference != InferenceSettings() and not augmented[-1]:
+        raise ConfigError(
+            f"method {name}: inference", "is for chains that end with a stage of kind moma", "leave it out"
+        )
+    for stage, settings in chain.items():
+        for memory in settings.memory.memories if isinstance(settings, MemoryStage) else ():
+            known(f"method {name}: stage {stage}: memories", memory, {SOURCE, *bench.collections})
+    for memory in inference.memories or ():
+        known(f"method {name}: inference.memories", memory, {SOURCE, TARGET, *bench.collections})
+
+
+def _check_augmenters(name: str, method: TrainedMethod, methods: dict[str, Method]) -> None:
+    """Frozen augmenters are models of recipes that do not come from this one."""
+    for stage, init in given_augmenters(method).items():
+        where = f"method {name}: stage {stage}: augmenter.init"
+        known(where, init, [other.replace("@", "/") for other in methods if "@" in other])
+        seen, waiting = {name}, [init]
+        while waiting:
+            recipe = waiting.pop().rpartition("/")[0]
+            if recipe == name:
+                raise ConfigError(where, f"{init} comes from {name} itself", "name a recipe that does not")
+            other = methods.get(recipe)
+            if recipe not in seen and isinstance(other, TrainedMethod):
+                seen.add(recipe)
+                waiting += [other.settings.encoder.init, *given_augmenters(other).values()]
+
+
+def given_augmenters(method: TrainedMethod) -> dict[str, str]:
+    """By stage the `<recipe>/<stage>` that its augmenter is."""
+    stages = method.settings.chain.items()
+    return {
+        name: stage.augmenter.init
+        for name, stage in stages
+        if isinstance(stage, MemoryStage) and stage.augmenter.init is not None
+    }
+
+
+def _check_named(bench: Bench, name: str, method: TrainedMethod) -> None:
+    """Mixtures of a recipe that are the same whatever source and targets are chosen.
+
+    Raises:
+        ConfigError: as `mixture`.
+    """
+    for stage, settings in _episodes(method).items():
+        uses = {
+            "memories": (settings.memory.memories, settings.memory.documents),
+            "inference.memories": plugged_in(inference_of(method), settings),
+        }
+        for key, (asked, documents) in uses.items():
+            if not {SOURCE, TARGET} & set(asked):
+                mixture(f"method {name}: stage {stage}: {key}", asked, {}, bench.collections, documents)
+
+
+def check_row(bench: Bench, name: str, method: TrainedMethod) -> None:
+    """Mixtures of a row of the table, with its source and each of its targets.
+
+    Raises:
+        ConfigError: as `mixture`.
+    """
+    source = method.settings.source or bench.config.source or bench.scale.source
+    episodes = _episodes(method)
+    for stage, settings in episodes.items():
+        mixture(
+            f"method {name}: stage {stage}: memories",
+            settings.memory.memories,
+            {SOURCE: source},
+            bench.collections,
+            settings.memory.documents,
+        )
+    if method.last not in episodes:
+        return
+    asked, documents = plugged_in(inference_of(method), episodes[method.last])
+    for row in bench.columns:
+        if (row.name, row.evaluation_split) != (source, method.settings.source_split):
+            mixture(
+                f"method {name}: memories of {row.name}",
+                asked,
+                {SOURCE: source, TARGET: row.name},
+                bench.collections,
+                documents,
+            )
+
+
+def _episodes(method: TrainedMethod) -> dict[str, MemoryStage]:
+    return {name: stage for name, stage in method.settings.chain.items() if isinstance(stage, MemoryStage)}

@@ -1,0 +1,259 @@
+"""Plan memories: which model augments which queries, from which mixture, and the rules that search them.
+
+An episode (a stage of kind `moma`) trains a main model on queries with the documents that the augmenter of the model
+before retrieves (use `learning`), then its augmenter; whatever ranks with the model uses that one (use `search`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from zerodr.config.recipes import INIT
+from zerodr.papers.moma.mixtures import mixture, plugged_in
+from zerodr.papers.moma.settings import SOURCE, TARGET, AugmentedSettings, InferenceSettings, MemoryStage
+from zerodr.plan import paths
+from zerodr.plan.dense import embedding
+from zerodr.plan.lines import Link, link_of
+from zerodr.plan.needs import Need, encoding
+from zerodr.plan.plan import Plan, shard_numbers
+from zerodr.plan.registry import Files, Params, embeds_queries, inputs, params
+from zerodr.plan.rules import RULES, Rule
+
+LEARNING, SEARCH = "learning", "search"
+HITS, WITH_SELF = "hits", "hits-with-self"
+OWN = "own"
+
+RULES |= {
+    "embed_memory": Rule("papers.moma.embed_fused:embed_memory", 1, encoding(6000, 3500, 30, 120, sharded=True)),
+    "embed_memory_queries": Rule("papers.moma.embed_fused:embed_memory_queries", 1, encoding(4000, 0, 30)),
+    "search_memory": Rule(
+        "papers.moma.search_memory:search_memory", 1, Need(4000, 6500, 30, 120, threads=8, sharded=True)
+    ),
+    "merge_memories": Rule("papers.moma.search_memory:merge_memories", 1, Need(6000, 100, 30, 10)),
+    "embed_fused_queries": Rule(
+        "papers.moma.embed_fused:embed_fused_queries", 1, encoding(12000, 20000, 240, 1000, queries=True)
+    ),
+    "export_memory": Rule("papers.moma.retriever:export_memory", 3, Need(4000, 7000, 30, 30)),
+}
+
+
+# ---- episodes and augmenters -----------------------------------------------------------------------------------
+def find_episode(plan: Plan, link: Link) -> MemoryStage | None:
+    """Settings of a stage whose queries are augmented; None for other models."""
+    stage = plan.chains.find_stage(link)
+    return stage if isinstance(stage, MemoryStage) else None
+
+
+def episode(plan: Plan, link: Link) -> MemoryStage:
+    """Settings of a stage whose queries are augmented."""
+    stage = find_episode(plan, link)
+    assert stage is not None, f"{link.name} is no episode with memories"
+    return stage
+
+
+def has_augmenter(plan: Plan, link: Link) -> bool:
+    """Whether a model has an augmenter apart; else it retrieves itself, without augmentation."""
+    stage = find_episode(plan, link)
+    return stage is not None and stage.augmenter.mode != OWN
+
+
+def named_augmenter(plan: Plan, link: Link) -> Link | None:
+    """The frozen model that augments for an episode and its training; None where the episode names none."""
+    stage = find_episode(plan, link)
+    init = None if stage is None else stage.augmenter.init
+    return None if init is None else plan.chains.parent_of(init, link.scope)
+
+
+def _embeddings(plan: Plan, link: Link, collection: str, part: str) -> str:
+    """Embeddings by a model's augmenter."""
+    link = named_augmenter(plan, link) or link
+    if has_augmenter(plan, link):
+        return paths.memory_embeddings(*link.place, collection, part)
+    protocol = plan.chains.trained(link.method).protocol
+    return paths.embeddings(link.name, link.scope, collection, protocol, part)
+
+
+def inference(plan: Plan, method: str) -> InferenceSettings:
+    """What is plugged in when a method ranks."""
+    return plan.bench.settings(method, AugmentedSettings).inference
+
+
+# ---- mixtures --------------------------------------------------------------------------------------------------
+class Augmentation(NamedTuple):
+    """How the queries of a split are augmented for a model.
+
+    Attributes:
+        memories: collections of the mixture.
+        documents: K, documents of each query.
+        document_tokens: longest document.
+        depth: ranks of the mixture: as many as negatives are looked for in, of training queries, else K.
+        training: whether these are the queries that the chain learns from.
+    """
+
+    memories: list[str]
+    documents: int
+    document_tokens: int
+    depth: int
+    training: bool
+
+
+def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) -> Augmentation:
+    """Find how the queries of a split are augmented for a use: as in training, or as `inference` says for targets.
+
+    Raises:
+        ConfigError: two memories are the same corpus, or they hold too few documents.
+    """
+    stage, source = episode(plan, link), plan.chains.source_of(link.method)
+    training = (collection, split) == (source, plan.chains.trained(link.method).source_split)
+    names: Sequence[str]
+    names, documents, tokens = stage.memory.memories, stage.memory.documents, stage.memory.document_tokens
+    if use == SEARCH and not training:
+        ranking = inference(plan, link.method)
+        names, documents = plugged_in(ranking, stage)
+        tokens = ranking.document_tokens or tokens
+    where = f"method {link.method}: memories of {collection}/{split}"
+    memories = mixture(where, names, {SOURCE: source, TARGET: collection}, plan.bench.collections, documents)
+    depth = max(documents, stage.augmenter.depth) if training else documents
+    return Augmentation(memories, documents, tokens, depth, training)
+
+
+def title_joins(plan: Plan, link: Link, memories: Sequence[str]) -> dict[str, str | None]:
+    """What stands between title and text, by memory."""
+    protocol = plan.chains.trained(link.method).protocol
+    return {name: plan.title_join(name, protocol) for name in memories}
+
+
+def augmentation_files(plan: Plan, link: Link, use: str, collection: str, split: str) -> Files:
+    """Inputs of whatever reads augmentation documents."""
+    memories = augmentation(plan, link, use, collection, split).memories
+    rankings = paths.augmentations(*link.place, use, collection, split)
+    return {"rankings": rankings, "memories": [paths.collection(name) for name in memories]}
+
+
+# ---- augmented queries -----------------------------------------------------------------------------------------
+@embeds_queries("memory")
+def _query_embeddings(plan: Plan, row: str, link: Link, collection: str, protocol: str, split: str) -> str:
+    """Of the row's variant where it only ranks with other memories, else of the variant that trained the model."""
+    variant = link._replace(method=row.partition("@")[0])
+    same = find_episode(plan, variant) is None or inference(plan, variant.method) == inference(plan, link.method)
+    return paths.fused_queries(*(link if same else variant).place, collection, protocol, split)
+
+
+@inputs("embed_fused_queries")
+def _fused_inputs(plan: Plan, wc: Any) -> Files:
+    link = link_of(wc)
+    model = plan.chains.model(plan.chains.link(link.name, link.scope))
+    files = augmentation_files(plan, link, SEARCH, wc.collection, wc.split)
+    return {"collection": paths.collection(wc.collection), "model": model} | files
+
+
+@params("embed_fused_queries")
+def _fused_params(plan: Plan, wc: Any) -> Params:
+    link = link_of(wc)
+    added = augmentation(plan, link, SEARCH, wc.collection, wc.split)
+    return embedding(plan, wc.model, wc.collection, wc.protocol) | {
+        "split": wc.split,
+        "joins": title_joins(plan, link, added.memories),
+        "documents": added.documents,
+        "document_limit": added.document_tokens,
+        "exclude_positives": added.training and episode(plan, link).memory.exclude_positives,
+    }
+
+
+# ---- memories --------------------------------------------------------------------------------------------------
+def pattern_of_augmenters(plan: Plan) -> str:
+    """A wildcard constraint that matches every stage whose model may augment another's queries."""
+    chains = [plan.chains.trained(name).chain for name in plan.chains.names()]
+    names = {INIT, *(re.escape(name) for chain in chains for name in chain)}
+    return rf"(?:{'|'.join(sorted(names))})(?:\.\d+)?"
+
+
+@inputs("embed_memory", "embed_memory_queries")
+def _embed_inputs(plan: Plan, wc: Any) -> Files:
+    return {"collection": paths.collection(wc.collection), "model": plan.chains.model(plan.link(wc))}
+
+
+def _embedding(plan: Plan, wc: Any) -> Params:
+    return embedding(plan, wc.model, wc.collection, plan.chains.trained(wc.model).protocol)
+
+
+@params("embed_memory")
+def _embed_params(plan: Plan, wc: Any) -> Params:
+    return _embedding(plan, wc) | shard_numbers(wc.shard)
+
+
+@params("embed_memory_queries")
+def _embed_queries_params(plan: Plan, wc: Any) -> Params:
+    return _embedding(plan, wc) | {"split": wc.split}
+
+
+@inputs("search_memory")
+def _search_inputs(plan: Plan, wc: Any) -> Files:
+    """Embeddings by the augmenter, the queries' collection, the memory."""
+    link = plan.link(wc)
+    return {
+        "queries": _embeddings(plan, link, wc.collection, f"queries.{wc.split}"),
+        "corpus": _embeddings(plan, link, wc.memory, f"corpus-{wc.shard}"),
+        "collection": paths.collection(wc.collection),
+        "memory": paths.collection(wc.memory),
+    }
+
+
+@params("search_memory")
+def _search_params(plan: Plan, wc: Any) -> Params:
+    return {
+        "collection": wc.collection,
+        "split": wc.split,
+        "memory": wc.memory,
+        "depth": int(wc.depth),
+        "title_join": plan.title_join(wc.memory, plan.chains.trained(wc.model).protocol),
+        "exclude_self": wc.kind == HITS,
+        **shard_numbers(wc.shard),
+    }
+
+
+@inputs("merge_memories")
+def _merge_inputs(plan: Plan, wc: Any) -> Files:
+    """The hits in every shard of every memory, by the augmenter of the use."""
+    link = link_of(wc)
+    added, memory = augmentation(plan, link, wc.use, wc.collection, wc.split), episode(plan, link).memory
+    before = plan.chains.parent(link) if wc.use == LEARNING else plan.chains.link(link.name, link.scope)
+    augmenter = named_augmenter(plan, link) or named_augmenter(plan, before) or before
+    kind = HITS if memory.exclude_self else WITH_SELF
+    hits = [
+        paths.memory_hits(*augmenter.place, kind, wc.collection, wc.split, added.depth, name, shard)
+        for name in added.memories
+        for shard in plan.shard_names("shard", name)
+    ]
+    memories = [paths.collection(name) for name in added.memories]
+    return {"hits": hits, "collection": paths.collection(wc.collection), "memories": memories}
+
+
+@params("merge_memories")
+def _merge_params(plan: Plan, wc: Any) -> Params:
+    added = augmentation(plan, link_of(wc), wc.use, wc.collection, wc.split)
+    return {
+        "collection": wc.collection,
+        "split": wc.split,
+        "memories": added.memories,
+        "depth": added.depth,
+        "needed": added.documents,
+    }
+
+
+@inputs("export_memory")
+def _export_inputs(plan: Plan, wc: Any) -> Files:
+    """Documents, and their vectors by the augmenter of a row's model."""
+    link = plan.chains.link(wc.model, wc.scope)
+    assert find_episode(plan, link) is not None, f"{link.name} is no episode with memories"
+    shards = plan.shard_names("corpus", wc.memory)
+    vectors = [_embeddings(plan, link, wc.memory, shard) for shard in shards]
+    return {"collection": paths.collection(wc.memory), "embeddings": vectors, "model": plan.chains.model(link)}
+
+
+@params("export_memory")
+def _export_params(plan: Plan, wc: Any) -> Params:
+    protocol = plan.chains.trained(wc.model.partition("@")[0]).protocol
+    return {"memory": wc.memory, "title_join": plan.title_join(wc.memory, protocol)}

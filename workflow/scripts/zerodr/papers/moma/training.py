@@ -1,0 +1,167 @@
+"""What MoMA adds to a fine-tuning stage: queries with the documents that augment them, encoded and evaluated so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.memories import MemoryTexts
+from zerodr.config.params import FinetuneParams
+from zerodr.errors import ConfigError
+from zerodr.papers.moma.attention_labels import banned_documents
+from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded
+from zerodr.papers.moma.grounding import Grounding, read_grounding
+from zerodr.papers.moma.losses import attention_distillation
+from zerodr.papers.moma.settings import AugmenterObjective, MemoryParams, MemorySettings, MemoryStage
+from zerodr.training.additions import Addition, PaperTraining, together
+from zerodr.training.data.examples import Examples
+from zerodr.training.data.grouping import length_groups
+from zerodr.training.distributed.processes import Group
+from zerodr.training.kinds import Kind
+from zerodr.training.loop.dev import evaluate_tokens
+from zerodr.training.loop.gradcache import WASTE, Forward, Texts
+from zerodr.training.objectives.base import Encoded, Objective
+from zerodr.training.objectives.ranking import InfoNCE, teacher_scores
+
+
+@dataclass(frozen=True)
+class GroundedExamples(Examples):
+    """Mined queries with their augmentation documents."""
+
+    grounding: Grounding | None = None
+
+    @property
+    def given(self) -> Grounding:
+        """The augmentation, which these examples always have."""
+        assert self.grounding is not None, "made by `ground`"
+        return self.grounding
+
+
+class FusedQueries(Addition):
+    """Queries augmented with the first documents of their rankings (inputs `rankings`, `memories`)."""
+
+    @classmethod
+    def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
+        """For a main model of a stage with memories."""
+        given = together(stage, "memory", isinstance(params.settings, MemoryStage), "rankings", "memories")
+        if given and set(_folders(stage)) != set(_joins(params)):
+            raise ConfigError(
+                stage.spec.name(),
+                f"input `memories` has {sorted(_folders(stage))}, params.joins names {sorted(_joins(params))}",
+                "give the same memories",
+            )
+        return given
+
+    @property
+    def memory(self) -> MemorySettings:
+        """How many documents of which length."""
+        assert isinstance(self.params.settings, MemoryStage), "it was asked for"
+        return self.params.settings.memory
+
+    def kind(self, kind: Kind) -> Kind:
+        """A T5 with fusion in its decoder."""
+        return Kind(FusionEncoder.load, FusedForward, evaluate_fused)
+
+    def examples(self, examples: Examples, model: FusionEncoder) -> GroundedExamples:
+        """With the first K documents of each query's ranking; the model is told how many.
+
+        Raises:
+            ArtifactError: a query has no ranking, or a document stands in no memory.
+        """
+        memory, source = self.memory, self.stage.path("source")
+        model.fusion = FusionContract(documents=memory.documents, document_tokens=memory.document_tokens)
+        model.stop_gradient = memory.stop_gradient
+        texts = MemoryTexts(_folders(self.stage), _joins(self.params))
+        split = self.params.source_split
+        banned = banned_documents(source, split, source.name) if memory.exclude_positives else None
+        queries = pa.array(examples.queries.to_pylist(), pa.string())
+        grounding = read_grounding(self.stage.path("rankings"), queries, memory.documents, texts, banned)
+        own = {field.name: getattr(examples, field.name) for field in fields(examples)}
+        return GroundedExamples(**own, grounding=grounding)
+
+
+def _folders(stage: Stage) -> dict[str, Path]:
+    """Folder of each memory."""
+    return {path.parent.name: path.parent for path in stage.paths("memories")}
+
+
+def _joins(params: FinetuneParams) -> dict[str, str | None]:
+    return params.joins if isinstance(params, MemoryParams) else {}
+
+
+def grounded_tokens(model: FusionEncoder, examples: GroundedExamples, rows: np.ndarray) -> list[Any]:
+    """Tokens of queries and of their augmentation documents; each distinct document is tokenised once."""
+    queries = model.tokenize(examples.texts_of_queries(rows), "query")
+    lists = [examples.given.of(int(row)) for row in rows]
+    distinct = np.unique(np.concatenate([*lists, np.zeros(0, np.int32)]))
+    texts = examples.given.texts.take(pa.array(distinct)).to_pylist()
+    tokens = dict(zip(distinct.tolist(), model.tokenize_augmentations(texts), strict=True))
+    return [
+        Grounded(query, [tokens[number] for number in own.tolist()]) for query, own in zip(queries, lists, strict=True)
+    ]
+
+
+@dataclass
+class FusedForward(Forward):
+    """How training encodes fused queries and plain documents. `chunk` counts texts, augmentation documents included."""
+
+    def texts(self, batch: Any) -> Texts:
+        """Tokenise the distinct texts of (a process's part of) a batch."""
+        distinct, inverse = np.unique(batch.documents, return_inverse=True)
+        queries = grounded_tokens(self.model, self.examples, batch.rows)
+        documents = self.model.tokenize(self.examples.texts_of_documents(distinct), "document")
+        tokens, first = [*queries, *documents], len(queries)
+        groups = self.passes(tokens, range(first), range(first, len(tokens)))
+        return Texts(tokens, inverse.reshape(batch.documents.shape), groups)
+
+    def passes(
+        self, tokens: Sequence[Any], queries: Sequence[int], documents: Sequence[int]
+    ) -> list[tuple[str, list[int]]]:
+        """Queries and documents never share a pass: only queries are fused."""
+        waste = WASTE[torch.device(self.device).type]
+        most = max([1, *(1 + len(tokens[place].documents) for place in queries)])
+        few = None if self.chunk is None else max(1, self.chunk // most)
+        return [
+            (side, [places[index] for index in group])
+            for side, places, chunk in (("query", queries, few), ("document", documents, self.chunk))
+            if places
+            for group in length_groups([len(tokens[place]) for place in places], waste, chunk)
+        ]
+
+
+def evaluate_fused(
+    model: FusionEncoder, examples: GroundedExamples, rows: np.ndarray, negatives: int, device: str, group: Group
+) -> dict[str, float]:
+    """As `evaluate_dev`, of queries with their augmentation."""
+    return evaluate_tokens(model, grounded_tokens(model, examples, rows), examples, rows, negatives, device, group)
+
+
+@dataclass
+class AttentionDistillation(Objective):
+    """ADist: the main model's attention over the K documents that were retrieved (specs/moma 8).
+
+    A query's documents are a judged positive, then the K; the teacher's scores of the K are attention.
+    """
+
+    settings: AugmenterObjective
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """`{"adist": scalar}`, with `labels` also `{"info_nce": scalar}`."""
+        own, how = batch.own_scores(), self.settings
+        made = attention_distillation(
+            own[:, 1:], teacher_scores(batch)[:, 1:], how.teacher_temperature, how.student_temperature, how.reduction
+        )
+        if not how.labels:
+            return {"adist": made}
+        return {"adist": made} | InfoNCE(False, True, how.inverse_temperature)(batch)
+
+
+TRAINING = PaperTraining((FusedQueries,), {"adist": AttentionDistillation})

@@ -1,0 +1,72 @@
+"""Plan workflow/rules/collections.smk: archives, collections, statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.archives import refuse_absent
+from zerodr.config.registry import Collection
+from zerodr.errors import ConfigError
+from zerodr.plan import paths
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Files, Params, inputs, params
+
+NORMALIZED = {
+    *("name", "kind", "format", "archive", "member", "documents", "queries", "splits", "known_gaps", "drop_missing"),
+    "language",
+}
+
+
+def archive_row(plan: Plan, archive: str) -> Collection:
+    """The first row of the registry that uses an archive."""
+    rows = [row for row in plan.bench.collections.values() if row.archive == archive]
+    if not rows:
+        raise ConfigError(f"archive {archive}", "no collection of config/collections uses it", "check the name")
+    return rows[0]
+
+
+@inputs("fetch_archive")
+def _fetch_inputs(plan: Plan, wc: Any) -> Files:
+    """Return what mirror folders have without a checksum, so that a change there is noticed."""
+    row = archive_row(plan, wc.archive)
+    refuse_absent(plan.bench, row)
+    unpinned = [name for name, pinned in row.parts.items() if not pinned]
+    return {"mirror": [plan.bench.mirrored[name] for name in unpinned if name in plan.bench.mirrored]}
+
+
+@params("fetch_archive")
+def _fetch_params(plan: Plan, wc: Any) -> Params:
+    row = archive_row(plan, wc.archive)
+    names = {"archive", "urls", "checksums", "access", "registration"} | ({"originals"} if row.originals else set())
+    return row.model_dump(mode="json", include=names) | {"bytes": row.archive_bytes}
+
+
+@inputs("normalize_collection")
+def _normalize_inputs(plan: Plan, wc: Any) -> Files:
+    row = plan.collection(wc.collection)
+    return {"archive": list(plan.bench.user_files) if row.kind == "own" else [paths.archive(row.archive)]}
+
+
+@params("normalize_collection")
+def _normalize_params(plan: Plan, wc: Any) -> Params:
+    row = plan.collection(wc.collection)
+    source = {"original": row.originals.format} if row.originals else {}
+    pinned = {} if row.pinned or row.kind == "own" else {"pinned": False}
+    return row.model_dump(mode="json", include=NORMALIZED) | source | pinned
+
+
+@inputs("measure_statistics")
+def _statistics_inputs(plan: Plan, wc: Any) -> Files:
+    return {"collection": paths.collection(wc.collection), "source": paths.collection(plan.source)}
+
+
+@params("measure_statistics")
+def _statistics_params(plan: Plan, wc: Any) -> Params:
+    row = plan.collection(wc.collection)
+    return {
+        "collection": row.name,
+        "source": plan.source,
+        "evaluation_split": row.evaluation_split,
+        "language": row.language,
+        "documents": plan.bench.scale.statistics_documents,
+    }

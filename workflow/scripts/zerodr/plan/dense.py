@@ -1,0 +1,148 @@
+"""Plan workflow/rules/dense.smk: embeddings by shard, search by shard, merge; and fusion of two runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.index import IndexSettings
+from zerodr.config.load import files_of_model
+from zerodr.config.methods import EncoderSettings, FusionSettings, TrainedMethod
+from zerodr.plan import paths
+from zerodr.plan.lexical import ranking
+from zerodr.plan.lines import SCOPE, Link
+from zerodr.plan.plan import Plan, shard_numbers
+from zerodr.plan.registry import QUERIES, Files, Params, draws, inputs, params
+
+INDEX_FIELDS = set(IndexSettings.model_fields)
+IMPORTED = {"model", "revision", "pooling", "normalize", "query_prefix", "document_prefix", "max_tokens"}
+
+
+# ---- models ----------------------------------------------------------------------------------------------------
+def model_of(plan: Plan, name: str, scope: str = SCOPE) -> str:
+    """Manifest of the model that a row's embeddings in a scope are made with.
+
+    Raises:
+        ConfigError: there is no model in this scope.
+    """
+    if isinstance(plan.method(name), TrainedMethod):
+        return plan.chains.model(plan.chains.check(plan.chains.link(name, scope)._replace(scope=scope)))
+    return paths.model(name, scope, "imported")
+
+
+@inputs("import_model")
+def _import_inputs(plan: Plan, wc: Any) -> Files:
+    return {"files": files_of_model(plan.bench.settings(wc.model, EncoderSettings).model)}
+
+
+@params("import_model")
+def _import_params(plan: Plan, wc: Any) -> Params:
+    return plan.method(wc.model).settings.model_dump(mode="json", include=IMPORTED)
+
+
+# ---- embeddings ------------------------------------------------------------------------------------------------
+@inputs("embed_corpus", "embed_queries")
+def _embedding_inputs(plan: Plan, wc: Any) -> Files:
+    return {"collection": paths.collection(wc.collection), "model": model_of(plan, wc.model, wc.scope)}
+
+
+def embedding(plan: Plan, model: str, collection: str, protocol: str) -> Params:
+    """Params of every rule that embeds texts of a collection with a model, under a protocol."""
+    row, rules = plan.collection(collection), plan.protocol(protocol)
+    lengths = rules.overrides.get(row.name) or (row if rules.collection_lengths == "registry" else rules)
+    return {
+        "collection": row.name,
+        "query_tokens": lengths.query_tokens or rules.query_tokens,
+        "document_tokens": lengths.document_tokens or rules.document_tokens,
+        "title_join": plan.title_join(row.name, protocol),
+    } | plan.method(model).settings.model_dump(mode="json", include={"precision", "batch_tokens"})
+
+
+@params("embed_corpus")
+def _corpus_params(plan: Plan, wc: Any) -> Params:
+    return embedding(plan, wc.model, wc.collection, wc.protocol) | shard_numbers(wc.shard)
+
+
+@params("embed_queries")
+def _queries_params(plan: Plan, wc: Any) -> Params:
+    return embedding(plan, wc.model, wc.collection, wc.protocol) | {"split": wc.split}
+
+
+# ---- search ----------------------------------------------------------------------------------------------------
+def embeddings_for(plan: Plan, wc: Any, part: str, protocol: str) -> str:
+    """The embeddings that the method of wildcards searches: those of the model made for the collection."""
+    if isinstance(plan.method(wc.model), TrainedMethod):
+        link = plan.chains.ranker(wc.model, wc.collection)
+        return paths.embeddings(link.name, link.scope, wc.collection, protocol, part)
+    return paths.embeddings(embedded_by(plan, wc.model), SCOPE, wc.collection, protocol, part)
+
+
+def embedded_by(plan: Plan, method: str) -> str:
+    """The encoder whose embeddings a method searches: variants that only change the index share the recipe's."""
+    recipe = method.partition("+")[0]
+    variant, base = (
+        plan.bench.settings(name, EncoderSettings).model_dump(exclude=INDEX_FIELDS) for name in (method, recipe)
+    )
+    return recipe if variant == base else method
+
+
+def query_embeddings(plan: Plan, row: str, link: Link, collection: str, protocol: str, split: str) -> str:
+    """The embeddings of the queries that a row's model searches with, as its stage adds to them."""
+    stage = plan.chains.find_stage(link)
+    for field, function in QUERIES.items():
+        if getattr(stage, field, None) is not None:
+            return function(plan, row, link, collection, protocol, split)
+    return paths.embeddings(link.name, link.scope, collection, protocol, f"queries.{split}")
+
+
+@inputs("search_shard")
+def _search_inputs(plan: Plan, wc: Any) -> Files:
+    split = plan.collection(wc.collection).evaluation_split
+    if isinstance(plan.method(wc.model), TrainedMethod):
+        link = plan.chains.ranker(wc.model, wc.collection)
+        queries = query_embeddings(plan, wc.model, link, wc.collection, wc.protocol, split)
+    else:
+        queries = embeddings_for(plan, wc, f"queries.{split}", wc.protocol)
+    corpus = embeddings_for(plan, wc, f"corpus-{wc.shard}", wc.protocol)
+    return {"queries": queries, "corpus": corpus, "collection": paths.collection(wc.collection)}
+
+
+def _index(plan: Plan, method: str) -> Params:
+    if isinstance(plan.method(method), TrainedMethod):
+        return {"index": "flat"}
+    return plan.method(method).settings.model_dump(mode="json", include=INDEX_FIELDS)
+
+
+@params("search_shard")
+def _search_params(plan: Plan, wc: Any) -> Params:
+    return ranking(plan, wc, "language") | _index(plan, wc.model) | shard_numbers(wc.shard)
+
+
+@draws("search_shard")
+def _search_draws(plan: Plan, wc: Any) -> bool:
+    return _index(plan, wc.model)["index"] != "flat"
+
+
+@inputs("merge_run")
+def _merge_inputs(plan: Plan, wc: Any) -> Files:
+    shards = plan.shard_names("shard", wc.collection)
+    hits = [paths.shard_hits(wc.model, wc.collection, wc.protocol, shard) for shard in shards]
+    return {"hits": hits, "collection": paths.collection(wc.collection)}
+
+
+@params("merge_run")
+def _merge_params(plan: Plan, wc: Any) -> Params:
+    return ranking(plan, wc, "language", "exclude_self") | {"tag": wc.model}
+
+
+# ---- fusion ----------------------------------------------------------------------------------------------------
+@inputs("fuse_runs")
+def _fuse_inputs(plan: Plan, wc: Any) -> Files:
+    settings = plan.bench.settings(wc.model, FusionSettings)
+    runs = [paths.run(run, wc.collection, wc.protocol) for run in settings.runs]
+    return {"runs": runs, "collection": paths.collection(wc.collection)}
+
+
+@params("fuse_runs")
+def _fuse_params(plan: Plan, wc: Any) -> Params:
+    settings = plan.method(wc.model).settings.model_dump(mode="json")
+    return settings | ranking(plan, wc, "language") | {"tag": wc.model}

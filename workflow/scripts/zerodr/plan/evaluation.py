@@ -1,0 +1,32 @@
+"""Plan workflow/rules/evaluation.smk: metrics of runs, significance between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.plan import paths
+from zerodr.plan.lexical import ranking
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Files, Params, inputs, params
+
+
+@inputs("evaluate_run")
+def _evaluate_inputs(plan: Plan, wc: Any) -> Files:
+    return {"run": paths.run(wc.model, wc.collection, wc.protocol), "collection": paths.collection(wc.collection)}
+
+
+@params("evaluate_run")
+def _evaluate_params(plan: Plan, wc: Any) -> Params:
+    named = {"model": wc.model, "protocol": wc.protocol, "bootstrap_samples": plan.config.bootstrap_samples}
+    return ranking(plan, wc) | named
+
+
+@inputs("compare_runs")
+def _compare_inputs(plan: Plan, wc: Any) -> Files:
+    return {"per_query": plan.evaluations("per_query")}
+
+
+@params("compare_runs")
+def _compare_params(plan: Plan, wc: Any) -> Params:
+    samples = plan.config.randomization_samples
+    return {"baseline": plan.config.baseline, "samples": samples, "methods": list(plan.methods)}

@@ -1,0 +1,198 @@
+"""Plan workflow/rules/items.smk: tables and figures of papers (config/papers), and what each kind of item reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from zerodr.config.files import known
+from zerodr.config.item import Item
+from zerodr.config.methods import TrainedMethod
+from zerodr.config.model_items import TargetItem
+from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
+from zerodr.config.stages import PretrainStage
+from zerodr.errors import ConfigError
+from zerodr.plan import paths
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
+from zerodr.plan.reporting import remarks_of
+
+NAMING = ("methods", "method", "baseline", "models", "units_of", "lines", "references")  # fields that name methods
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What an item reads.
+
+    Attributes:
+        ranked: methods whose metrics by query it reads.
+        named: methods that it shows; None: those of `ranked`.
+        points: by line its models, with the steps that these learned from the target.
+        stages: by method the stages whose trainings it shows.
+        files: further inputs by name.
+    """
+
+    ranked: list[str] = field(default_factory=list)
+    named: list[str] | None = None
+    points: dict[str, dict[str, int]] = field(default_factory=dict)
+    stages: dict[str, list[str]] = field(default_factory=dict)
+    files: Files = field(default_factory=dict)
+
+
+READERS: dict[type[Item], Callable[[Plan, Any, list[str]], Reads]] = {}
+Reader = Callable[[Plan, Any, list[str]], Reads]
+
+
+def reads(*kinds: type[Item]) -> Callable[[Reader], Reader]:
+    """Register `(plan, item, collections) -> Reads` of kinds of items."""
+
+    def keep(function: Reader) -> Reader:
+        READERS.update(dict.fromkeys(kinds, function))
+        return function
+
+    return keep
+
+
+# ---- items -----------------------------------------------------------------------------------------------------
+def find_item(plan: Plan, paper: str, name: str) -> Item:
+    """The item called `name`."""
+    return known(f"{paper}: item", name, known("paper", paper, plan.bench.papers).items)
+
+
+def items_of(plan: Plan, paper: str) -> list[str]:
+    """Names of the items on a paper's page."""
+    return [name for name, item in known("paper", paper, plan.bench.papers).items.items() if not item.apart]
+
+
+def item_collections(plan: Plan, paper: str, name: str) -> list[str]:
+    """Collections that an item names, or else the main table's columns; the source is no target."""
+    item, rows = find_item(plan, paper, name), plan.bench.collections.values()
+    chosen = [row for row in plan.columns if row.name != plan.source]
+    if item.collections is not None:
+        words = set(item.collections)
+        chosen = [row for row in rows if words & {row.name, row.column, *row.groups} and row.evaluation_split]
+    if isinstance(item, TargetItem):
+        chosen = [row for row in chosen if row.column == row.name]
+    if not chosen:
+        raise ConfigError(f"{paper}: {name}", "has no collection: the source is no target", "choose collections")
+    return [row.name for row in chosen]
+
+
+def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item") -> Reads:
+    """Find what an item reads.
+
+    Raises:
+        ConfigError: it names a method that is not configured, or one that it can't show.
+    """
+    for key in NAMING:
+        for name in _leaves(getattr(item, key, None)):
+            known(f"{where}: method", name, plan.bench.methods)
+    return READERS[type(item)](plan, item, collections)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ():
+        yield from _leaves(part)
+
+
+def per_query(plan: Plan, methods: list[str], collections: list[str]) -> list[str]:
+    """Metrics by query of methods on collections."""
+    return [paths.per_query(method, name, plan.config.protocol) for method in methods for name in collections]
+
+
+@reads(MethodsItem, SimilarityItem)
+def _methods(plan: Plan, item: MethodsItem | SimilarityItem, collections: list[str]) -> Reads:
+    ranked = list(dict.fromkeys([*item.methods, item.baseline]))
+    if isinstance(item, SimilarityItem):
+        return Reads(ranked, files={"statistics": [paths.statistics(name) for name in collections]})
+    return Reads(ranked)
+
+
+@reads(EpisodesItem)
+def _episodes(plan: Plan, item: EpisodesItem, collections: list[str]) -> Reads:
+    stages = item.stages or plan.chains.fine_tuning(item.methods[0])
+    return Reads([f"{method}@{stage}" for method in item.methods for stage in stages])
+
+
+def target_steps(plan: Plan, name: str) -> int:
+    """Steps that a method's model learned from texts of its target."""
+    if not isinstance(plan.method(name), TrainedMethod):
+        return 0
+    chains, method, steps = plan.chains, name.partition("@")[0], 0
+    starts = [chains.start_of_chain(method)]
+    for stage in (chains.trained(method).chain[at] for at in chains.line(method, chains.last(name))):
+        starts += chains.other_parents(stage)
+        reads_target = isinstance(stage, PretrainStage) or any(getattr(stage, key, None) for key in READS_TARGET)
+        if stage.scope == "target" and reads_target:
+            steps += stage.trainings["training"].steps
+    return steps + sum(target_steps(plan, "@".join(start)) for start in starts if start is not None)
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------
+def _read(plan: Plan, wc: Any) -> tuple[Item, list[str], Reads]:
+    item, collections = find_item(plan, wc.paper, wc.item), item_collections(plan, wc.paper, wc.item)
+    return item, collections, read_item(plan, item, collections, f"{wc.paper}: {wc.item}")
+
+
+@inputs("build_item")
+def _item_inputs(plan: Plan, wc: Any) -> Files:
+    _, collections, needed = _read(plan, wc)
+    ranked = {"per_query": per_query(plan, needed.ranked, collections)} if needed.ranked else {}
+    return ranked | needed.files
+
+
+@params("build_item", "plot_item")
+def _item_params(plan: Plan, wc: Any) -> Params:
+    item, collections, needed = _read(plan, wc)
+    methods, rows = plan.bench.methods, plan.bench.collections
+    named = needed.ranked if needed.named is None else needed.named
+    return {
+        "paper": plan.bench.papers[wc.paper].label,
+        "name": wc.item,
+        "item": item.model_dump(mode="json"),
+        "collections": [(name, rows[name].label) for name in collections],
+        "splits": {name: rows[name].evaluation_split for name in [*collections, plan.source]},
+        "methods": [(name, methods[name].label) for name in dict.fromkeys(named)],
+        "remarks": join_remarks(plan, named),
+        "points": [(line, list(models.items())) for line, models in needed.points.items()],
+        "stages": list(needed.stages.items()),
+        "source": plan.source,
+        "scale": plan.config.scale,
+        "protocol": plan.config.protocol,
+        "bootstrap_samples": plan.config.bootstrap_samples,
+    }
+
+
+def join_remarks(plan: Plan, names: list[str]) -> list[str]:
+    """Footnotes of methods; one that does not hold for all of them begins with the labels that it holds for."""
+    labels: dict[str, list[str]] = {}
+    methods = list(dict.fromkeys(name.partition("@")[0] for name in names))
+    for name in methods:
+        for remark in remarks_of(plan, name):
+            labels.setdefault(remark, []).append(plan.method(name).label)
+    return sorted(
+        remark if len(about) == len(methods) else f"{'; '.join(about)}: {remark}" for remark, about in labels.items()
+    )
+
+
+@inputs("plot_item")
+def _plot_inputs(plan: Plan, wc: Any) -> Files:
+    return {"table": paths.item(wc.paper, wc.item, "tsv")}
+
+
+@inputs("build_paper")
+def _paper_inputs(plan: Plan, wc: Any) -> Files:
+    items, names = plan.bench.papers[wc.paper].items, items_of(plan, wc.paper)
+    return {
+        "tables": [paths.item(wc.paper, name, "md") for name in names],
+        "figures": [paths.item(wc.paper, name, "svg") for name in names if items[name].is_drawn],
+    }
+
+
+@params("build_paper")
+def _paper_params(plan: Plan, wc: Any) -> Params:
+    paper = plan.bench.papers[wc.paper]
+    return {"label": paper.label, "items": {name: paper.items[name].is_drawn for name in items_of(plan, wc.paper)}}

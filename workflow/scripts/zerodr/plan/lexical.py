@@ -1,0 +1,46 @@
+"""Plan workflow/rules/lexical.smk: inverted indexes, rankings by BM25 and RM3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.methods import LexicalSettings
+from zerodr.plan import paths
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Files, Params, inputs, params
+
+
+def ranking(plan: Plan, wc: Any, *left_out: str) -> Params:
+    """Params of every rule that ranks a collection: what is ranked, and how deep. Names in `left_out` are not there."""
+    row, protocol = plan.collection(wc.collection), plan.protocol(wc.protocol)
+    named = {
+        "collection": row.name,
+        "language": row.language,
+        "split": row.evaluation_split,
+        "depth": protocol.depth,
+        "exclude_self": row.exclude_self and protocol.exclude_self == "registry",
+    }
+    return {name: value for name, value in named.items() if name not in left_out}
+
+
+@inputs("index_bm25")
+def _index_inputs(plan: Plan, wc: Any) -> Files:
+    return {"collection": paths.collection(wc.collection)}
+
+
+@params("index_bm25")
+def _index_params(plan: Plan, wc: Any) -> Params:
+    backend, fields = wc.index.split("-")
+    return {"backend": backend, "fields": fields, "language": plan.collection(wc.collection).language}
+
+
+@inputs("search_bm25")
+def _search_inputs(plan: Plan, wc: Any) -> Files:
+    settings = plan.bench.settings(wc.model, LexicalSettings)
+    index = paths.bm25_index(f"{settings.backend}-{settings.fields}", wc.collection)
+    return {"index": index, "collection": paths.collection(wc.collection)}
+
+
+@params("search_bm25")
+def _search_params(plan: Plan, wc: Any) -> Params:
+    return plan.method(wc.model).settings.model_dump(mode="json") | ranking(plan, wc)

@@ -1,0 +1,110 @@
+"""Plan workflow/rules/mining.smk: rankings of training queries by BM25 or by a model, then a choice of negatives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zerodr.config.methods import LexicalSettings, TeacherMethod, TrainedMethod
+from zerodr.plan import paths
+from zerodr.plan.dense import embeddings_for, query_embeddings
+from zerodr.plan.lines import SCOPE, Link, link_of
+from zerodr.plan.plan import Plan, shard_numbers
+from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.teachers import TEACHER, source_of_teacher, teacher_settings
+
+INDEX = "bm25s-flat"
+PROTOCOL = "standard"  # of encoders that were not trained here
+
+
+@inputs("rank_bm25")
+def _rank_inputs(plan: Plan, wc: Any) -> Files:
+    return {"index": paths.bm25_index(INDEX, wc.collection), "collection": paths.collection(wc.collection)}
+
+
+def _ranking(wc: Any) -> Params:
+    return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth)}
+
+
+@params("rank_bm25")
+def _rank_params(plan: Plan, wc: Any) -> Params:
+    settings = plan.bench.settings(wc.model, LexicalSettings)
+    return _ranking(wc) | {"k1": settings.k1, "b": settings.b}
+
+
+@inputs("search_candidates")
+def _search_inputs(plan: Plan, wc: Any) -> Files:
+    return {
+        "queries": mining_queries(plan, wc),
+        "corpus": mining_embeddings(plan, wc, f"corpus-{wc.shard}"),
+        "collection": paths.collection(wc.collection),
+    }
+
+
+def mining_queries(plan: Plan, wc: Any) -> str:
+    """The embeddings of the source's queries that negatives are searched with."""
+    if not isinstance(plan.method(wc.model), TrainedMethod):
+        return mining_embeddings(plan, wc, f"queries.{wc.split}")
+    link = plan.chains.link(wc.model, wc.scope)
+    return query_embeddings(plan, link.name, link, wc.collection, plan.chains.trained(link.method).protocol, wc.split)
+
+
+def mining_embeddings(plan: Plan, wc: Any, part: str) -> str:
+    """The embeddings of the source that negatives are searched in."""
+    if not isinstance(plan.method(wc.model), TrainedMethod):
+        return embeddings_for(plan, wc, part, PROTOCOL)
+    link = plan.chains.link(wc.model, wc.scope)
+    return paths.embeddings(link.name, link.scope, wc.collection, plan.chains.trained(link.method).protocol, part)
+
+
+@params("search_candidates")
+def _search_params(plan: Plan, wc: Any) -> Params:
+    return _ranking(wc) | {"exclude_self": False, "index": "flat"} | shard_numbers(wc.shard)
+
+
+@inputs("merge_candidates")
+def _merge_inputs(plan: Plan, wc: Any) -> Files:
+    place = (wc.model, wc.scope, wc.collection, wc.split, wc.depth)
+    hits = [paths.candidate_hits(*place, shard) for shard in plan.shard_names("shard", wc.collection)]
+    return {"hits": hits, "collection": paths.collection(wc.collection)}
+
+
+@params("merge_candidates")
+def _merge_params(plan: Plan, wc: Any) -> Params:
+    return _ranking(wc)
+
+
+@inputs("mine_negatives")
+def _mine_inputs(plan: Plan, wc: Any) -> Files:
+    """The source, a ranking to take negatives from, what the stage before mined."""
+    chains = plan.chains
+    ranker: tuple[str, str] | None
+    if isinstance(plan.method(wc.model), TeacherMethod):
+        settings, source, before = teacher_settings(plan, wc.model), source_of_teacher(plan, wc.model), None
+        ranker, split, depth = (settings.negatives.source, SCOPE), settings.source_split, settings.negatives.depth
+    else:
+        link, source = link_of(wc), chains.source_of(wc.model)
+        ranker, before = chains.negatives_from(link), chains.mined_before(link)
+        split, depth = chains.trained(wc.model).source_split, chains.stage(link).negatives.depth
+    files = {"source": paths.collection(source)}
+    files |= {"candidates": paths.candidates(*ranker, source, split, depth)} if ranker else {}
+    return files | ({"previous": paths.mined(*before.place)} if before else {})
+
+
+@params("mine_negatives")
+def _mine_params(plan: Plan, wc: Any) -> Params:
+    if isinstance(plan.method(wc.model), TeacherMethod):
+        settings = teacher_settings(plan, wc.model)
+        negatives, split, stage, index = settings.negatives, settings.source_split, TEACHER, 0
+        dev = settings.training.dev_queries if settings.training else 0
+    else:
+        trained = plan.chains.trained(wc.model)
+        tuned = plan.chains.stage(Link(wc.model, wc.stage))
+        negatives, dev = tuned.negatives, tuned.training.dev_queries
+        split, stage, index = trained.source_split, wc.stage, list(trained.chain).index(wc.stage)
+    return {
+        "negatives": negatives.model_dump(mode="json"),
+        "split": split,
+        "stage": stage,
+        "stage_index": index,
+        "dev_queries": dev,
+    }

@@ -1,0 +1,88 @@
+"""Write wildcard constraints: regular expressions that match the names of a configuration and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from itertools import groupby
+
+from zerodr.plan.lines import SCOPE
+from zerodr.plan.memo import remembered
+from zerodr.plan.plan import Plan
+
+NOTHING = r"(?!)"
+
+
+class Patterns:
+    """Wildcard constraints of a plan.
+
+    Args:
+        plan: the plan.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.bench, self.lines = plan.bench, plan.chains
+
+    @remembered
+    def methods(self, *kinds: str) -> str:
+        """Methods of these kinds."""
+        return alternatives(name for name, method in self.bench.methods.items() if method.kind in kinds)
+
+    @remembered
+    def chains(self) -> str:
+        """Trained methods by the names of their chains, without a stage."""
+        return alternatives(self.lines.names())
+
+    @remembered
+    def stages(self, *kinds: str) -> str:
+        """Stages of these kinds in all chains."""
+        chains = [self.lines.trained(name).chain for name in self.lines.names()]
+        return alternatives(name for chain in chains for name, stage in chain.items() if stage.kind in kinds)
+
+    @remembered
+    def scopes(self) -> str:
+        """`shared`, and every target that models may be made for."""
+        return alternatives([SCOPE, *(row.column for row in self.bench.collections.values())])
+
+    @remembered
+    def targets(self) -> str:
+        """Every target that models may be made for."""
+        return alternatives(row.column for row in self.bench.collections.values())
+
+    @remembered
+    def collections(self) -> str:
+        """The registry's collections."""
+        return alternatives(self.bench.collections)
+
+    @remembered
+    def protocols(self, titles: bool = False) -> str:
+        """Protocols; with `titles` only those that keep titles."""
+        rows = self.bench.protocols.items()
+        return alternatives(name for name, protocol in rows if not titles or protocol.title_join != "none")
+
+    @remembered
+    def papers(self) -> str:
+        """The papers of config/papers."""
+        return alternatives(self.bench.papers)
+
+    @remembered
+    def items(self) -> str:
+        """The items of all papers."""
+        return alternatives(name for paper in self.bench.papers.values() for name in paper.items)
+
+
+def alternatives(names: Iterable[str]) -> str:
+    """Match these names. Common beginnings are written once: Snakemake reads the constraint for every file."""
+    unique = sorted(set(names))
+    return _branches(unique) if unique else NOTHING
+
+
+def _branches(names: list[str]) -> str:
+    branches = []
+    for _, alike in groupby(names, lambda name: name[:1]):
+        group = list(alike)
+        start = os.path.commonprefix(group)
+        rest = _branches([name[len(start) :] for name in group]) if len(group) > 1 else ""
+        branches.append(re.escape(start) + rest)
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

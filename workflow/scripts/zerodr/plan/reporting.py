@@ -1,0 +1,102 @@
+"""Plan workflow/rules/reporting.smk: the main table, its rows and figure, the lineage publisher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from zerodr.config.methods import TrainedMethod
+from zerodr.plan import paths
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
+
+SHOWN = {
+    *("name", "label", "kind", "evaluation_split", "aggregate", "groups", "remark", "exclude_self", "language"),
+    "licence",
+}
+PUBLISHED = ("all.tsv", "all.md", "all.html", "published.tsv", "significance.tsv", "holes.tsv", "all.per_query.parquet")
+
+
+@inputs("build_table")
+def _table_inputs(plan: Plan, wc: Any) -> Files:
+    return {
+        "summaries": plan.evaluations("summary"),
+        "significance": paths.beir("significance.tsv"),
+        "references": [reference.path for reference in plan.config.references],
+    }
+
+
+@params("build_table")
+def _table_params(plan: Plan, wc: Any) -> Params:
+    references = [reference.model_dump(mode="json") for reference in plan.config.references]
+    return table(plan, plan.methods) | {"references": references}
+
+
+@inputs("build_row")
+def _row_inputs(plan: Plan, wc: Any) -> Files:
+    return {"summaries": plan.evaluations("summary", wc.model)}
+
+
+@params("build_row")
+def _row_params(plan: Plan, wc: Any) -> Params:
+    return table(plan, [wc.model])
+
+
+@inputs("plot_table")
+def _plot_inputs(plan: Plan, wc: Any) -> Files:
+    return {"per_query": paths.beir("all.per_query.parquet"), "table": paths.beir("all.tsv")}
+
+
+@params("plot_table")
+def _plot_params(plan: Plan, wc: Any) -> Params:
+    return table(plan, plan.methods) | {"bootstrap_samples": plan.config.bootstrap_samples}
+
+
+@inputs("publish_lineage")
+def _publish_inputs(plan: Plan, wc: Any) -> Files:
+    files = [paths.beir(file) for file in (*PUBLISHED, "all.svg", "all.png")]
+    return {"artifacts": [*files, *(paths.statistics(row.name) for row in plan.columns)]}
+
+
+@params("publish_lineage")
+def _publish_params(plan: Plan, wc: Any) -> Params:
+    return {}
+
+
+def table(plan: Plan, methods: Sequence[str]) -> Params:
+    """Params of every rule that shows a table: rows, columns, what is missing, column groups, protocol."""
+    rows = plan.bench.collections.values()
+    gated = [row.name for row in plan.wanted if row not in plan.columns]
+    unjudged = [row.name for row in rows if row.kind == "own" and not row.evaluation_split]
+    groups = dict.fromkeys(group for row in rows for group in row.groups)
+    return {
+        "methods": [{"name": m, "label": plan.method(m).label, "remark": remark_of(plan, m)} for m in methods],
+        "collections": [row.model_dump(mode="json", include=SHOWN) for row in plan.columns],
+        "missing": [{"name": name, "reason": "gated: needs registration"} for name in gated]
+        + [{"name": name, "reason": "no judgements: not evaluated"} for name in unjudged],
+        "groups": {group: list(dict.fromkeys(row.column for row in rows if group in row.groups)) for group in groups},
+        "aggregates": {row.aggregate: plan.chains.members(row.aggregate) for row in rows if row.aggregate},
+        "protocol": {"name": plan.config.protocol} | plan.protocol(plan.config.protocol).model_dump(mode="json"),
+        "scale": plan.config.scale,
+        "source": plan.source,
+    }
+
+
+# ---- footnotes of rows -----------------------------------------------------------------------------------------
+def remark_of(plan: Plan, name: str) -> str:
+    """A row's footnote, with what follows from how its model was trained."""
+    remarks, chains = remarks_of(plan, name), plan.chains
+    if isinstance(plan.method(name), TrainedMethod) and chains.is_adapted(name):
+        source = chains.source_of(name.partition("@")[0])
+        shared = chains.ranker(name, source).name
+        remarks.append(f"no model is adapted to the source: {source} is ranked by {shared}")
+    return "; ".join(remarks)
+
+
+def remarks_of(plan: Plan, name: str) -> list[str]:
+    """What a reader must know of a row on its targets, one by one."""
+    remarks = [plan.method(name).remark]
+    if isinstance(plan.method(name), TrainedMethod):
+        remarks += ["one model for each target"] if plan.chains.is_adapted(name) else []
+        remarks += [remark for function in REMARKS for remark in function(plan, name)]
+    return [remark for remark in remarks if remark]

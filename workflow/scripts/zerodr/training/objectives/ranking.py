@@ -1,0 +1,139 @@
+"""Objectives over the scores of queries and documents, and distillation. A new loss adds a class and its name here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zerodr.config.training import ObjectiveSettings
+from zerodr.errors import ConfigError
+from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
+from zerodr.losses.distillation import kl_distillation, margin_mse
+from zerodr.papers import modules
+from zerodr.training.objectives.base import Encoded, Objective, QueryObjective
+
+
+class PairwiseNLL(QueryObjective):
+    """Two-way softmax of the positive and each hard negative, no in-batch negatives (ANCE; specs/modir-ance 2.2)."""
+
+    name = "pairwise_nll"
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """`{"pairwise_nll": scalar}`, mean over queries and their negatives."""
+        return {self.name: self._losses(batch, "mean")}
+
+    def per_query(self, batch: Encoded) -> Tensor:
+        """Mean over each query's negatives, (B,)."""
+        return self._losses(batch, "none").mean(1)
+
+    def _losses(self, batch: Encoded, reduction: Reduction) -> Tensor:
+        negatives = batch.documents[:, 1:]  # (B, K, D)
+        queries, positives = (x.expand_as(negatives) for x in (batch.queries[:, None], batch.documents[:, :1]))
+        return pairwise_nll(queries, positives, negatives, reduction)
+
+
+@dataclass
+class InfoNCE(QueryObjective):
+    """Softmax of the own positive among all positives and hard negatives of the batch (DDR 3.1)."""
+
+    in_batch: bool = True
+    mask_known_positives: bool = True
+    inverse_temperature: float = 1.0
+    name = "info_nce"
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """`{"info_nce": scalar}`, mean over queries."""
+        return {self.name: self._losses(batch, "mean")}
+
+    def per_query(self, batch: Encoded) -> Tensor:
+        """Loss of each query, (B,)."""
+        return self._losses(batch, "none")
+
+    def _losses(self, batch: Encoded, reduction: Reduction) -> Tensor:
+        return self._in_batch(batch, reduction) if self.in_batch else self._own(batch, reduction)
+
+    def _in_batch(self, batch: Encoded, reduction: Reduction) -> Tensor:
+        """Candidates are the B positives, then the B * K hard negatives."""
+        count, width = batch.documents.shape[:2]
+        columns = torch.arange(count * width).view(count, width)
+        columns = torch.cat([columns[:, 0], columns[:, 1:].reshape(-1)])
+        candidates = batch.documents.flatten(0, 1)[columns.to(batch.documents.device)]
+        own, masked = torch.arange(count), None
+        if self.mask_known_positives:
+            ids = [batch.document_ids[column] for column in columns.tolist()]
+            masked = known_positive_mask(batch.positives, ids, own)
+        return info_nce(batch.queries @ candidates.T, own, masked, self.inverse_temperature, reduction)
+
+    def _own(self, batch: Encoded, reduction: Reduction) -> Tensor:
+        count, width = batch.documents.shape[:2]
+        masked = None
+        if self.mask_known_positives:
+            masked = torch.zeros(count, width, dtype=torch.bool)
+            for row, positives in enumerate(batch.positives):
+                ids = batch.document_ids[row * width + 1 : (row + 1) * width]
+                masked[row, 1:] = torch.tensor([key in positives for key in ids], dtype=torch.bool)
+        own = torch.zeros(count, dtype=torch.long)
+        return info_nce(batch.own_scores(), own, masked, self.inverse_temperature, reduction)
+
+
+class MarginMSE(Objective):
+    """Squared differences between the student's and the teacher's margins (DDR 3.2)."""
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """`{"margin_mse": scalar}`."""
+        return {"margin_mse": margin_mse(batch.own_scores(), teacher_scores(batch))}
+
+
+@dataclass
+class KLDistillation(Objective):
+    """KL divergence of the teacher's distribution over a query's documents from the student's (BERM 6)."""
+
+    temperature: float = 1.0
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """`{"kl": scalar}`."""
+        return {"kl": kl_distillation(batch.own_scores(), teacher_scores(batch), self.temperature)}
+
+
+def teacher_scores(batch: Encoded) -> Tensor:
+    """The teacher's scores of a batch, (B, 1 + K).
+
+    Raises:
+        ConfigError: it has none.
+    """
+    if batch.teacher is None:
+        raise ConfigError(
+            "objective", "distillation needs a teacher's scores, found none", "give the stage a teacher (scored input)"
+        )
+    return batch.teacher
+
+
+OBJECTIVES: dict[str, Callable[[Any], Objective]] = {  # by the name in their settings
+    "pairwise_nll": lambda settings: PairwiseNLL(),
+    "info_nce": lambda own: InfoNCE(own.in_batch, own.mask_known_positives, own.inverse_temperature),
+    "margin_mse": lambda settings: MarginMSE(),
+    "kl": lambda settings: KLDistillation(settings.teacher_temperature),
+}
+
+
+def make_objective(settings: ObjectiveSettings) -> Objective:
+    """The objective that the settings name, of the core or of a paper.
+
+    Raises:
+        ConfigError: it needs hard negatives and the settings draw none.
+    """
+    needs_negatives = settings.name != "info_nce" or not settings.in_batch
+    if needs_negatives and settings.negatives_per_query < 1:
+        raise ConfigError(
+            "objective.negatives_per_query",
+            f"{settings.name} compares a positive with hard negatives, found 0",
+            "set it to at least 1",
+        )
+    every = dict(OBJECTIVES)
+    for paper in modules("training"):
+        every |= paper.TRAINING.objectives
+    return every[settings.name](settings)
