@@ -216,9 +216,9 @@ def archives(plan: Plan) -> Iterator[Finding]:
     far = [row for name, row in rows.items() if not Path(paths.archive(name)).exists() and not in_mirror(plan, name)]
     found = f"{len(rows) - len(far)} of {len(rows)} archives are here"
     unpinned = [name for name, row in rows.items() if is_unpinned(plan, row)]
-    found += f"; unpinned: {_few(unpinned)}" if unpinned else ""
+    tail = f"; not pinned by a checksum: {_few(unpinned)}" if unpinned else ""
     if not far:
-        yield Finding("archives", "ok", found)
+        yield Finding("archives", "ok", found + tail)
         return
     size = sum(row.archive_bytes or 0 for row in far) / MEBI
     names = _few([row.archive for row in far])
@@ -230,9 +230,10 @@ def archives(plan: Plan) -> Iterator[Finding]:
         first = far[0].addresses
         reason = "" if any(_answers(url) for url in first) else f"{first[0]} can't be reached"
     if reason:
-        yield Finding("archives", "missing", f"{found}; absent: {names}; {reason}", mend)
+        yield Finding("archives", "missing", f"{found}; absent: {names}; {reason}{tail}", mend)
     else:
-        yield Finding("archives", "optional", f"{found}; the run fetches {size:.0f} MiB: {names}", f"or {mend}")
+        found += f"; the run fetches {size:.0f} MiB: {names}{tail}"
+        yield Finding("archives", "optional", found, f"or {mend}")
 
 
 def _answers(address: str) -> bool:
