@@ -77,6 +77,16 @@ BANNED_CALLS = {
     "pd.read_pickle",
     "pandas.read_pickle",
 }
+ROOMS_CLEAN = (  # rooms and modules whose names and module docstrings follow the rules of plain language
+    *("artifacts", "collections", "lexical", "evaluation", "reporting", "lineage"),
+    *("cli.py", "cluster.py", "costs.py", "doctor.py", "errors.py", "forecast.py", "lingering.py", "run.py"),
+    *("schedule.py", "submission.py"),
+)
+NOT_CLEAN_YET = ("artifacts/stage.py", "artifacts/adapter.py")
+VAGUE_WORDS = set(
+    "own found made place places part parts kept told said say tell tells stand stands have beside".split()
+)
+VAGUE_START = re.compile(r"(What|Which|How|Whether)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~}*$/-])/(?:work|home|root|tmp|Users|mnt|scratch)/\w")
 SHORT_FLOW = 60  # letters of a mapping on one line
 MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 150, 20, 200
@@ -407,3 +417,35 @@ def test_modules_and_public_classes_are_documented(trees):
         )
         wrong += [f"{name_of(path)}: {c.name}" for c in classes if ast.get_docstring(c) is None]
     assert wrong == []
+
+
+def clean_modules() -> list[Path]:
+    names = {path: path.relative_to(LIBRARY).as_posix() for path in MODULES}
+    return [path for path in MODULES if names[path].startswith(ROOMS_CLEAN) and names[path] not in NOT_CLEAN_YET]
+
+
+def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of all that a module names: variables, arguments, attributes, functions, classes, imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.lineno, node.asname
+
+
+def test_names_are_words_of_the_field(trees):
+    vague = []
+    for path in clean_modules():
+        for line, name in bindings(trees[path]):
+            if VAGUE_WORDS & set(name.lower().split("_")):
+                vague.append(f"{name_of(path)}:{line}: {name}")
+    assert vague == []
+
+
+def test_module_docstrings_begin_with_what_the_module_does(trees):
+    starts = {name_of(path): (ast.get_docstring(trees[path]) or "").split("\n")[0] for path in clean_modules()}
+    assert [f"{name}: {line}" for name, line in starts.items() if VAGUE_START.match(line)] == []

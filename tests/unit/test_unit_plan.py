@@ -25,9 +25,11 @@ def test_finetuning_reads_units_and_labels(root):
     inputs = made.inputs("finetune")(of("berm-dpr"))
     assert inputs["units"] == "results/units/berm-dpr/shared/ep0/cut/manifest.json"
     assert inputs["labels"] == "results/units/berm-dpr/shared/ep0/labels/manifest.json"
-    assert settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["berm"]["preset"] == "paper"
+    assert (
+        settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["settings"]["berm"]["preset"] == "paper"
+    )
     assert "units" not in made.inputs("finetune")(of("berm-dpr+plain"))
-    assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]
+    assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]["settings"]
 
 
 def test_pretraining_is_told_of_r1_only_where_it_has_it(root):

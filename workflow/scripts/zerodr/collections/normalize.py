@@ -184,9 +184,7 @@ def _write_corpus(
 
 def _refuse_duplicates(ids: IdIndex, path: Path) -> None:
     groups = ids.duplicates()
-    if not groups:
-        return
-    column = pq.read_table(path, columns=["id"])["id"]
+    column = pq.read_table(path, columns=["id"])["id"] if groups else []
     for rows in groups:
         first: dict[str, int] = {}
         for row in rows:

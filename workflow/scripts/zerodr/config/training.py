@@ -97,7 +97,7 @@ class ObjectiveSettings(Settings):
     """The loss of a stage. An option that the loss does not read is refused."""
 
     name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]
-    """A class of zerodr.training.objectives."""
+    """A class of zerodr.training.objectives.base."""
     negatives_per_query: int = Field(1, ge=0)
     """Hard negatives drawn for a query in a step."""
     in_batch: bool = True

@@ -1,4 +1,4 @@
-"""Read chains as recipes write them: stages, the line of a model, the place of a stage in its schedule."""
+"""Read chains as recipes write them: stages, what a model comes from, the place of a stage in its schedule."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Lines:
         return start_of(init, self.bench.methods)
 
     def start_of_chain(self, method: str) -> tuple[str, str] | None:
-        """Recipe and stage that a method's chain starts from; None for a checkpoint or scratch."""
+        """Recipe and stage that a chain starts from; None where it starts from a checkpoint or from scratch."""
         return self.start(self.trained(method).encoder.init)
 
     def origin(self, method: str) -> InitSettings:

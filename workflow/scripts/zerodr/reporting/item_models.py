@@ -74,11 +74,12 @@ def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
                 over_first = gain(values, first, settings.bootstrap_samples, stage.seed).columns("gain")
                 row = {"collection": name, "line": line, "method": model, "steps": steps}
                 rows.append(row | {"reference": line in item.references} | level | over_first)
-    frame, shown = pd.DataFrame(rows), []
+    frame = pd.DataFrame(rows)
+    shown: list[list[str]] = []
     for _, row in frame.iterrows():
         names = settings.collections[row["collection"]], settings.methods[row["method"]]
-        steps = "-" if row["reference"] else str(row["steps"])
-        shown.append([*names, steps, f"{row[METRIC]:.4f}", str(Gain.of(row, "gain"))])
+        duration = "-" if row["reference"] else str(row["steps"])
+        shown.append([*names, duration, f"{row[METRIC]:.4f}", str(Gain.of(row, "gain"))])
     notes = [
         "steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % bootstrap "
         "intervals over queries"
@@ -102,7 +103,8 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         facts = {key: int((record["notes"].get("rem") or plain)[key]) for key in plain}
         shares = {"trained_share": facts["trained"] / facts["backbone"], "inference": written}
         rows.append({"method": method} | facts | shares | {"inference_extra": written / facts["backbone"] - 1})
-    frame, shown = pd.DataFrame(rows), []
+    frame = pd.DataFrame(rows)
+    shown: list[list[str]] = []
     for _, row in frame.iterrows():
         counts = [f"{row[key]:,}" for key in ("backbone", "lora", "parallel_adapter", "trained")]
         inference = f"{row['inference']:,}", f"{row['inference_extra']:+.2%}"

@@ -150,9 +150,9 @@ def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
     facts, scores, rows = read_spaces(stage.paths("spaces")), read_scores(stage.paths("per_query")), []
     for name in settings.collections:
         without, with_it = (facts[model, name]["contrastive"] for model in item.models)
-        losses = {"loss_without": without, "loss_with": with_it, "reduction": 1 - with_it / without}
+        numbers: dict[str, str | float] = {"collection": name, "loss_without": without, "loss_with": with_it}
         gained = _gain(scores, item.methods[1], item.methods[0], name, settings, stage).columns("gain")
-        rows.append({"collection": name} | losses | gained)
+        rows.append({**numbers, "reduction": 1 - with_it / without, **gained})
     frame = pd.DataFrame(rows)
     notes = [
         SPACE_NOTE,
