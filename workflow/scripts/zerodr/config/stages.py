@@ -56,7 +56,7 @@ class ChainStage(Settings):
     @property
     def parents(self) -> dict[str, str | None]:
         """Settings that name a model that this stage starts from, and the names; None: the stage before it."""
-        return {"after": getattr(self, "after", None)}
+        return {"after": self.after} if isinstance(self, FollowingStage) else {}
 
     @property
     def foreign(self) -> tuple[str, ...]:
@@ -88,15 +88,20 @@ class LearningStage(ChainStage):
     """How it is optimised."""
 
 
-class FinetuneStage(LearningStage):
-    """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
+class FollowingStage(ChainStage):
+    """A stage that goes on from one model."""
 
-    kind: Literal["finetune"] = "finetune"
-    """Learns from the source's judgements."""
     scope: Scope = "shared"
     """`target`: one model for each target. Stages after such a stage are made for each target, too."""
     after: str | None = None
     """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
+
+
+class FinetuneStage(LearningStage, FollowingStage):
+    """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
+
+    kind: Literal["finetune"] = "finetune"
+    """Learns from the source's judgements."""
     negatives: NegativesSettings = NegativesSettings()
     """Where negatives come from."""
     teacher: str | None = None
@@ -131,15 +136,11 @@ class FinetuneStage(LearningStage):
         return None
 
 
-class PretrainStage(ChainStage):
+class PretrainStage(FollowingStage):
     """One stage of a chain that learns from texts alone."""
 
     kind: Literal["pretrain"]
     """Learns from corpora, without queries or judgements."""
-    scope: Scope = "shared"
-    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
-    after: str | None = None
-    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
     """`source`, `targets` (columns of the table), `target` (the one of scope: target), collections or groups. Gated
     ones that are missing are left out."""
