@@ -43,10 +43,14 @@ class PaperSettings:
 
 
 class ChainStage(Settings):
-    """A stage of a chain, of any kind. Every kind has the fields `kind` and `scope`."""
+    """A stage of a chain, of any kind."""
 
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that papers add to this kind."""
+    kind: str
+    """What the stage does."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
 
     def as_params(self) -> dict[str, Any]:
         """The settings as a rule's params have them: what a paper could add, and does not here, is left out."""
@@ -79,7 +83,7 @@ class ChainStage(Settings):
         return self.training.save_steps if isinstance(self, LearningStage | PretrainStage) else ()
 
 
-class LearningStage(ChainStage):
+class LearningStage(Settings):
     """What learns from queries and documents: with which loss, how."""
 
     objective: ObjectiveSettings
@@ -91,8 +95,6 @@ class LearningStage(ChainStage):
 class FollowingStage(ChainStage):
     """A stage that goes on from one model."""
 
-    scope: Scope = "shared"
-    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
     after: str | None = None
     """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
 
