@@ -54,7 +54,7 @@ def test_what_only_search_changes_is_trained_once(mini):
 
 def test_a_method_without_memories_is_refused(mini):
     with pytest.raises(ConfigError, match="method dpr: has no stage of kind moma"):
-        read_item(mini, SharesItem(kind="shares", title="x", method="dpr"), ["scifact"]).files
+        read_item(mini, SharesItem(kind="shares", title="x", method="dpr"), ["scifact"])
 
 
 def recorded(path: Path, **metrics: float) -> Path:
