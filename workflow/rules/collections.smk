@@ -2,6 +2,8 @@
 
 
 rule fetch_archive:
+    input:
+        unpack(PLAN.inputs("fetch_archive")),
     output:
         archive=paths.archive.pattern,
     log:

@@ -148,7 +148,7 @@ class TrainedMethod(StartedMethod):
 
 
 class HelperMethod(StartedMethod):
-    """What serves another recipe's training; no row of a table."""
+    """A network that serves another recipe's training; no row of a table."""
 
     kind: str
     """Which kind of method this is."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zerodr.config.model_items import UnitsItem
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
+from zerodr.papers.berm.items import UnitsItem
 from zerodr.papers.berm.settings import ReaderSettings, UnitSettings, UnitStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads

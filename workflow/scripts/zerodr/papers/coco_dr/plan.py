@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.papers import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
+from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.papers.coco_dr.settings import ClusterSettings, GroupedStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, per_query, reads

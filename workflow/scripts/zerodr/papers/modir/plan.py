@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.model_items import DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.errors import ConfigError
+from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.papers.modir.settings import AdversarialStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads, target_steps

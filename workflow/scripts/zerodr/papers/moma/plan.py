@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.model_items import ComponentsItem, SharesItem
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ConfigError
+from zerodr.papers.moma.items import ComponentsItem, SharesItem
 from zerodr.papers.moma.memory_plan import (
     LEARNING,
     SEARCH,
