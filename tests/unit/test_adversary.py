@@ -99,7 +99,7 @@ class Parts:
             examples = load_examples(folder / "mined", folder / "source", " ")
         target = folder / "target"
         target = target if target.exists() else make_target(target)
-        adapting = adaptation(target, batch, accumulation, negatives, name, settings)
+        self.adapting = adapting = adaptation(target, batch, accumulation, negatives, name, settings)
         rows = np.arange(QUERIES)
         source = Stream(examples, rows, batch, negatives, [5, 0])
         self.forward = adapting.forward(Forward(self.model, examples, "cpu", chunk))
@@ -269,12 +269,14 @@ def test_group_weights_see_the_source_alone(tmp_path, engine):
     omegas = []
     for adversary in (False, True):
         groups = weighted(parts.model, examples, engine=engine, temperature=100.0)
-        objective: Any = parts.adapting.objective(groups, 32, lambda step: 1.0, None) if adversary else groups
-        source = Stream(examples, np.arange(QUERIES), 12, 2, [5, 0])
+        rows = np.arange(QUERIES)
+        prepared = Prepared(parts.model, examples, rows, lambda step: 1.0)
+        objective: Any = parts.adapting.objective(groups, prepared) if adversary else groups
+        source = Stream(examples, rows, 12, 2, [5, 0])
         forward = Forward(parts.model, examples, "cpu")
         stream: Any = source
         if adversary:
-            forward, stream = parts.adapting.data(forward, source, (parts.stream.target, parts.forward.target))
+            forward, stream = parts.adapting.forward(forward), parts.adapting.batches(source)
         forward.by_group = objective.by_group
         for step in range(2):
             share = forward.prepare(stream.batch(step), Group())
