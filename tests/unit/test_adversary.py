@@ -64,6 +64,7 @@ def adaptation(target: Path, batch: int, accumulation: int, negatives: int, name
     objective = {"name": name, "negatives_per_query": negatives}
     training = {"batch_queries": batch, "accumulation": accumulation, "steps": 20}
     settings = {"objective": objective, "training": training, "adversary": SMALL | own, "scope": "target"}
+    settings |= {} if negatives else {"negatives": {"source": "none"}}
     params = {
         "settings": settings,
         "schedule": {"stage": "ep0", "stage_index": 0, "total_steps": 20},
@@ -71,7 +72,7 @@ def adaptation(target: Path, batch: int, accumulation: int, negatives: int, name
         "targets": {"target": {"split": None if own.get("queries") == "none" else "test"}},
     }
     inputs = {"targets": [str(target / "manifest.json")], "source": "source/manifest.json"}
-    stage = Stage(StageSpec("stage", "none:none", 1, {}, inputs, {}, params, 5), target)
+    stage = Stage(StageSpec("stage", 1, {}, inputs, {}, params, 5), target)
     checked = FinetuneParams.model_validate(params)
     assert Adapting.asked(stage, checked)
     return Adapting(stage, checked)

@@ -1,4 +1,4 @@
-"""The cross-encoder before any training of ours, or one that comes trained."""
+"""Create a cross-encoder from a checkpoint, with a new head or a trained one."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class InitTeacherSettings(Settings):
     max_tokens: int = Field(ge=8)
     """Length of a pair."""
     trained: bool
-    """It comes trained: it must be a cross-encoder with one logit. Else a missing head is made."""
+    """The checkpoint must be a trained cross-encoder with one logit. Else a missing head is drawn."""
 
 
 def cross_from_checkpoint(
     settings: InitTeacherSettings, folder: Path, revision: str | None, seed: int
 ) -> tuple[CrossEncoder, dict[str, Any]]:
-    """A cross-encoder with the weights of a folder.
+    """Create a cross-encoder with the weights of a folder.
 
     Args:
-        settings: what it shall be.
-        folder: a sequence classifier with one label, taken as it is; or another checkpoint, which gets a head.
+        settings: layers, length and whether the folder must be trained.
+        folder: a sequence classifier with one label, used unchanged; or another checkpoint, which gets a head.
         revision: its hub commit, for the contract.
         seed: of a new head.
 
@@ -60,41 +60,29 @@ def cross_from_checkpoint(
         the model in evaluation mode, and facts for lineage.
 
     Raises:
-        ModelError: the folder does not fit, has a head for something else, or was promised to be trained and is not.
+        ModelError: the folder does not fit, has a head for another task, or is untrained although `trained`.
     """
     check_files(folder)
     check_weights(folder)
     _check_kind(folder, read_json(folder / "config.json"))
     limit = position_limit(folder)
     if limit is not None and settings.max_tokens > limit:
-        raise ModelError(
-            folder,
-            f"takes {limit} tokens, max_tokens asks for {settings.max_tokens}",
-            f"set max_tokens to at most {limit}",
-        )
+        problem = f"its limit is {limit} tokens, max_tokens is {settings.max_tokens}"
+        raise ModelError(folder, problem, f"set max_tokens to at most {limit}")
     network, missing = load_classifier(folder, settings.layers)
     body = [name for name in missing if not _of_head(network, name)]
     if body:
-        raise ModelError(
-            folder,
-            f"lacks {len(body)} weights of {type(network).__name__}, the first is {body[0]}",
-            "choose a whole model",
-        )
-    known = read_cross_contract(folder).trained if (folder / CROSS_CONTRACT).exists() else not missing
+        problem = f"lacks {len(body)} weights of {type(network).__name__}, the first is {body[0]}"
+        raise ModelError(folder, problem, "choose a complete model")
+    trained = read_cross_contract(folder).trained if (folder / CROSS_CONTRACT).exists() else not missing
     if settings.trained and settings.layers is not None:
-        raise ModelError(
-            folder,
-            f"comes trained, its first {settings.layers} layers alone would be another model",
-            "leave layers out, or train it",
-        )
-    if settings.trained and not known:
-        raise ModelError(
-            folder,
-            f"{_what(folder)}: it has no trained head that gives one logit for a pair",
-            "name a cross-encoder, or train it (settings.training)",
-        )
-    fresh = _make_head(network, missing, seed) if missing else []
-    values = {"max_tokens": settings.max_tokens, "trained": known and settings.layers is None, "revision": revision}
+        problem = f"is trained, but its first {settings.layers} layers would be another model"
+        raise ModelError(folder, problem, "remove layers, or train it")
+    if settings.trained and not trained:
+        problem = f"{_description(folder)}: it has no trained head that gives one logit for a pair"
+        raise ModelError(folder, problem, "name a cross-encoder, or train it (settings.training)")
+    fresh = _draw_head(network, missing, seed) if missing else []
+    values = {"max_tokens": settings.max_tokens, "trained": trained and settings.layers is None, "revision": revision}
     contract = CrossContract(**values, architecture=type(network).__name__, source=settings.init)
     return CrossEncoder(contract, load_tokenizer(folder), network).eval(), {"fresh_weights": fresh}
 
@@ -102,30 +90,22 @@ def cross_from_checkpoint(
 def _check_kind(folder: Path, config: dict[str, Any]) -> None:
     family = config.get("model_type")
     if family not in FAMILIES:
-        raise ModelError(
-            folder,
-            f"is a {family}, which this bench does not make a cross-encoder of",
-            f"choose one of {', '.join(FAMILIES)}",
-        )
+        problem = f"is a {family}, which this bench does not support as a cross-encoder"
+        raise ModelError(folder, problem, f"choose one of {', '.join(FAMILIES)}")
     named = config.get("id2label")
     labels = len(named) if named else config.get("num_labels", 2)  # transformers writes neither for 2
     if (config.get("architectures") or [""])[0].endswith(CLASSIFIER) and labels != 1:
-        raise ModelError(
-            folder,
-            f"is a classifier with {labels} logits, expected one logit for a pair",
-            "choose a cross-encoder with one, or a checkpoint without a head",
-        )
-    if (folder / CONTRACT).exists():
-        said = read_contract(folder)
-        if said.projections:
-            log.warning("%s: its head (%s) is left out of the cross-encoder", folder, ", ".join(said.projections))
+        problem = f"is a classifier with {labels} logits, expected one logit for a pair"
+        raise ModelError(folder, problem, "choose a cross-encoder with one, or a checkpoint without a head")
+    if (folder / CONTRACT).exists() and (projections := read_contract(folder).projections):
+        log.warning("%s: the cross-encoder does not use its head (%s)", folder, ", ".join(projections))
 
 
-def _what(folder: Path) -> str:
+def _description(folder: Path) -> str:
     if (folder / CROSS_CONTRACT).exists():
         return "is an untrained cross-encoder"
-    known = (folder / CONTRACT).exists() or (folder / "modules.json").exists()
-    return "is a bi-encoder" if known else "is a checkpoint without a head"
+    bi_encoder = (folder / CONTRACT).exists() or (folder / "modules.json").exists()
+    return "is a bi-encoder" if bi_encoder else "is a checkpoint without a head"
 
 
 def _of_head(network: nn.Module, name: str) -> bool:
@@ -133,10 +113,10 @@ def _of_head(network: nn.Module, name: str) -> bool:
     return inner.split(".")[0] in HEADS
 
 
-def _make_head(network: Any, missing: list[str], seed: int) -> list[str]:
-    """Draw the missing weights from N(0, spread), biases 0; returns their names.
+def _draw_head(network: Any, missing: list[str], seed: int) -> list[str]:
+    """Draw the missing weights from N(0, spread), biases 0; return their names.
 
-    A pooler that is there but all zero, as folders of bi-encoders have that never used one, is drawn, too.
+    An existing pooler of zeros, as in folders of bi-encoders that never used one, is drawn, too.
     """
     generator = torch.Generator().manual_seed(seed)
     spread, named = getattr(network.config, "initializer_range", SPREAD), dict(network.named_parameters())

@@ -1,7 +1,7 @@
-"""The cross-encoder: query and document read together, one logit for the pair. It teaches bi-encoders by distillation.
+"""Score a query and a document together, one logit for the pair. The cross-encoder teaches bi-encoders by distillation.
 
-A folder of one is an ordinary sequence classifier with one label for transformers and for sentence-transformers, whose
-`CrossEncoder(folder)` gives the same raw logits, beside `zerodr_cross.json`, the contract that this module reads.
+Its folder is an ordinary sequence classifier with one label for transformers and for sentence-transformers, whose
+`CrossEncoder(folder)` gives the same raw logits. `zerodr_cross.json` is the contract that this module reads.
 """
 
 from __future__ import annotations
@@ -20,15 +20,8 @@ from zerodr.encoders.cross_encoder.pairs import PairTokens, bare_ids, pad_pairs,
 from zerodr.encoders.folder.contract import CONTRACT, read_json, write_model_json
 from zerodr.encoders.folder.saving import ONE_FILE, save_tokenizer
 from zerodr.encoders.inference.encoder import load_tokenizer
-from zerodr.encoders.network.towers import (
-    DTYPES,
-    Precision,
-    check_precision,
-    check_vocabulary,
-    cut_layers,
-    quiet,
-    short,
-)
+from zerodr.encoders.network.loading import load_config, load_network, short
+from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, check_vocabulary
 from zerodr.errors import ConfigError, ModelError
 
 CROSS_CONTRACT = "zerodr_cross.json"
@@ -37,7 +30,7 @@ INPUTS = ["input_ids", "attention_mask"]
 
 
 class CrossContract(Settings):
-    """How scores of this model come about."""
+    """Length and origin of a cross-encoder."""
 
     max_tokens: int = Field(ge=8)
     """Longest pair, special tokens included; the document is cut."""
@@ -46,7 +39,7 @@ class CrossContract(Settings):
     architecture: str
     """Class of the network, such as `BertForSequenceClassification`."""
     source: str
-    """Where the weights came from: a hub name, a package, a folder or a stage."""
+    """Origin of the weights: a hub name, a package, a folder or a stage."""
     revision: str | None = None
     """Hub commit."""
 
@@ -60,7 +53,7 @@ class _Wide(nn.Linear):
 
 
 class CrossEncoder(nn.Module):
-    """Pairs of texts -> token ids -> logits.
+    """Score pairs of texts: pairs -> token ids -> logits.
 
     Weights are float32 always; with precision `bf16` or `fp16` all but the last layer runs under autocast.
 
@@ -83,24 +76,24 @@ class CrossEncoder(nn.Module):
                 module.__class__ = _Wide
 
     def tokenize_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
-        """Ids of the pairs (queries[i], documents[i]), cut to `max_tokens` by pairs.kept_lengths."""
+        """Tokenize the pairs (queries[i], documents[i]), cut to `max_tokens` by pairs.pair_lengths."""
         limit = self.contract.max_tokens
-        parts = zip(bare_ids(self.tokenizer, queries), bare_ids(self.tokenizer, documents), strict=True)
-        return [self.template.join(query, document, limit) for query, document in parts]
+        texts = zip(bare_ids(self.tokenizer, queries), bare_ids(self.tokenizer, documents), strict=True)
+        return [self.template.join(query, document, limit) for query, document in texts]
 
     def pad(self, pairs: Sequence[PairTokens]) -> dict[str, Tensor]:
-        """The network's input for B pairs, each tensor (B, longest) int64, on the CPU."""
+        """Pad B pairs to the network's input, each tensor (B, longest) int64, on the CPU."""
         return pad_pairs(pairs, self.tokenizer.pad_token_id, self.template.typed)
 
     def score(self, features: dict[str, Tensor]) -> Tensor:
-        """Raw logits of one batch from `pad`, on the module's device. -> (B,) float32."""
+        """Compute raw logits of one batch from `pad`, on the module's device. -> (B,) float32."""
         device, dtype = features["input_ids"].device.type, DTYPES[self.precision]
         check_precision(self.contract.source, self.network.config.model_type, self.precision, device)
         with torch.autocast(device, dtype, enabled=dtype != torch.float32):
             return self.network(**features).logits.squeeze(-1).float()
 
     def forward(self, features: dict[str, Tensor]) -> Tensor:
-        """As `score`; the way in for wrappers."""
+        """Score one batch; the entry of wrappers."""
         return self.score(features)
 
     def save(self, folder: Path) -> None:
@@ -117,7 +110,7 @@ class CrossEncoder(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, precision: Precision = "fp32") -> CrossEncoder:
-        """The cross-encoder of a folder, on the CPU, in evaluation mode.
+        """Load the cross-encoder of a folder, on the CPU, in evaluation mode.
 
         Raises:
             ModelError: the folder is no cross-encoder of this bench, or weights are missing.
@@ -125,48 +118,35 @@ class CrossEncoder(nn.Module):
         contract = read_cross_contract(folder)
         network, missing = load_classifier(folder)
         if missing:
-            raise ModelError(folder, f"lacks {len(missing)} weights, the first is {missing[0]}", "make it again")
+            raise ModelError(folder, f"lacks {len(missing)} weights, the first is {missing[0]}", "train it again")
         return cls(contract, load_tokenizer(folder), network, precision).eval()
 
 
 def load_classifier(folder: Path, layers: int | None = None) -> tuple[Any, list[str]]:
-    """The sequence classifier of a folder with one label, and the names of weights that the folder does not hold.
+    """Load the sequence classifier of a folder with one label; return the names of missing weights, too.
 
     Args:
-        folder: what transformers loads, with weights as safetensors.
-        layers: keep the first so many. None: all.
+        folder: files of transformers, with weights as safetensors.
+        layers: number of first layers to use. None: all.
 
     Raises:
         ModelError: an unknown architecture, weights of another shape, or too few layers.
     """
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification
 
-    quiet()
     try:
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        cut_layers(folder, config, layers)
-        config.num_labels, config.output_hidden_states = 1, False
-        with torch.random.fork_rng(devices=[]):  # what is missing is drawn from the caller's random state otherwise
-            network, report = AutoModelForSequenceClassification.from_pretrained(
-                str(folder),
-                config=config,
-                dtype=torch.float32,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                output_loading_info=True,
-            )
+        config = load_config(folder, layers)
+        config.num_labels = 1
+        with torch.random.fork_rng(devices=[]):  # missing weights would use up the caller's random numbers
+            network, missing = load_network(AutoModelForSequenceClassification, folder, config)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise ModelError(
-            folder,
-            f"transformers can't load it as a sequence classifier ({short(error)})",
-            "choose a BERT-like model that it knows",
-        ) from None
-    return network.eval(), sorted(report["missing_keys"])
+        problem = f"transformers can't load it as a sequence classifier ({short(error)})"
+        raise ModelError(folder, problem, "choose a BERT-like model that it knows") from None
+    return network.eval(), missing
 
 
 def read_cross_contract(folder: Path) -> CrossContract:
-    """The contract of a cross-encoder's folder.
+    """Read the contract of a cross-encoder's folder.
 
     Raises:
         ModelError: there is none, or it is wrong.
@@ -174,8 +154,8 @@ def read_cross_contract(folder: Path) -> CrossContract:
     path = folder / CROSS_CONTRACT
     if not path.exists():
         kind = "is a bi-encoder's folder" if (folder / CONTRACT).exists() else f"has no {CROSS_CONTRACT}"
-        raise ModelError(folder, f"{kind}, expected a cross-encoder of the bench", "make one with stage init_teacher")
+        raise ModelError(folder, f"{kind}, expected a cross-encoder of the bench", "create one by rule init_teacher")
     try:
         return validate(CrossContract, read_json(path), str(path))
     except ConfigError as error:
-        raise ModelError(error.where, error.what, "make the teacher again") from None
+        raise ModelError(error.where, error.what, "delete the folder and run its target again") from None

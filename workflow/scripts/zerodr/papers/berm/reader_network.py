@@ -16,20 +16,13 @@ from torch import Tensor, nn
 
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.cross_encoder.initial import FAMILIES
-from zerodr.encoders.cross_encoder.pairs import PairTokens, kept_lengths, pad_pairs, pair_template
+from zerodr.encoders.cross_encoder.pairs import PairTokens, pad_pairs, pair_lengths, pair_template
 from zerodr.encoders.folder.checkpoint import check_files, check_weights, position_limit
 from zerodr.encoders.folder.contract import read_json, write_model_json
 from zerodr.encoders.folder.saving import ONE_FILE, save_tokenizer
 from zerodr.encoders.inference.encoder import load_tokenizer
-from zerodr.encoders.network.towers import (
-    DTYPES,
-    Precision,
-    check_precision,
-    check_vocabulary,
-    cut_layers,
-    quiet,
-    short,
-)
+from zerodr.encoders.network.loading import cut_layers, quiet, short
+from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, check_vocabulary
 from zerodr.errors import ModelError
 
 READER_CONTRACT = "zerodr_reader.json"
@@ -102,7 +95,7 @@ class Reader(nn.Module):
         asked, read = self._bare(questions, False)["input_ids"], self._bare(passages, True)
         for question, passage, offsets in zip(asked, read["input_ids"], read["offset_mapping"], strict=True):
             pair = self.template.join(question, passage, self.contract.max_tokens)
-            kept = kept_lengths(len(question), len(passage), room)[1]
+            kept = pair_lengths(len(question), len(passage), room)[1]
             made.append(ReadTokens(pair.ids, pair.document, list(offsets[:kept])))
         return made
 
