@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from zerodr.artifacts.record import Record, read_record
+from zerodr.config.base import Settings
 from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.start.importing import PACKAGE
 from zerodr.papers.moma.components import Augmentation
@@ -58,6 +59,19 @@ POOLING_WORDS = {
 }
 
 
+class ExportSettings(Settings):
+    """Params of rule export_model."""
+
+    model: str
+    """Full name of the method."""
+    scope: str
+    """`shared`, or the collection that the model is for."""
+    licences: dict[str, str] = {}
+    """Licence of each collection that the model was trained on, by name."""
+    augmentation: Augmentation | None = None
+    """Augmentation of its queries in search. None: plain queries."""
+
+
 @dataclass(frozen=True)
 class ModelStage:
     """One stage that created or changed the model's weights."""
@@ -83,11 +97,7 @@ class Chain:
 
 
 def read_chain(manifest: str) -> Chain:
-    """Read the stages behind a model folder, as far as there are records.
-
-    Args:
-        manifest: path of the model's manifest, as records hold it.
-    """
+    """Read the stages behind a model's manifest (its path as in records), as far as there are records."""
     return Chain(_stages(manifest, set()), sorted(_collections(manifest, set())))
 
 
@@ -128,21 +138,15 @@ def _collections(path: str, seen: set[str]) -> set[str]:
 
 
 def write_card(
-    folder: Path,
-    model: str,
-    scope: str,
-    contract: EncoderContract,
-    chain: Chain,
-    licences: dict[str, str],
-    table: Path | None,
-    augmentation: Augmentation | None = None,
+    folder: Path, settings: ExportSettings, contract: EncoderContract, chain: Chain, table: Path | None
 ) -> None:
     """Write `README.md`: summary, use, protocol, data, training and results of the model."""
+    model, scope, augmentation = settings.model, settings.scope, settings.augmentation
     title = f"# {model}" + (f" for {scope}" if scope != "shared" else "")
     sections = [_front_matter(contract, chain), title, _summary(contract, chain)]
     sections += [] if augmentation is None else [_memories(model, scope, augmentation)]
     sections += [USAGE.format(without="" if augmentation is None else PLAIN)]
-    sections += [_protocol(contract, chain), _data(chain, licences), _training(chain)]
+    sections += [_protocol(contract, chain), _data(chain, settings.licences), _training(chain)]
     if table is not None:
         sections.append(_results(table))
     (folder / "README.md").write_text("\n\n".join(sections) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
 from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, read_contract, write_model_json
 from zerodr.encoders.folder.layout import check_layout
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.encoders.publishing.card import read_chain, write_card
+from zerodr.encoders.publishing.card import ExportSettings, read_chain, write_card
 from zerodr.errors import ModelError
 from zerodr.papers.ddr.rem_files import REM
 from zerodr.papers.moma.components import AUGMENTER, Augmentation, copy_model
@@ -25,19 +25,6 @@ STEPS = "steps"  # subfolder with models of intermediate steps of training
 MINIMUM_COSINE = 0.99999
 EASY = ("", "dense retrieval", "What does a bi-encoder compare?", "A text that is longer than most. " * 40)
 PROBES = (*EASY, "Grüße, 你好, naïve", "1 + 1 = 2 </s> [SEP] <s>")
-
-
-class ExportSettings(Settings):
-    """Params of rule export_model."""
-
-    model: str
-    """Full name of the method."""
-    scope: str
-    """`shared`, or the collection that the model is for."""
-    licences: dict[str, str] = {}
-    """Licence of each collection that the model was trained on, by name."""
-    augmentation: Augmentation | None = None
-    """Augmentation of its queries in search. None: plain queries."""
 
 
 def export_model(stage: Stage) -> None:
@@ -55,7 +42,7 @@ def export_model(stage: Stage) -> None:
     cosine = agreement(target)
     chain = read_chain(str(stage.spec.inputs["model"]))
     table = stage.path("table") if "table" in stage.spec.inputs else None
-    write_card(target, settings.model, settings.scope, contract, chain, settings.licences, table, settings.augmentation)
+    write_card(target, settings, contract, chain, table)
     stage.metric("sentence_transformers_min_cosine", cosine)
     stage.note(contract=contract.model_dump(mode="json"), stages=[entry.name for entry in chain.stages])
 
