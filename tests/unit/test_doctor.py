@@ -117,6 +117,15 @@ def test_archives_are_counted_wherever_they_are(plan, tmp_path):
     assert [f.state for f in doctor.archives(plan)] == ["ok"]
 
 
+def test_files_of_a_publisher_are_addresses_and_unpinned_ones_are_named(plan, tmp_path, server):
+    registry = tmp_path / "config/collections/tiny.yaml"
+    originals = f"originals: {{format: cisi, address: {server}/, files: [{{path: CISI.ALL}}, {{path: CISI.QRY}}]}}"
+    registry.write_text(registry.read_text().replace("archive: toy.zip", f"archive: toy.zip\n    {originals}"))
+    (found,) = doctor.archives(plan_of(tmp_path))
+    assert found.state == "optional"
+    assert found.found.endswith("the run fetches 2 MiB: toy.zip; not pinned by a checksum: toy.zip")
+
+
 def test_archives_to_fetch_need_an_address_that_answers(plan, tmp_path, server):
     registry = tmp_path / "config/collections/tiny.yaml"
     text = registry.read_text()

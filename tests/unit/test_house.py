@@ -56,14 +56,6 @@ BANNED_ROOMS = {  # rooms above that a room must not import all the same
     "evaluation": {"encoders", "losses", "mining", "training", "retrieval"},
 }
 LIGHT_LAYERS = ("settings", "checks", "items", "plan")  # of a paper: what Snakemake parses
-NAMING_PAPERS = """
-    config/chains.py config/checks.py config/methods.py config/trained.py config/families.py config/papers.py
-    encoders/inference/encoder.py encoders/inference/packed.py encoders/publishing/card.py
-    encoders/publishing/export.py reporting/item_figures.py reporting/item_model_figures.py reporting/items.py
-    training/distributed/worker.py training/finetune.py training/kinds.py training/objectives/base.py
-    training/pretrain.py training/pretraining/span_dev.py training/pretraining/span_forward.py
-    training/pretraining/views.py
-""".split()  # modules of the core that still do
 PAPER_PAIRS: set[tuple[str, str]] = set()  # (paper, paper that it builds on)
 EVERYWHERE_BANNED = {"pickle", "dill", "joblib", "shelve", "marshal", "beir"}
 BANNED_CALLS = {
@@ -151,15 +143,11 @@ def test_a_room_imports_only_from_rooms_above_it(trees):
         allowed = set(ROOMS[: ROOMS.index(room) + 1]) - BANNED_ROOMS.get(room, set()) | {"errors"}
         for module in imports_of(trees[path]):
             parts = module.split(".")
-            if module == "zerodr.papers" or parts[:2] == ["zerodr", "papers"] and names_papers(path):
+            if module == "zerodr.papers":
                 continue
             if parts[0] == "zerodr" and len(parts) > 1 and parts[1] not in allowed:
                 wrong.append(f"{name_of(path)} imports {module}")
     assert wrong == []
-
-
-def names_papers(path: Path) -> bool:
-    return path.relative_to(LIBRARY).as_posix() in NAMING_PAPERS
 
 
 def paper_of(path: Path) -> str | None:
@@ -199,7 +187,7 @@ def test_the_core_names_no_paper(trees):
     words = re.compile(rf"(?<![a-z])({'|'.join(papers.NAMES)})(?![a-z])", re.I)
     wrong = []
     for path in MODULES:
-        if room_of(path) != "papers" and not names_papers(path):
+        if room_of(path) != "papers":
             wrong += [
                 f"{name_of(path)}:{line} {word[:60]}" for line, word in code_words(trees[path]) if words.search(word)
             ]

@@ -21,7 +21,7 @@ from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError, MachineError
-from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, first_names, in_mirror
+from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, first_names, in_mirror, is_unpinned
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.plan import Plan, paths
 from zerodr.plan.resources import need
@@ -196,21 +196,25 @@ def archives(plan: Plan) -> Iterator[Finding]:
     rows = {row.archive: row for row in [*plan.columns, plan.collection(plan.source)] if row.kind != "own"}
     far = [row for name, row in rows.items() if not Path(paths.archive(name)).exists() and not in_mirror(plan, name)]
     present = f"{len(rows) - len(far)} of {len(rows)} archives are available"
+    unpinned = [name for name, row in rows.items() if is_unpinned(plan, row)]
+    tail = f"; not pinned by a checksum: {first_names(unpinned)}" if unpinned else ""
     if not far:
-        yield Finding("archives", "ok", present)
+        yield Finding("archives", "ok", present + tail)
         return
     size = sum(row.archive_bytes or 0 for row in far) / MEBI
     names = first_names([row.archive for row in far])
-    without = [row.archive for row in far if not row.urls]
+    without = [row.archive for row in far if not row.addresses]
     step = f"put them into a mirror folder: {', '.join(plan.config.mirrors) or 'mirrors in config/config.yaml'}"
     if plan.config.offline or without:
         reason = "offline is set" if plan.config.offline else f"no address for {first_names(without)}"
     else:
-        reason = "" if any(_answers(url) for url in far[0].urls) else f"{far[0].urls[0]} can't be reached"
+        first = far[0].addresses
+        reason = "" if any(_answers(url) for url in first) else f"{first[0]} can't be reached"
     if reason:
-        yield Finding("archives", "missing", f"{present}; absent: {names}; {reason}", step)
+        yield Finding("archives", "missing", f"{present}; absent: {names}; {reason}{tail}", step)
     else:
-        yield Finding("archives", "optional", f"{present}; the run fetches {size:.0f} MiB: {names}", f"or {step}")
+        present += f"; the run fetches {size:.0f} MiB: {names}{tail}"
+        yield Finding("archives", "optional", present, f"or {step}")
 
 
 def _answers(address: str) -> bool:

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from zerodr.artifacts.guard import OURS, plainly
 from zerodr.config.families import SCRATCH
 from zerodr.config.methods import EncoderMethod, TrainedMethod
+from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.collections import archive_row
@@ -55,6 +56,7 @@ class Forecast:
         shards: embedding shards by `model/collection`.
         download_bytes: size by archive; None when the registry does not know it.
         local: archives in a mirror folder.
+        unpinned: archives without a checksum.
         embedding_bytes: size of embeddings by model.
         assumed: models whose dimension is unknown yet and estimated as USUAL_DIMENSION.
         text_bytes: size of normalised collections and their indexes.
@@ -66,6 +68,7 @@ class Forecast:
     shards: dict[str, int]
     download_bytes: dict[str, int | None]
     local: tuple[str, ...]
+    unpinned: tuple[str, ...]
     embedding_bytes: dict[str, int]
     assumed: tuple[str, ...]
     text_bytes: int
@@ -131,6 +134,7 @@ def forecast(jobs: list[Job], plan: Plan) -> Forecast:
         shards=dict(corpus),
         download_bytes={name: archive_row(plan, name).archive_bytes for name in archives},
         local=tuple(name for name in archives if in_mirror(plan, name)),
+        unpinned=tuple(name for name in archives if is_unpinned(plan, archive_row(plan, name))),
         embedding_bytes=dict(sizes),
         assumed=tuple(sorted(name for name, dimension in dimensions.items() if dimension is None)),
         text_bytes=text,
@@ -168,6 +172,11 @@ def _rows(plan: Plan, wildcards: dict[str, str]) -> int:
 def in_mirror(plan: Plan, archive: str) -> bool:
     """Test whether a mirror folder has the archive."""
     return any(Path(folder, archive).exists() for folder in plan.config.mirrors)
+
+
+def is_unpinned(plan: Plan, row: Collection) -> bool:
+    """True when no checksum fixes the content of what is fetched: a mirror's archive, or the publisher's files."""
+    return not (row.checksums if in_mirror(plan, row.archive) else row.pinned)
 
 
 def known_dimension(plan: Plan, model: str, scope: str) -> int | None:
@@ -222,7 +231,8 @@ def _downloads(needs: Forecast) -> str:
     unknown = [name for name, size in far.items() if size is None]
     text = f"downloads   {sum(size or 0 for size in far.values()) / MEBI:.0f} MiB in {len(far)} archives"
     text += f" ({len(unknown)} of unknown size: {', '.join(unknown)})" if unknown else ""
-    return text + (f"; {len(needs.local)} more are in a mirror folder" if needs.local else "")
+    text += f"; {len(needs.local)} more are in a mirror folder" if needs.local else ""
+    return text + (f"; not pinned by a checksum: {first_names(needs.unpinned)}" if needs.unpinned else "")
 
 
 def first_names(names: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ def _stage(core: type[ChainStage]) -> Any:
 
 
 if TYPE_CHECKING:
-    from zerodr.config.params import FinetuneParams, PretrainParams
+    from zerodr.config.params import ExportParams, FinetuneParams, PretrainParams
     from zerodr.config.stages import TrainedSettings
 else:
     _chain = stages.TrainedSettings.model_fields["chain"]
@@ -59,6 +59,7 @@ else:
         chain=(dict[str, _stage(ChainStage)], Field(min_length=1, description=_chain.description)),
     )
     FinetuneParams = extended(params.FinetuneParams, settings=(_stage(FinetuneStage), ...))
+    ExportParams = extended(params.ExportParams)
     PretrainParams = extended(params.PretrainParams, settings=(STAGES["pretrain"], ...))
 
-__all__ = ["PAPERS", "STAGES", "STAGE_KINDS", "FinetuneParams", "PretrainParams", "TrainedSettings"]
+__all__ = ["PAPERS", "STAGES", "STAGE_KINDS", "ExportParams", "FinetuneParams", "PretrainParams", "TrainedSettings"]

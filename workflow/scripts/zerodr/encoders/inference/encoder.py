@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zerodr.encoders.folder.additions import insert_modules
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
 from zerodr.encoders.inference.packed import PackedBert, why_not
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
 from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, hidden_states, load_tower
 from zerodr.errors import ModelError
-from zerodr.papers.ddr.rem_files import insert_from
 
 log = logging.getLogger("zerodr")
 TOKENIZER_TEXTS = 512  # texts of one call of the tokenizer
@@ -147,7 +147,7 @@ def load_encoder(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer, tower = load_tokenizer(folder), load_tower(folder, contract)
     if contract.modules is not None:
-        insert_from(folder / contract.modules, tower.transformer)
+        insert_modules(folder / contract.modules, tower.transformer)
     check_precision(folder, tower.transformer.config.model_type, precision, device)
     forward, backend = _forward(tower.transformer, contract.pooling, precision, device, packed)
     projections = list(tower.projections.to(device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,10 @@ from typing import Any
 import yaml
 
 from zerodr.artifacts.record import Record, read_record
-from zerodr.config.base import Settings
+from zerodr.config.params import ExportParams
+from zerodr.encoders.folder.additions import CardSection
 from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.start.importing import PACKAGE
-from zerodr.papers.moma.components import Augmentation
-from zerodr.papers.moma.settings import TARGET
 
 MODEL_INPUTS = ("model", "parent", "rem", "dam", "main", "augmenter")
 COLLECTION_RULE = "normalize_collection"
@@ -31,25 +31,6 @@ scores = model.similarity(queries, documents)
 ```
 
 `encode_query` and `encode_document` apply each side's prefix and length; `encode` alone knows no side."""
-MEMORIES = """## Queries are augmented
-
-A query's vector comes from the query and the {count} documents of memories that the augmenter finds for it. Results of
-this model are of queries that were augmented with {names}{target}. Only zerodr does that:
-
-```python
-from zerodr.papers.moma.retriever import MoMA
-
-model = MoMA.load("path/to/this/folder")
-{plugs}
-queries = model.encode_queries(["who wrote the play?"])
-documents = model.encode_documents(["A play is written by a playwright."])
-scores = queries @ documents.T
-```
-
-In the checkout that made this model, `snakemake ... results/exported-memories/{model}/{scope}/<memory>/manifest.json`
-makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
-not augment queries**, so that its rankings are not those that the results are of."""
-PLAIN = " with sentence-transformers: queries without memories"
 POOLING_WORDS = {
     "mean": "mean over tokens",
     "cls": "first token",
@@ -57,19 +38,6 @@ POOLING_WORDS = {
     "last": "last token",
     "decoder_first": "the decoder's state at its start token, after the final norm",
 }
-
-
-class ExportSettings(Settings):
-    """Params of rule export_model."""
-
-    model: str
-    """Full name of the method."""
-    scope: str
-    """`shared`, or the collection that the model is for."""
-    licences: dict[str, str] = {}
-    """Licence of each collection that the model was trained on, by name."""
-    augmentation: Augmentation | None = None
-    """Augmentation of its queries in search. None: plain queries."""
 
 
 @dataclass(frozen=True)
@@ -138,28 +106,22 @@ def _collections(path: str, seen: set[str]) -> set[str]:
 
 
 def write_card(
-    folder: Path, settings: ExportSettings, contract: EncoderContract, chain: Chain, table: Path | None
+    folder: Path,
+    params: ExportParams,
+    contract: EncoderContract,
+    chain: Chain,
+    table: Path | None,
+    sections: Sequence[CardSection] = (),
 ) -> None:
     """Write `README.md`: summary, use, protocol, data, training and results of the model."""
-    model, scope, augmentation = settings.model, settings.scope, settings.augmentation
-    title = f"# {model}" + (f" for {scope}" if scope != "shared" else "")
-    sections = [_front_matter(contract, chain), title, _summary(contract, chain)]
-    sections += [] if augmentation is None else [_memories(model, scope, augmentation)]
-    sections += [USAGE.format(without="" if augmentation is None else PLAIN)]
-    sections += [_protocol(contract, chain), _data(chain, settings.licences), _training(chain)]
+    title = f"# {params.model}" + (f" for {params.scope}" if params.scope != "shared" else "")
+    texts = [_front_matter(contract, chain), title, _summary(contract, chain)]
+    texts += [section.text for section in sections]
+    texts += [USAGE.format(without="".join(section.without for section in sections))]
+    texts += [_protocol(contract, chain), _data(chain, params.licences), _training(chain)]
     if table is not None:
-        sections.append(_results(table))
-    (folder / "README.md").write_text("\n\n".join(sections) + "\n", encoding="utf-8")
-
-
-def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
-    """Describe the memories that augment a query."""
-    names = augmentation.memories
-    folders = {name: "name-of-your-collection" if name == TARGET else name for name in names}
-    plugs = "\n".join(f'model.plug("path/to/exported-memories/{folder}")' for folder in folders.values())
-    target = ", where `target` is the collection that is searched" if TARGET in names else ""
-    listed, count = ", ".join(f"`{name}`" for name in names), augmentation.documents
-    return MEMORIES.format(count=count, names=listed, target=target, plugs=plugs, model=model, scope=scope)
+        texts.append(_results(table))
+    (folder / "README.md").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
 
 
 def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:

@@ -10,15 +10,14 @@ from typing import Any
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
+from zerodr.config.trained import ExportParams
+from zerodr.encoders.folder.additions import papers
 from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
-from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, read_contract, write_model_json
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract
 from zerodr.encoders.folder.layout import check_layout
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.encoders.publishing.card import ExportSettings, read_chain, write_card
+from zerodr.encoders.publishing.card import read_chain, write_card
 from zerodr.errors import ModelError
-from zerodr.papers.ddr.rem_files import REM
-from zerodr.papers.moma.components import AUGMENTER, Augmentation, copy_model
-from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, told
 
 log = logging.getLogger("zerodr")
 STEPS = "steps"  # subfolder with models of intermediate steps of training
@@ -33,16 +32,18 @@ def export_model(stage: Stage) -> None:
     Raises:
         ModelError: sentence-transformers gives other vectors than this library.
     """
-    settings = validate(ExportSettings, stage.params, stage.spec.name())
+    params = validate(ExportParams, stage.params, stage.spec.name())
     source, target = stage.path("model"), stage.output("exported")
     contract = copy_plain_model(source, target)
-    copy_additions(source, target)
-    if settings.augmentation is not None:
-        write_fusion(target, settings.augmentation)
+    for paper in papers():
+        if paper.export is not None:
+            paper.export(source, target, params)
     cosine = agreement(target)
     chain = read_chain(str(stage.spec.inputs["model"]))
     table = stage.path("table") if "table" in stage.spec.inputs else None
-    write_card(target, settings, contract, chain, table)
+    described = [paper.describe(params) for paper in papers() if paper.describe is not None]
+    sections = [section for section in described if section is not None]
+    write_card(target, params, contract, chain, table, sections)
     stage.metric("sentence_transformers_min_cosine", cosine)
     stage.note(contract=contract.model_dump(mode="json"), stages=[entry.name for entry in chain.stages])
 
@@ -65,8 +66,8 @@ def take_step(stage: Stage) -> None:
         shutil.copytree(source, target, dirs_exist_ok=True)
     else:
         copy_plain_model(source, target)
-        if (source / REM).is_dir():
-            shutil.copytree(source / REM, target / REM)
+        for name in [name for paper in papers() for name in paper.subfolders if (source / name).is_dir()]:
+            shutil.copytree(source / name, target / name)
     stage.note(contract=contract.model_dump(mode="json"))
 
 
@@ -80,23 +81,6 @@ def copy_plain_model(source: Path, target: Path) -> EncoderContract:
     check_layout(source, contract)
     copy_files(all_model_files(source, contract), source, target)
     return contract
-
-
-def copy_additions(source: Path, target: Path) -> None:
-    """Copy a model's augmenter of queries, where it has one; sentence-transformers does not read it."""
-    if (source / AUGMENTER / CONTRACT).exists():
-        copy_model(source / AUGMENTER, target / AUGMENTER)
-
-
-def write_fusion(folder: Path, augmentation: Augmentation) -> None:
-    """Write `fusion.json` as queries are augmented in search, which may differ from training.
-
-    Raises:
-        ModelError: the model of the folder can't fuse.
-    """
-    FusionEncoder.load(folder)
-    used = augmentation.model_dump(include=set(FusionContract.model_fields))
-    write_model_json(folder / FUSION, told(FusionContract(**used)))
 
 
 def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:
