@@ -156,7 +156,7 @@ class Lines:
         chain, trainings = self.trained(link.method).chain, self.trainings(link.method)
         names = list(trainings)
         at, training = names.index(link.stage), trainings[link.stage]
-        kinds = [chain[name].kind for name in names]  # type: ignore[attr-defined]
+        kinds = [chain[name].kind for name in names]
         breaks = [n for n in range(1, len(names)) if kinds[n] != kinds[n - 1] or trainings[names[n]].restart_schedule]
         start = max((n for n in breaks if n <= at), default=0)
         end = min((n for n in breaks if n > at), default=len(names))

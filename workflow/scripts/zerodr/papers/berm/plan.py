@@ -23,13 +23,12 @@ from zerodr.plan.teachers import model_of_helper, start_of_helper
 
 READER = "reader"
 MEASURED_PAIRS = 10000
+MEASURING = Need(8000, 0, 120, threads=8, gpu=True)
 
 RULES |= {
     "segment_units": Rule("papers.berm.segment_units:segment_units", 1, Need(4000, 0, 60)),
     "label_units": Rule("papers.berm.label_units:label_units", 1, Need(8000, 0, 60)),
-    "measure_units": Rule(
-        "papers.berm.measure_units:measure_units", 1, Need(8000, 0, 120, threads=8, gpu=True), seeded=True
-    ),
+    "measure_units": Rule("papers.berm.measure_units:measure_units", 1, MEASURING, seeded=True),
     "init_reader": Rule("papers.berm.train_reader:init_reader", 1, Need(6000, 0, 60), seeded=True),
     "train_reader": Rule("papers.berm.train_reader:train_reader", 1, training(12000, 1440), seeded=True),
     "read_units": Rule("papers.berm.read_units:read_units", 1, encoding(8000, 0, 720)),
