@@ -20,7 +20,7 @@ RESERVED = {"all", "significance", "published", "holes"}  # files of results/bei
 
 def check_bench(bench: Bench) -> None:
     """Raise ConfigError for the first unknown name or impossible combination."""
-    _check_names("method", [part for name in bench.methods for part in name.partition("@")[0].split("+")])
+    _check_names("method", [component for name in bench.methods for component in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
     _check_runs(bench)
     check_chains(bench)
@@ -73,15 +73,15 @@ def _check_chosen(bench: Bench) -> None:
     for name, method in chosen.items():
         _check_ranks("method", name, method)
     check_supervision(bench, chosen)
-    parts = [run for method in chosen.values() if isinstance(method, FusionMethod) for run in method.settings.runs]
-    for name in dict.fromkeys([*chosen, *parts]):
+    fused = [run for method in chosen.values() if isinstance(method, FusionMethod) for run in method.settings.runs]
+    for name in dict.fromkeys([*chosen, *fused]):
         method = bench.methods[name]
         if isinstance(method, TrainedMethod):
             for paper in modules("checks"):
                 paper.check_row(bench, name, method)
-    _check_titles(bench, [*chosen, *parts])
+    _check_titles(bench, [*chosen, *fused])
     if config.scale == "paper":
-        _check_revisions(bench, [*chosen, *parts])
+        _check_revisions(bench, [*chosen, *fused])
     _check_columns(bench, set(collections))
 
 

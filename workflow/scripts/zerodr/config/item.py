@@ -1,4 +1,4 @@
-"""What every table or figure of a paper has in its settings."""
+"""Settings that every table or figure of a paper has."""
 
 from __future__ import annotations
 

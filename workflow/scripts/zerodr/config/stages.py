@@ -19,7 +19,7 @@ from zerodr.config.training import (
     NegativesSettings,
     ObjectiveSettings,
     TrainingSettings,
-    check_kept,
+    check_negative_counts,
 )
 
 DISTILLATION = ("margin_mse", "kl")
@@ -126,7 +126,7 @@ class FinetuneStage(LearningStage, FollowingStage):
             raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
         if not hard and self.negatives.source != "none":
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
-        check_kept(hard, self.negatives)
+        check_negative_counts(hard, self.negatives)
         if len(changing := self.encoding) > 1:
             first, second = changing[:2]
             raise ValueError(

@@ -124,9 +124,9 @@ class Plan:
         """The model that a rule's wildcards name; there must be such a model."""
         return self.chains.check(link_of(wildcards, stage))
 
-    def evaluations(self, part: str, model: str | None = None) -> list[str]:
+    def evaluations(self, output: str, model: str | None = None) -> list[str]:
         """`summary` or `per_query` files of the main table, or of one of its rows."""
-        name = {"summary": paths.summary, "per_query": paths.per_query}[part]
+        name = {"summary": paths.summary, "per_query": paths.per_query}[output]
         models = [model] if model else self.methods
         return [name(m, row.name, self.config.protocol) for m in models for row in self.columns]
 
