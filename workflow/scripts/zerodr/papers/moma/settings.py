@@ -122,7 +122,7 @@ def refuse_twice(memories: tuple[str, ...]) -> None:
     Raises:
         ValueError: one stands there again.
     """
-    again = [name for place, name in enumerate(memories) if name in memories[:place]]
+    again = [name for index, name in enumerate(memories) if name in memories[:index]]
     if again:
         raise ValueError(f"memory {again[0]} stands twice: name it once")
 
@@ -173,8 +173,8 @@ class MemoryStage(FinetuneStage):
     @property
     def trainings(self) -> dict[str, TrainingSettings]:
         """Of the main model, and of the augmenter where it is trained otherwise."""
-        own = self.augmenter.training
-        return super().trainings | ({} if own is None else {"augmenter.training": own})
+        training = self.augmenter.training
+        return super().trainings | ({} if training is None else {"augmenter.training": training})
 
 
 class AugmentedSettings(TrainedSettings):
