@@ -56,16 +56,16 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
         )
     rows = pq.read_table(collection / FILE, filters=[("split", "=", split)]).to_pylist()
     if not rows:
-        have = ", ".join(sorted(set(pq.read_table(collection / FILE, columns=["split"])["split"].to_pylist())))
-        raise CollectionError(f"{collection.name}/{split}", f"has no answers (have: {have})", "take another split")
+        available = ", ".join(sorted(set(pq.read_table(collection / FILE, columns=["split"])["split"].to_pylist())))
+        raise CollectionError(f"{collection.name}/{split}", f"has no answers (have: {available})", "take another split")
     spans: dict[Pair, list[Answer]] = {}
-    said: dict[str, list[str]] = {}
+    gold: dict[str, list[str]] = {}
     displaced, first = 0, ""
     for row in rows:
         text, pair = texts.get(row["corpus_id"], ""), (row["query_id"], row["corpus_id"])
         for answer in row["answers"]:
-            said.setdefault(row["query_id"], []).append(answer["text"])
-            if stands(text, answer):
+            gold.setdefault(row["query_id"], []).append(answer["text"])
+            if matches(text, answer):
                 spans.setdefault(pair, []).append((answer["text"], answer["start"]))
             else:
                 displaced += 1
@@ -84,10 +84,10 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
             displaced,
             first,
         )
-    return Answers(spans, said, displaced)
+    return Answers(spans, gold, displaced)
 
 
-def stands(text: str, answer: dict[str, Any]) -> bool:
-    """Whether an answer's text is at its place."""
+def matches(text: str, answer: dict[str, Any]) -> bool:
+    """Whether a text has an answer at its offset."""
     start = answer["start"]
     return bool(answer["text"]) and start is not None and start >= 0 and text.startswith(answer["text"], start)

@@ -1,7 +1,7 @@
 """Stage `measure_attention`: how much a main model attends to each document that augments a query (MoMA eq. 9).
 
 A row holds the attention that is learned from, counted as `memory.aggregation` says, and FidAtt itself, whose values
-over a query and its documents sum to layers times heads: shares of attention are told from it.
+over a query and its documents sum to layers times heads: shares of attention follow from it.
 """
 
 from __future__ import annotations

@@ -83,11 +83,11 @@ def shares_of(rows: Sequence[Row], target: str | None = None) -> pd.DataFrame:
     """By memory its share of documents and of FidAtt.
 
     Attention to the query itself is left out; shares sum to 1. `lift` is the share of attention over that of documents.
-    `mean_tokens` stands beside it because longer documents draw more attention.
+    `mean_tokens` is next to it because longer documents draw more attention.
 
     Args:
         target: the memory that is the evaluated collection, called `target`. None: of memories with relevant documents
-            these and others stand apart.
+            these and others have separate rows.
     """
     hits = {memory_of(key) for row in rows for key, hit in zip(row.documents, row.relevant, strict=True) if hit}
     known = hits if target is None else set()

@@ -76,7 +76,7 @@ def _embeddings(plan: Plan, link: Link, collection: str, content: str) -> str:
 
 
 def inference(plan: Plan, method: str) -> InferenceSettings:
-    """What is plugged in when a method ranks."""
+    """Memories that are plugged in when a method ranks."""
     return plan.bench.settings(method, AugmentedSettings).inference
 
 
@@ -120,7 +120,7 @@ def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) 
 
 
 def title_joins(plan: Plan, link: Link, memories: Sequence[str]) -> dict[str, str | None]:
-    """What stands between title and text, by memory."""
+    """Text between title and text, by memory."""
     protocol = plan.chains.trained(link.method).protocol
     return {name: plan.title_join(name, protocol) for name in memories}
 

@@ -1,4 +1,4 @@
-"""Stage `mine_memories`: what an augmenter is trained on, as a small collection of its own.
+"""Stage `mine_memories`: training data of an augmenter, as a small collection.
 
 The output holds `mined.parquet` (queries, D^{a+}, negatives, and D^{s+} as `judged`), with the texts of every document
 that it names, whatever memory they come from, as `corpus.parquet`; so it is read as a source of training. For a
@@ -190,7 +190,7 @@ def _write_corpus(folder: Path, named: list[str], texts: MemoryTexts) -> None:
 
 
 def statistics(examples: list[Learned], settings: MineMemoriesSettings) -> dict[str, Any]:
-    """Counts over queries, and what the positives by attention are made of."""
+    """Counts over queries, and by memory the positives by attention."""
     picked = [most_attended(row.retrieved, row.attention, settings.selected) for row in examples]
     by_memory: dict[str, int] = {}
     for key in (key for documents in picked for key in documents):

@@ -156,7 +156,7 @@ def _model_of(manifest: Path) -> tuple[str, ...]:
 
 
 def _metric(path: Path, name: str) -> float:
-    """The last value of a metric in the record of what a stage made."""
+    """The last value of a metric in the lineage record of an artifact."""
     record = read_record(path)
     values = [point["value"] for point in (record or {"metrics": []})["metrics"] if point["name"] == name]
     if not values:

@@ -1,6 +1,6 @@
-"""Encoder states of augmentation documents: kept in memory up to a size, or on disk for documents that are asked often.
+"""Encoder states of augmentation documents: in memory up to a size, or on disk for documents that are asked often.
 
-States belong to one model: a store says by whose weights it was made and is refused for others.
+States belong to one model: a store records the fingerprint of its weights and is refused for others.
 """
 
 from __future__ import annotations
