@@ -6,10 +6,10 @@ from zerodr.config.base import Settings
 
 
 class Item(Settings):
-    """What all items have."""
+    """Base of all items."""
 
     kind: str
-    """Which kind of item it is."""
+    """Kind of the item."""
     title: str
     """Heading of the table and the figure."""
     collections: tuple[str, ...] | None = None

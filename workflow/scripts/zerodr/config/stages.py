@@ -29,7 +29,7 @@ Scope = Literal["shared", "target"]
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """What a paper adds to the configuration, as `SETTINGS` of its module `settings`.
+    """Additions of a paper to the configuration, as `SETTINGS` of its module `settings`.
 
     Attributes:
         extensions: subclasses of a core class, whose fields and checks join that class.
@@ -56,7 +56,7 @@ class ChainStage(Settings):
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that papers add to this kind."""
     kind: str
-    """What the stage does."""
+    """Kind of the stage."""
     scope: Scope = "shared"
     """`target`: one model for each target. Stages after such a stage are made for each target, too."""
 
@@ -82,7 +82,7 @@ class ChainStage(Settings):
 
     @property
     def trainings(self) -> dict[str, TrainingSettings]:
-        """How the stage's models are optimised, by key; nothing where none is trained."""
+        """Optimisation of the stage's models, by key; empty where none is trained."""
         return {"training": self.training} if isinstance(self, LearningStage | PretrainStage) else {}
 
     @property
@@ -92,7 +92,7 @@ class ChainStage(Settings):
 
 
 class LearningStage(Settings):
-    """What learns from queries and documents: with which loss, how."""
+    """Model that learns from queries and documents: its loss and its terms."""
 
     objective: ObjectiveSettings
     """The loss."""
@@ -113,7 +113,7 @@ class FinetuneStage(LearningStage, FollowingStage):
     kind: Literal["finetune"] = "finetune"
     """Learns from the source's judgements."""
     negatives: NegativesSettings = NegativesSettings()
-    """Where negatives come from."""
+    """Source of negatives."""
     teacher: str | None = None
     """Recipe of kind `teacher` whose scores a distillation objective follows."""
 

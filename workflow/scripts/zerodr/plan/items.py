@@ -22,7 +22,7 @@ NAMING = ("methods", "method", "baseline", "models", "units_of", "lines", "refer
 
 @dataclass(frozen=True)
 class Reads:
-    """What an item reads.
+    """Inputs of an item.
 
     Attributes:
         ranked: methods whose metrics by query it reads.

@@ -116,7 +116,7 @@ class Plan:
         return self.bench.protocols[name]
 
     def title_join(self, collection: str, protocol: str) -> str | None:
-        """What stands between a document's title and text under a protocol; None: text alone."""
+        """Text that joins a document's title and text under a protocol; None: text alone."""
         joins = self.protocol(protocol).title_join == "registry"
         return self.collection(collection).title_join if joins else None
 

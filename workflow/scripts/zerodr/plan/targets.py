@@ -83,7 +83,7 @@ def add_targets(*targets: Target, **placeholders: Placeholder) -> None:
 
 
 def names(plan: Plan) -> dict[str, list[str]]:
-    """What the placeholders stand for: methods that rank collections, `judged` collections that can be evaluated."""
+    """Names for the placeholders: methods that rank collections, `judged` collections that can be evaluated."""
     rows, methods = plan.bench.collections.values(), plan.bench.methods.items()
     trained = [name for name, method in methods if method.kind == "trained"]
     adapted = [name for name in trained if plan.chains.is_adapted(name)]
@@ -125,12 +125,12 @@ def nearest_target(path: str, plan: Plan) -> str:
 
 
 def _alike(segments: list[str]) -> Iterator[Target]:
-    """Targets with as many parts."""
+    """Targets with as many segments."""
     return (target for target in TARGETS if target.path.count("/") == len(segments) - 1)
 
 
 def _choices(target: Target, known: dict[str, list[str]]) -> list[list[str]]:
-    """What each part of a target's path may be."""
+    """Choices for each segment of a target's path."""
     return [_expansions(segment, known) for segment in target.path.split("/")]
 
 
@@ -140,7 +140,7 @@ def _expansions(segment: str, known: dict[str, list[str]]) -> list[str]:
 
 
 def render(plan: Plan) -> str:
-    """All targets, and the names that their placeholders stand for."""
+    """All targets, and the names for their placeholders."""
     width = max(len(target.path) for target in TARGETS)
     lines = [f"{target.path:<{width}}  {target.what}" for target in TARGETS]
     known = names(plan)

@@ -22,9 +22,9 @@ class Answers:
     """Answers by (query, document): (text, first character in the document's text).
 
     Attributes:
-        spans: of answers whose text stands where it is said to stand.
+        spans: of answers whose text is at the offset that is recorded for it.
         texts: all answers of a query, for exact match and F1.
-        displaced: answers whose text does not stand there; they are left out of `spans`.
+        displaced: answers whose text is not there; they are left out of `spans`.
     """
 
     spans: dict[Pair, list[Answer]]
@@ -46,7 +46,7 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
         texts: text of each document (without title) by id.
 
     Raises:
-        CollectionError: no answers came along, the split has none, or none stands where it is said to stand.
+        CollectionError: no answers came along, the split has none, or none is at the offset that is recorded for it.
     """
     if not has_answers(collection):
         raise CollectionError(

@@ -55,7 +55,7 @@ class LabelUnitsSettings(SourceTexts):
     """Params of rule label_units."""
 
     label: LabelSettings
-    """How the essential unit is found."""
+    """Scoring that selects the essential unit."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 R1 needs a text's vector and the states of its tokens, nothing else. So it is a loss of a text's own, as the prediction
 of masked tokens is, taken from the same pass through the network and of the same view: the words that are masked there
-are masked in the units, too, and the vector is the one that COCO compares. Masking changes no token's position, so units
+are masked in the units, too, and the vector is the one that COCO compares. Masking changes no token's position. Units
 are those of the text as it was. They are cut from the characters that are left of it: of a long document a random
 stretch, whose ends may be parts of sentences.
 """

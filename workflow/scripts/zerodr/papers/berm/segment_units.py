@@ -1,7 +1,7 @@
 """Stage `segment_units`: the passages that are some query's positive, cut into units  # BERM eq. 1, specs/berm 2
 
 Units are kept as characters of the passage and as tokens of the model that will train on it. What decides the tokens
-(tokenizer, length, prefix, title join) stands in statistics.json, and training refuses units made for other tokens.
+(tokenizer, length, prefix, title join) is in statistics.json, and training refuses units made for other tokens.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class SegmentSettings(SourceTexts):
     """Params of rule segment_units."""
 
     cut: CutSettings
-    """How passages are cut."""
+    """Cutting of passages."""
 
 
 @dataclass
 class Tally:
-    """What became of the passages."""
+    """Counts of passages and their units."""
 
     counts: Counter[int] = field(default_factory=Counter)
     tokens: int = 0

@@ -32,7 +32,7 @@ class UnitLosses(Addition):
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
-        """Where the settings have `berm`."""
+        """Apply where the settings have `berm`."""
         return together(stage, "berm", _berm(params) is not None, "units", "labels")
 
     @property
@@ -78,7 +78,7 @@ class UnitTexts(Texts):
 
 @dataclass
 class UnitForward(Forward):
-    """How a bi-encoder is trained whose objective sees units."""
+    """Forward pass of a bi-encoder whose objective sees units."""
 
     table: UnitTable = field(kw_only=True)
     head: bool = field(kw_only=True)
@@ -139,7 +139,7 @@ class UnitForward(Forward):
         return units
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> EncodedUnits:
-        """What the objective is shown, units included."""
+        """Vectors for the objective, units included."""
         batch, texts, table = share.batch, share.texts, self.table
         sizes = table.first.sizes[batch.documents[:, 0]]
         most, size = max(1, int(sizes.max())), len(texts.documents)

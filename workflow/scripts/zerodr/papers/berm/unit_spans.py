@@ -37,7 +37,7 @@ class Token(NamedTuple):
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Where each sentence of a text begins, ascending.
+    """Offsets at which each sentence of a text begins, ascending.
 
     Ends are . ! ? (syntok's rules: abbreviations, decimals and addresses are none) and line breaks; where no space
     follows, as in Chinese, full-width punctuation alone.

@@ -36,7 +36,7 @@ class FusedQuerySettings(QuerySettings):
     """Params of rule embed_fused_queries."""
 
     joins: dict[str, str | None]
-    """What stands between title and text, by memory. None: text alone."""
+    """Text that joins title and text, by memory. None: text alone."""
     documents: int = Field(ge=1)
     """K: documents of a query."""
     document_limit: int = Field(ge=2)

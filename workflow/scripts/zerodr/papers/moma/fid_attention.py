@@ -18,7 +18,7 @@ NEAR = 1e-3
 
 
 class CrossAttention(NamedTuple):
-    """What the decoder's first position looks at, in all L layers and H heads.
+    """Attention of the decoder's first position, in all L layers and H heads.
 
     Attributes:
         probabilities: (L, B, H, T) after the softmax over all T tokens; 0 on padding.

@@ -72,7 +72,7 @@ def describe(params: ExportParams) -> CardSection | None:
 
 
 def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
-    """Which memories a query is augmented with, and how."""
+    """Describe which memories augment a query, and how."""
     names = augmentation.memories
     calls = {name: f'model.plug("path/to/exported-memories/{name}")' for name in names}
     calls |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}

@@ -29,7 +29,7 @@ FUSION = "fusion.json"
 
 
 class FusionContract(Settings):
-    """How queries of a model are augmented, as its `fusion.json`."""
+    """Augmentation of a model's queries, as its `fusion.json`."""
 
     documents: int = Field(10, ge=0)
     """K: documents that a query is augmented with."""

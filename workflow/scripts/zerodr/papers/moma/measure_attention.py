@@ -49,13 +49,13 @@ class AttentionSettings(Settings):
     split: str
     """Split of the queries."""
     joins: dict[str, str | None]
-    """What stands between title and text, by memory. None: text alone."""
+    """Text that joins title and text, by memory. None: text alone."""
     documents: int = Field(ge=1)
     """K: documents of a query."""
     document_tokens: int = Field(ge=2)
     """Longest of them."""
     aggregation: Aggregation
-    """How the attention that is learned from is counted."""
+    """Aggregation of the attention that is learned from."""
     exclude_positives: bool
     """Training left documents out that are judged relevant."""
     source: str

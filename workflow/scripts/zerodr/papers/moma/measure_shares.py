@@ -34,7 +34,7 @@ class ShareSettings(Settings):
     """These are evaluated queries: their collection as a memory is called `target`. Else they are learned from, and its
     relevant documents are told apart."""
     joins: dict[str, str | None]
-    """What stands between title and text, by memory. None: text alone."""
+    """Text that joins title and text, by memory. None: text alone."""
     cases: int = Field(20, ge=0)
     """Queries of the case studies, at equal distances."""
     shown: int = Field(3, ge=1)

@@ -82,7 +82,7 @@ def inference(plan: Plan, method: str) -> InferenceSettings:
 
 # ---- mixtures --------------------------------------------------------------------------------------------------
 class Augmentation(NamedTuple):
-    """How the queries of a split are augmented for a model.
+    """Augmentation of the queries of a split for a model.
 
     Attributes:
         memories: collections of the mixture.
@@ -120,7 +120,7 @@ def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) 
 
 
 def title_joins(plan: Plan, link: Link, memories: Sequence[str]) -> dict[str, str | None]:
-    """Text between title and text, by memory."""
+    """Text that joins title and text, by memory."""
     protocol = plan.chains.trained(link.method).protocol
     return {name: plan.title_join(name, protocol) for name in memories}
 

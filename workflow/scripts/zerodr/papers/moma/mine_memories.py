@@ -44,7 +44,7 @@ class MineMemoriesSettings(Settings):
     split: str
     """Its split with training queries."""
     joins: dict[str, str | None]
-    """What stands between title and text, by memory, and in the source, whose judged documents are learned from even
+    """Text that joins title and text, by memory, and in the source, whose judged documents are learned from even
     where it is no memory. None: text alone."""
     selected: int = Field(ge=1)
     """N: most attended documents that are positives."""
@@ -61,7 +61,7 @@ class MineMemoriesSettings(Settings):
 
 
 class Learned(NamedTuple):
-    """What is learned from one query."""
+    """Training data of one query."""
 
     query: str
     labelled: list[str]
@@ -105,7 +105,7 @@ def mine_memories(stage: Stage) -> None:
 def learned(
     attention: Path, rankings: Path, source: Path, settings: MineMemoriesSettings, seed: int
 ) -> Iterator[Learned]:
-    """What is learned from each query with attention and a judged positive, in the attention's order."""
+    """Training data of each query with attention and a judged positive, in the attention's order."""
     labels = banned_documents(source, settings.split, settings.source)
     rows = {row["query"]: row for row in read_attention(attention).to_pylist()}
     words = dict(zip(rows, words_of(rows, "augment", seed, settings.stage_index), strict=True))

@@ -51,7 +51,7 @@ CACHE_MIB, BATCH_TOKENS = 1024, 4096
 
 
 class MemoryFacts(Settings):
-    """What a memory folder says of itself, as its `memory.json`."""
+    """Facts on a memory folder, as its `memory.json`."""
 
     name: str
     """Stands before the ids of its documents."""
@@ -73,7 +73,7 @@ class ExportMemorySettings(Settings):
     memory: str
     """Name of the collection."""
     title_join: str | None
-    """What stands between title and text. None: text alone."""
+    """Text that joins title and text. None: text alone."""
 
 
 def export_memory(stage: Stage) -> None:
@@ -247,7 +247,7 @@ class MoMA:
         return [key for key, _ in self.cache.items() if memory_of(key) == name]
 
     def _states_of(self, memory: Path) -> str:
-        """What encoder states of a memory's documents depend on, as one digest: weights, length, texts."""
+        """Digest of all that encoder states of a memory's documents depend on: weights, length, texts."""
         texts = digest_of(memory / "manifest.json", DOCUMENTS)
         facts = f"{fingerprint(self.folder)} {self.main.fusion.document_tokens} {texts}"
         return sha256(facts.encode()).hexdigest()

@@ -44,7 +44,7 @@ class MemorySearchSettings(Settings):
     depth: int = Field(ge=1)
     """Documents a query gets."""
     title_join: str | None
-    """What stands between title and text of the memory. None: text alone."""
+    """Text that joins title and text of the memory. None: text alone."""
     exclude_self: bool
     """Leave the query itself out: the document of its id, where queries and memory are one collection, and documents
     with its text, up to case and blanks."""

@@ -68,7 +68,7 @@ class StateCache:
             self.held -= 0 if states is None else states.nbytes
 
     def items(self) -> Iterable[tuple[str, Tensor]]:
-        """What is held in memory."""
+        """Documents and states in memory."""
         return self._states.items()
 
 

@@ -62,7 +62,7 @@ class FusedQueries(Addition):
 
     @property
     def memory(self) -> MemorySettings:
-        """How many documents of which length."""
+        """Number and length of a query's documents."""
         assert isinstance(self.params.settings, MemoryStage), "it was asked for"
         return self.params.settings.memory
 
@@ -71,7 +71,7 @@ class FusedQueries(Addition):
         return Kind(FusionEncoder.load, FusedForward, evaluate_fused)
 
     def examples(self, examples: Examples, model: FusionEncoder) -> GroundedExamples:
-        """With the first K documents of each query's ranking; the model is told how many.
+        """With the first K documents of each query's ranking; the model's `fusion` records how many.
 
         Raises:
             ArtifactError: a query has no ranking, or a document stands in no memory.
@@ -110,7 +110,7 @@ def grounded_tokens(model: FusionEncoder, examples: GroundedExamples, rows: np.n
 
 @dataclass
 class FusedForward(Forward):
-    """How training encodes fused queries and plain documents. `chunk` counts texts, augmentation documents included."""
+    """Forward pass over fused queries and plain documents. `chunk` counts texts, with augmentation documents."""
 
     def texts(self, batch: Any) -> Texts:
         """Tokenise the distinct texts of (a process's part of) a batch."""
