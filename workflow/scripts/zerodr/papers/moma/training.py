@@ -155,7 +155,7 @@ class AttentionDistillation(Objective):
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{"adist": scalar}`, with `labels` also `{"info_nce": scalar}`."""
-        own, how = batch.own_scores(), self.settings
+        own, how = batch.document_scores(), self.settings
         made = attention_distillation(
             own[:, 1:], teacher_scores(batch)[:, 1:], how.teacher_temperature, how.student_temperature, how.reduction
         )
