@@ -100,12 +100,12 @@ def together(stage: Stage, key: str, given: bool, *inputs: str) -> bool:
     Raises:
         ConfigError: they don't.
     """
-    found = [name for name in inputs if name in stage.spec.inputs]
-    if found != (list(inputs) if given else []):
+    present = [name for name in inputs if name in stage.spec.inputs]
+    if present != (list(inputs) if given else []):
         raise ConfigError(
             stage.spec.name(),
             f"params.settings.{key} and the input{'s' * (len(inputs) > 1)} {' and '.join(f'`{n}`' for n in inputs)} go "
-            f"together, found {'' if given else 'no '}params.settings.{key} and the inputs {found}",
+            f"together, found {'' if given else 'no '}params.settings.{key} and the inputs {present}",
             "give all of them or none",
         )
     return given

@@ -28,7 +28,7 @@ def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
     Raises:
         ModelError: a tower's layers can't be told.
     """
-    found = {}
+    layers = {}
     for name, tower in model.towers.items():
         transformer = tower.transformer
         depth = getattr(transformer.config, "num_hidden_layers", None)
@@ -39,8 +39,8 @@ def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
                 f"has no stack of {depth} layers, groups compare gradients of the last ones",
                 "set groups.layers: all",
             )
-        found[name] = list(stacks[-1])[-count:]
-    return found
+        layers[name] = list(stacks[-1])[-count:]
+    return layers
 
 
 @dataclass
@@ -105,9 +105,9 @@ class Watch:
                             "take engine jvp with similarity: dot",
                         )
                     self.records.append(Record(module, tower))
-        own = {id(weight) for record in self.records for weight in record.module.parameters(recurse=False)}
+        recorded = {id(weight) for record in self.records for weight in record.module.parameters(recurse=False)}
         trained = [weight for weight in model.parameters() if weight.requires_grad]
-        self.carries = bool(trained) and id(trained[0]) not in own  # gradients pass the layers for others below
+        self.carries = bool(trained) and id(trained[0]) not in recorded  # gradients pass the layers for others below
 
     @contextmanager
     def open(self, spare: bool) -> Iterator[None]:
@@ -150,10 +150,10 @@ class Layout:
         sizes: rows of each of `groups`, padding not counted.
     """
 
-    places: list[Tensor]
+    positions: list[Tensor]
     empty: Tensor
     groups: Tensor
-    parts: list[tuple[int, int]]
+    runs: list[tuple[int, int]]
     sizes: list[int]
 
     @classmethod
@@ -165,47 +165,47 @@ class Layout:
         groups = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
         order = rows[np.argsort(owner[rows], kind="stable")]
         starts = np.cumsum(sizes) - sizes
-        parts: list[tuple[int, int]] = []
+        runs: list[tuple[int, int]] = []
         first = size = 0
-        place = np.empty(len(owner), np.int64)
+        position = np.empty(len(owner), np.int64)
         filled = []
         while first < len(groups):
             length = int(sizes[groups[first]])
             last = first + int((sizes[groups[first:]] >= LIKE * length).sum())
             for number in groups[first:last]:
                 filled.append(np.arange(size, size + sizes[number]))
-                place[order[starts[number] : starts[number] + sizes[number]]] = filled[-1]
+                position[order[starts[number] : starts[number] + sizes[number]]] = filled[-1]
                 size += length
-            parts.append((last - first, length))
+            runs.append((last - first, length))
             first = last
-        place[owner < 0] = size
+        position[owner < 0] = size
         empty = np.setdiff1d(np.arange(size), np.concatenate(filled), assume_unique=True)
-        cuts = np.cumsum([len(part) for part in owners])[:-1]
+        cuts = np.cumsum([len(owned) for owned in owners])[:-1]
         return cls(
-            [torch.from_numpy(part).to(device) for part in np.split(place, cuts)],
+            [torch.from_numpy(owned).to(device) for owned in np.split(position, cuts)],
             torch.from_numpy(empty).to(device),
             torch.from_numpy(groups).to(device),
-            parts,
+            runs,
             sizes[groups].tolist(),
         )
 
     @property
     def size(self) -> int:
         """R, rows with padding."""
-        return sum(groups * length for groups, length in self.parts)
+        return sum(groups * length for groups, length in self.runs)
 
     def rows(self, passes: Sequence[Tensor]) -> Tensor:
         """Sorted and padded rows of tensors (n, L, d) of each pass, (R, d)."""
-        made = passes[0].new_empty(self.size + 1, passes[0].shape[-1])
-        made.index_fill_(0, self.empty, 0)
-        for x, places in zip(passes, self.places, strict=True):
-            made.index_copy_(0, places, x.reshape(-1, x.shape[-1]))
-        return made[:-1]
+        ordered = passes[0].new_empty(self.size + 1, passes[0].shape[-1])
+        ordered.index_fill_(0, self.empty, 0)
+        for x, positions in zip(passes, self.positions, strict=True):
+            ordered.index_copy_(0, positions, x.reshape(-1, x.shape[-1]))
+        return ordered[:-1]
 
     def blocks(self, rows: Tensor) -> list[Tensor]:
         """Sorted rows (R, d) as (groups, length, d) of each run."""
-        parts = rows.split([groups * length for groups, length in self.parts])
-        return [part.view(groups, length, -1) for part, (groups, length) in zip(parts, self.parts, strict=True)]
+        runs = rows.split([groups * length for groups, length in self.runs])
+        return [run.view(groups, length, -1) for run, (groups, length) in zip(runs, self.runs, strict=True)]
 
     def sums(self, rows: Tensor) -> Tensor:
         """Sum of each group's rows, (R, d) -> (m, d) float32."""
@@ -223,7 +223,7 @@ class Layouts:
 
     def __init__(self, texts: Any, owner: np.ndarray, device: torch.device) -> None:
         self.texts, self.owner, self.device = texts, owner, device
-        self.made: dict[tuple, Layout] = {}
+        self.layouts: dict[tuple, Layout] = {}
         self.last: tuple[list[Any], Tensor] = ([], torch.empty(0))
 
     def inputs(self, record: Record) -> Tensor:
@@ -235,24 +235,24 @@ class Layouts:
 
     def of(self, record: Record) -> Layout:
         """Of what passed one layer."""
-        passes = [places for side, places in self.texts.groups if record.tower in ("shared", side)]
+        passes = [numbers for side, numbers in self.texts.groups if record.tower in ("shared", side)]
         if len(passes) != len(record.inputs):
             raise ModelError(
                 record.tower,
                 f"a compared layer was passed {len(record.inputs)} times, expected {len(passes)}",
                 "take engine jvp with similarity: dot",
             )
-        widths = tuple(x.shape[:-1].numel() // len(places) for x, places in zip(record.inputs, passes, strict=True))
+        widths = tuple(x.shape[:-1].numel() // len(numbers) for x, numbers in zip(record.inputs, passes, strict=True))
         key = (record.tower, widths)
-        if key not in self.made:
-            owners = [self._owners(places, width) for places, width in zip(passes, widths, strict=True)]
-            self.made[key] = Layout.of(owners, self.device)
-        return self.made[key]
+        if key not in self.layouts:
+            owners = [self._owners(numbers, width) for numbers, width in zip(passes, widths, strict=True)]
+            self.layouts[key] = Layout.of(owners, self.device)
+        return self.layouts[key]
 
-    def _owners(self, places: list[int], width: int) -> np.ndarray:
+    def _owners(self, numbers: list[int], width: int) -> np.ndarray:
         """Group of each row of a pass; padding, where rows are tokens, has none."""
-        lengths = np.array([len(self.texts.tokens[place]) for place in places])
-        made = np.repeat(self.owner[places][:, None], width, axis=1)
+        lengths = np.array([len(self.texts.tokens[number]) for number in numbers])
+        owners = np.repeat(self.owner[numbers][:, None], width, axis=1)
         if width == lengths.max():
-            made[np.arange(width)[None, :] >= lengths[:, None]] = -1
-        return made.ravel()
+            owners[np.arange(width)[None, :] >= lengths[:, None]] = -1
+        return owners.ravel()

@@ -37,15 +37,15 @@ class Seen:
 
     def spread(self, values: Tensor, groups: int) -> Tensor:
         """(n,) values of the present groups among all K, zeros elsewhere; float64 on the CPU."""
-        made = torch.zeros(groups, dtype=torch.float64)
-        made[self.present.cpu()] = values.detach().double().cpu()
-        return made
+        filled = torch.zeros(groups, dtype=torch.float64)
+        filled[self.present.cpu()] = values.detach().double().cpu()
+        return filled
 
     def mask(self, groups: int) -> Tensor:
         """(K,) which groups are present."""
-        made = torch.zeros(groups, dtype=torch.bool)
-        made[self.present.cpu()] = True
-        return made
+        filled = torch.zeros(groups, dtype=torch.bool)
+        filled[self.present.cpu()] = True
+        return filled
 
 
 @dataclass
@@ -132,12 +132,12 @@ def from_losses(settings: GroupSettings, state: GroupState, seen: Seen) -> Group
 
 def weights_of(settings: GroupSettings, omega: Tensor, seen: Seen) -> Tensor:
     """Factors of the present groups' mean losses, (n,) float64 on the CPU."""
-    own, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
+    weights, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
     shares = (seen.counts / seen.counts.sum()).double().cpu()
     if settings.mode == "paper":
-        return dro.loss_weights(own, powers(settings, seen), ones, settings.normalise_present)
+        return dro.loss_weights(weights, powers(settings, seen), ones, settings.normalise_present)
     if settings.mode == "balanced":
         return dro.balanced_weights(ones)
     if settings.mode == "erm":
         return shares
-    return own * shares if settings.mode == "greedy_dro" else own
+    return weights * shares if settings.mode == "greedy_dro" else weights

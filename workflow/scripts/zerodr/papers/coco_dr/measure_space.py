@@ -77,17 +77,17 @@ def measure_space(stage: Stage) -> None:
         )
     torch.set_num_threads(stage.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    found = measure(BiEncoder.load(stage.path("model")), passages, dev, settings, stage.seed, device)
+    measures = measure(BiEncoder.load(stage.path("model")), passages, dev, settings, stage.seed, device)
     facts = {"model": settings.model, "collection": corpus, "documents": count, "seed": stage.seed}
-    write_json(stage.output("measures"), facts | found)
-    for name, value in found.items():
+    write_json(stage.output("measures"), facts | measures)
+    for name, value in measures.items():
         stage.metric(name, value)
     log.info(
         "%s on %d documents of %s: %s",
         settings.model,
         count,
         corpus,
-        ", ".join(f"{name} {value:.4f}" for name, value in found.items()),
+        ", ".join(f"{name} {value:.4f}" for name, value in measures.items()),
     )
 
 

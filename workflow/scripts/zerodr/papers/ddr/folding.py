@@ -79,8 +79,8 @@ def merge_lora(transformer: Any) -> None:
     """W' = W + (alpha/r) B A in every layer that has LoRA, and the layer is a plain one again  # specs/ddr 1.1"""
     for name, layer in list(lora_layers(transformer)):
         layer.merge(safe_merge=True)
-        parent, _, own = name.rpartition(".")
-        setattr(transformer.get_submodule(parent), own, layer.get_base_layer())
+        parent, _, name_in_parent = name.rpartition(".")
+        setattr(transformer.get_submodule(parent), name_in_parent, layer.get_base_layer())
     if hasattr(transformer, "peft_config"):
         del transformer.peft_config
 

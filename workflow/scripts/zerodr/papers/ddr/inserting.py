@@ -115,7 +115,7 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
     Raises:
         ConfigError: the transformer's family can't take them.
     """
-    found = blocks(transformer)
+    feed_forward = blocks(transformer)
     transformer.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -124,8 +124,8 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
 
             inject_adapter_in_model(lora_config(transformer.config.model_type, settings), transformer)
         if settings.has_adapters:
-            for block in found:
-                _set_beside(block, ParallelAdapter(transformer.config.hidden_size, settings, _has_bias(block)))
+            for block in feed_forward:
+                _attach(block, ParallelAdapter(transformer.config.hidden_size, settings, _has_bias(block)))
 
 
 def lora_config(family: str, settings: RemSettings) -> Any:
@@ -142,7 +142,7 @@ def _has_bias(block: Block) -> bool:
     return block.outward is not None and block.outward.bias is not None
 
 
-def _set_beside(block: Block, adapter: ParallelAdapter) -> None:
+def _attach(block: Block, adapter: ParallelAdapter) -> None:
     block.host.add_module(ADAPTER, adapter)
     if block.residual:
         block.host.register_forward_pre_hook(join_residual)
@@ -177,31 +177,31 @@ def weights(transformer: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     if next(lora_layers(transformer), None) is not None:
         from peft import get_peft_model_state_dict
 
-        kept = get_peft_model_state_dict(transformer, save_embedding_layers=False)
-        lora = {f"{PEFT_PREFIX}{name}": value for name, value in kept.items() if ".lora_" in name}
-    own = {
+        state = get_peft_model_state_dict(transformer, save_embedding_layers=False)
+        lora = {f"{PEFT_PREFIX}{name}": value for name, value in state.items() if ".lora_" in name}
+    parallel = {
         f"layer.{number}.{name}": value
         for number, adapter in enumerate(adapters(transformer))
         for name, value in adapter.state_dict().items()
     }
-    return lora, own
+    return lora, parallel
 
 
-def take_weights(transformer: Any, lora: dict[str, Tensor], own: dict[str, Tensor], where: object) -> None:
+def take_weights(transformer: Any, lora: dict[str, Tensor], parallel: dict[str, Tensor], where: object) -> None:
     """Copy what `weights` gave into modules of the same shapes.
 
     Raises:
         ModelError: names or shapes differ.
     """
     there = weights(transformer)
-    for mine, given in zip(there, (lora, own), strict=True):
-        shapes = ({key: tuple(value.shape) for key, value in part.items()} for part in (mine, given))
-        expected, found = shapes
-        if expected != found:
-            key = sorted(expected.items() ^ found.items())[0][0]
+    for mine, given in zip(there, (lora, parallel), strict=True):
+        shapes = ({key: tuple(value.shape) for key, value in tensors.items()} for tensors in (mine, given))
+        expected, actual = shapes
+        if expected != actual:
+            key = sorted(expected.items() ^ actual.items())[0][0]
             raise ModelError(
                 where,
-                f"its modules don't fit: {key} is {found.get(key, 'missing')}, expected {expected.get(key, 'none')}",
+                f"its modules don't fit: {key} is {actual.get(key, 'missing')}, expected {expected.get(key, 'none')}",
                 "take modules of the same settings",
             )
         with torch.no_grad():
@@ -212,9 +212,9 @@ def take_weights(transformer: Any, lora: dict[str, Tensor], own: dict[str, Tenso
 def counts(transformer: Any) -> dict[str, int]:
     """Numbers in the LoRA matrices, in the parallel adapters, and in the backbone (its pooler counted, too)."""
     lora = sum(weight.numel() for name, weight in transformer.named_parameters() if ".lora_" in name)
-    own = sum(weight.numel() for adapter in adapters(transformer) for weight in adapter.parameters())
+    parallel = sum(weight.numel() for adapter in adapters(transformer) for weight in adapter.parameters())
     return {
         "lora": lora,
-        "parallel_adapter": own,
-        "backbone": sum(weight.numel() for weight in transformer.parameters()) - lora - own,
+        "parallel_adapter": parallel,
+        "backbone": sum(weight.numel() for weight in transformer.parameters()) - lora - parallel,
     }

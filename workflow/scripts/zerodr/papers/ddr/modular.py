@@ -26,7 +26,7 @@ from zerodr.papers.ddr.settings import RemSettings
 
 TOLERANCE = 1e-4
 PROBES, LONGEST = 32, 64
-KEPT = ("pooling", "similarity", "normalize", "query_tokens", "document_tokens", "query_prefix", "document_prefix")
+FIELDS = ("pooling", "similarity", "normalize", "query_tokens", "document_tokens", "query_prefix", "document_prefix")
 
 
 class ModularEncoder(BiEncoder):
@@ -58,9 +58,9 @@ class ModularEncoder(BiEncoder):
             )
         tower: Tower = encoder.towers[SHARED]  # type: ignore[assignment]
         inserting.insert(tower.transformer, rem, seed)
-        made = cls(contract, encoder.tokenizer, {SHARED: tower}, encoder.precision)
-        made.rem, made.source = rem, source
-        return made
+        modular = cls(contract, encoder.tokenizer, {SHARED: tower}, encoder.precision)
+        modular.rem, modular.source = rem, source
+        return modular
 
     @property
     def transformer(self) -> Any:
@@ -120,8 +120,8 @@ class ModularEncoder(BiEncoder):
 
     def save_rem(self, folder: Path) -> None:
         """Write the REM by itself."""
-        said = self.contract.model_dump(mode="json", include=set(KEPT))
-        write_rem(folder, self.transformer, self.rem, {"source": self.source, "contract": said})
+        contract = self.contract.model_dump(mode="json", include=set(FIELDS))
+        write_rem(folder, self.transformer, self.rem, {"source": self.source, "contract": contract})
 
     @classmethod
     def load(cls, folder: Path, precision: str = "fp32") -> ModularEncoder:  # type: ignore[override]
@@ -132,9 +132,9 @@ class ModularEncoder(BiEncoder):
         plain = contract.model_copy(update={"modules": None})
         rem, source = read_rem(folder / contract.modules)
         encoder = BiEncoder.load(folder, precision, plain)  # type: ignore[arg-type]
-        made = cls.of(encoder, rem, source=source)
-        made.take(folder / contract.modules)
-        return made.eval()
+        modular = cls.of(encoder, rem, source=source)
+        modular.take(folder / contract.modules)
+        return modular.eval()
 
 
 def with_contract_of(encoder: BiEncoder, rem: Path) -> BiEncoder:
@@ -157,18 +157,18 @@ def difference(modular: BiEncoder, plain: BiEncoder) -> float:
     features = {key: value.to(next(modular.parameters()).device) for key, value in _probes(modular).items()}
     modular.eval()
     with torch.inference_mode():
-        own, other = (
+        exact, folded = (
             model.tower("document")(features["input_ids"], features["attention_mask"]) for model in (modular, plain)
         )
     modular.train(was)
-    found = float(((own - other).abs().amax(1) / own.abs().amax(1)).max())
-    if not found <= TOLERANCE:
+    error = float(((exact - folded).abs().amax(1) / exact.abs().amax(1)).max())
+    if not error <= TOLERANCE:
         raise ModelError(
             source,
-            f"the plain model's vectors differ from the modular one's by {found:.1e}, expected at most {TOLERANCE:.0e}",
+            f"the plain model's vectors differ from the modular one's by {error:.1e}, expected at most {TOLERANCE:.0e}",
             f"raise rem.sharpness, or sharpness of the stage of kind assemble; {UNFOLDED}",
         )
-    return found
+    return error
 
 
 def _probes(model: BiEncoder) -> dict[str, Tensor]:

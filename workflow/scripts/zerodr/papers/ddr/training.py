@@ -37,11 +37,11 @@ class RelevanceModule(Addition):
         if rem.fold:
             check_folding(model.contract.source, model.tower("document").transformer, rem)
         word = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
-        made = ModularEncoder.of(model, rem, word, source_of(self.stage.path("model")))
+        modular = ModularEncoder.of(model, rem, word, source_of(self.stage.path("model")))
         if rem.go_on:
-            made.take(self.stage.path("rem") / REM)
-        self.facts = {"rem": made.facts()}
-        return made
+            modular.take(self.stage.path("rem") / REM)
+        self.facts = {"rem": modular.facts()}
+        return modular
 
 
 def _rem(params: FinetuneParams) -> RemSettings | None:

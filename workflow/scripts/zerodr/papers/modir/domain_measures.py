@@ -63,15 +63,15 @@ def domain_accuracy(
     splits = {kind: split(source[kind], target[kind], seed) for kind in KINDS if kind in source and kind in target}
     weights = {"released": _few_rounds(splits, seed), "converged": _converged(splits)}
     return {
-        f"domain_accuracy_{name}_{kind}": accuracy(_told(part.test, found))
-        for name, found in weights.items()
-        for kind, part in splits.items()
+        f"domain_accuracy_{name}_{kind}": accuracy(_margins(sample.test, classifier))
+        for name, classifier in weights.items()
+        for kind, sample in splits.items()
     }
 
 
-def accuracy(told: Tensor) -> float:
+def accuracy(margins: Tensor) -> float:
     """Share of margins (2m,) that are right, the first half being source; 0 counts half."""
-    right = torch.where(_labels(len(told), told), told > 0, told < 0).double() + 0.5 * (told == 0)
+    right = torch.where(_labels(len(margins), margins), margins > 0, margins < 0).double() + 0.5 * (margins == 0)
     return float(right.mean())
 
 
@@ -95,8 +95,8 @@ def base_rate(source: int, target: int) -> float:
 
 def nearest(queries: Tensor, others: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k vectors of highest inner product with each query: scores and places, (Q, k) each."""
-    found = (queries @ others.T).topk(min(k, len(others)), dim=1)
-    return found.values, found.indices
+    best = (queries @ others.T).topk(min(k, len(others)), dim=1)
+    return best.values, best.indices
 
 
 def _shuffle(count: int, seed: Sequence[int]) -> Tensor:
@@ -109,7 +109,7 @@ def _labels(count: int, like: Tensor) -> Tensor:
     return torch.arange(count, device=like.device) < count // 2
 
 
-def _told(vectors: Tensor, weights: Tensor) -> Tensor:
+def _margins(vectors: Tensor, weights: Tensor) -> Tensor:
     return vectors.double() @ weights[:-1].double() + weights[-1].double()
 
 
@@ -119,10 +119,10 @@ def _few_rounds(splits: Mapping[str, Split], seed: Sequence[int]) -> Tensor:
     weights = torch.zeros(dimension, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([weights], lr=2 * RATE)
     for number in range(ROUNDS):
-        for kind, part in splits.items():
-            half = len(part.train) // 2
-            places = _shuffle(half, [*seed, number, KINDS.index(kind)])[: BATCH // 2]
-            rows = part.train[torch.cat([places, places + half])].double()
+        for kind, sample in splits.items():
+            half = len(sample.train) // 2
+            drawn = _shuffle(half, [*seed, number, KINDS.index(kind)])[: BATCH // 2]
+            rows = sample.train[torch.cat([drawn, drawn + half])].double()
             signs = _labels(len(rows), rows).double() * 2 - 1
             loss = torch.nn.functional.softplus(-signs * (rows @ weights)).mean()
             (weights.grad,) = torch.autograd.grad(loss, weights)
@@ -132,10 +132,10 @@ def _few_rounds(splits: Mapping[str, Split], seed: Sequence[int]) -> Tensor:
 
 def _converged(splits: Mapping[str, Split]) -> Tensor:
     """Weights and bias, found for vectors around 0 of length 1 on average."""
-    rows = torch.cat([part.train for part in splits.values()]).double()
-    source = torch.cat([_labels(len(part.train), part.train) for part in splits.values()])
+    rows = torch.cat([sample.train for sample in splits.values()]).double()
+    source = torch.cat([_labels(len(sample.train), sample.train) for sample in splits.values()])
     centre = rows.mean(0)
     scale = (rows - centre).square().sum(1).mean().sqrt().clamp(min=1e-12)
-    found = logistic_regression(torch.cat([(rows - centre) / scale, torch.ones_like(rows[:, :1])], 1), source, L2)
-    weights = found[:-1] / scale
-    return torch.cat([weights, (found[-1] - weights @ centre)[None]])
+    fitted = logistic_regression(torch.cat([(rows - centre) / scale, torch.ones_like(rows[:, :1])], 1), source, L2)
+    weights = fitted[:-1] / scale
+    return torch.cat([weights, (fitted[-1] - weights @ centre)[None]])

@@ -51,12 +51,12 @@ def adversarial_loss(kind: Adversarial, source: Sequence[Tensor], target: Sequen
         scalar. Without queries the sum is scaled up, so that a weight means the same.
     """
     if kind == "confusion":
-        parts = [confusion_losses(logits) for logits in (*source, *target)]
+        terms = [confusion_losses(logits) for logits in (*source, *target)]
     elif kind == "minimax":
-        parts = [-domain_losses(logits, True) for logits in source] + [-domain_losses(x, False) for x in target]
+        terms = [-domain_losses(logits, True) for logits in source] + [-domain_losses(x, False) for x in target]
     else:
-        parts = [domain_losses(logits, True) for logits in target]
-    return torch.stack([part.mean() for part in parts]).sum() * GROUPS / (len(source) + len(target))
+        terms = [domain_losses(logits, True) for logits in target]
+    return torch.stack([term.mean() for term in terms]).sum() * GROUPS / (len(source) + len(target))
 
 
 def classifier_gradient(

@@ -154,7 +154,7 @@ class AttentionDistillation(Objective):
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{"adist": scalar}`, with `labels` also `{"info_nce": scalar}`."""
-        scores, how = batch.own_scores(), self.settings
+        scores, how = batch.document_scores(), self.settings
         distillation = attention_distillation(
             scores[:, 1:], teacher_scores(batch)[:, 1:], how.teacher_temperature, how.student_temperature, how.reduction
         )

@@ -116,9 +116,9 @@ def _lists(table: pa.Table, name: str) -> tuple[pa.Array, np.ndarray]:
     return column.flatten(), np.r_[0, np.cumsum(sizes)].astype(np.int64)
 
 
-def _numbered(*parts: pa.Array) -> tuple[pa.Array, np.ndarray]:
+def _numbered(*columns: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Distinct ids in order of first appearance, and the number of each id."""
-    coded = pa.concat_arrays([part.cast(pa.string()) for part in parts]).dictionary_encode()
+    coded = pa.concat_arrays([column.cast(pa.string()) for column in columns]).dictionary_encode()
     return coded.dictionary, coded.indices.to_numpy().astype(np.int32)
 
 
@@ -155,25 +155,25 @@ def _check_finite(path: Path, table: pa.Table, scores: Ragged) -> None:
 
 def _query_texts(path: Path, queries: pa.Array, source: Path) -> pa.Array:
     table = pq.read_table(source / "queries.parquet")
-    return table["text"].combine_chunks().take(_found(path, "queries", queries, table["id"].combine_chunks(), source))
+    return table["text"].combine_chunks().take(_rows_in(path, "queries", queries, table["id"].combine_chunks(), source))
 
 
 def _document_texts(path: Path, documents: pa.Array, source: Path, title_join: str | None) -> pa.Array:
     """Texts of `documents`, read with one pass over the corpus."""
-    rows = _found(path, "documents", documents, corpus_ids(source), source).to_numpy()
+    rows = _rows_in(path, "documents", documents, corpus_ids(source), source).to_numpy()
     order = np.argsort(rows, kind="stable")
-    wanted, parts, first = rows[order], [], 0
+    wanted, chunks, first = rows[order], [], 0
     for block in read_corpus(source, columns=("title", "text")):
         low, high = np.searchsorted(wanted, [first, first + len(block)])
         if high > low:
-            parts.append(joined_texts(block.take(pa.array(wanted[low:high] - first)), title_join))
+            chunks.append(joined_texts(block.take(pa.array(wanted[low:high] - first)), title_join))
         first += len(block)
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return pa.concat_arrays(parts).take(pa.array(back)) if parts else pa.array([], TEXT)
+    return pa.concat_arrays(chunks).take(pa.array(back)) if chunks else pa.array([], TEXT)
 
 
-def _found(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Path) -> pa.Array:
+def _rows_in(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Path) -> pa.Array:
     rows = pc.index_in(wanted, value_set=known)
     if rows.null_count:
         first = wanted.filter(pc.is_null(rows))[0]

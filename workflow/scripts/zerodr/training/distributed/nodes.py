@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from zerodr.errors import MachineError
 
-KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
+JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
 def across_nodes(
@@ -36,8 +36,8 @@ def across_nodes(
             f"asks for {nodes} nodes, and this is no Slurm job",
             "run it with --profile slurm, or train on one: --config nodes=1",
         )
-    kept = {key: value for key, value in environment.items() if not key.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
-    kept |= {key: environment[key] for key in KEPT if key in environment}
+    variables = {key: value for key, value in environment.items() if not key.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
+    variables |= {key: environment[key] for key in JOB_VARIABLES if key in environment}
     words = [
         "srun",
         "--overlap",
@@ -49,7 +49,7 @@ def across_nodes(
         "--kill-on-bad-exit=1",
     ]
     words += [f"--gpus-per-node={gpus}"] if gpus else []
-    return kept, [*words, *agent, str(nodes), str(_free_port())]
+    return variables, [*words, *agent, str(nodes), str(_free_port())]
 
 
 def _free_port() -> int:
@@ -59,7 +59,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def meeting_place(nodes: str, port: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+def rendezvous(nodes: str, port: str, environment: Mapping[str, str] = os.environ) -> list[str]:
     """Options of torch.distributed.run for one of the agents that `srun` started."""
     return [
         f"--nnodes={nodes}",

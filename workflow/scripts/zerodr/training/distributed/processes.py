@@ -39,10 +39,10 @@ class Group:
         """Rows of all processes in the order of ranks; gradients flow into the own rows. (b, ...) -> (W b, ...)."""
         if self.world == 1:
             return x
-        parts = [torch.empty_like(x, requires_grad=False) for _ in range(self.world)]
-        dist.all_gather(parts, x.detach().contiguous())
-        parts[self.rank] = x
-        return torch.cat(parts)
+        gathered = [torch.empty_like(x, requires_grad=False) for _ in range(self.world)]
+        dist.all_gather(gathered, x.detach().contiguous())
+        gathered[self.rank] = x
+        return torch.cat(gathered)
 
     def add_gradients(self, gradients: list[Tensor]) -> None:
         """Replace each gradient by its sum over processes: objectives are of the union batch, so no mean is taken."""
@@ -51,8 +51,8 @@ class Group:
         for bucket in _buckets(gradients):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             dist.all_reduce(flat)
-            for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
-                gradient.copy_(part.view_as(gradient))
+            for gradient, total in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+                gradient.copy_(total.view_as(gradient))
 
     def total(self, value: Tensor) -> Tensor:
         """Sum of a detached scalar over processes."""
@@ -88,11 +88,11 @@ def check_gpus(wanted: int, name: str) -> None:
     Raises:
         MachineError: there are fewer.
     """
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if found < wanted:
+    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if visible < wanted:
         raise MachineError(
             name,
-            f"asks for {wanted} GPUs, this machine shows {found}",
+            f"asks for {wanted} GPUs, this machine shows {visible}",
             "train on what there is with --config gpus=0, or run it where they are (CUDA_VISIBLE_DEVICES?)",
         )
 
@@ -138,11 +138,11 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
 
 
 def _judge(outcome: Path, status: int, asked: bool, processes: int, name: str) -> dict:
-    said = json.loads(outcome.read_text()) if outcome.exists() else {}
-    if said.get("kind") == "error":
-        kind = getattr(errors, said["error"], ZerodrError)
-        raise kind(said["where"], said["what"], said["next_step"])
-    if asked or said.get("kind") == "preempted":
+    report = json.loads(outcome.read_text()) if outcome.exists() else {}
+    if report.get("kind") == "error":
+        kind = getattr(errors, report["error"], ZerodrError)
+        raise kind(report["where"], report["what"], report["next_step"])
+    if asked or report.get("kind") == "preempted":
         raise Preempted(name)
     if status != 0:
         raise MachineError(
@@ -150,4 +150,4 @@ def _judge(outcome: Path, status: int, asked: bool, processes: int, name: str) -
             f"one of its {processes} processes died, the others were stopped (status {status})",
             "run the same command again: it continues from the last checkpoint",
         )
-    return said
+    return report

@@ -60,7 +60,7 @@ def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.nd
     positives = [first(examples.positives, int(row), None) for row in rows]
     mined = [first(examples.negatives, int(row), negatives) for row in rows]
     pool = np.unique(np.concatenate(relevant + positives + mined))
-    return pool, [np.searchsorted(pool, np.unique(part)).tolist() for part in relevant]
+    return pool, [np.searchsorted(pool, np.unique(documents)).tolist() for documents in relevant]
 
 
 def embed_texts(model: Any, texts: Sequence[str], side: str, device: str, group: Group) -> Tensor:
@@ -73,15 +73,15 @@ def embed_tokens(model: Any, tokens: list[Any], side: str, device: str, group: G
     share = -(-len(tokens) // group.world)
     padded = tokens + [tokens[-1]] * (share * group.world - len(tokens))
     mine = padded[group.rank * share : (group.rank + 1) * share]
-    made: Tensor | None = None
+    encoded: Tensor | None = None
     with torch.no_grad():
-        for places in length_groups([len(ids) for ids in mine], WASTE, BATCH_TEXTS):
-            features = model.pad([mine[place] for place in places])
+        for positions in length_groups([len(ids) for ids in mine], WASTE, BATCH_TEXTS):
+            features = model.pad([mine[position] for position in positions])
             vectors = model.encode({key: value.to(device) for key, value in features.items()}, side).float()
-            made = torch.empty(share, vectors.shape[1], device=vectors.device) if made is None else made
-            made[torch.tensor(places, device=vectors.device)] = vectors
-    assert made is not None, "there is at least one text"
-    return group.gather(made)[: len(tokens)]
+            encoded = torch.empty(share, vectors.shape[1], device=vectors.device) if encoded is None else encoded
+            encoded[torch.tensor(positions, device=vectors.device)] = vectors
+    assert encoded is not None, "there is at least one text"
+    return group.gather(encoded)[: len(tokens)]
 
 
 def evaluate_dev(

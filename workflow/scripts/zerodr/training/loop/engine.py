@@ -81,7 +81,7 @@ class Batches(Protocol):
     """The batches of a stage."""
 
     def batch(self, step: int) -> Any:
-        """The batch of step `step`, a pure function of it; it has `part(number, parts)`."""
+        """The batch of step `step`, a pure function of it; it has `shard(number, shards)`."""
         ...
 
 
@@ -143,13 +143,13 @@ class Engine:
         self.weights = [p for g in optimizer.param_groups for p in g["params"]]
         self.seconds = 0.0
         self.point_every = max(1, settings.steps // CURVE_POINTS)
-        parts = settings.accumulation * self.group.world
-        if settings.batch_queries % parts:
+        shares = settings.accumulation * self.group.world
+        if settings.batch_queries % shares:
             raise ConfigError(
                 run.name,
                 f"batch_queries {settings.batch_queries} can't be shared equally by "
                 f"{settings.accumulation} micro-batches x {self.group.world} processes",
-                f"make it a multiple of {parts}",
+                f"make it a multiple of {shares}",
             )
 
     def fit(self) -> Curve:
@@ -203,8 +203,8 @@ class Engine:
         return Position.of(facts)
 
     def _shares(self, step: int) -> list[Share]:
-        batch, parts = self.stream.batch(step), self.settings.accumulation
-        return [prepare(self.forward, batch.part(part, parts), self.group) for part in range(parts)]
+        batch, shards = self.stream.batch(step), self.settings.accumulation
+        return [prepare(self.forward, batch.shard(number, shards), self.group) for number in range(shards)]
 
     def _one(self, position: Position, ahead: Ahead) -> None:
         """One optimiser step and what is due after it."""
@@ -267,8 +267,8 @@ class Engine:
         """The error with what is kept, and for whom: the objective has put back its state before this step."""
         if self.group.rank == 0 and finite(self.model):
             self._checkpoint(position)
-        kept = checkpoints(self.run.state)
-        where = f"in {kept[-1]}, after {finished_steps(kept[-1])} steps of the stage" if kept else "nowhere"
+        saved = checkpoints(self.run.state)
+        where = f"in {saved[-1]}, after {finished_steps(saved[-1])} steps of the stage" if saved else "nowhere"
         return ClassifierDiverged(
             error.where,
             f"{error.what}; the encoder's last finite weights are kept {where}",

@@ -62,7 +62,7 @@ class Forward:
         examples: Examples = self.examples
         positives = [set(examples.document_ids(examples.positives[int(row)])) for row in batch.rows]
         ids = examples.queries.take(_arrow(batch.rows)).to_pylist()
-        texts = self.texts(batch.part(group.rank, group.world))
+        texts = self.texts(batch.shard(group.rank, group.world))
         return Share(batch, texts, ids, examples.document_ids(batch.documents), positives)
 
     def texts(self, batch: Any) -> Texts:
@@ -84,9 +84,9 @@ class Forward:
         sides = [("document", range(len(tokens)))] if tied else [("query", queries), ("document", documents)]
         waste = WASTE[torch.device(self.device).type]
         return [
-            (side, [places[index] for index in group])
-            for side, places in sides
-            for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)
+            (side, [positions[index] for index in group])
+            for side, positions in sides
+            for group in length_groups([len(tokens[position]) for position in positions], waste, self.chunk)
         ]
 
     def rows(self, texts: Any, number: int) -> list[int]:
@@ -99,9 +99,9 @@ class Forward:
 
     def encode(self, texts: Any, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group, (n, D) float32. Random numbers depend on (seed, number) alone."""
-        side, places = texts.groups[number]
+        side, positions = texts.groups[number]
         set_random(seed, number)
-        features = self.model.pad([texts.tokens[place] for place in places])
+        features = self.model.pad([texts.tokens[position] for position in positions])
         return self.vectors({key: value.to(self.device) for key, value in features.items()}, side)
 
     def vectors(self, features: dict[str, Tensor], side: str) -> Tensor:
@@ -120,8 +120,8 @@ class Forward:
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
         """What the objective is shown: vectors of all processes, from this process's `leaf` (T, D)."""
-        own = len(share.texts.documents)
-        queries, documents = leaf[:own], leaf[own:][torch.from_numpy(share.texts.documents).to(leaf.device)]
+        count = len(share.texts.documents)
+        queries, documents = leaf[:count], leaf[count:][torch.from_numpy(share.texts.documents).to(leaf.device)]
         teacher, groups = (
             None if array is None else torch.from_numpy(array).to(queries.device)
             for array in (share.batch.teacher, share.batch.groups)
@@ -150,9 +150,9 @@ class Forward:
         else:
             with torch.no_grad():
                 outputs = [self.encode(texts, number, seed) for number in numbers]
-        places = [place for number in numbers for place in self.rows(texts, number)]
+        positions = [position for number in numbers for position in self.rows(texts, number)]
         leaf = torch.ones(self.count(texts), outputs[0].shape[1], device=outputs[0].device)
-        leaf[torch.tensor(places, device=leaf.device)] = torch.cat([output.detach() for output in outputs])
+        leaf[torch.tensor(positions, device=leaf.device)] = torch.cat([output.detach() for output in outputs])
         return Representation(self, texts, seed, totals, leaf.requires_grad_(), passes)
 
 
@@ -185,22 +185,24 @@ class Representation:
             return {}
         sums: dict[str, Tensor] = {}
         roots: list[Tensor] = []
-        parts: list[Tensor] = []
+        upstream: list[Tensor] = []
         for number in range(len(self.texts.groups)):
-            made = self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
-            vectors, losses = made
+            outcome = (
+                self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
+            )
+            vectors, losses = outcome
             if vectors is not None and gradients is not None:
                 roots.append(vectors)
-                parts.append(gradients[self.forward.rows(self.texts, number)])
+                upstream.append(gradients[self.forward.rows(self.texts, number)])
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0.0) + loss.detach()
                 roots.append(loss)
-                parts.append(torch.ones_like(loss) * scale)
+                upstream.append(torch.ones_like(loss) * scale)
             if not self.passes and roots:
-                torch.autograd.backward(roots, parts)
-                roots, parts = [], []
+                torch.autograd.backward(roots, upstream)
+                roots, upstream = [], []
         if roots:
-            torch.autograd.backward(roots, parts)
+            torch.autograd.backward(roots, upstream)
         return sums
 
 
@@ -245,11 +247,11 @@ def add_gradients(
         terms = objective(turn.batch)
     if terms:
         (torch.stack(list(terms.values())).sum() * scale).backward()
-    own = held.backward(scale)
+    group_losses = held.backward(scale)
     if turn is not None:
         objective.after(turn)
     direct = objective.direct(forward.model, share.batch.step, group.rank, group.world)
     if direct:
         (torch.stack(list(direct.values())).sum() * scale).backward()
-    shares = {name: group.total(value.detach().clone()) for name, value in (own | direct).items()}
+    shares = {name: group.total(value.detach().clone()) for name, value in (group_losses | direct).items()}
     return {name: value.detach() for name, value in terms.items()} | shares

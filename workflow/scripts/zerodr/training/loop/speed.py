@@ -38,12 +38,12 @@ class _Linear(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         x, weight = ctx.saved_tensors
         dx, dweight, dbias = tangents
-        made = x.new_zeros(len(x), len(weight)) if dbias is None else dbias.expand(len(x), -1).clone()
+        tangent = x.new_zeros(len(x), len(weight)) if dbias is None else dbias.expand(len(x), -1).clone()
         if dx is not None:
-            made += multiply(dx.contiguous(), weight, None)
+            tangent += multiply(dx.contiguous(), weight, None)
         if dweight is not None:
-            made += multiply(x, dweight.contiguous(), None)
-        return made
+            tangent += multiply(x, dweight.contiguous(), None)
+        return tangent
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -77,19 +77,19 @@ def why_not_fast() -> str | None:
     x, weight = torch.linspace(-1, 1, 96).view(6, 16), torch.linspace(-1, 1, 128).view(8, 16)
     bias, gradient = torch.ones(8), torch.linspace(0, 1, 48).view(6, 8)
     try:
-        made = _gradients(_Linear.apply, x, weight, bias, gradient)
+        fast = _gradients(_Linear.apply, x, weight, bias, gradient)
     except (AttributeError, RuntimeError, NotImplementedError) as error:
         return f"torch's oneDNN multiplication is not to be had ({str(error).splitlines()[0]})"
     right = _gradients(functional.linear, x, weight, bias, gradient)
-    same = all(torch.allclose(a, b, atol=NEAR, rtol=NEAR) for a, b in zip(made, right, strict=True))
+    same = all(torch.allclose(a, b, atol=NEAR, rtol=NEAR) for a, b in zip(fast, right, strict=True))
     return None if same else "torch's oneDNN multiplication gives other numbers"
 
 
 def _gradients(function: Any, x: Tensor, weight: Tensor, bias: Tensor, gradient: Tensor) -> list[Tensor]:
     leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
-    made = function(*leaves)
-    made.backward(gradient)
-    return [made.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+    output = function(*leaves)
+    output.backward(gradient)
+    return [output.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
 def speed_up(model: nn.Module, device: str, precision: str) -> str:

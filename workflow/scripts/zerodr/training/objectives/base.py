@@ -44,7 +44,7 @@ class Encoded:
     teacher: Tensor | None = None
     groups: Tensor | None = None
 
-    def own_scores(self) -> Tensor:
+    def document_scores(self) -> Tensor:
         """Similarity of each query with its own documents, (B, 1 + K)."""
         return torch.einsum("bd,bkd->bk", self.queries, self.documents)
 
@@ -129,71 +129,73 @@ class QueryObjective(Objective):
 class Stack(Objective):
     """Several objectives at once, each with a weight; names of terms and states are prefixed with the objective's."""
 
-    def __init__(self, parts: Mapping[str, tuple[float, Objective]]) -> None:
-        self.parts = dict(parts)
-        self.by_group = any(part.by_group for _, part in self.parts.values())
-        for _, part in self.parts.values():
-            part.alone = len(self.parts) == 1
+    def __init__(self, objectives: Mapping[str, tuple[float, Objective]]) -> None:
+        self.objectives = dict(objectives)
+        self.by_group = any(objective.by_group for _, objective in self.objectives.values())
+        for _, objective in self.objectives.values():
+            objective.alone = len(self.objectives) == 1
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """All parts' terms, weighted."""
         return {
             f"{name}.{term}": weight * value
-            for name, (weight, part) in self.parts.items()
-            for term, value in part(batch).items()
+            for name, (weight, objective) in self.objectives.items()
+            for term, value in objective(batch).items()
         }
 
     def direct(self, model: Any, step: int, rank: int, world: int) -> dict[str, Tensor]:
         """All parts' direct terms, weighted."""
         return {
             f"{name}.{term}": weight * value
-            for name, (weight, part) in self.parts.items()
-            for term, value in part.direct(model, step, rank, world).items()
+            for name, (weight, objective) in self.objectives.items()
+            for term, value in objective.direct(model, step, rank, world).items()
         }
 
     def on_start(self, model: Any, device: str) -> None:
         """Every part's hook."""
-        for _, part in self.parts.values():
-            part.on_start(model, device)
+        for _, objective in self.objectives.values():
+            objective.on_start(model, device)
 
     def watching(self, step: int) -> AbstractContextManager[None]:
         """Every part's context."""
         every = ExitStack()
-        for _, part in self.parts.values():
-            every.enter_context(part.watching(step))
+        for _, objective in self.objectives.values():
+            every.enter_context(objective.watching(step))
         return every  # type: ignore[return-value]
 
     def before(self, turn: Turn) -> None:
         """Every part's hook."""
-        for _, part in self.parts.values():
-            part.before(turn)
+        for _, objective in self.objectives.values():
+            objective.before(turn)
 
     def after(self, turn: Turn) -> None:
         """Every part's hook."""
-        for _, part in self.parts.values():
-            part.after(turn)
+        for _, objective in self.objectives.values():
+            objective.after(turn)
 
     def on_step(self, finished: int) -> dict[str, float]:
         """Every part's hook."""
         return {
             f"{name}.{key}": value
-            for name, (_, part) in self.parts.items()
-            for key, value in part.on_step(finished).items()
+            for name, (_, objective) in self.objectives.items()
+            for key, value in objective.on_step(finished).items()
         }
 
     def save(self, folder: Path) -> None:
         """Every part's files."""
-        for _, part in self.parts.values():
-            part.save(folder)
+        for _, objective in self.objectives.values():
+            objective.save(folder)
 
     def state_dict(self) -> State:
         """Every part's state."""
         return {
-            f"{name}.{key}": value for name, (_, part) in self.parts.items() for key, value in part.state_dict().items()
+            f"{name}.{key}": value
+            for name, (_, objective) in self.objectives.items()
+            for key, value in objective.state_dict().items()
         }
 
     def load_state_dict(self, state: State) -> None:
         """Give every part its own."""
-        for name, (_, part) in self.parts.items():
+        for name, (_, objective) in self.objectives.items():
             start = f"{name}."
-            part.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})
+            objective.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})

@@ -18,9 +18,9 @@ def make_optimizer(model: nn.Module, settings: TrainingSettings) -> Optimizer:
     trained = [p for p in model.parameters() if p.requires_grad]
     matrices, vectors = [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim <= 1]
     groups = [
-        {"params": part, "weight_decay": decay}
-        for part, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
-        if part
+        {"params": weights, "weight_decay": decay}
+        for weights, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
+        if weights
     ]
     if settings.optimizer == "lamb":
         return Lamb(groups, lr=settings.learning_rate)
@@ -47,23 +47,23 @@ def moments(optimizer: Optimizer) -> dict[str, Tensor]:
     }
 
 
-def load_moments(optimizer: Optimizer, kept: dict[str, Tensor]) -> None:
+def load_moments(optimizer: Optimizer, saved: dict[str, Tensor]) -> None:
     """Take back what `moments` gave, on the weights' devices."""
     weights = _weights(optimizer)
     optimizer.state.clear()
-    for name, value in kept.items():
+    for name, value in saved.items():
         number, key = name.split(".")
         weight = weights[int(number)]
         optimizer.state[weight][key] = value.to(weight.device).clone()
 
 
-def moments_fit(optimizer: Optimizer, kept: dict[str, Tensor]) -> bool:
+def moments_fit(optimizer: Optimizer, saved: dict[str, Tensor]) -> bool:
     """Whether the kept tensors are of this optimiser's weights: same numbers, same shapes."""
     weights = _weights(optimizer)
-    numbers = {int(name.split(".")[0]) for name in kept}
+    numbers = {int(name.split(".")[0]) for name in saved}
     shapes = all(
         value.shape in ((), weights[int(name.split(".")[0])].shape)
-        for name, value in kept.items()
+        for name, value in saved.items()
         if int(name.split(".")[0]) < len(weights)
     )
     return numbers == set(range(len(weights))) and shapes

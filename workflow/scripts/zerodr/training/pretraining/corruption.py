@@ -43,11 +43,11 @@ def corrupt(
     Returns:
         ids of input and target, int64, without special tokens other than sentinels.
     """
-    made = []
+    pairs = []
     for text, row in zip(texts, rows.tolist(), strict=True):
         generator = np.random.default_rng([CORRUPT, *seed, row])
-        made.append(_of(text.ids, stretches(len(text), rate, mean_span, len(sentinels), generator), sentinels))
-    return made
+        pairs.append(_of(text.ids, stretches(len(text), rate, mean_span, len(sentinels), generator), sentinels))
+    return pairs
 
 
 def stretches(
@@ -57,17 +57,17 @@ def stretches(
     if not length:
         return []
     noise = min(length, max(1, round(rate * length)))
-    kept = length - noise
-    count = max(1, min(round(noise / mean_span), noise, kept + 1, most))
-    sizes = _parts(noise, count, generator)
-    gaps = _parts(kept + 2, count + 1, generator)  # first and last gap may be empty, the others not
+    remaining = length - noise
+    count = max(1, min(round(noise / mean_span), noise, remaining + 1, most))
+    sizes = _composition(noise, count, generator)
+    gaps = _composition(remaining + 2, count + 1, generator)  # first and last gap may be empty, the others not
     gaps[0] -= 1
     gaps[-1] -= 1
     first = np.cumsum(np.r_[gaps[0], gaps[1:-1] + sizes[:-1]])
     return list(zip(first.tolist(), (first + sizes).tolist(), strict=True))
 
 
-def _parts(total: int, count: int, generator: np.random.Generator) -> np.ndarray:
+def _composition(total: int, count: int, generator: np.random.Generator) -> np.ndarray:
     """`count` positive numbers that sum to `total`, each such sequence equally likely, int64."""
     cuts = np.sort(generator.choice(total - 1, count - 1, replace=False)) + 1
     return np.diff(np.r_[0, cuts, total])
@@ -75,12 +75,12 @@ def _parts(total: int, count: int, generator: np.random.Generator) -> np.ndarray
 
 def _of(ids: np.ndarray, cut: Sequence[tuple[int, int]], sentinels: np.ndarray) -> Pair:
     left: list[np.ndarray] = []
-    told: list[np.ndarray] = []
+    target: list[np.ndarray] = []
     end = 0
     for number, (first, last) in enumerate(cut):
         mark = sentinels[number : number + 1]
         left += [ids[end:first], mark]
-        told += [mark, ids[first:last]]
+        target += [mark, ids[first:last]]
         end = last
     nothing = np.zeros(0, np.int64)
-    return np.concatenate([nothing, *left, ids[end:]]), np.concatenate([nothing, *told])
+    return np.concatenate([nothing, *left, ids[end:]]), np.concatenate([nothing, *target])

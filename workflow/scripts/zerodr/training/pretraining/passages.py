@@ -60,8 +60,8 @@ class Passages:
 
     def rows_of(self, corpus: str) -> np.ndarray:
         """Numbers of a corpus's documents."""
-        place = list(self.corpora).index(corpus)
-        return np.arange(self._ends[place] - self.corpora[corpus], self._ends[place])
+        index = list(self.corpora).index(corpus)
+        return np.arange(self._ends[index] - self.corpora[corpus], self._ends[index])
 
 
 def span_folders(folders: Sequence[Path]) -> dict[str, Path]:
@@ -93,9 +93,9 @@ def texts_of(folder: Path, title_join: str | None) -> Blocks:
         texts = [text or "" for text in batch.column("text").to_pylist()]
         if title_join is not None:
             texts = [title_join.join(filter(None, pair)) for pair in zip(titles, texts, strict=True)]
-        kept = [place for place, text in enumerate(texts) if text.strip()]
-        spans = list_array(np.ones(len(kept), np.int64), pa.array([texts[place] for place in kept], pa.string()))
-        yield pa.RecordBatch.from_arrays([batch.column("id").take(pa.array(kept, pa.int64())), spans], schema=SCHEMA)
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        spans = list_array(np.ones(len(rows), np.int64), pa.array([texts[row] for row in rows], pa.string()))
+        yield pa.RecordBatch.from_arrays([batch.column("id").take(pa.array(rows, pa.int64())), spans], schema=SCHEMA)
 
 
 def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
@@ -104,8 +104,8 @@ def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
     Raises:
         CollectionError: a corpus without a document.
     """
-    sizes, made = dict.fromkeys(corpora, 0), path.with_name(f".{path.name}.making")
-    with pa.OSFile(str(made), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+    sizes, partial = dict.fromkeys(corpora, 0), path.with_name(f".{path.name}.making")
+    with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         for name, blocks in corpora.items():
             for block in blocks:
                 if block.num_rows:
@@ -117,7 +117,7 @@ def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
                     sizes[name] += block.num_rows
             if not sizes[name]:
                 raise CollectionError(name, "has no document to learn from", "leave it out of pretraining")
-    made.replace(path)
+    partial.replace(path)
     write_json(sizes_path(path), list(sizes.items()))
 
 
@@ -145,9 +145,9 @@ class PassageBatch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, number: int, parts: int) -> PassageBatch:
-        """The `number`-th of `parts` equal parts, in order."""
-        size = len(self) // parts
+    def shard(self, number: int, shards: int) -> PassageBatch:
+        """Return the `number`-th of `shards` equal slices, in order."""
+        size = len(self) // shards
         cut = slice(number * size, (number + 1) * size)
         return PassageBatch(self.step, self.rows[cut], self.draws[cut], self.first + number * size)
 
@@ -177,10 +177,10 @@ class PassageStream:
 
     def batch(self, step: int) -> PassageBatch:
         """The batch of step `step`; documents that don't fill a last batch wait for the next epoch's order."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self.rows[epoch_order(self.seed, epoch, len(self.rows))])
-        rows = self._epoch[1][place * self.batch_size : (place + 1) * self.batch_size]
+        rows = self._epoch[1][position * self.batch_size : (position + 1) * self.batch_size]
         return PassageBatch(step, rows, np.random.default_rng([DRAWS, *self.seed, step]).random((len(rows), 3)))
 
 
@@ -197,11 +197,11 @@ def split_documents(passages: Passages, held_out: int, seed: int) -> tuple[np.nd
 
     The choice depends on the seed and on the corpus alone, not on the mixture.
     """
-    kept, dev = [], {}
+    train, dev = [], {}
     for corpus, size in passages.corpora.items():
         rows, count = passages.rows_of(corpus), min(held_out, size // LARGEST_SHARE)
         chosen = np.sort(np.random.default_rng([HELD_OUT, seed]).choice(size, count, replace=False))
-        kept.append(np.delete(rows, chosen))
+        train.append(np.delete(rows, chosen))
         if count:
             dev[corpus] = rows[chosen]
-    return np.concatenate(kept), dev
+    return np.concatenate(train), dev

@@ -22,7 +22,7 @@ from zerodr.training.pretraining.passages import PassageBatch, Passages
 from zerodr.training.pretraining.token_losses import NO_MARK
 from zerodr.training.pretraining.views import ViewMaker, Views
 
-MASKED, SAID_AGAIN, TOLD = ("late_mlm", "head_mlm"), "reconstruction", "span_corruption"
+MASKED, RECONSTRUCTION, SPAN_CORRUPTION = ("late_mlm", "head_mlm"), "reconstruction", "span_corruption"
 Losses = dict[str, Tensor]
 
 
@@ -55,7 +55,7 @@ class SpanForward(Forward):
     def prepare(self, batch: PassageBatch, group: Group) -> Share:
         """This process's views of a micro-batch."""
         names = [self.examples.name(int(row)) for row in batch.rows]
-        return Share(batch, self.maker.make(batch.part(group.rank, group.world)), names, [], [])
+        return Share(batch, self.maker.make(batch.shard(group.rank, group.world)), names, [], [])
 
     def totals(self, texts: Views, group: Group) -> dict[str, float]:
         """What each loss is a mean over, of all processes."""
@@ -67,16 +67,16 @@ class SpanForward(Forward):
 
     def counts(self, texts: Views) -> dict[str, float]:
         """The losses of their own that these views have: predicted tokens, or texts that a paper's loss counts."""
-        made = dict.fromkeys(self._of_tokens(texts), float(texts.asked))
+        counts = dict.fromkeys(self._of_tokens(texts), float(texts.asked))
         extra = self.maker.extra
-        return made | ({extra.name: float(extra.count(texts.marks))} if extra is not None and texts.marks else {})
+        return counts | ({extra.name: float(extra.count(texts.marks))} if extra is not None and texts.marks else {})
 
     def _of_tokens(self, texts: Views) -> tuple[str, ...]:
         if not texts.targets:
             return ()
         if self.maker.settings.masks:
             return MASKED if len(self.model.layers) else MASKED[:1]
-        return (TOLD,) if self.maker.settings.name == "t5_coco" else (SAID_AGAIN,)
+        return (SPAN_CORRUPTION,) if self.maker.settings.name == "t5_coco" else (RECONSTRUCTION,)
 
     def encode(self, texts: Views, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group, (n, D) float32."""
@@ -97,35 +97,35 @@ class SpanForward(Forward):
             losses[extra.name] = extra.weight * losses[extra.name]
         return vectors if self.has_vectors else None, losses
 
-    def measure(self, texts: Views, places: Sequence[int]) -> tuple[Tensor, Losses]:
+    def measure(self, texts: Views, numbers: Sequence[int]) -> tuple[Tensor, Losses]:
         """Vectors of some texts, and sums of the cross entropies of their predicted tokens, and of a paper's loss."""
-        features = self._features(texts.tokens, places)
+        features = self._features(texts.tokens, numbers)
         if not texts.targets:
             return self.model.encode(features), {}
         if self.maker.settings.masks:
-            labels = self._pad([texts.targets[place] for place in places], NOT_MASKED)
+            labels = self._pad([texts.targets[number] for number in numbers], NOT_MASKED)
             vectors, last, early = self.model.states(features)
             sums = self.model.masked_losses(last, early, features["attention_mask"], labels)
             extra = self.maker.extra
             if texts.marks and extra is not None:
-                marks = self._pad([texts.marks[place] for place in places], NO_MARK)
+                marks = self._pad([texts.marks[number] for number in numbers], NO_MARK)
                 sums[extra.name] = extra.total(vectors, last, marks)
             return vectors, sums
         if self.maker.settings.name == "t5_coco":
-            vectors, loss = self.model.generation(features, self._features(texts.targets, places))
-            return vectors, {TOLD: loss}
+            vectors, loss = self.model.generation(features, self._features(texts.targets, numbers))
+            return vectors, {SPAN_CORRUPTION: loss}
         vectors = self.model.encode(features)
-        return vectors, {SAID_AGAIN: self.model.reconstruction(vectors, self._features(texts.targets, places))}
+        return vectors, {RECONSTRUCTION: self.model.reconstruction(vectors, self._features(texts.targets, numbers))}
 
-    def _features(self, ids: list[np.ndarray], places: Sequence[int]) -> dict[str, Tensor]:
-        made = self.model.encoder.pad([ids[place] for place in places])  # type: ignore[misc]
-        return {key: value.to(self.device) for key, value in made.items()}
+    def _features(self, ids: list[np.ndarray], numbers: Sequence[int]) -> dict[str, Tensor]:
+        padded = self.model.encoder.pad([ids[number] for number in numbers])  # type: ignore[misc]
+        return {key: value.to(self.device) for key, value in padded.items()}
 
     def _pad(self, rows: list[np.ndarray], value: int) -> Tensor:
-        made = np.full((len(rows), max(map(len, rows))), value, np.int64)
+        padded = np.full((len(rows), max(map(len, rows))), value, np.int64)
         for line, row in enumerate(rows):
-            made[line, : len(row)] = row
-        return torch.from_numpy(made).to(self.device)
+            padded[line, : len(row)] = row
+        return torch.from_numpy(padded).to(self.device)
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> SpanVectors:
         """Vectors of all processes."""

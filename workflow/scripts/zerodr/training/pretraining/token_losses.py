@@ -52,5 +52,5 @@ class TokenLoss:
 
 def token_loss(stage: PretrainStage, encoder: BiEncoder) -> TokenLoss | None:
     """The loss that a stage's settings ask for; None: no paper's."""
-    found = (paper.token_loss(stage, encoder) for paper in modules("pretraining"))
-    return next((loss for loss in found if loss is not None), None)
+    losses = (paper.token_loss(stage, encoder) for paper in modules("pretraining"))
+    return next((loss for loss in losses if loss is not None), None)
