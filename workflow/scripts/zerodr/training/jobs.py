@@ -1,4 +1,4 @@
-"""What every stage that trains does around the loop: its processes, its device, and the models kept on its way."""
+"""Run training stages around the loop: processes, devices, and models saved after some steps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_work(stage: Stage, workers: Workers, work: Work) -> None:
 
 
 def device_of(gpus: int, group: Group) -> str:
-    """The device of this process: one GPU each where `gpus` are asked for, else the GPU that there is, else the CPU."""
+    """Choose this process's device: one GPU each where `gpus` are asked for, else the GPU that there is, else the CPU."""
     if gpus == 0 and (group.world > 1 or not torch.cuda.is_available()):
         return "cpu"
     number = int(os.environ.get("LOCAL_RANK", group.rank))
@@ -58,7 +58,7 @@ def device_of(gpus: int, group: Group) -> str:
 
 
 def keeper(state: Path, model: Any) -> Callable[[int], None]:
-    """A function that keeps the model as it is after a step, whole or not at all."""
+    """Make a function that saves the model after a step, whole or not at all."""
 
     def keep(step: int) -> None:
         folder = _step_folder(state, step)
@@ -73,7 +73,7 @@ def keeper(state: Path, model: Any) -> Callable[[int], None]:
 
 
 def publish_kept(stage: Stage, steps: Sequence[int]) -> None:
-    """Copy the kept models into output `model`, where `take_step` finds them."""
+    """Copy the saved models into output `model`, where `take_step` finds them."""
     for step in steps:
         shutil.copytree(_step_folder(stage.state, step), stage.output("model") / STEPS / str(step))
 

@@ -55,7 +55,7 @@ HEADS: dict[str, Kind] = {"coco": "condenser", "condenser": "condenser", "tsdae"
 
 
 def pretrain(stage: Stage) -> None:
-    """Inputs `model`, and `spans` (folders of cut_spans) or `collections`; output `model`, in it `steps/<n>`.
+    """Pretrain: inputs `model`, and `spans` (folders of cut_spans) or `collections`; output `model`, in it `steps/<n>`.
 
     The output is a plain model folder; its subfolder `pretraining` holds extra layers for a next pretraining.
 
@@ -94,7 +94,7 @@ def capped(params: PretrainParams, passages: Passages, seed: int) -> tuple[Train
     """Optimisation with as many steps as max_epochs lets it have, and by how many steps it is shorter.
 
     Raises:
-        ConfigError: a step that is to be kept would never be made.
+        ConfigError: a step of save_steps is never reached.
     """
     training, most_epochs = params.settings.training, params.settings.max_epochs
     rows = split_documents(passages, training.dev_queries, seed)[0]

@@ -1,4 +1,4 @@
-"""How the agreement of group gradients is computed (specs/coco-dr 8): four engines with the same results.
+"""Compute the agreement of group gradients (specs/coco-dr 8): four engines with the same results.
 
 `segment` and `ghost` read the backward pass of training itself where they can, or take one of their own through the
 compared layers. `jvp` needs no assumption on the model or on which group a text belongs to. `loop` is the reference.
@@ -54,7 +54,7 @@ class GroupEngine:
         return nullcontext()
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """By passes of its own, before the backward pass of training.
+        """Compute products by separate passes, before the backward pass of training.
 
         Args:
             members: (B,) group of each query, 0 to n - 1.
@@ -64,14 +64,14 @@ class GroupEngine:
         raise NotImplementedError
 
     def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
-        """From the backward pass of training, in which group k's gradient came times factors_k; (n,) float64."""
+        """Read products from training's backward pass, where group k's gradient is scaled by factors_k; (n,) float64."""
         raise NotImplementedError
 
     def fill(self, turn: Turn, members: Tensor) -> None:
         """Gradients that the backward pass of training left out, when it is not read."""
 
     def forget(self) -> None:
-        """The step is over."""
+        """Drop the step's records."""
 
 
 class Recorded(GroupEngine):
@@ -88,7 +88,7 @@ class Recorded(GroupEngine):
         return self.watch.open(spare)
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """By a backward pass from the vectors to the compared layers."""
+        """Compute products by a backward pass from the vectors to the compared layers."""
         upstream = _upstream(turn, (losses * turn.scale).sum())
         outputs = [output for record in self.watch.records for output in record.outputs]
         vectors = [vectors for vectors, _ in turn.held.passes]
@@ -101,15 +101,15 @@ class Recorded(GroupEngine):
         return self._take(turn, members, factors, coefficients, spare=False)
 
     def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
-        """From output gradients that hooks kept; the weights' gradients are added, too."""
+        """Read products from output gradients that hooks recorded; add the weights' gradients, too."""
         return self._take(turn, members, factors, coefficients, spare=True)
 
     def fill(self, turn: Turn, members: Tensor) -> None:
-        """The compared weights' gradients."""
+        """Add the compared weights' gradients."""
         group_sums.add_plain(self.watch.records, self._layouts(turn, members))
 
     def forget(self) -> None:
-        """Let activations go."""
+        """Drop activations."""
         self.watch.clear()
 
     def _layouts(self, turn: Turn, members: Tensor) -> Layouts:
@@ -167,7 +167,7 @@ class Weights(GroupEngine):
         ]
 
     def gradients(self, turn: Turn, upstream: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients of the weights when those of vectors are `parts`, added up over processes."""
+        """Compute gradients of the weights from those of vectors, `upstream`; add them up over processes."""
         held = turn.held
         if held.passes:
             vectors = [vectors for vectors, _ in held.passes]
@@ -188,7 +188,7 @@ class Loop(Weights):
     """One backward pass for each group: K times the cost."""
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """Group by group."""
+        """Compute products group by group."""
         scale = float(turn.scale)
         every = torch.stack(
             [
@@ -207,7 +207,7 @@ class Directional(Weights):
     """
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """Products with the sum."""
+        """Compute products with the sum."""
         together = (losses * coefficients.to(losses)).sum() * turn.scale
         direction = self.gradients(turn, _upstream(turn, together))
         length = torch.stack([component.double().square().sum() for component in direction]).sum().sqrt()
@@ -222,7 +222,7 @@ class Directional(Weights):
         return Products(None, rows * length.cpu() / float(turn.scale))
 
     def _tangents(self, turn: Turn, direction: list[Tensor]) -> Tensor:
-        """Derivatives of this process's vectors along `direction`, (T, D)."""
+        """Compute derivatives of this process's vectors along `direction`, (T, D)."""
         held = turn.held
         tangents = torch.zeros_like(held.leaf)
         along = {id(weight): component for weight, component in zip(self.weights, direction, strict=True)}
@@ -235,7 +235,7 @@ class Directional(Weights):
 
     @contextmanager
     def _moved(self, along: dict[int, Tensor]) -> Iterator[None]:
-        """The model with weights that carry tangents."""
+        """Give the model weights that carry tangents."""
         originals = [module._parameters[name] for module, name in self.locations]
         try:
             for (module, name), weight in zip(self.locations, originals, strict=True):
@@ -248,7 +248,7 @@ class Directional(Weights):
 
 
 def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine:
-    """The engine of a name for a model.
+    """Make the engine of a name for a model.
 
     Args:
         layers: last transformer layers that are compared. None: all weights.
@@ -263,7 +263,7 @@ def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine
 
 
 def _upstream(turn: Turn, loss: Tensor) -> list[Tensor]:
-    """Gradient of a loss with respect to the vectors of each pass."""
+    """Compute the gradient of a loss with respect to the vectors of each pass."""
     (gradient,) = torch.autograd.grad(loss, turn.held.leaf, retain_graph=True)
     held = turn.held
     return [gradient[held.forward.rows(held.texts, number)] for number in range(len(held.texts.groups))]

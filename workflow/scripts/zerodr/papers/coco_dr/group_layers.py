@@ -1,4 +1,4 @@
-"""What passes the compared layers: their inputs, and gradients of their outputs, sorted by the group of each text.
+"""Record what passes the compared layers: inputs and gradients of outputs, sorted by the group of each text.
 
 A text belongs to one group, so a token's contribution to a weight's gradient does, too: of inputs a and output
 gradients delta of a group's tokens, delta^T a is that group's gradient (specs/coco-dr 8). Gradients of outputs come
@@ -23,10 +23,10 @@ LIKE = 0.75  # groups are multiplied together when the smaller has at least this
 
 
 def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
-    """The last `count` transformer layers of each tower (all, where there are fewer), first ones first.
+    """Select the last `count` transformer layers of each tower (all, where there are fewer), first ones first.
 
     Raises:
-        ModelError: a tower's layers can't be told.
+        ModelError: a tower has no list of its layers.
     """
     layers = {}
     for name, tower in model.towers.items():
@@ -75,7 +75,7 @@ class Record:
 
 
 def leaves(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules of a layer that hold trained weights of their own."""
+    """List modules of a layer that hold trained weights themselves."""
     for name, module in layer.named_modules():
         if any(weight.requires_grad for weight in module.parameters(recurse=False)):
             yield name, module
@@ -143,10 +143,10 @@ class Layout:
     """Rows (tokens) of all passes, sorted by group: groups with most rows first, like sizes padded to one length.
 
     Attributes:
-        places: for each pass the place of each of its rows; the place after the last is for rows that don't count.
-        empty: (E,) places that no row has, which hold zeros.
+        positions: for each pass the position of each of its rows; the one after the last is for rows that don't count.
+        empty: (E,) positions that no row has, which hold zeros.
         groups: (m,) the batch's groups that have rows here, in this order.
-        parts: (groups, length) of each run of groups of one padded length.
+        runs: (groups, length) of each run of groups of one padded length.
         sizes: rows of each of `groups`, padding not counted.
     """
 
@@ -158,7 +158,7 @@ class Layout:
 
     @classmethod
     def of(cls, owners: Sequence[np.ndarray], device: torch.device) -> Layout:
-        """From the group of every row of each pass, -1 for rows that count for none (padding)."""
+        """Make a layout from the group of every row of each pass, -1 for rows that count for none (padding)."""
         owner = np.concatenate(owners)
         rows = np.flatnonzero(owner >= 0)
         sizes = np.bincount(owner[rows])
@@ -195,7 +195,7 @@ class Layout:
         return sum(groups * length for groups, length in self.runs)
 
     def rows(self, passes: Sequence[Tensor]) -> Tensor:
-        """Sorted and padded rows of tensors (n, L, d) of each pass, (R, d)."""
+        """Sort and pad rows of tensors (n, L, d) of each pass, (R, d)."""
         ordered = passes[0].new_empty(self.size + 1, passes[0].shape[-1])
         ordered.index_fill_(0, self.empty, 0)
         for x, positions in zip(passes, self.positions, strict=True):
@@ -203,12 +203,12 @@ class Layout:
         return ordered[:-1]
 
     def blocks(self, rows: Tensor) -> list[Tensor]:
-        """Sorted rows (R, d) as (groups, length, d) of each run."""
+        """View sorted rows (R, d) as (groups, length, d) of each run."""
         runs = rows.split([groups * length for groups, length in self.runs])
         return [run.view(groups, length, -1) for run, (groups, length) in zip(runs, self.runs, strict=True)]
 
     def sums(self, rows: Tensor) -> Tensor:
-        """Sum of each group's rows, (R, d) -> (m, d) float32."""
+        """Sum each group's rows, (R, d) -> (m, d) float32."""
         return torch.cat([block.sum(1, dtype=torch.float32) for block in self.blocks(rows)])
 
 
@@ -227,14 +227,14 @@ class Layouts:
         self.last: tuple[list[Any], Tensor] = ([], torch.empty(0))
 
     def inputs(self, record: Record) -> Tensor:
-        """Sorted rows of a layer's inputs, (R, in); layers that follow each other may have the same."""
+        """Sort rows of a layer's inputs, (R, in); layers that follow each other may have the same."""
         layout, key = self.of(record), [(x.data_ptr(), x.shape) for x in record.inputs]
         if key != self.last[0]:
             self.last = (key, layout.rows(record.inputs))
         return self.last[1]
 
     def of(self, record: Record) -> Layout:
-        """Of what passed one layer."""
+        """Return the layout of what passed one layer."""
         passes = [numbers for side, numbers in self.texts.groups if record.tower in ("shared", side)]
         if len(passes) != len(record.inputs):
             raise ModelError(
@@ -250,7 +250,7 @@ class Layouts:
         return self.layouts[key]
 
     def _owners(self, numbers: list[int], width: int) -> np.ndarray:
-        """Group of each row of a pass; padding, where rows are tokens, has none."""
+        """Return the group of each row of a pass; padding, where rows are tokens, has none."""
         lengths = np.array([len(self.texts.tokens[number]) for number in numbers])
         owners = np.repeat(self.owner[numbers][:, None], width, axis=1)
         if width == lengths.max():

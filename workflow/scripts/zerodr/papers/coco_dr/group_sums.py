@@ -19,7 +19,7 @@ from zerodr.training.loop.speed import FastLinear, multiply
 
 
 class Room:
-    """Memory for the groups' gradients of one weight, kept from weight to weight and from step to step."""
+    """Memory for the groups' gradients of one weight, reused for all weights and steps."""
 
     def __init__(self) -> None:
         self.held = torch.empty(0)
@@ -72,14 +72,14 @@ class WeightRecord:
             yield run, gradients
 
     def whole(self, room: Room) -> Tensor:
-        """Gradients of all groups of the layout, (m, numel) float32."""
+        """Compute gradients of all groups of the layout, (m, numel) float32."""
         out = room.take(len(self.layout.groups), self.weight.numel(), self.deltas.device)
         for _ in self.blocks(out):
             pass
         return out
 
     def along(self, vector: Tensor) -> Tensor:
-        """Inner product of each group's gradient with `vector`, as the weight; (m,) float32."""
+        """Compute the inner product of each group's gradient with `vector`, as the weight; (m,) float32."""
         if self.inputs is None:
             return self.layout.sums(self.deltas) @ vector.flatten()
         inputs, vector = self.inputs.to(self.deltas.dtype), vector.to(self.deltas.dtype)
@@ -89,7 +89,7 @@ class WeightRecord:
 
 
 def weight_records(record: Record, layouts: Layouts) -> Iterator[WeightRecord]:
-    """Trained weights of a layer."""
+    """List the trained weights of a layer, with its records."""
     layout, module = layouts.of(record), record.module
     deltas = layout.rows([record.deltas[number] for number in range(len(record.inputs))])
     weight, bias = module.weight, module.bias
@@ -111,7 +111,7 @@ def add_to(weight: nn.Parameter, gradient: Tensor) -> None:
 
 
 def add_plain(records: list[Record], layouts: Layouts) -> None:
-    """The weights' gradients alone, where similarities came by another way."""
+    """Add the weights' gradients alone, where similarities were computed otherwise."""
     for record in records:
         for view in weight_records(record, layouts):
             total: Tensor | float = 0.0
@@ -121,7 +121,7 @@ def add_plain(records: list[Record], layouts: Layouts) -> None:
 
 
 def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spare: bool, room: Room) -> Tensor:
-    """Inner products of the groups' gradients as they came (scaled), (n, n) float64.
+    """Compute inner products of the groups' gradients as they came (scaled), (n, n) float64.
 
     Args:
         count: n, groups of the batch.
@@ -146,7 +146,7 @@ def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spar
 
 
 def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: Group, spare: bool) -> Tensor:
-    """Inner product of each group's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
+    """Compute the product of each group's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
 
     Args:
         coefficients: (n,) factors of the groups' gradients as they came.

@@ -90,7 +90,7 @@ def update_weights(
 
 
 def official_update(weights: Tensor, sums: Tensor, present: Tensor, rho: float, ema: float, floor: float) -> Tensor:
-    """The released code's step: h^ema exp(rho mean_j r_ij) on present groups, sum 1, then at least `floor` (4.4).
+    """Update as the released code: h^ema exp(rho mean_j r_ij) on present groups, sum 1, then at least `floor` (4.4).
 
     Args:
         weights: (K,) h before; ones at the start.
@@ -136,7 +136,7 @@ def greedy_weights(losses: Tensor, fractions: Tensor, share: float, floor: float
 
 
 def balanced_weights(present: Tensor) -> Tensor:
-    """The same weight for each present group, sum 1, (K,) bool -> (K,) float64: the control without gradients."""
+    """Give each present group the same weight, sum 1, (K,) bool -> (K,) float64: the control without gradients."""
     return present.double() / present.sum()
 
 

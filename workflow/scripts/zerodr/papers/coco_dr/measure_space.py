@@ -1,4 +1,4 @@
-"""Stage `measure_space`: contrastive loss, alignment and uniformity of a model on held-out documents of one corpus.
+"""Stage `measure_space`: compute contrastive loss, alignment and uniformity of a model on held-out documents.
 
 Two spans of a document are a pair (specs/coco-dr 1.4, 9). The documents are those that every pretraining stage with
 this seed holds out, so no model of the DAG has learned from them.
@@ -94,7 +94,7 @@ def measure_space(stage: Stage) -> None:
 def measure(
     encoder: BiEncoder, passages: Passages, dev: dict[str, np.ndarray], settings: SpaceSettings, seed: int, device: str
 ) -> dict[str, float]:
-    """The measures of held-out documents."""
+    """Measure held-out documents."""
     model = HeadedEncoder(encoder, predicts=False).to(device)
     speed_up(model, device, "fp32")
     rules = PretrainSettings(

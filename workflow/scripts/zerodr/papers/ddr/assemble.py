@@ -1,4 +1,4 @@
-"""Stage `assemble`: a relevance module (REM), trained once, on the domain module (DAM) of any corpus  # specs/ddr 5"""
+"""Stage `assemble`: put a trained relevance module (REM) on the domain module (DAM) of any corpus  # specs/ddr 5"""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def assemble(stage: Stage) -> None:
 
 
 def shares_ancestry(dam: str, source: Source | None) -> bool | None:
-    """Whether a DAM stems from the model that a REM was trained on; a warning where it does not, or can't be told.
+    """Check whether a DAM stems from the model that a REM was trained on; warn where it does not, or is unknown.
 
     Args:
         dam: manifest.
@@ -74,7 +74,7 @@ def shares_ancestry(dam: str, source: Source | None) -> bool | None:
     """
     if source is None:
         log.warning(
-            "%s: the relevance module does not say which model it was trained on, so nobody can tell whether "
+            "%s: the relevance module does not say which model it was trained on, so it is unknown whether "
             "this domain module stems from it (DDR) or not (DDR\\SI)",
             dam,
         )
@@ -94,7 +94,7 @@ def shares_ancestry(dam: str, source: Source | None) -> bool | None:
 def ancestry(artifact: str) -> tuple[set[str], set[str]]:
     """Digests of an artifact and of everything that it was made from, and of their weights, by records and manifests.
 
-    The same weights may stand in several artifacts: another recipe that starts from a stage copies them.
+    The same weights may be in several artifacts: another recipe that starts from a stage copies them.
     """
     digests, weights, waiting = {artifact_digest(artifact)}, set[str](), [artifact]
     while waiting:

@@ -1,6 +1,6 @@
-"""Networks inserted into a transformer: LoRA (by peft) and parallel adapters (ours, specs/ddr 1.1, 1.2).
+"""Insert networks into a transformer: LoRA (by peft) and parallel adapters (ours, specs/ddr 1.1, 1.2).
 
-Both are zero at their start, so that a backbone with fresh ones gives its own vectors.
+Both are zero at their start, so that a backbone with fresh ones gives the same vectors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zerodr.papers.ddr.settings import RemSettings
 
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet")
 T5_LIKE = ("t5", "mt5", "umt5")
-ADAPTER = "parallel"  # name of an adapter in the module that it is set beside
+ADAPTER = "parallel"  # name of an adapter in its host module
 PEFT_PREFIX = "base_model.model."  # of names in adapter_model.safetensors
 BERT_NAMES = {
     "query": "attention.self.query",
@@ -61,7 +61,7 @@ class Block:
     """A feed-forward block.
 
     Attributes:
-        host: module that an adapter is set beside.
+        host: module that an adapter is attached to.
         residual: host is called with (inner states, h) and adds h; else with h alone.
         inward, outward: its linear layers; None where it is gated.
     """
@@ -73,12 +73,12 @@ class Block:
 
     @property
     def gated(self) -> bool:
-        """Whether a product of two branches stands between input and output."""
+        """Return whether a product of two branches lies between input and output."""
         return self.inward is None
 
 
 def blocks(transformer: Any) -> list[Block]:
-    """The feed-forward blocks of a transformers module, in order.
+    """List the feed-forward blocks of a transformers module, in order.
 
     Raises:
         ConfigError: a family whose blocks are not known.
@@ -162,17 +162,17 @@ def join_output(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tens
 
 
 def lora_layers(transformer: Any) -> Iterator[tuple[str, Any]]:
-    """Names and modules of peft that stand in place of linear layers."""
+    """List names and modules of peft that replace linear layers."""
     return ((name, module) for name, module in transformer.named_modules() if hasattr(module, "lora_A"))
 
 
 def adapters(transformer: Any) -> list[ParallelAdapter]:
-    """The parallel adapters, in the order of their blocks."""
+    """List the parallel adapters, in the order of their blocks."""
     return [module for module in transformer.modules() if isinstance(module, ParallelAdapter)]
 
 
 def weights(transformer: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Weights of LoRA by peft's names, and of parallel adapters as `layer.<i>.down.weight` and so on."""
+    """Return weights of LoRA by peft's names, and of parallel adapters as `layer.<i>.down.weight` and so on."""
     lora: dict[str, Tensor] = {}
     if next(lora_layers(transformer), None) is not None:
         from peft import get_peft_model_state_dict
@@ -188,7 +188,7 @@ def weights(transformer: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
 
 
 def take_weights(transformer: Any, lora: dict[str, Tensor], parallel: dict[str, Tensor], where: object) -> None:
-    """Copy what `weights` gave into modules of the same shapes.
+    """Copy weights as of `weights` into modules of the same shapes.
 
     Raises:
         ModelError: names or shapes differ.
@@ -210,7 +210,7 @@ def take_weights(transformer: Any, lora: dict[str, Tensor], parallel: dict[str, 
 
 
 def counts(transformer: Any) -> dict[str, int]:
-    """Numbers in the LoRA matrices, in the parallel adapters, and in the backbone (its pooler counted, too)."""
+    """Count numbers in the LoRA matrices, in the parallel adapters, and in the backbone (its pooler counted, too)."""
     lora = sum(weight.numel() for name, weight in transformer.named_parameters() if ".lora_" in name)
     parallel = sum(weight.numel() for adapter in adapters(transformer) for weight in adapter.parameters())
     return {

@@ -1,4 +1,4 @@
-"""The files of a relevance module (REM): LoRA as peft has it, parallel adapters, and `rem.json`."""
+"""Read and write files of a relevance module (REM): LoRA as peft has it, parallel adapters, and `rem.json`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FACTS, LORA, LORA_CONFIG, ADAPTERS = "rem.json", "adapter_model.safetensors", "a
 
 
 def write_rem(folder: Path, transformer: Any, settings: RemSettings, facts: dict[str, Any]) -> None:
-    """Write what is inserted into a transformer. peft loads its part; equal weights give equal bytes.
+    """Write modules inserted into a transformer. peft loads its file; equal weights give equal bytes.
 
     Args:
         facts: further keys of `rem.json`: `source` and `contract`.
@@ -105,13 +105,13 @@ def insert_from(folder: Path, transformer: Any) -> None:
 
 
 def shape_of(transformer: Any) -> dict[str, Any]:
-    """What a REM must have in common with a DAM."""
+    """Return the facts that a REM must have in common with a DAM."""
     config = transformer.config
     return {"family": config.model_type, "hidden": config.hidden_size, "layers": len(inserting.blocks(transformer))}
 
 
 def check_shapes(rem: Path, wanted: dict[str, Any], dam: Path | str, actual: dict[str, Any]) -> None:
-    """A REM fits a DAM.
+    """Check that a REM fits a DAM.
 
     Raises:
         ModelError: with both shapes.

@@ -50,13 +50,13 @@ class EncodedDomains(Encoded):
 
 
 class DomainStream:
-    """The source's batches, each with the target's texts of its step."""
+    """Batches of the source, each with the target's texts of its step."""
 
     def __init__(self, source: Batches, target: TargetStream) -> None:
         self.source, self.target = source, target
 
     def batch(self, step: int) -> DomainBatch:
-        """The batch of step `step`, a pure function of it."""
+        """Return the batch of step `step`, a pure function of it."""
         return _extended(DomainBatch, self.source.batch(step), self.target.documents(step), self.target.queries(step))
 
 
@@ -68,13 +68,13 @@ def _extended(kind: Any, base: Any, documents: Any, queries: Any) -> Any:
 
 @dataclass
 class DomainForward(Forward):
-    """Encodes the target's texts in the same passes as the source's; they stand behind those."""
+    """Encodes the target's texts in the same passes as the source's; their rows follow those."""
 
     target: DrawnTexts | None = None
 
     def texts(self, batch: Any) -> Texts:
-        """Tokenise the distinct texts of (a process's part of) a batch, and the target's, documents first."""
-        assert self.target is not None, "made with the target's texts"
+        """Tokenise the distinct texts of (a process's shard of) a batch, and the target's, documents first."""
+        assert self.target is not None, "the forward needs the target's texts"
         source = super().texts(batch)
         documents = self.model.tokenize(self.target.texts_of_documents(batch.target_documents), "document")
         asked = [] if batch.target_queries is None else self.target.texts_of_queries(batch.target_queries)
@@ -85,7 +85,7 @@ class DomainForward(Forward):
         return Texts(tokens, source.documents, self.passes(tokens, query_positions, range(count, end)))
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
-        """Vectors of all processes, of both domains."""
+        """Gather the vectors of all processes, of both domains."""
         batch = share.batch.shard(group.rank, group.world)
         asked = batch.target_queries is not None
         first = len(leaf) - len(batch) * (1 + asked)

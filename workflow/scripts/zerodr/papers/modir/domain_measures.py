@@ -1,6 +1,6 @@
-"""How far source and target lie apart in the space of embeddings (specs/modir-ance 5). Pure functions of vectors.
+"""Measure how far source and target lie apart as embeddings (specs/modir-ance 5). Pure functions of vectors.
 
-Domain-Acc is the accuracy of a classifier of domains on vectors that it has not seen: 0.5 where nothing tells them
+Domain-Acc is the accuracy of a classifier of domains on vectors that it has not seen: 0.5 where nothing separates them
 apart, on as many vectors of one domain as of the other. KNN-Source% is the share of source documents among the nearest
 documents of a target query; mixed perfectly it is the source's share of all documents, the base rate.
 """
@@ -35,7 +35,7 @@ class Split:
 
 
 def split(source: Tensor, target: Tensor, seed: Sequence[int] = (0,)) -> Split:
-    """A random choice of the larger domain's vectors, 70 % of both to learn from. Both are shuffled alike.
+    """Choose as many vectors of the larger domain at random, 70 % of both to learn from. Both are shuffled alike.
 
     Args:
         source: (N, D); target: (M, D); at least 2 of each.
@@ -49,7 +49,7 @@ def split(source: Tensor, target: Tensor, seed: Sequence[int] = (0,)) -> Split:
 def domain_accuracy(
     source: Mapping[str, Tensor], target: Mapping[str, Tensor], seed: Sequence[int] = (0,)
 ) -> dict[str, float]:
-    """Global Domain-Acc by two fresh linear classifiers, each of queries and documents together.
+    """Compute global Domain-Acc by two fresh linear classifiers, each of queries and documents together.
 
     `released`: 500 rounds of Adam at 5e-4, one batch of 48 queries and one of 48 documents each, from weights of zero,
     so that the names of the domains make no difference. `converged`: logistic regression with bias and a small penalty.
@@ -70,13 +70,13 @@ def domain_accuracy(
 
 
 def accuracy(margins: Tensor) -> float:
-    """Share of margins (2m,) that are right, the first half being source; 0 counts half."""
+    """Compute the share of margins (2m,) that are right, the first half being source; 0 counts half."""
     right = torch.where(_labels(len(margins), margins), margins > 0, margins < 0).double() + 0.5 * (margins == 0)
     return float(right.mean())
 
 
 def knn_source(queries: Tensor, source: Tensor, target: Tensor, k: int = 100) -> Tensor:
-    """Share of source documents among the k documents of highest inner product with each query, (Q,).
+    """Compute the share of source documents among the k nearest documents of each query by inner product, (Q,).
 
     Args:
         queries: (Q, D) of the target; source: (N, D) documents; target: (M, D) documents. Of equal scores the source's
@@ -89,12 +89,12 @@ def knn_source(queries: Tensor, source: Tensor, target: Tensor, k: int = 100) ->
 
 
 def base_rate(source: int, target: int) -> float:
-    """KNN-Source% of a perfect mixture of so many documents."""
+    """Compute KNN-Source% of a perfect mixture of so many documents."""
     return source / (source + target)
 
 
 def nearest(queries: Tensor, others: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k vectors of highest inner product with each query: scores and places, (Q, k) each."""
+    """Select the k vectors of highest inner product with each query: scores and positions, (Q, k) each."""
     best = (queries @ others.T).topk(min(k, len(others)), dim=1)
     return best.values, best.indices
 
@@ -131,7 +131,7 @@ def _few_rounds(splits: Mapping[str, Split], seed: Sequence[int]) -> Tensor:
 
 
 def _converged(splits: Mapping[str, Split]) -> Tensor:
-    """Weights and bias, found for vectors around 0 of length 1 on average."""
+    """Fit weights and bias on vectors around 0 of length 1 on average."""
     rows = torch.cat([sample.train for sample in splits.values()]).double()
     source = torch.cat([_labels(len(sample.train), sample.train) for sample in splits.values()])
     centre = rows.mean(0)

@@ -34,7 +34,7 @@ def domain_losses(logits: Tensor, source: bool) -> Tensor:
 
 
 def confusion_losses(logits: Tensor) -> Tensor:
-    """-(log f + log(1 - f)) / 2, least where the classifier can't tell (MoDIR eq. 8). (..., 2) -> (...)."""
+    """-(log f + log(1 - f)) / 2, least where the classifier is undecided (MoDIR eq. 8). (..., 2) -> (...)."""
     m = margins(logits)
     return (softplus(m) + softplus(-m)) / 2
 
@@ -43,7 +43,7 @@ def adversarial_loss(kind: Adversarial, source: Sequence[Tensor], target: Sequen
     """L_M: the sum over groups of batch means, as if there were four groups.
 
     Args:
-        kind: `confusion`; `minimax`, the negative of the classifier's loss; `gan`, target texts told to be source.
+        kind: `confusion`; `minimax`, the negative of the classifier's loss; `gan`, target texts labelled as source.
         source: logits (B, 2) of queries and documents, or of documents alone.
         target: likewise.
 

@@ -1,4 +1,4 @@
-"""Stage `measure_domains`: how a model sees a target beside its source, on samples of both."""
+"""Stage `measure_domains`: measure how a model separates a target from its source, on samples of both."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MeasureDomainsSettings(DomainSample):
 
 
 def measure_domains(stage: Stage) -> None:
-    """Inputs `model`, `source`, `targets`; outputs `measures` (TSV: metric, value), `nearest` (parquet).
+    """Measure: inputs `model`, `source`, `targets`; outputs `measures` (TSV: metric, value), `nearest` (parquet).
 
     `nearest` has the source queries of highest similarity for each target query of the sample: query, rank, source,
     score.
@@ -77,7 +77,7 @@ def measure_domains(stage: Stage) -> None:
 
 
 def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], list[dict[str, Tensor]]]:
-    """Texts (queries, documents) and vectors of samples of source and target.
+    """Sample texts (queries, documents) of source and target, and encode them.
 
     Raises:
         ConfigError: other targets than the settings name.
@@ -109,7 +109,7 @@ def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], 
 
 
 def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: int, seed: int) -> dict[str, float]:
-    """Global Domain-Acc, KNN-Source% with its base rate, sizes.
+    """Compute global Domain-Acc, KNN-Source% with its base rate, sizes.
 
     Args:
         source, target: vectors of `queries` and `documents`.
@@ -131,7 +131,7 @@ def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: i
 
 
 def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: DomainSample, seed: list[int]) -> Texts:
-    """Texts of queries and of documents, a random choice without repetition."""
+    """Choose texts of queries and of documents at random, without repetition."""
     corpus = read_target(folders, how, "test")
     generator = np.random.default_rng(seed)
     numbers = [
@@ -142,7 +142,7 @@ def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: Dom
 
 
 def _classifier_accuracies(model: Path, source: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, float]:
-    """Accuracy of the classifier that the model was trained against, on these vectors."""
+    """Compute the accuracy of the classifier that the model was trained against, on these vectors."""
     if not (model / CLASSIFIER).exists():
         return {}
     weight = read_tensors(model / CLASSIFIER)["weight"]

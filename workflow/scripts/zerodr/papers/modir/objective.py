@@ -1,4 +1,4 @@
-"""Adversarial adaptation to a target as an objective beside a ranking loss (MoDIR; specs/modir-ance 3).
+"""Adversarial adaptation to a target as an objective next to a ranking loss (MoDIR; specs/modir-ance 3).
 
 A micro-batch goes into the momentum queue; once a step, with its last micro-batch, the classifier learns from the
 queue; then the encoder gets the gradient of the adversarial loss through frozen logits. Earlier micro-batches of a step
@@ -106,7 +106,7 @@ class Adversary(Objective):
         return {self.settings.loss: weight * adversarial_loss(self.settings.loss, *logits)}
 
     def groups(self, batch: EncodedDomains) -> tuple[list[Tensor], list[Tensor]]:
-        """Source and target vectors, (B, D) each: queries, where the target has some, and one document for each.
+        """Return source and target vectors, (B, D) each: queries, where the target has some, and one document for each.
 
         The source's are positives in one micro-batch and negatives in the next, where there are negatives.
         """
@@ -118,12 +118,12 @@ class Adversary(Objective):
         return [batch.queries, *source], [batch.target_queries, *target]
 
     def strength(self, step: int) -> float:
-        """lambda of a step of the stage."""
+        """Compute lambda of a step of the stage."""
         return adversary_weight(self.first_step + step, self.settings.weight, self.settings.half_life_steps)
 
     # ---- the classifier ----------------------------------------------------------------------------------------
     def _look(self, vectors: Tensor) -> None:
-        """Local Domain-Acc: how the classifier judges new texts that it has not learned from (specs/modir-ance 5)."""
+        """Add to local Domain-Acc: the classifier's accuracy on texts that it has not seen (specs/modir-ance 5)."""
         differences = margins(clamped(self.classifier(vectors), self.settings.clamp))  # (b, G)
         right = ((differences > 0) == self.labels).float() * (differences != 0) + 0.5 * (differences == 0)
         by_group = right.mean(0)
@@ -135,7 +135,7 @@ class Adversary(Objective):
             self.seen.setdefault(fact, []).append(float(value))
 
     def _learn(self, step: int) -> None:
-        """The classifier's turn, with the last micro-batch of a step."""
+        """Train the classifier, with the last micro-batch of a step."""
         last = self.micro == self.micro_batches - 1
         if self.settings.oracle_steps is not None:
             if last and (self.first_step + step) % self.settings.oracle_steps == 0:
@@ -194,7 +194,7 @@ class Adversary(Objective):
         )
 
     def _keep(self) -> None:
-        """What a step changes before it can fail."""
+        """Copy the state that a step changes before it can fail."""
         held = {key: value.clone() for key, value in moments(self.optimizer).items()}
         self.snapshot = {
             "queue": self.queue.overwritten(self.micro_batches // self.pushes),
@@ -213,13 +213,13 @@ class Adversary(Objective):
 
     # ---- hooks -------------------------------------------------------------------------------------------------
     def on_step(self, finished: int) -> dict[str, float]:
-        """Local Domain-Acc before the step, the classifier's mean loss of its updates, lambda, batches in the queue."""
+        """Report local Domain-Acc before the step, the classifier's mean loss, lambda, batches in the queue."""
         facts = {name: sum(values) / len(values) for name, values in self.seen.items()}
         self._forget()
         return facts | {"lambda": self.strength(finished - 1), "queue_batches": float(self.queue.filled)}
 
     def save(self, folder: Path) -> None:
-        """`adversary/classifier.safetensors`: weights and moments, for a stage that goes on with them."""
+        """Write `adversary/classifier.safetensors`: weights and moments, for a stage that goes on with them."""
         write_tensors(folder / CLASSIFIER, self._tensors())
 
     def go_on_from(self, parent: Path) -> None:
@@ -244,10 +244,10 @@ class Adversary(Objective):
         )
 
     def state_dict(self) -> State:
-        """Queue, classifier, moments."""
+        """Return queue, classifier, moments."""
         return self.queue.state_dict() | self._tensors()
 
     def load_state_dict(self, state: State) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state of `state_dict`."""
         self.queue.load_state_dict(state)
         self._take(state)

@@ -1,4 +1,4 @@
-"""Stage `project_domains`: vectors of source and target in the plane (MoDIR figure 4, BERM figures 5 and 6).
+"""Stage `project_domains`: put vectors of source and target in the plane (MoDIR figure 4, BERM figures 5 and 6).
 
 Distances and sizes of groups in a t-SNE picture mean little; Domain-Acc and KNN-Source% are the numbers.
 """
@@ -29,7 +29,7 @@ class ProjectDomainsSettings(DomainSample):
 
 
 def project_domains(stage: Stage) -> None:
-    """Inputs `model`, `source`, `targets`; output `projection` (parquet: domain, kind, x, y).
+    """Project vectors: inputs `model`, `source`, `targets`; output `projection` (parquet: domain, kind, x, y).
 
     Raises:
         ConfigError: other targets than the settings name.

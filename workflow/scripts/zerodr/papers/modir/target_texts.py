@@ -1,4 +1,4 @@
-"""Texts of a target without labels: which ones each step takes, a pure function of the step, and how they are read."""
+"""Read texts of a target without labels, and draw each step's by a pure function of the step."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TargetCorpus:
 
     Attributes:
         folders: normalised collections with how they are read.
-        kept: for each the rows of documents that have a text.
+        usable: for each the rows of documents that have a text.
         queries: texts.
         empty: documents without a text.
     """

@@ -1,4 +1,4 @@
-"""Which queries and documents make up each step: pure functions of (seed, epoch) and (seed, step).
+"""Draw queries and documents of each step: pure functions of (seed, epoch) and (seed, step).
 
 Nothing here has a state, so a run that continues at step k sees what the undisturbed run saw, and W processes share out
 exactly the batch that one process would have had.
@@ -19,7 +19,7 @@ ORDER, DRAW = 0, 1  # first word of a seed: what the random numbers are for
 
 @dataclass(frozen=True)
 class Batch:
-    """Queries of one step, or a part of them, with the documents drawn for them.
+    """Queries of one step, or a shard of them, with the documents drawn for them.
 
     Attributes:
         step: step of the stage, from 0.
@@ -48,7 +48,7 @@ class Batch:
 
 
 def epoch_order(seed: Sequence[int], epoch: int, count: int) -> np.ndarray:
-    """A permutation of `count` rows, the same for equal (seed, epoch)."""
+    """Return a permutation of `count` rows, the same for equal (seed, epoch)."""
     return np.random.default_rng([ORDER, *seed, epoch]).permutation(count)
 
 
@@ -101,7 +101,7 @@ class Stream:
         self._epoch: tuple[int, np.ndarray] = (-1, rows)
 
     def batch(self, step: int) -> Batch:
-        """The batch of step `step`; queries that don't fill a last batch wait for the next epoch's order."""
+        """Return the batch of step `step`; queries that don't fill a last batch wait for the next epoch's order."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self._ordered(epoch))
@@ -121,7 +121,7 @@ class Stream:
         return self.rows[order]
 
     def _draw(self, generator: np.random.Generator, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Documents of a query, the positive first, and their places among its scores (those of its first positive)."""
+        """Draw documents of a query, the positive first, and their positions among its first positive's scores."""
         positives, negatives = self.examples.positives[row], self.examples.negatives[row]
         chosen = 0 if self.examples.scores is not None else int(generator.integers(len(positives)))
         few = len(negatives) < self.negatives

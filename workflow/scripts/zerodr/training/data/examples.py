@@ -43,7 +43,7 @@ class Examples:
         documents, document_texts: (M,) Arrow strings, only documents that some query names.
         positives, negatives: document numbers (int32) of each query.
         judged: those of its judged documents, where not all positives are judged (D^{a+} of MoMA); else None.
-        scores: teacher's scores (float32) of [first positive, *negatives], or None. NaN stands only for the positive of
+        scores: teacher's scores (float32) of [first positive, *negatives], or None. NaN is only for the positive of
             a query that has none.
         groups: (N,) int32 cluster of each query, or None.
     """
@@ -75,12 +75,12 @@ class Examples:
 
 
 def load_examples(mined: Path, source: Path, title_join: str | None, scored: Path | None = None) -> Examples:
-    """The mined queries with their texts.
+    """Load the mined queries with their texts.
 
     Args:
         mined: folder with mined.parquet, or the file.
         source: normalised collection that it was mined from.
-        title_join: what stands between title and text; None leaves titles out.
+        title_join: text between title and text; None leaves titles out.
         scored: folder with scored.parquet, or the file: the same rows with a teacher's scores.
 
     Raises:
@@ -159,7 +159,7 @@ def _query_texts(path: Path, queries: pa.Array, source: Path) -> pa.Array:
 
 
 def _document_texts(path: Path, documents: pa.Array, source: Path, title_join: str | None) -> pa.Array:
-    """Texts of `documents`, read with one pass over the corpus."""
+    """Read texts of `documents` with one pass over the corpus."""
     rows = _rows_in(path, "documents", documents, corpus_ids(source), source).to_numpy()
     order = np.argsort(rows, kind="stable")
     wanted, chunks, first = rows[order], [], 0

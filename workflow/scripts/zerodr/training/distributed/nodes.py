@@ -17,10 +17,10 @@ JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 def across_nodes(
     environment: dict[str, str], agent: list[str], nodes: int, threads: int, gpus: int, name: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Environment and command that start `agent` once on each node of the Slurm job.
+    """Return environment and command that start `agent` once on each node of the Slurm job.
 
     Args:
-        environment: of this process; what Slurm told its batch step is left out: `srun` would take it for options.
+        environment: of this process; variables of Slurm's batch step are left out: `srun` would read them as options.
         agent: command; the number of nodes and the port where they meet are appended.
         nodes: machines of the job.
         threads: cores of each.
@@ -53,14 +53,14 @@ def across_nodes(
 
 
 def _free_port() -> int:
-    """A port that nobody on this node listens on."""
+    """Choose a port that nobody on this node listens on."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 
 def rendezvous(nodes: str, port: str, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Options of torch.distributed.run for one of the agents that `srun` started."""
+    """Return options of torch.distributed.run for one of the agents that `srun` started."""
     return [
         f"--nnodes={nodes}",
         f"--node-rank={environment['SLURM_NODEID']}",

@@ -1,4 +1,4 @@
-"""Several processes as one: gathering vectors, adding gradients, and starting the processes of a stage."""
+"""Join several processes: gather vectors, add gradients, and start the processes of a stage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Group:
         self.world = dist.get_world_size() if joined else 1
 
     def gather(self, x: Tensor) -> Tensor:
-        """Rows of all processes in the order of ranks; gradients flow into the own rows. (b, ...) -> (W b, ...)."""
+        """Gather rows of all processes by rank; gradients flow into this process's rows. (b, ...) -> (W b, ...)."""
         if self.world == 1:
             return x
         gathered = [torch.empty_like(x, requires_grad=False) for _ in range(self.world)]
@@ -55,13 +55,13 @@ class Group:
                 gradient.copy_(total.view_as(gradient))
 
     def total(self, value: Tensor) -> Tensor:
-        """Sum of a detached scalar over processes."""
+        """Sum a detached scalar over processes."""
         if self.world > 1:
             dist.all_reduce(value)
         return value
 
     def any(self, flag: bool, device: str = "cpu") -> bool:
-        """True on all processes when it is on one."""
+        """Return true on all processes when it is true on one."""
         if self.world == 1:
             return flag
         seen = torch.tensor([int(flag)], device=device)
@@ -83,7 +83,7 @@ def _buckets(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def check_gpus(wanted: int, name: str) -> None:
-    """There are as many GPUs as a stage asks for.
+    """Check that there are as many GPUs as a stage asks for.
 
     Raises:
         MachineError: there are fewer.
@@ -101,7 +101,7 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
     """Run a worker job (training/distributed/worker.py) in `processes` processes under torch.distributed.run, and wait.
 
     Args:
-        job: the job's JSON file; the workers leave `outcome.json` beside it.
+        job: the job's JSON file; the workers leave `outcome.json` next to it.
         processes: processes to start on each node.
         threads: cores of a node, that all of its processes share.
         name: the stage, for messages.
@@ -113,7 +113,7 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
 
     Raises:
         Preempted: the run was asked to stop and has checkpointed.
-        ZerodrError: what a worker said.
+        ZerodrError: what a worker reported.
         MachineError: a process died without a word.
     """
     outcome = job.with_name(OUTCOME)

@@ -2,7 +2,7 @@
 
 `python -m zerodr.training.distributed.worker agent JOB PROCESSES [NODES PORT]` starts
 `python -m zerodr.training.distributed.worker rank JOB` in each process under torch.distributed.run. Rank 0, or a rank
-with an error that can be told, leaves what came of it in `outcome.json` beside the job.
+with a reported error, writes its outcome to `outcome.json` next to the job.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def agent(job: str, processes: str, nodes: str = "1", port: str = "") -> None:
 
 
 def rank(path: str) -> int:
-    """Train as one rank; 0 when done, 1 after an error that was told, 75 after SIGTERM."""
+    """Train as one rank; 0 when done, 1 after a reported error, 75 after SIGTERM."""
     file = Path(path)
     facts = json.loads(file.read_text())
     stage = Stage(StageSpec(**facts["spec"]), Path(facts["state"]))
@@ -76,7 +76,7 @@ def rank(path: str) -> int:
 
 
 def _leave(path: Path, outcome: dict) -> None:
-    """Write what the launcher reads; on its machine's own disk where the results folder takes nothing any more."""
+    """Write what the launcher reads; on its machine's disk where the results folder takes nothing any more."""
     try:
         write_json(path, outcome)
     except OSError as error:

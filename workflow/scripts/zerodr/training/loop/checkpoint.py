@@ -1,7 +1,7 @@
 """Checkpoints of a training run: safetensors and JSON, complete or absent.
 
 Every random choice of the engine is a function of (seed, step, process), so the finished steps are all the random state
-there is; an objective that keeps generators of its own puts them in its state.
+there is; an objective with generators puts them in its state.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PREFIX, WRITING = "checkpoint-", ".checkpoint.writing"
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Weights and buffers, each once even when tied."""
+    """Return weights and buffers, each once even when tied."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def finite(model: nn.Module) -> bool:
-    """Whether no weight is NaN or infinite."""
+    """Check that no weight is NaN or infinite."""
     return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
@@ -68,12 +68,12 @@ def save_checkpoint(
 
 
 def checkpoints(state: Path) -> list[Path]:
-    """Complete checkpoints, oldest first."""
+    """List complete checkpoints, oldest first."""
     return sorted(state.glob(f"{PREFIX}*"))
 
 
 def finished_steps(folder: Path) -> int:
-    """Steps of the stage that a checkpoint was written after."""
+    """Return the steps of the stage that a checkpoint was written after."""
     return int(folder.name.removeprefix(PREFIX))
 
 
@@ -103,7 +103,7 @@ def load_checkpoint(
 
 
 def restore_weights(model: nn.Module, saved: dict[str, Tensor], folder: Path) -> None:
-    """Copy kept weights into the model."""
+    """Copy saved weights into the model."""
     current = weights_of(model)
     if {k: v.shape for k, v in current.items()} != {k: v.shape for k, v in saved.items()}:
         strange = sorted(set(current) ^ set(saved)) or [k for k in current if current[k].shape != saved[k].shape]
@@ -125,7 +125,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file.
+    """Read tensors of a safetensors file.
 
     Raises:
         ArtifactError: it is damaged.

@@ -18,7 +18,7 @@ BATCH_TEXTS, WASTE = 64, 512
 
 
 def ranking_metrics(scores: Tensor, positives: Sequence[Sequence[int]]) -> dict[str, float]:
-    """MRR@10 and nDCG@10 (binary gains), means over queries.
+    """Compute MRR@10 and nDCG@10 (binary gains), means over queries.
 
     Args:
         scores: (Q, P) similarity of queries and pool documents. Of equal scores the later document ranks first.
@@ -41,7 +41,7 @@ def ranking_metrics(scores: Tensor, positives: Sequence[Sequence[int]]) -> dict[
 
 
 def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.ndarray, list[list[int]]]:
-    """Documents that dev queries are ranked against, and where each query's judged ones are among them.
+    """Pool the documents that dev queries are ranked against, and where each query's judged ones are among them.
 
     Args:
         rows: the dev queries.
@@ -49,7 +49,7 @@ def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.nd
 
     Returns:
         document numbers (P,), ascending; for each query the columns of its judged documents, which all its positives
-        are where the examples don't tell.
+        are where the examples have none.
     """
 
     def first(lists: Ragged, row: int, count: int | None) -> np.ndarray:
@@ -64,12 +64,12 @@ def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.nd
 
 
 def embed_texts(model: Any, texts: Sequence[str], side: str, device: str, group: Group) -> Tensor:
-    """Vectors of texts without dropout, (T, D) float32; each process encodes its part, all get the whole."""
+    """Encode texts without dropout, (T, D) float32; each process encodes its share, all get the whole."""
     return embed_tokens(model, model.tokenize(list(texts), side), side, device, group)
 
 
 def embed_tokens(model: Any, tokens: list[Any], side: str, device: str, group: Group) -> Tensor:
-    """The same of tokenised texts, as the model's `pad` takes them."""
+    """Encode tokenised texts likewise, as the model's `pad` takes them."""
     share = -(-len(tokens) // group.world)
     padded = tokens + [tokens[-1]] * (share * group.world - len(tokens))
     mine = padded[group.rank * share : (group.rank + 1) * share]
@@ -87,7 +87,7 @@ def embed_tokens(model: Any, tokens: list[Any], side: str, device: str, group: G
 def evaluate_dev(
     model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
 ) -> dict[str, float]:
-    """MRR@10 and nDCG@10 of the dev queries against their pool. The model is left in the mode it was in."""
+    """Compute MRR@10 and nDCG@10 of the dev queries against their pool. The model is left in the mode it was in."""
     queries = model.tokenize(examples.texts_of_queries(rows), "query")
     return evaluate_tokens(model, queries, examples, rows, negatives, device, group)
 
@@ -95,7 +95,7 @@ def evaluate_dev(
 def evaluate_tokens(
     model: Any, tokens: list[Any], examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
 ) -> dict[str, float]:
-    """The same of dev queries that are tokenised already."""
+    """Evaluate dev queries that are tokenised already."""
     pool, positives = pool_of(examples, rows, negatives)
     was_training = model.training
     model.eval()

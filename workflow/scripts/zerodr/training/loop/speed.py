@@ -1,4 +1,4 @@
-"""The fastest exact arithmetic a training run can have on this machine, without changing the model's numbers.
+"""Choose the fastest exact arithmetic of a training run on this machine, without changing the model's numbers.
 
 On the CPU, torch's fp32 multiplications go through MKL, which on some processors takes slower kernels than oneDNN has.
 `FastLinear` computes the three products of a linear layer with oneDNN. The operator is private to torch: it is tried
@@ -79,7 +79,7 @@ def why_not_fast() -> str | None:
     try:
         fast = _gradients(_Linear.apply, x, weight, bias, gradient)
     except (AttributeError, RuntimeError, NotImplementedError) as error:
-        return f"torch's oneDNN multiplication is not to be had ({str(error).splitlines()[0]})"
+        return f"torch's oneDNN multiplication is not available ({str(error).splitlines()[0]})"
     right = _gradients(functional.linear, x, weight, bias, gradient)
     same = all(torch.allclose(a, b, atol=NEAR, rtol=NEAR) for a, b in zip(fast, right, strict=True))
     return None if same else "torch's oneDNN multiplication gives other numbers"
@@ -113,7 +113,7 @@ def speed_up(model: nn.Module, device: str, precision: str) -> str:
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
-    """The same dropout everywhere, also in modules that keep their rate as a number (T5's attention)."""
+    """Set the same dropout everywhere, also in modules that keep their rate as a number (T5's attention)."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate

@@ -39,7 +39,7 @@ class PairwiseNLL(QueryObjective):
 
 @dataclass
 class InfoNCE(QueryObjective):
-    """Softmax of the own positive among all positives and hard negatives of the batch (DDR 3.1)."""
+    """Softmax of the query's positive among all positives and hard negatives of the batch (DDR 3.1)."""
 
     in_batch: bool = True
     mask_known_positives: bool = True
@@ -102,7 +102,7 @@ class ScoreLoss(Objective):
 
 
 def teacher_scores(batch: Encoded) -> Tensor:
-    """The teacher's scores of a batch, (B, 1 + K).
+    """Return the teacher's scores of a batch, (B, 1 + K).
 
     Raises:
         ConfigError: it has none.
@@ -121,7 +121,7 @@ OBJECTIVES: dict[str, Callable[[Any], Objective]] = {  # losses of vectors, by t
 
 
 def make_objective(settings: ObjectiveSettings) -> Objective:
-    """The objective that the settings name, of the core or of a paper.
+    """Make the objective that the settings name, of the core or of a paper.
 
     Raises:
         ConfigError: it needs hard negatives and the settings draw none.

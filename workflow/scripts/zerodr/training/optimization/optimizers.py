@@ -11,7 +11,7 @@ from zerodr.training.optimization.lamb import Lamb
 
 
 def make_optimizer(model: nn.Module, settings: TrainingSettings) -> Optimizer:
-    """AdamW (fused kernels) or ANCE's LAMB over the weights that are trained.
+    """Make AdamW (fused kernels) or ANCE's LAMB over the weights that are trained.
 
     Weight decay spares vectors (biases, gains of normalisation).
     """
@@ -33,13 +33,13 @@ def make_scaler(settings: TrainingSettings, device: str) -> torch.amp.GradScaler
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Learning rate of the next update."""
+    """Return the learning rate of the next update."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
 
 def moments(optimizer: Optimizer) -> dict[str, Tensor]:
-    """All state tensors, named `<number of the weight>.<key>`."""
+    """Return all state tensors, named `<number of the weight>.<key>`."""
     return {
         f"{number}.{key}": value
         for number, weight in enumerate(_weights(optimizer))
@@ -48,7 +48,7 @@ def moments(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def load_moments(optimizer: Optimizer, saved: dict[str, Tensor]) -> None:
-    """Take back what `moments` gave, on the weights' devices."""
+    """Restore the state of `moments`, on the weights' devices."""
     weights = _weights(optimizer)
     optimizer.state.clear()
     for name, value in saved.items():
@@ -58,7 +58,7 @@ def load_moments(optimizer: Optimizer, saved: dict[str, Tensor]) -> None:
 
 
 def moments_fit(optimizer: Optimizer, saved: dict[str, Tensor]) -> bool:
-    """Whether the kept tensors are of this optimiser's weights: same numbers, same shapes."""
+    """Check that saved tensors are of this optimiser's weights: same numbers, same shapes."""
     weights = _weights(optimizer)
     numbers = {int(name.split(".")[0]) for name in saved}
     shapes = all(

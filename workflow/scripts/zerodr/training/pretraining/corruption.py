@@ -1,4 +1,4 @@
-"""T5's span corruption: stretches of a text give way to sentinels, and are told behind these (specs/moma 6.5).
+"""Corrupt spans as T5: sentinels replace stretches of a text, the target repeats these (specs/moma 6.5).
 
 Random numbers are those of (seed, number of the text), whatever the process that holds it.
 """
@@ -19,7 +19,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def sentinels_of(tokenizer: Any) -> np.ndarray:
-    """Ids of sentinels, int64: T5's own, or in a tokenizer without them its last ids, which are its rarest tokens."""
+    """Return ids of sentinels, int64: T5's, or in a tokenizer without them its last ids, its rarest tokens."""
     vocabulary = tokenizer.get_vocab()
     named = [vocabulary[NAMED.format(n)] for n in range(SENTINELS) if NAMED.format(n) in vocabulary]
     if named:
@@ -53,7 +53,7 @@ def corrupt(
 def stretches(
     length: int, rate: float, mean_span: float, most: int, generator: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """First and last-plus-one tokens of the stretches that are cut out, ascending and apart from one another."""
+    """Draw first and last-plus-one tokens of the stretches that are cut out, ascending and apart from one another."""
     if not length:
         return []
     noise = min(length, max(1, round(rate * length)))
@@ -68,7 +68,7 @@ def stretches(
 
 
 def _composition(total: int, count: int, generator: np.random.Generator) -> np.ndarray:
-    """`count` positive numbers that sum to `total`, each such sequence equally likely, int64."""
+    """Draw `count` positive numbers that sum to `total`, each such sequence equally likely, int64."""
     cuts = np.sort(generator.choice(total - 1, count - 1, replace=False)) + 1
     return np.diff(np.r_[0, cuts, total])
 

@@ -46,20 +46,20 @@ class Vocabulary:
     ordinary: np.ndarray
 
     def may_be_masked(self, ids: np.ndarray) -> np.ndarray:
-        """Which tokens are no special ones, as those within a text may be (`[SEP]`, unknown letters); (L,) bool."""
+        """Mark tokens that are no special ones, as those within a text may be (`[SEP]`, unknown letters); (L,) bool."""
         positions = np.searchsorted(self.ordinary, ids)
         return np.take(self.ordinary, positions, mode="clip") == ids
 
 
 def uniforms(purpose: int, seed: Sequence[int], rows: np.ndarray, width: int) -> np.ndarray:
-    """Numbers in [0, 1), (len(rows), width); a row's numbers depend on (purpose, seed, row, width) alone."""
+    """Draw numbers in [0, 1), (len(rows), width); a row's numbers depend on (purpose, seed, row, width) alone."""
     if not len(rows):
         return np.zeros((0, width))
     return np.random.default_rng([purpose, *seed]).random((int(rows.max()) + 1, width))[rows]
 
 
 def crop(texts: Sequence[Words], limit: int, seed: Sequence[int], rows: np.ndarray) -> list[Words]:
-    """A random stretch of at most `limit` tokens of each text; ids, words and characters stay together."""
+    """Cut a random stretch of at most `limit` tokens from each text; ids, words and characters stay together."""
     starts = uniforms(CROP, seed, rows, 1)[:, 0]
     cropped = []
     for text, share in zip(texts, starts, strict=True):
@@ -81,7 +81,7 @@ def mask_words(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Mask whole words of each text: in random order those that still fit into round(rate * L) tokens, at least one.
 
-    So long words are masked somewhat more rarely than short ones, as in BERT's own whole-word masking. A word larger
+    So long words are masked somewhat more rarely than short ones, as in BERT's whole-word masking. A word larger
     than the budget is taken only when nothing else fits. Special tokens are never masked  # specs/ddr O10
 
     Args:
@@ -109,7 +109,7 @@ def mask_words(
 
 
 def _chosen(text: Words, rate: float, keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Which tokens are to be predicted, (L,) bool: of words all of whose tokens are `allowed`, (L,) bool."""
+    """Choose tokens to predict, (L,) bool: of words all of whose tokens are `allowed`, (L,) bool."""
     if not allowed.any():
         return np.zeros(len(text), bool)
     starts = np.flatnonzero(np.r_[True, text.words[1:] != text.words[:-1]])
@@ -129,7 +129,7 @@ def _chosen(text: Words, rate: float, keys: np.ndarray, allowed: np.ndarray) -> 
 
 
 def delete(texts: Sequence[Words], rate: float, seed: Sequence[int], rows: np.ndarray, width: int) -> list[np.ndarray]:
-    """Ids of each text after each token is deleted with probability `rate`; one is always left  # TSDAE"""
+    """Delete each token with probability `rate`, and return each text's ids; one is always left  # TSDAE"""
     keys = uniforms(DELETE, seed, rows, width)
     remaining = []
     for line, text in enumerate(texts):

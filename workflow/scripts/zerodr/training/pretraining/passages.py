@@ -1,4 +1,4 @@
-"""The texts of pretraining: documents of several corpora as lists of spans, in one mapped file, and their batches.
+"""Store texts of pretraining: documents of several corpora as lists of spans, in one mapped file, and their batches.
 
 Corpora are mixed in proportion to their documents: an epoch is a random order of all of them.
 """
@@ -59,13 +59,13 @@ class Passages:
         return self._file.get_batch(number).column(column)[int(row - self._starts[number])].as_py()
 
     def rows_of(self, corpus: str) -> np.ndarray:
-        """Numbers of a corpus's documents."""
+        """Return the numbers of a corpus's documents."""
         index = list(self.corpora).index(corpus)
         return np.arange(self._ends[index] - self.corpora[corpus], self._ends[index])
 
 
 def span_folders(folders: Sequence[Path]) -> dict[str, Path]:
-    """Folders of cut_spans by the collection that they were cut from.
+    """Map folders of cut_spans by the collection that they were cut from.
 
     Raises:
         ConfigError: one collection twice.
@@ -78,7 +78,7 @@ def span_folders(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def spans_of(folder: Path) -> Blocks:
-    """Documents of a folder of cut_spans."""
+    """Read documents of a folder of cut_spans."""
     with open_parquet(folder / SPANS, SCHEMA) as file:
         for batch in file.iter_batches(batch_size=BLOCK):
             if pc.min(pc.list_value_length(batch.column("spans"))).as_py() < 2:
@@ -87,7 +87,7 @@ def spans_of(folder: Path) -> Blocks:
 
 
 def texts_of(folder: Path, title_join: str | None) -> Blocks:
-    """Whole documents of a normalised collection, those without a text left out."""
+    """Read whole documents of a normalised collection, those without a text left out."""
     for batch in read_corpus(folder, block=BLOCK):
         titles = [title or "" for title in batch.column("title").to_pylist()]
         texts = [text or "" for text in batch.column("text").to_pylist()]
@@ -99,7 +99,7 @@ def texts_of(folder: Path, title_join: str | None) -> Blocks:
 
 
 def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
-    """One file of all corpora, with their sizes beside it, which are written last.
+    """Write one file of all corpora, and last their sizes next to it.
 
     Raises:
         CollectionError: a corpus without a document.
@@ -122,19 +122,19 @@ def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
 
 
 def sizes_path(path: Path) -> Path:
-    """Where the documents of each corpus are counted; there when the passages are whole."""
+    """Return the path of the corpora's document counts; it exists when the passages are complete."""
     return path.with_suffix(".json")
 
 
 @dataclass(frozen=True)
 class PassageBatch:
-    """Documents of one step, or a part of them.
+    """Documents of one step, or a shard of them.
 
     Attributes:
         step: step of the stage, from 0.
         rows: (B,) document numbers.
         draws: (B, 3) numbers in [0, 1) that choose a document's spans.
-        first: place of the first document in the whole batch of the step.
+        first: position of the first document in the whole batch of the step.
     """
 
     step: int
@@ -176,7 +176,7 @@ class PassageStream:
         self._epoch: tuple[int, np.ndarray] = (-1, rows)
 
     def batch(self, step: int) -> PassageBatch:
-        """The batch of step `step`; documents that don't fill a last batch wait for the next epoch's order."""
+        """Return the batch of step `step`; documents that don't fill a last batch wait for the next epoch's order."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self.rows[epoch_order(self.seed, epoch, len(self.rows))])
@@ -185,7 +185,7 @@ class PassageStream:
 
 
 def two_spans(spans: Sequence[str], draws: np.ndarray) -> list[str]:
-    """Two different spans of a list, uniformly and in either order; of a list of one, that one."""
+    """Choose two different spans of a list, uniformly and in either order; of a list of one, that one."""
     if len(spans) == 1:
         return list(spans)
     first, second = int(draws[0] * len(spans)), int(draws[1] * (len(spans) - 1))
@@ -193,7 +193,7 @@ def two_spans(spans: Sequence[str], draws: np.ndarray) -> list[str]:
 
 
 def split_documents(passages: Passages, held_out: int, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Documents to train on, and `held_out` documents of each corpus (at most a tenth of it) to evaluate on.
+    """Choose documents to train on, and `held_out` documents of each corpus (at most a tenth of it) to evaluate on.
 
     The choice depends on the seed and on the corpus alone, not on the mixture.
     """

@@ -1,4 +1,4 @@
-"""Which whole documents are worth learning from: those of some tokens, each text once."""
+"""Screen whole documents for pretraining: those of some tokens, each text once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Blocks = Iterator[pa.RecordBatch]
 
 
 def screened(name: str, blocks: Callable[[], Blocks], tokenizer: Any, left_out: Counter[str]) -> Blocks:
-    """The documents of a corpus without those of fewer than 3 tokens and without repeated texts  # specs/ddr 9
+    """Yield documents of a corpus without those of fewer than 3 tokens and without repeated texts  # specs/ddr 9
 
-    Of equal texts the first is kept. The corpus is read twice, so that only 8 bytes a document are held.
+    Of equal texts the first remains. The corpus is read twice, so that only 8 bytes a document are held.
 
     Args:
         name: of the corpus, for messages.
@@ -55,7 +55,7 @@ def screened(name: str, blocks: Callable[[], Blocks], tokenizer: Any, left_out: 
 
 
 def long_enough(texts: list[str], tokenizer: Any) -> np.ndarray:
-    """Which texts have at least 3 tokens, (n,) bool."""
+    """Mark texts that have at least 3 tokens, (n,) bool."""
     if not texts:
         return np.zeros(0, bool)
     tokens = tokenizer(
@@ -68,7 +68,7 @@ def long_enough(texts: list[str], tokenizer: Any) -> np.ndarray:
         verbose=False,
     )
     enough = np.array([len(ids) >= LEAST_TOKENS for ids in tokens["input_ids"]], bool)
-    for row in np.flatnonzero(~enough):  # long words that are no tokens of their own, or much white space
+    for row in np.flatnonzero(~enough):  # long words that are no tokens themselves, or much white space
         if len(texts[row]) > PREFIX:
             whole = tokenizer(texts[row], add_special_tokens=False, verbose=False)["input_ids"]
             enough[row] = len(whole) >= LEAST_TOKENS

@@ -1,4 +1,4 @@
-"""What a pretrained encoder does on held-out documents, corpus by corpus. The model is left in the mode it was in."""
+"""Evaluate a pretrained encoder on held-out documents, corpus by corpus. The model's mode is restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: in
     `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are (specs/coco-dr 1.4, 9),
     compared as the objective does, by inner products where it has none. `masked_contrastive` is the same of masked
     spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
-    no second span, so only `uniformity` and losses of tokens. A paper's loss beside the objective without its
+    no second span, so only `uniformity` and losses of tokens. A paper's loss is reported without its
     weight, a mean over the texts that it counts, and their share.
 
     Spans, crops and masks follow from the seed and the corpus, so stages of one seed can be compared.

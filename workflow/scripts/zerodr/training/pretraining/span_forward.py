@@ -1,4 +1,4 @@
-"""How pretraining runs through the network, and the objectives that see its vectors. The loop is the engine's."""
+"""Run pretraining's passes through the network, and the objectives of its vectors. The loop is the engine's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SpanVectors:
 
 @dataclass
 class SpanForward(Forward):
-    """How a HeadedEncoder is pretrained.
+    """Passes of a HeadedEncoder in pretraining.
 
     Losses of tokens are means over all predicted tokens of the micro-batch of all processes: a process divides its sum
     by the total of all. (COCO-DR's code takes means of the processes' means.) A paper's loss is a mean over texts.
@@ -53,12 +53,12 @@ class SpanForward(Forward):
         self.has_vectors = self.maker.settings.contrasts
 
     def prepare(self, batch: PassageBatch, group: Group) -> Share:
-        """This process's views of a micro-batch."""
+        """Prepare this process's views of a micro-batch."""
         names = [self.examples.name(int(row)) for row in batch.rows]
         return Share(batch, self.maker.make(batch.shard(group.rank, group.world)), names, [], [])
 
     def totals(self, texts: Views, group: Group) -> dict[str, float]:
-        """What each loss is a mean over, of all processes."""
+        """Count the texts or tokens that each loss is a mean over, of all processes."""
         counts = self.counts(texts)
         if not counts:
             return {}
@@ -66,7 +66,7 @@ class SpanForward(Forward):
         return {name: max(count, 1.0) for name, count in zip(counts, sums.tolist(), strict=True)}
 
     def counts(self, texts: Views) -> dict[str, float]:
-        """The losses of their own that these views have: predicted tokens, or texts that a paper's loss counts."""
+        """Count terms of each loss of these views: predicted tokens, or texts that a paper's loss counts."""
         counts = dict.fromkeys(self._of_tokens(texts), float(texts.asked))
         extra = self.maker.extra
         return counts | ({extra.name: float(extra.count(texts.marks))} if extra is not None and texts.marks else {})
@@ -79,7 +79,7 @@ class SpanForward(Forward):
         return (SPAN_CORRUPTION,) if self.maker.settings.name == "t5_coco" else (RECONSTRUCTION,)
 
     def encode(self, texts: Views, number: int, seed: Sequence[int]) -> Tensor:
-        """Vectors of one group, (n, D) float32."""
+        """Encode one group, (n, D) float32."""
         set_random(seed, number)
         if self.maker.settings.name == "t5_coco":  # dropout draws as many numbers as in the pass with losses
             return self.measure(texts, texts.groups[number][1])[0]
@@ -88,7 +88,7 @@ class SpanForward(Forward):
     def run(
         self, texts: Views, number: int, seed: Sequence[int], totals: dict[str, float]
     ) -> tuple[Tensor | None, Losses]:
-        """Vectors of one group where the objective compares them, and its share of its own losses, weighted."""
+        """Encode one group where the objective compares vectors, and compute its share of token losses, weighted."""
         set_random(seed, number)
         vectors, sums = self.measure(texts, texts.groups[number][1])
         losses = {name: value / totals[name] for name, value in sums.items()}
@@ -98,7 +98,7 @@ class SpanForward(Forward):
         return vectors if self.has_vectors else None, losses
 
     def measure(self, texts: Views, numbers: Sequence[int]) -> tuple[Tensor, Losses]:
-        """Vectors of some texts, and sums of the cross entropies of their predicted tokens, and of a paper's loss."""
+        """Compute vectors of some texts, and sums of cross entropies of predicted tokens, and of a paper's loss."""
         features = self._features(texts.tokens, numbers)
         if not texts.targets:
             return self.model.encode(features), {}
@@ -128,7 +128,7 @@ class SpanForward(Forward):
         return torch.from_numpy(padded).to(self.device)
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> SpanVectors:
-        """Vectors of all processes."""
+        """Gather the vectors of all processes."""
         return SpanVectors(share.batch.step, group.gather(leaf))
 
 
@@ -164,12 +164,12 @@ class ViewContrast(Objective):
 
 
 def compared(vectors: Tensor, similarity: str) -> Tensor:
-    """Vectors whose inner products are the similarity."""
+    """Scale vectors so that inner products are the similarity."""
     return functional.normalize(vectors, dim=-1) if similarity == "cosine" else vectors
 
 
 def make_span_objective(settings: PretrainSettings) -> Objective:
-    """The objective that the settings name."""
+    """Make the objective that the settings name."""
     if not settings.contrasts:
         return OwnLosses()
     kind = SpanContrast if settings.name in ("coco", "t5_coco") else ViewContrast

@@ -1,4 +1,4 @@
-"""What the network reads and predicts in pretraining: views of the documents of a batch, as token ids."""
+"""Make the network's inputs and targets in pretraining: views of the documents of a batch, as token ids."""
 
 from __future__ import annotations
 
@@ -100,13 +100,13 @@ class ViewMaker:
             self.sentinels = sentinels_of(self.tokenizer)
 
     def with_seed(self, seed: Sequence[int]) -> ViewMaker:
-        """The same with other random numbers."""
+        """Copy the maker with another seed."""
         maker = copy(self)
         maker.seed = list(seed)
         return maker
 
     def make(self, batch: PassageBatch) -> Views:
-        """Views as the objective trains on them."""
+        """Make views as the objective trains on them."""
         seed, rows = [*self.seed, batch.step], self._rows(batch)
         taken = self._texts(batch)
         texts, rows = self._cropped(taken, seed, rows)
@@ -131,7 +131,7 @@ class ViewMaker:
         return self._views([text.ids for text in texts])
 
     def plain(self, batch: PassageBatch) -> Views:
-        """Two spans of each document as they are, whatever the objective; of whole documents the one text."""
+        """Return two spans of each document as they are, whatever the objective; of whole documents the one text."""
         texts = [two_spans(self.passages[int(row)], draws) for row, draws in zip(batch.rows, batch.draws, strict=True)]
         cropped, _ = self._cropped(texts, [*self.seed, batch.step], self._rows(batch))
         return self._views([text.ids for text in cropped])
@@ -149,7 +149,7 @@ class ViewMaker:
         return chosen
 
     def _marks(self, extra: TokenLoss, taken: list[list[str]], left: list[Words]) -> list[np.ndarray]:
-        """Marks of what is left of each text, as long as its tokens."""
+        """Mark what is left of each text, as long as its tokens."""
         flat = [text for views in taken for text in views]
         return [self._around(extra.marks(text, words), NO_MARK) for text, words in zip(flat, left, strict=True)]
 
@@ -157,7 +157,7 @@ class ViewMaker:
         return WIDTH * (batch.first + np.arange(len(batch)))
 
     def _cropped(self, texts: list[list[str]], seed: list[int], rows: np.ndarray) -> tuple[list[Words], np.ndarray]:
-        """Tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
+        """Crop tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
         numbers = np.concatenate([row + np.arange(len(views)) for row, views in zip(rows, texts, strict=True)])
         flat = [text for views in texts for text in views]
         words = [Words(*fields) for fields in token_words(self.tokenizer, flat, self.lowercase, self.extra is not None)]
@@ -165,7 +165,7 @@ class ViewMaker:
         return crop(words, self.limit, seed, cuts), numbers
 
     def _around(self, ids: np.ndarray, instead: int | None = None) -> np.ndarray:
-        """Ids between the special tokens, or between `instead` for each of these."""
+        """Put ids between the special tokens, or between `instead` for each of these."""
         before, after = self.before, self.after
         if instead is not None:
             before, after = np.full_like(before, instead), np.full_like(after, instead)
@@ -178,14 +178,14 @@ class ViewMaker:
 
 
 def cloze(spans: Sequence[str], draws: np.ndarray, keep_rate: float) -> list[str]:
-    """A span, and the document around it; with probability `keep_rate` the span stays there  # ICT (Lee et al. 2019)"""
+    """Choose a span, and the document around it; with probability `keep_rate` it stays there  # ICT (Lee et al. 2019)"""
     chosen = int(draws[0] * len(spans))
     rest = spans if draws[1] < keep_rate else [*spans[:chosen], *spans[chosen + 1 :]]
     return [spans[chosen], " ".join(rest)]
 
 
 def around(tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Special tokens that stand before and behind every text, int64."""
+    """Return special tokens before and after every text, int64."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
     first = next(start for start in range(len(whole)) if whole[start : start + len(bare)] == bare)
