@@ -75,8 +75,8 @@ class MedquadReader(Reader):
         for (query, document), of in self._read[2].items():
             if of == split:
                 answers.setdefault(query, []).append(document)
-        for query in self.queries():
-            yield from (Judgement(query.id, key, 1, query.file, query.line) for key in answers.get(query.id, ()))
+        for row in self.queries():
+            yield from (Judgement(row.id, key, 1, row.file, row.line) for key in answers.get(row.id, ()))
 
 
 def _free(key: str, taken: set[str]) -> str:

@@ -47,12 +47,12 @@ class MeshThesaurusReader(Reader):
 
     def _paths(self) -> dict[str, dict[str, None]]:
         """Return the paths of each descriptor, each once."""
-        places = list(self._rows("data_mesh_trees.rds", "DescriptorUI", "DescriptorName", "tree_location", "cats"))
-        names = {location: name for _, name, location, _ in places}
+        nodes = list(self._rows("data_mesh_trees.rds", "DescriptorUI", "DescriptorName", "tree_location", "cats"))
+        names = {location: name for _, name, location, _ in nodes}
         paths: dict[str, dict[str, None]] = {}
-        for key, _, location, category in places:
+        for key, _, location, category in nodes:
             numbers = location.split(".")
             above = (".".join(numbers[:depth]) for depth in range(2, len(numbers) + 1))
-            steps = [category, *(names[place] for place in above if place in names)]
+            steps = [category, *(names[node] for node in above if node in names)]
             paths.setdefault(key, {})[" > ".join(steps)] = None
         return paths
