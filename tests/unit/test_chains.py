@@ -142,7 +142,7 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
         ({"chain": {"ep0": {"negatives": {"source": "hybrid"}}}}, "is of kind fusion"),
         (
             {"chain": {"ep0": {"objective": {"name": "kl", "inverse_temperature": 1.0}, "teacher": "bm25-flat"}}},
-            "kind lexical, expected teacher",
+            "is a method of kind lexical, expected a cross_encoder",
         ),
         ({"chain": {"ep0": {"training": {"keep_optimizer": True}}}}, "the initial model has no moments"),
         ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
@@ -163,7 +163,7 @@ def test_chains_that_are_refused(root, change_of, told):
 
 
 def test_a_teacher_is_no_row(root):
-    with pytest.raises(ConfigError, match="is a teacher, which scores pairs and ranks no collection"):
+    with pytest.raises(ConfigError, match="is a cross_encoder, which reads pairs of texts and ranks no collection"):
         plan(root, methods=("cross-encoder", "bm25-flat"))
 
 
@@ -234,9 +234,13 @@ def test_hub_names_and_folders_that_are_there_start_a_recipe(root, tmp_path):
         ("kind: encoder\nsettings: {model: /nope}", "method mine: model '/nope': is no folder"),
         ("kind: encoder\nsettings: {model: dpr/ep0}", "is a model of a recipe: it is a method already, dpr@ep0"),
         ("kind: encoder\nsettings: {model: dpr@ep0}", "name dpr@ep0 where methods are named"),
-        ("kind: teacher\nsettings: {init: ./nope}", "teacher mine: init './nope': is no folder"),
-        ("kind: teacher\nsettings: {init: drp/ep0}", "did you mean dpr/ep0"),
-        ("kind: reader\nsettings: {init: dpr/ep9}", "dpr has no stage 'ep9'"),
+        (
+            "kind: trained\nsettings: {encoder: {type: cross_encoder, init: ./nope}}",
+            "method mine: init './nope': is no fol",
+        ),
+        ("kind: trained\nsettings: {encoder: {type: cross_encoder, init: drp/ep0}}", "did you mean dpr/ep0"),
+        ("kind: trained\nsettings: {encoder: {type: reader, init: dpr/ep9}}", "dpr has no stage 'ep9'"),
+        ("kind: trained\nsettings: {encoder: {type: raeder, init: dpr/ep0}}", "did you mean reader"),
     ],
 )
 def test_models_of_other_kinds_are_looked_at_too(root, recipe, told):

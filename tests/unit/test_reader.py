@@ -44,14 +44,14 @@ def project(built, tmp_path, monkeypatch) -> Path:
 
 
 def init(max_tokens: int = 64, **changes: Any) -> None:
-    params = {"init": "tiny/init", "max_tokens": max_tokens, "answer_tokens": 12, "trained": False} | changes
+    params = {"type": "reader", "init": "tiny/init", "max_tokens": max_tokens, "answer_tokens": 12} | changes
     run_spec(
         StageSpec(
-            "init_reader",
-            1,
+            "init_model",
+            2,
             {"model": "reader"},
             {"parent": "results/init/manifest.json"},
-            {"reader": "results/reader0/manifest.json"},
+            {"model": "results/reader0/manifest.json"},
             params,
             5,
             1,
@@ -61,14 +61,20 @@ def init(max_tokens: int = 64, **changes: Any) -> None:
 
 def train(place: str = "reader", dev_split: str = "train", **changes: Any) -> None:
     training = {"steps": 12, "batch_queries": 8, "learning_rate": 2e-3, "checkpoint_steps": 4, "dev_queries": 20}
-    params = {"training": training | changes, "source_split": "train", "dev_split": dev_split}
+    training |= changes
+    params = {
+        "encoder": "reader",
+        "settings": {"kind": "answers", "training": training, "dev_split": dev_split},
+        "schedule": {"stage": "squad", "stage_index": 0, "total_steps": training["steps"]},
+        "source_split": "train",
+    }
     run_spec(
         StageSpec(
-            "train_reader",
+            "finetune",
             1,
             {"model": "reader", "stage": place},
-            {"reader": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
-            {"reader": f"results/{place}/manifest.json"},
+            {"model": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
+            {"model": f"results/{place}/manifest.json"},
             params,
             13,
             1,

@@ -9,7 +9,7 @@ from pathlib import Path
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, HelperMethod, Method, TrainedMethod
+from zerodr.config.methods import EncoderMethod, Method, TrainedMethod
 from zerodr.config.starts import start_of
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
@@ -34,7 +34,7 @@ def _check_runs(bench: Bench) -> None:
     for name, method in bench.methods.items():
         for run in method.settings.runs if method.kind == "fusion" else ():
             other = known(f"method {name}: run", run, bench.methods)
-            if other.kind == "fusion" or isinstance(other, HelperMethod):
+            if other.kind == "fusion" or not other.ranks:
                 raise ConfigError(
                     f"method {name}", f"fuses {run}, which has no ranking of its own", "name two plain methods"
                 )
@@ -86,10 +86,10 @@ def _check_chosen(bench: Bench) -> None:
 
 
 def _check_ranks(what: str, name: str, method: Method) -> None:
-    if isinstance(method, HelperMethod):
+    if isinstance(method, TrainedMethod) and not method.ranks:
         raise ConfigError(
             f"{what} {name!r}",
-            f"is a {method.kind}, which scores pairs and ranks no collection",
+            f"is a {method.settings.encoder.type}, which reads pairs of texts and ranks no collection",
             "name a method that searches",
         )
 

@@ -65,6 +65,8 @@ class TrainingParams(Workers):
 class FinetuneParams(TrainingParams):
     """Params of rules that train on mined queries."""
 
+    encoder: str = "bi_encoder"
+    """Type of the model."""
     settings: LearningStage
     """The stage."""
     source_split: str

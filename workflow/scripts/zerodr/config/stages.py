@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 from zerodr.config.base import Settings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import (
-    HelperSettings,
-    InitSettings,
+    LossSettings,
     NegativesSettings,
     ObjectiveSettings,
+    StartSettings,
     TrainingSettings,
     check_kept,
 )
@@ -34,12 +34,12 @@ class PaperSettings:
     Attributes:
         extensions: subclasses of a core class, whose fields and checks join that class.
         stages: kinds of stages, by name.
-        helpers: kinds of recipes that train what serves another recipe's training, by name.
+        encoders: types of models, by name.
     """
 
     extensions: tuple[type[Settings], ...] = ()
     stages: Mapping[str, type[ChainStage]] = field(default_factory=dict)
-    helpers: Mapping[str, type[HelperSettings]] = field(default_factory=dict)
+    encoders: Mapping[str, type[StartSettings]] = field(default_factory=dict)
 
 
 class ChainStage(Settings):
@@ -47,6 +47,10 @@ class ChainStage(Settings):
 
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that papers add to this kind."""
+    trains: ClassVar[tuple[str, ...]] = ("bi_encoder",)
+    """Types of models that this kind trains."""
+    rule: ClassVar[str] = ""
+    """The rule that trains them, where it is not named as this kind."""
 
     def as_params(self) -> dict[str, Any]:
         """The settings as a rule's params have them: what a paper could add, and does not here, is left out."""
@@ -82,7 +86,7 @@ class ChainStage(Settings):
 class LearningStage(ChainStage):
     """What learns from queries and documents: with which loss, how."""
 
-    objective: ObjectiveSettings
+    objective: LossSettings
     """The loss."""
     training: TrainingSettings = TrainingSettings()
     """How it is optimised."""
@@ -91,16 +95,19 @@ class LearningStage(ChainStage):
 class FinetuneStage(LearningStage):
     """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
 
+    trains = ("bi_encoder", "cross_encoder")
     kind: Literal["finetune"] = "finetune"
     """Learns from the source's judgements."""
     scope: Scope = "shared"
     """`target`: one model for each target. Stages after such a stage are made for each target, too."""
     after: str | None = None
     """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
+    objective: ObjectiveSettings
+    """The loss."""
     negatives: NegativesSettings = NegativesSettings()
     """Where negatives come from."""
     teacher: str | None = None
-    """Recipe of kind `teacher` whose scores a distillation objective follows."""
+    """Recipe of a cross-encoder, or `<recipe>/<stage>` of one, whose scores a distillation objective follows."""
 
     @model_validator(mode="after")
     def _learns(self) -> FinetuneStage:
@@ -172,10 +179,11 @@ class PretrainStage(ChainStage):
 class TrainedSettings(Settings):
     """A trained method: an initial model and a chain of named stages, in order (`ep0`, `ep1`, ...)."""
 
-    encoder: InitSettings
-    """The initial model."""
-    chain: dict[str, ChainStage] = Field(min_length=1)
-    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out."""
+    encoder: StartSettings
+    """The initial model: `type: bi_encoder`, or one that serves other recipes, such as `type: cross_encoder`."""
+    chain: dict[str, ChainStage] = {}
+    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out. Empty: the
+    initial model comes trained, which only models that rank nothing do."""
     source: str | None = None
     """The collection with supervision. None: the scale's source."""
     source_split: str = "train"
@@ -183,6 +191,48 @@ class TrainedSettings(Settings):
     protocol: str = "standard"
     """Protocol under which the source is embedded for mining; its title join holds in training too."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of embedding."""
+    """Arithmetic of embedding, or of scoring."""
     batch_tokens: int = Field(4096, ge=64)
     """Padded tokens of an embedding batch."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainedSettings:
+        if not self.chain and self.ranks:
+            raise ValueError("chain has no stage: a bi-encoder that comes trained is a recipe of kind encoder")
+        if not self.chain and self.encoder.layers is not None:
+            raise ValueError("encoder.layers is for training, but chain is empty: the model comes trained")
+        for name, stage in self.chain.items():
+            if self.encoder.type not in stage.trains:
+                kind = stage.kind  # type: ignore[attr-defined]
+                raise ValueError(
+                    f"stage {name} of kind {kind} trains a {' or '.join(stage.trains)}, not a {self.encoder.type}"
+                )
+            if not self.ranks and isinstance(stage, FinetuneStage):
+                check_pair_stage(name, stage)
+        return self
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its models embed texts, so that they rank collections."""
+        return self.encoder.type == "bi_encoder"
+
+
+def check_pair_stage(name: str, stage: FinetuneStage) -> None:
+    """A cross-encoder learns to tell the positive from a query's own mined negatives, in a stage with no addition.
+
+    Raises:
+        ValueError: the stage asks for something else.
+    """
+    given = [key for key in sorted(stage.added | {"teacher"}) if getattr(stage, key) is not None]
+    if given:
+        raise ValueError(f"{given[0]} is not for a cross-encoder: leave it out of stage {name}")
+    if not stage.objective.compares:
+        raise ValueError(
+            f"a cross-encoder reads a query with its own documents: set objective.in_batch: false in {name}"
+        )
+    if stage.negatives.source == "previous":
+        raise ValueError("negatives.source previous is not for a cross-encoder: name a method that ranks")
+    if stage.training.save_steps:
+        raise ValueError("training.save_steps is not for a cross-encoder: leave it out")
+    if stage.training.dev_queries and not stage.training.dev_negatives:
+        raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")

@@ -155,6 +155,10 @@ class Chains(Lines):
         start = self.start(init)
         return None if start is None else self.link("@".join(start), scope)
 
+    def server(self, name: str, scope: str = SCOPE) -> Link:
+        """The model of a recipe, or of `<recipe>/<stage>`, that serves a stage, such as its teacher."""
+        return self.parent_of(name, scope) or self.link(name, scope)
+
     @remembered
     def mined(self, link: Link) -> Link:
         """The stage whose mined queries a stage trains on: itself, or the recipe's equal one."""

@@ -1,4 +1,4 @@
-"""Stage `init_model`: the model before any training of ours, as a model folder."""
+"""The bi-encoder before any training of ours, as a model folder: stage `init_model`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zerodr.encoders.network.heads import Dense, LayerNorm, Projection, ance_hea
 from zerodr.encoders.network.towers import T5_FAMILY, Tower, check_vocabulary, hidden_size, load_transformer
 from zerodr.encoders.network.trainable import SHARED, BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import carry_additions
-from zerodr.encoders.start.importing import check_model, resolve
+from zerodr.encoders.start.importing import check_model, resolve, start_folder
 from zerodr.encoders.start.scratch import POSITIONS, random_transformer
 from zerodr.encoders.start.vocabulary import corpus_texts, one_end, train_tokenizer
 from zerodr.errors import ModelError
@@ -29,7 +29,7 @@ SCRATCH, TRAIN = "scratch", "train"
 KEPT_FROM_SOURCE = ("query_prefix", "document_prefix", "lowercase")
 
 
-def init_model(stage: Stage) -> None:
+def init_bi_encoder(stage: Stage) -> None:
     """Stage: input `parent` (another recipe's model) or `source` (texts for a tokenizer) or none; output `model`."""
     settings, target = validate(InitSettings, stage.params, stage.spec.name()), stage.output("model")
     if settings.init == SCRATCH:
@@ -37,10 +37,7 @@ def init_model(stage: Stage) -> None:
         model, facts = from_scratch(settings, source, stage.seed, bool(stage.spec.site.get("offline", False)))
         model.save(target)
     else:
-        if "parent" in stage.spec.inputs:
-            folder, revision = stage.path("parent"), None
-        else:
-            folder, revision = resolve(settings.init, settings.revision, bool(stage.spec.site.get("offline", False)))
+        folder, revision = start_folder(stage, settings)
         model, facts = from_checkpoint(settings, folder, revision, stage.seed)
         model.save(target)
         if settings.layers is None and settings.towers == "tied":

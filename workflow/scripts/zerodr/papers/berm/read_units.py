@@ -19,7 +19,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.inference.malloc import keep_freed_memory
-from zerodr.errors import ArtifactError, ModelError, NonFiniteScore
+from zerodr.errors import ArtifactError, NonFiniteScore
 from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, unit_places
 from zerodr.papers.berm.reader_network import Reader, ReadTokens
 from zerodr.papers.berm.segment_units import joined, passages_of
@@ -74,13 +74,7 @@ def read_units(stage: Stage) -> None:
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     keep_freed_memory()
     torch.set_num_threads(max(1, stage.threads))
-    reader = Reader.load(stage.path("reader"), settings.precision)
-    if not reader.contract.trained:
-        raise ModelError(
-            stage.path("reader"),
-            "has a head that was never trained, its scores would be arbitrary",
-            "train it with stage train_reader",
-        )
+    reader = Reader.load_trained(stage.path("reader"), settings.precision)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
     kernels = speed_up(reader, device, settings.precision)

@@ -6,6 +6,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.families import OF_T5, line_of
 from zerodr.config.files import known
 from zerodr.config.methods import Method, TrainedMethod
+from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.moma.mixtures import mixture, plugged_in
 from zerodr.papers.moma.settings import SOURCE, TARGET, AugmentedSettings, InferenceSettings, MemoryStage
@@ -27,7 +28,7 @@ def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
     one is looked at by `init_model`.
     """
     line = line_of(name, methods)
-    others = [encoder for encoder in line if encoder.pooling != OF_T5]
+    others = [encoder for encoder in line if isinstance(encoder, InitSettings) and encoder.pooling != OF_T5]
     if others:
         raise ConfigError(
             where,

@@ -126,8 +126,7 @@ def make_objective(settings: ObjectiveSettings) -> Objective:
     Raises:
         ConfigError: it needs hard negatives and the settings draw none.
     """
-    needs_negatives = settings.name != "info_nce" or not settings.in_batch
-    if needs_negatives and settings.negatives_per_query < 1:
+    if settings.compares and settings.negatives_per_query < 1:
         raise ConfigError(
             "objective.negatives_per_query",
             f"{settings.name} compares a positive with hard negatives, found 0",
