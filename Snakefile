@@ -27,7 +27,7 @@ from zerodr.artifacts.guard import (
     spare_tracebacks,
 )
 from zerodr.artifacts.stage import forget_published
-from zerodr.cluster import ask_of, ceilings, submitting
+from zerodr.cluster import request_of, ceilings, submitting
 from zerodr.lingering import start_again, wait_for_jobs
 from zerodr.submission import refusal
 
@@ -77,7 +77,7 @@ onstart:
         jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
         common = submitting(workflow.executor_settings)
         asks = [
-            ask_of(job.rule.name, dict(job.resources), job.threads, common)
+            request_of(job.rule.name, dict(job.resources), job.threads, common)
             for job in jobs
         ]
         refuse_run(

@@ -1,6 +1,6 @@
 """Draw the DAG of rules, grouped by phase: `python docs/pictures/dag.py` writes `docs/pictures/dag.svg`.
 
-Rules come from `workflow/rules/*.smk`. Arrows come from Snakemake's rule graph of the targets below: an arrow is drawn
+Rules come from `workflow/rules/`. Arrows come from Snakemake's rule graph of the targets below: an arrow is drawn
 only where the graph has an edge between rules of both phases.
 """
 
@@ -19,19 +19,24 @@ TARGETS = [
     *[f"results/{paper}/all.html" for paper in ("coco-dr", "modir", "berm", "ddr", "moma")],
     "results/exported-memories/moma-t5ance/shared/memory-mesh/manifest.json",
 ]
-PHASES = [  # title, what it hands on, colour, files of workflow/rules with a remark
-    ("Collections", "corpora, queries, judgements", "#2f6690", {"collections": ""}),
+PHASES = [  # title, what it hands on, colour, files of workflow/rules with their headings
+    ("Collections", "corpora, queries, judgements", "#2f6690", {"collections": "collections"}),
     ("Words", "BM25 rankings", "#8a5a00", {"lexical": "BM25"}),
-    ("Signals", "negatives, units, teacher's scores", "#7b4b94", {"mining": "", "units": "BERM", "teachers": "KD"}),
+    (
+        "Signals",
+        "negatives, units, clusters, teacher's scores",
+        "#7b4b94",
+        {"mining": "mining", "teachers": "teachers", "papers/berm": "BERM", "papers/coco_dr": "COCO-DR"},
+    ),
     (
         "Models",
         "one model a stage and target",
         "#a23b4a",
-        {"pretraining": "COCO", "training": "MoDIR", "episodes": "MoMA", "assembly": "DDR"},
+        {"pretraining": "pretraining", "training": "training", "papers/moma": "MoMA", "papers/ddr": "DDR"},
     ),
-    ("Search", "rankings", "#1f7a7a", {"dense": "", "memory": "MoMA"}),
-    ("Measures", "metrics with intervals", "#3a7d44", {"evaluation": "", "analysis": ""}),
-    ("Reports", "", "#555e6b", {"reporting": "", "papers": ""}),
+    ("Search", "rankings", "#1f7a7a", {"dense": "dense", "papers/moma_memory": "memories (MoMA)"}),
+    ("Measures", "metrics with intervals", "#3a7d44", {"evaluation": "evaluation", "papers/modir": "MoDIR"}),
+    ("Reports", "", "#555e6b", {"reporting": "tables", "items": "items of papers"}),
 ]
 SKIPS = [("Models", "Measures", "models"), ("Words", "Measures", "rankings")]  # arrows at the right margin, inner first
 LOOP = ("Search", "Signals", "next episode")  # the arrow at the left margin
@@ -39,11 +44,10 @@ WIDTH, LEFT, RIGHT, LABEL, LINE, PAD, GAP = 960, 48, 84, 128, 16, 12, 38
 
 
 def rules() -> dict[str, list[str]]:
-    """Names of rules by file of `workflow/rules`."""
-    pattern = r"(?m)^\s*(?:rule|use rule \w+ as) (\w+)"
-    return {
-        path.stem: re.findall(pattern, path.read_text()) for path in sorted((ROOT / "workflow/rules").glob("*.smk"))
-    }
+    """Names of rules by file of `workflow/rules`, without its ending."""
+    pattern, folder = r"(?m)^\s*(?:rule|use rule \w+ as) (\w+)", ROOT / "workflow/rules"
+    files = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.smk"))}
+    return {name: re.findall(pattern, path.read_text()) for name, path in files.items()}
 
 
 def edges() -> set[tuple[str, str]]:
@@ -88,8 +92,7 @@ def draw(by_file: dict[str, list[str]], joined: set[tuple[str, str]]) -> str:
         parts.append(text(LEFT + PAD, top + PAD + 17, title, size=16, font_weight="700"))
         x = float(LEFT + LABEL)
         wide = (WIDTH - RIGHT - PAD - x + 10) / len(files) - 10
-        for file, remark in files.items():
-            heading = f"{file} · {remark}" if remark else file
+        for file, heading in files.items():
             parts.append(box(x, top + PAD, wide, height - 2 * PAD, fill=colour))
             parts.append(text(x + 10, top + PAD + 18, heading, size=13, fill="#fff", font_weight="600"))
             for number, name in enumerate(by_file[file]):

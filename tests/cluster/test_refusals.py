@@ -29,7 +29,7 @@ def test_more_gpus_than_any_node_has(cluster, prepared):
     told = refused(cluster, prepared, MODEL, "--forcerun", "finetune", "--config", "gpus=8")
     assert (
         told.startswith("MachineError: ")
-        and "asks for 8 GPUs on a node, the largest node of partition gpu has 2" in told
+        and "requests 8 GPUs on a node, the largest node of partition gpu has 2" in told
     )
 
 
@@ -50,7 +50,7 @@ def test_unknown_and_expired_accounts(cluster, prepared):
 
 def test_more_memory_and_time_than_there_is(cluster, prepared):
     told = refused(cluster, prepared, *AGAIN, "--set-resources", "evaluate_run:mem_mb=900000")
-    assert "asks for 900000 MiB of memory, the largest node of partition gpu has 64000" in told
+    assert "requests 900000 MiB of memory, the largest node of partition gpu has 64000" in told
 
 
 def test_no_slurm_on_this_host(cluster, prepared, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,9 @@ from zerodr.training.data.examples import load_examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients, prepare
 from zerodr.training.objectives.base import Objective
-from zerodr.training.objectives.ranking import InfoNCE, MarginMSE, PairwiseNLL
+from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL, ScoreLoss
 
-OBJECTIVES = {"info_nce": InfoNCE, "pairwise_nll": PairwiseNLL, "margin_mse": MarginMSE}
+OBJECTIVES = {"info_nce": InfoNCE, "pairwise_nll": PairwiseNLL, "margin_mse": partial(ScoreLoss, "margin_mse")}
 
 
 class WithDirect(Objective):

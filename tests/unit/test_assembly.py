@@ -24,7 +24,7 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.publishing.card import read_chain
-from zerodr.encoders.publishing.export import copy_whole
+from zerodr.encoders.publishing.export import copy_plain_model
 from zerodr.errors import ConfigError, ModelError
 from zerodr.papers.ddr.modular import ModularEncoder
 
@@ -259,7 +259,7 @@ def test_gated_blocks_are_assembled_as_the_modular_form(project):
     with pytest.raises(
         ModelError, match="make the plain form: .*gated feed-forward blocks have one with rem.shape: lora"
     ):
-        copy_whole(out, project / "results/copied")
+        copy_plain_model(out, project / "results/copied")
 
 
 def test_a_modular_form_is_not_exported(project):

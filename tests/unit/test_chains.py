@@ -222,10 +222,50 @@ def test_hub_names_and_folders_that_are_there_start_a_recipe(root, tmp_path):
         "google/dpr",
         "drp/model",
         "organisation/ep0",
-        "cross-encoder/model",
     ):
         change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
         assert plan(root).chains.parent_of(init) is None
+
+
+def test_a_revision_says_that_a_name_is_of_the_hub(root):
+    """`cross-encoder` is a recipe and an organisation."""
+    init = "cross-encoder/model"
+    change(root, "ance", odd={"settings": {"encoder": {"init": init, "revision": "1234"}}})
+    assert plan(root).chains.parent_of(init) is None
+    change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
+    with pytest.raises(ConfigError, match="cross-encoder has no stage 'model'"):
+        plan(root)
+
+
+def test_a_bi_encoder_does_not_start_from_what_ranks_nothing(root):
+    change(root, "dpr", odd={"settings": {"encoder": {"init": "cross-encoder/ep0"}}})
+    with pytest.raises(ConfigError, match="is a model that ranks nothing"):
+        plan(root)
+
+
+@pytest.mark.parametrize("teacher", ["cross-encoder", "cross-encoder/ep0"])
+def test_a_teacher_is_a_recipe_or_one_of_its_stages(root, teacher):
+    change(root, "kd", odd={"settings": {"chain": {"ep0": {"teacher": teacher}}}})
+    made, wc = plan(root), SimpleNamespace(model="kd+odd", scope="shared", stage="ep0")
+    assert made.inputs("score_pairs")(wc)["teacher"] == "results/models/cross-encoder/shared/ep0/manifest.json"
+    published = plan(root, scale="paper") if teacher == "cross-encoder" else None
+    if published is not None:
+        assert (
+            published.inputs("score_pairs")(wc)["teacher"] == "results/models/cross-encoder/shared/init/manifest.json"
+        )
+
+
+def test_what_ranks_nothing_is_trained_by_the_rules_of_all_models(root):
+    made = plan(root)
+    teacher = SimpleNamespace(model="cross-encoder", scope="shared", stage="ep0")
+    reader = SimpleNamespace(model="reader", scope="shared", stage="squad")
+    assert set(made.inputs("finetune")(teacher)) == {"model", "mined", "source"}
+    assert set(made.inputs("finetune")(reader)) == {"model", "source"}
+    assert settings(made, "finetune", model="reader", stage="squad")["settings"]["encoder"] == "reader"
+    assert "encoder" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]
+    for model in ("cross-encoder", "reader"):
+        assert "type" in settings(made, "init_model", model=model)["settings"]
+    assert "type" not in settings(made, "init_model", model="dpr")["settings"]
 
 
 @pytest.mark.parametrize(

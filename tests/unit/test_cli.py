@@ -105,7 +105,7 @@ def test_verify_one_and_all(plan):
     assert f"{RUNS[1]}: has 7 bytes" in text
     assert "problems: 1" in text
     for words in ([], [TABLE, "--all"]):
-        with pytest.raises(ConfigError, match="artifacts or --all, and not both"):
+        with pytest.raises(ConfigError, match="needs either artifacts or --all"):
             call("verify", *words)
 
 
@@ -215,7 +215,7 @@ def test_a_forecast_adds_up(plan, tmp_path):
     assert forecast.render("x", forecast.forecast([], lab)) == "x: nothing to be done"
     Path("results/models/dense/shared/imported/config.json").unlink()
     assert forecast.forecast(jobs, lab).embedding_bytes == {"dense": (3_000_000 + 10) * 768 * 4}
-    assert "taken as 768 wide" in forecast.render("x", forecast.forecast(jobs, lab))
+    assert "768 wide assumed" in forecast.render("x", forecast.forecast(jobs, lab))
 
 
 def test_collections_that_are_here_already_and_memories_are_counted(plan):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from zerodr import cluster
-from zerodr.cluster import Ask, Node, ask_of, check_fit, minutes_of, parse_partitions, submitting
+from zerodr.cluster import Node, Request, check_fit, minutes_of, parse_partitions, request_of, submitting
 from zerodr.errors import MachineError
 from zerodr.plan.resources import Ceiling, need
 from zerodr.plan.rules import RULES
@@ -42,15 +42,18 @@ def test_walltimes(text, minutes):
     "ask, told",
     [
         (
-            Ask("finetune", gpus=16, partition="gpu"),
-            "asks for 16 GPUs on a node, the largest node of partition gpu has 8",
+            Request("finetune", gpus=16, partition="gpu"),
+            "requests 16 GPUs on a node, the largest node of partition gpu has 8",
         ),
-        (Ask("finetune", gpus=1), "asks for 1 GPUs on a node, the largest node of partition cpu has 0"),
-        (Ask("finetune", gpus=16, nodes=3, partition="gpu"), "asks for 3 nodes, partition gpu has 2"),
-        (Ask("embed_corpus", cores=256), "asks for 256 cores, the largest node of partition cpu has 128"),
-        (Ask("index_bm25", memory_mib=600000), "asks for 600000 MiB of memory, the largest node of partition cpu has"),
-        (Ask("finetune", gpus=8, minutes=1440, partition="gpu"), "asks for 1440 minutes, partition gpu allows 240"),
-        (Ask("finetune", partition="gpus"), "did you mean gpu or cpu?"),
+        (Request("finetune", gpus=1), "requests 1 GPUs on a node, the largest node of partition cpu has 0"),
+        (Request("finetune", gpus=16, nodes=3, partition="gpu"), "requests 3 nodes, partition gpu has 2"),
+        (Request("embed_corpus", cores=256), "requests 256 cores, the largest node of partition cpu has 128"),
+        (
+            Request("index_bm25", memory_mib=600000),
+            "requests 600000 MiB of memory, the largest node of partition cpu has",
+        ),
+        (Request("finetune", gpus=8, minutes=1440, partition="gpu"), "requests 1440 minutes, partition gpu allows 240"),
+        (Request("finetune", partition="gpus"), "did you mean gpu or cpu?"),
     ],
 )
 def test_what_can_not_run_is_refused(ask, told):
@@ -62,10 +65,10 @@ def test_what_can_not_run_is_refused(ask, told):
 @pytest.mark.parametrize(
     "ask",
     [
-        Ask("a"),
-        Ask("a", gpus=16, nodes=2, cores=32, partition="gpu"),
-        Ask("a", minutes=10**6, partition="long"),
-        Ask("a", memory_mib=500000),
+        Request("a"),
+        Request("a", gpus=16, nodes=2, cores=32, partition="gpu"),
+        Request("a", minutes=10**6, partition="long"),
+        Request("a", memory_mib=500000),
     ],
 )
 def test_what_fits_is_let_through(ask):
@@ -74,24 +77,24 @@ def test_what_fits_is_let_through(ask):
 
 def test_all_rules_that_do_not_fit_are_named_at_once():
     asks = [
-        Ask("embed_corpus", gpus=1, cores=8, memory_mib=9000),
-        Ask("embed_corpus", gpus=1),
-        Ask("finetune", gpus=1),
-        Ask("train_main", minutes=2000),
-        Ask("pretrain", minutes=2000),
-        Ask("merge_run"),
-        Ask("index_bm25", memory_mib=600000),
-        Ask("index_bm25", memory_mib=550000),
+        Request("embed_corpus", gpus=1, cores=8, memory_mib=9000),
+        Request("embed_corpus", gpus=1),
+        Request("finetune", gpus=1),
+        Request("train_main", minutes=2000),
+        Request("pretrain", minutes=2000),
+        Request("merge_run"),
+        Request("index_bm25", memory_mib=600000),
+        Request("index_bm25", memory_mib=550000),
     ]
     with pytest.raises(MachineError) as error:
         check_fit(asks, PARTITIONS)
     told = str(error.value)
-    assert "embed_corpus, finetune: each asks for 1 GPUs on a node, the largest node of partition cpu has 0" in told
+    assert "embed_corpus, finetune: each requests 1 GPUs on a node, the largest node of partition cpu has 0" in told
     assert "set slurm_partition of these rules to gpu or long in config/profiles/slurm/config.yaml" in told
-    assert "pretrain, train_main: each asks for 2000 minutes" in told and "merge_run" not in told
+    assert "pretrain, train_main: each requests 2000 minutes" in told and "merge_run" not in told
     assert "--set-resources pretrain:runtime=1440 train_main:runtime=1440;" in told
     assert (
-        "index_bm25: asks for 600000 MiB" in told
+        "index_bm25: requests 600000 MiB" in told
         and told.count("index_bm25") == 2
         and "--set-resources index_bm25:mem_mb=500000" in told
     )
@@ -99,22 +102,23 @@ def test_all_rules_that_do_not_fit_are_named_at_once():
 
 def test_several_partitions_are_enough_when_one_of_them_fits():
     check_fit(
-        [Ask("finetune", gpus=8, partition="cpu,gpu"), Ask("merge_run", minutes=9000, partition="cpu,long")], PARTITIONS
+        [Request("finetune", gpus=8, partition="cpu,gpu"), Request("merge_run", minutes=9000, partition="cpu,long")],
+        PARTITIONS,
     )
-    with pytest.raises(MachineError, match="asks for 8 GPUs on a node, the largest node of partition cpu has 0"):
-        check_fit([Ask("finetune", gpus=8, partition="cpu,long")], PARTITIONS)
+    with pytest.raises(MachineError, match="requests 8 GPUs on a node, the largest node of partition cpu has 0"):
+        check_fit([Request("finetune", gpus=8, partition="cpu,long")], PARTITIONS)
 
 
 def test_a_cluster_without_a_default_partition_wants_one():
     with pytest.raises(MachineError, match="set slurm_partition"):
-        check_fit([Ask("a")], parse_partitions("x|infinite|1|1|(null)"))
+        check_fit([Request("a")], parse_partitions("x|infinite|1|1|(null)"))
 
 
 def test_resources_of_a_job_become_an_ask():
     resources = {"mem_mb": 2000, "runtime": 30, "gpu": 4, "nodes": 2, "slurm_partition": "gpu", "tmpdir": "<TBD>"}
     shape = ("--gpus=4", "--nodes=2")
-    assert ask_of("finetune", resources, 8) == Ask("finetune", 4, 2, 8, 2000, 30, "gpu", "", shape=shape)
-    assert ask_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == Ask("evaluate_run")
+    assert request_of("finetune", resources, 8) == Request("finetune", 4, 2, 8, 2000, 30, "gpu", "", shape=shape)
+    assert request_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == Request("evaluate_run")
 
 
 def test_options_of_a_job_are_those_that_the_plugin_submits_with():
@@ -128,21 +132,21 @@ def test_options_of_a_job_are_those_that_the_plugin_submits_with():
         "gpu": 2,
         "slurm_extra": "--open-mode=append --exclude='n1,n2'",
     }
-    ask = ask_of("finetune", resources, 8, submitting(settings))
+    ask = request_of("finetune", resources, 8, submitting(settings))
     assert ask.account == "123" and not ask.chosen_later
     assert ask.queue == ("--clusters=big", "--constraint=a100", "--qos=fast", "--reservation=monday")
     assert ask.shape == ("--gpus=h200:2", "--open-mode=append", "--exclude=n1,n2")
-    by_gres = ask_of("finetune", {"gres": "gpu:a100:4", "qos": "slow"}, 8)
+    by_gres = request_of("finetune", {"gres": "gpu:a100:4", "qos": "slow"}, 8)
     assert (by_gres.gpus, by_gres.queue, by_gres.shape) == (4, ("--qos=slow",), ("--gres=gpu:a100:4",))
 
 
 def test_partitions_that_are_chosen_elsewhere_are_not_checked(monkeypatch):
     settings = SimpleNamespace(qos=None, reservation=None, partition_config="partitions.yaml")
-    ask = ask_of("finetune", {"gpu": 8}, 8, submitting(settings))
+    ask = request_of("finetune", {"gpu": 8}, 8, submitting(settings))
     assert ask.chosen_later and ask.elsewhere
-    check_fit([ask, ask_of("finetune", {"clusters": "big", "slurm_partition": "theirs"}, 8)], PARTITIONS)
-    named = ask_of("finetune", {"gpu": 16, "slurm_partition": "gpu"}, 8, submitting(settings))
-    with pytest.raises(MachineError, match="asks for 16 GPUs"):
+    check_fit([ask, request_of("finetune", {"clusters": "big", "slurm_partition": "theirs"}, 8)], PARTITIONS)
+    named = request_of("finetune", {"gpu": 16, "slurm_partition": "gpu"}, 8, submitting(settings))
+    with pytest.raises(MachineError, match="requests 16 GPUs"):
         check_fit([named], PARTITIONS)
     settings.partition_config = None
     assert not submitting(settings).partition_file
@@ -153,10 +157,10 @@ def test_partitions_that_are_chosen_elsewhere_are_not_checked(monkeypatch):
 def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
     monkeypatch.setattr(cluster, "read_partitions", lambda: PARTITIONS)
     asks = [
-        Ask("evaluate_run"),
-        Ask("finetune", gpus=8, partition="gpu"),
-        Ask("index_bm25", partition="cpu,long"),
-        Ask("embed_corpus", gpus=1, partition="long,gpu"),
+        Request("evaluate_run"),
+        Request("finetune", gpus=8, partition="gpu"),
+        Request("index_bm25", partition="cpu,long"),
+        Request("embed_corpus", gpus=1, partition="long,gpu"),
     ]
     assert cluster.ceilings(asks) == {
         "evaluate_run": Ceiling(500000, 1440),
@@ -180,7 +184,7 @@ def test_a_plan_is_checked_for_its_own_rules(monkeypatch):
     machines = SimpleNamespace(gpus=lambda rule: need(rule).gpu * 2, nodes=lambda rule: 1)
     plan = SimpleNamespace(machines=machines)
     cluster.check_planned(plan, ["index_bm25", "search_bm25"])
-    with pytest.raises(MachineError, match=r"finetune: asks for 2 GPUs on a node, .* has 0: .*\(--config gpus=0\)$"):
+    with pytest.raises(MachineError, match=r"finetune: requests 2 GPUs on a node, .* has 0: .*\(--config gpus=0\)$"):
         cluster.check_planned(plan, ["index_bm25", "finetune"])
 
 
@@ -190,7 +194,7 @@ def test_a_plan_on_several_nodes_is_told_what_all_of_them_have(monkeypatch):
     monkeypatch.setattr(cluster, "ask_slurm", lambda words: CompletedProcess(words, 0, told, ""))
     plan = SimpleNamespace(machines=SimpleNamespace(gpus=lambda rule: gpus, nodes=lambda rule: 2))
     gpus = 16
-    with pytest.raises(MachineError, match=r"asks for 8 GPUs on a node, .* has 4: .*\(--config gpus=8\)"):
+    with pytest.raises(MachineError, match=r"requests 8 GPUs on a node, .* has 4: .*\(--config gpus=8\)"):
         cluster.check_planned(plan, ["finetune"])
     gpus = 8
     cluster.check_planned(plan, ["finetune"])

@@ -10,7 +10,7 @@ from tests.unit.model_helpers import relative_files, tiny_model, tiny_settings
 from zerodr.encoders.folder.layout import read_layout
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.encoders.pretraining.additions import carry_additions, take_additions
+from zerodr.encoders.pretraining.additions import carry_additions, load_additions
 from zerodr.encoders.pretraining.condenser import FAR, HeadedEncoder, layers_of
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.errors import ModelError
@@ -119,7 +119,7 @@ def test_the_decoder_sees_the_vector_and_earlier_tokens_only(tmp_path, family):
     assert 0.5 * count * np.log(400) < float(whole) < 2 * count * np.log(400)
     changed = {key: value.clone() for key, value in features.items()}
     changed["input_ids"][0, 4] = 7
-    states = [model.decoded(v, f)[0] for v, f in ((vectors, features), (vectors, changed), (vectors.flip(0), features))]
+    states = [model.decode(v, f)[0] for v, f in ((vectors, features), (vectors, changed), (vectors.flip(0), features))]
     assert torch.equal(states[0][:4], states[1][:4]) and not torch.allclose(states[0][4:], states[1][4:])
     assert not torch.allclose(states[0][1], states[2][1], rtol=1e-3)
     features["input_ids"][1, 7] = 9  # padding
@@ -156,11 +156,11 @@ def test_kept_heads_are_taken_up_and_the_folder_is_a_plain_model(tmp_path, famil
     }
     again = HeadedEncoder(BiEncoder.load(tmp_path / "kept"), "condenser", 2, seed=2).eval()
     fresh = {key: value.clone() for key, value in again.state_dict().items()}
-    assert take_additions(again, tmp_path / "kept", True) == {"prediction": "pretraining", "layers": "model"}
+    assert load_additions(again, tmp_path / "kept", True) == {"prediction": "pretraining", "layers": "model"}
     for key, value in model.state_dict().items():
         assert torch.equal(value, again.state_dict()[key]), key
     partly = HeadedEncoder(BiEncoder.load(tmp_path / "kept"), "condenser", 2, seed=2)
-    assert take_additions(partly, tmp_path / "kept", False)["layers"] == "fresh"
+    assert load_additions(partly, tmp_path / "kept", False)["layers"] == "fresh"
     assert all(
         torch.equal(value, fresh[key]) for key, value in partly.state_dict().items() if key.startswith("layers.")
     )
@@ -185,9 +185,9 @@ def test_a_checkpoints_own_prediction_layer_is_taken(tmp_path, family, masked):
     made.save(tmp_path / "init")
     assert carry_additions(tmp_path / "plain", tmp_path / "init")
     model = HeadedEncoder(BiEncoder.load(tmp_path / "init"), "none").eval()
-    assert take_additions(model, tmp_path / "init", False) == {"prediction": "pretraining"}
+    assert load_additions(model, tmp_path / "init", False) == {"prediction": "pretraining"}
     direct = HeadedEncoder(made, "none").eval()
-    assert take_additions(direct, tmp_path / "plain", False) == {"prediction": "checkpoint"}
+    assert load_additions(direct, tmp_path / "plain", False) == {"prediction": "checkpoint"}
     features, labels = batch(model)
     expected = network(**features).logits
     expected = torch.nn.functional.cross_entropy(expected[labels >= 0], labels[labels >= 0], reduction="sum")
@@ -200,14 +200,14 @@ def test_a_model_without_a_head_says_so(tmp_path):
     model = headed(tmp_path)
     model.encoder.save(tmp_path / "plain")
     assert not carry_additions(tmp_path / "plain", tmp_path / "other")
-    assert take_additions(model, tmp_path / "plain", False) == {"prediction": "fresh", "layers": "fresh"}
+    assert load_additions(model, tmp_path / "plain", False) == {"prediction": "fresh", "layers": "fresh"}
     with pytest.raises(
         ModelError, match="from_model continues with .*kind condenser, layers 2, skip_layer 1; kind none"
     ):
-        take_additions(model, tmp_path / "plain", True)
+        load_additions(model, tmp_path / "plain", True)
     headed(tmp_path, skip=0).save(tmp_path / "other-skip")
     with pytest.raises(ModelError, match="skip_layer 1; kind condenser, layers 2, skip_layer 0"):
-        take_additions(model, tmp_path / "other-skip", True)
+        load_additions(model, tmp_path / "other-skip", True)
 
 
 def test_damaged_and_strange_heads_are_refused(tmp_path):
@@ -217,12 +217,12 @@ def test_damaged_and_strange_heads_are_refused(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
     with pytest.raises(ModelError, match="is no whole safetensors file"):
-        take_additions(model, tmp_path / "kept", True)
+        load_additions(model, tmp_path / "kept", True)
     path.write_bytes(whole)
     sizes = {"hidden": 64, "layers": 2, "heads": 4, "vocabulary": 400}
     wider = HeadedEncoder(tiny_model(tmp_path / "wider", architecture=sizes), "condenser", 2)
     with pytest.raises(ModelError, match="its head does not fit its backbone"):
-        take_additions(wider, tmp_path / "kept", True)
+        load_additions(wider, tmp_path / "kept", True)
 
 
 def test_what_cannot_be_pretrained(tmp_path):

@@ -107,5 +107,5 @@ def test_what_this_bench_does_not_run(tmp_path: Path, name: str, value: object, 
 def test_prompt_left_out_of_pooling_is_refused(tmp_path: Path) -> None:
     write_layout(tmp_path, contract(query_prefix="q: "), 8)
     (tmp_path / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": "mean", "include_prompt": False}))
-    with pytest.raises(ModelError, match="leaves the prompt out"):
+    with pytest.raises(ModelError, match="ignores the prompt"):
         read_layout(tmp_path)

@@ -85,7 +85,7 @@ def test_one_pass_gives_the_vector_and_the_loss(model):
     features = model.pad(model.tokenize(TEXTS, "document"))
     targets = model.pad([[7, 8, 9, 1]] * 3 + [[7, 1]] * 3)
     with torch.no_grad():
-        vectors, loss = headed.told(features, targets)
+        vectors, loss = headed.generation(features, targets)
         torch.testing.assert_close(vectors, model.encode(features, "document"), atol=1e-5, rtol=0)
         labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
         from transformers import T5ForConditionalGeneration

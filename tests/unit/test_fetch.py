@@ -4,6 +4,7 @@ import hashlib
 import logging
 import os
 import threading
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -208,3 +209,52 @@ def test_nothing_to_try(tmp_path):
 def test_unknown_setting_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="did you mean mirrors"):
         run(tmp_path, mirror=["m"])
+
+
+def originals(server, **files) -> dict:
+    """The block of a registry row; values of `files` are checksums, or whole settings."""
+    written = [
+        {"path": path} | (value if isinstance(value, dict) else {"checksum": value}) for path, value in files.items()
+    ]
+    return {"format": "x", "address": server.url + "/", "files": written}
+
+
+def test_files_of_a_publisher_are_packed(tmp_path, server):
+    block = originals(server, **{"data/one.txt": SHA, "two.txt": MD5})
+    path, notes = run(tmp_path, originals=block)
+    with zipfile.ZipFile(path) as packed:
+        assert packed.namelist() == ["data/one.txt", "two.txt"]
+        assert packed.read("two.txt") == CONTENT
+    assert notes["pinned"] and notes["originals"] == {"data/one.txt": SHA, "two.txt": MD5}
+    assert notes["origin"] == f"{server.url}/data/one.txt, {server.url}/two.txt"
+    again, others = run(tmp_path / "again", originals=block)
+    assert again.read_bytes() == path.read_bytes() and others["checksum"] == notes["checksum"]
+
+
+def test_an_archive_in_a_mirror_comes_before_files_of_the_publisher(tmp_path, server):
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/a.zip").write_bytes(CONTENT)
+    path, notes = run(tmp_path, mirrors=[str(tmp_path / "m")], checksums=[SHA], originals=originals(server, x=SHA))
+    assert path.read_bytes() == CONTENT and server.asked == [] and "originals" not in notes
+
+
+def test_files_of_a_publisher_may_be_in_a_mirror(tmp_path, server):
+    (tmp_path / "m/a").mkdir(parents=True)
+    beir_zip(tmp_path / "m/a/x.zip", **{"notes.txt": "n"})
+    block = originals(server, **{"x.zip": {"members": ["corpus.jsonl", "queries.jsonl"]}})
+    path, notes = run(tmp_path, mirrors=[str(tmp_path / "m")], offline=True, originals=block)
+    with zipfile.ZipFile(path) as packed:
+        assert packed.namelist() == ["x/corpus.jsonl", "x/queries.jsonl"]
+    assert not notes["pinned"] and server.asked == []
+
+
+def test_a_file_of_a_publisher_that_is_wrong_or_missing_is_named(tmp_path, server):
+    with pytest.raises(DownloadError, match="one.txt: wrong checksum"):
+        run(tmp_path, originals=originals(server, **{"one.txt": "sha256:" + "0" * 64}))
+    with pytest.raises(DownloadError, match=r"a/status/404: is not available; tried .*HTTP status 404"):
+        run(tmp_path, originals=originals(server, **{"status/404": SHA}))
+    (tmp_path / "m/a").mkdir(parents=True)
+    beir_zip(tmp_path / "m/a/x.zip")
+    block = originals(server, **{"x.zip": {"members": ["corpus.jsonl", "gone.txt"]}})
+    with pytest.raises(DownloadError, match="x.zip: has no member gone.txt"):
+        run(tmp_path, mirrors=[str(tmp_path / "m")], originals=block)

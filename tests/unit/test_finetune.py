@@ -128,7 +128,7 @@ def test_models_of_save_steps_can_be_taken(project):
     run_spec(take(5))
     assert weights_in(project / "results/ep0.5") == weights_in(project / "results/short")
     assert BiEncoder.load(project / "results/ep0.5")
-    with pytest.raises(ModelError, match="kept no step 6: name it in training.save_steps"):
+    with pytest.raises(ModelError, match="has no step 6: name it in training.save_steps"):
         run_spec(take(6))
 
 

@@ -204,7 +204,7 @@ def test_t5_as_published_reads_a_spelled_end_token_as_text(tmp_path):
 
 def test_fewer_layers_than_asked(tmp_path):
     folder = checkpoint(tmp_path / "plain", tiny_model(tmp_path).tokenizer)
-    with pytest.raises(ModelError, match="layers: 5 asked, the checkpoint has 4: set layers to at most 4"):
+    with pytest.raises(ModelError, match="layers is 5, the checkpoint has 4: set layers to at most 4"):
         from_checkpoint(settings_for(folder, layers=5), folder, None, 0)
 
 
@@ -291,7 +291,7 @@ def test_what_the_settings_change_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"document_tokens": 600}, "takes 512 tokens.*600.*lower it to 512"),
+        ({"document_tokens": 600}, "its limit is 512 tokens.*600.*lower it to 512"),
         ({"pooling": "decoder_first"}, "decoder_first needs a T5 encoder-decoder, found bert"),
     ],
 )

@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_waits_until_all_are_gone_and_says_once_for_what(folder):
     said: list[str] = []
     assert wait_for_jobs(folder, said.append)
-    assert len(said) == 2 and said[1].startswith("They are gone")
+    assert len(said) == 2 and said[1].startswith("They have ended")
     assert "2 Slurm jobs" in said[0] and "(1 embed_corpus, 1 finetune; submitted since 2026-01-02T03:04:04)" in said[0]
     assert said[0].endswith("scancel 12 13\n")
     asked = (folder / "asked").read_text().splitlines()
@@ -73,7 +73,7 @@ def test_ctrl_c_leaves_the_jobs(folder):
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=alone()) as child:
         assert "Waiting for 2 Slurm jobs" in child.stderr.readline()
         child.send_signal(signal.SIGINT)
-        assert child.stderr.read() == "Stopped waiting: those jobs run on.\n"
+        assert child.stderr.read() == "Stopped waiting: those jobs continue.\n"
     assert child.returncode == 130
 
 

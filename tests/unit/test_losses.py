@@ -11,7 +11,7 @@ from zerodr.encoders.network.pooling import unit_length
 from zerodr.losses.contrastive import info_nce, known_positive_mask, pairwise_nll
 from zerodr.losses.distillation import kl_distillation
 from zerodr.training.objectives.base import Encoded
-from zerodr.training.objectives.ranking import MarginMSE
+from zerodr.training.objectives.ranking import ScoreLoss
 
 QUERIES = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 CANDIDATES = torch.tensor([[2.0, 0], [0, 1], [1, 1], [0, 2], [1, 0], [0.5, 0.5]])
@@ -61,7 +61,7 @@ def test_margin_mse_ddr_o5():
 
     def loss(query: torch.Tensor, documents: torch.Tensor) -> float:
         batch = Encoded(0, query, documents, ["q"], ["a", "b", "c", "d"], [{"a"}], teacher)
-        return MarginMSE()(batch)["margin_mse"].item()
+        return ScoreLoss("margin_mse")(batch)["margin_mse"].item()
 
     assert loss(query, documents) == pytest.approx(24.666667, abs=1e-5)
     assert loss(unit_length(query), unit_length(documents)) == pytest.approx(70.248543, abs=1e-5)  # cosines
@@ -70,7 +70,7 @@ def test_margin_mse_ddr_o5():
 def test_kl_distillation_moma_o4():
     gold, student = torch.tensor([[1.644195, 0.622950], [2.0, 1.0]]).double().split(1)
     assert kl_distillation(student, gold).item() == pytest.approx(4.40813e-05, abs=1e-8)
-    assert kl_distillation(student, gold, temperature=0.1).item() == pytest.approx(0.312887, abs=1e-5)
+    assert kl_distillation(student, gold, teacher_temperature=0.1).item() == pytest.approx(0.312887, abs=1e-5)
     assert kl_distillation(student, student).item() == pytest.approx(0.0, abs=1e-7)
 
 

@@ -10,12 +10,13 @@ import pytest
 from tests.unit.paper_helpers import drawn, told
 
 from zerodr.config.load import load_bench
-from zerodr.config.model_items import ComponentsItem, SharesItem
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.moma import report as item_memories
+from zerodr.papers.moma.items import ComponentsItem, SharesItem
 from zerodr.papers.moma.measure_shares import COLUMNS
 from zerodr.plan import Plan, paths
+from zerodr.plan.items import read_item
 
 SHARES = {"kind": "shares", "method": "ours"}
 COMPONENTS = {"kind": "components", "methods": ["ours", "own"]}
@@ -28,7 +29,7 @@ def mini(root):
 
 
 def test_every_episode_of_training_and_targets_is_asked_for(mini):
-    found = mini.looked_into(SharesItem(kind="shares", title="x", method="moma-t5ance"), ["scifact", "nfcorpus"])
+    found = read_item(mini, SharesItem(kind="shares", title="x", method="moma-t5ance"), ["scifact", "nfcorpus"]).files
     words = [("moma-t5ance", "shared", stage) for stage in ("moma1", "moma2")]
     assert found["learning"] == [paths.shares(*w, "learning", "squad-v1.1", "train", "shares.tsv") for w in words]
     assert found["search"] == [
@@ -38,22 +39,22 @@ def test_every_episode_of_training_and_targets_is_asked_for(mini):
 
 def test_what_trains_no_augmenter_has_none_to_look_at(mini):
     names = ("moma-t5ance", "moma-t5ance+no-learning", "moma-t5ance+no-distilling")
-    found = mini.looked_into(ComponentsItem(kind="components", title="x", methods=names), ["scifact"])
+    found = read_item(mini, ComponentsItem(kind="components", title="x", methods=names), ["scifact"]).files
     assert len(found["main"]) == 6 and len(found["augmenter"]) == 2
     assert all("/moma-t5ance/" in path for path in found["augmenter"])
 
 
 def test_what_only_search_changes_is_trained_once(mini):
-    found = mini.looked_into(ComponentsItem(kind="components", title="x", methods=("moma-t5ance+no-target",)), [])
+    found = read_item(mini, ComponentsItem(kind="components", title="x", methods=("moma-t5ance+no-target",)), []).files
     assert all("/moma-t5ance/" in path for path in [*found["main"], *found["augmenter"]])
-    shares = mini.looked_into(SharesItem(kind="shares", title="x", method="moma-t5ance+no-target"), ["scifact"])
+    shares = read_item(mini, SharesItem(kind="shares", title="x", method="moma-t5ance+no-target"), ["scifact"]).files
     assert all("/moma-t5ance/" in path for path in shares["learning"])
     assert all("/moma-t5ance+no-target/" in path for path in shares["search"])
 
 
 def test_a_method_without_memories_is_refused(mini):
     with pytest.raises(ConfigError, match="method dpr: has no stage of kind moma"):
-        mini.looked_into(SharesItem(kind="shares", title="x", method="dpr"), ["scifact"])
+        read_item(mini, SharesItem(kind="shares", title="x", method="dpr"), ["scifact"])
 
 
 def recorded(path: Path, **metrics: float) -> Path:

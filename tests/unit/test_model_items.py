@@ -16,16 +16,20 @@ from safetensors.torch import save_file
 from tests.unit.paper_helpers import drawn, scores, told
 
 from zerodr.config.load import load_bench
-from zerodr.config.model_items import AdaptationItem, DomainsItem, UnitsItem
 from zerodr.config.papers import Measure, item_of
 from zerodr.config.stages import FinetuneStage
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.evaluation.metrics import METRICS
+from zerodr.papers.berm import report as berm_report
+from zerodr.papers.berm.items import UnitsItem
+from zerodr.papers.ddr import report as ddr_report
+from zerodr.papers.ddr.items import AdaptationItem
 from zerodr.papers.modir import report as item_domains
+from zerodr.papers.modir.items import DomainsItem
 from zerodr.papers.moma.settings import MemoryStage
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, join_remarks, read_item
-from zerodr.reporting import item_models, item_tables
+from zerodr.reporting import item_tables
 from zerodr.reporting.item_inputs import METRIC
 
 POINTS = {"ours": {"start": 0, "ours@s.2": 2, "ours": 4}, "single": {"start": 0, "single": 4}}
@@ -275,18 +279,18 @@ def test_units_are_told_with_intervals(tmp_path):
         "methods": ["ours", "bm25"],
         "measures": ["balance_variance", "random_accuracy"],
     }
-    found = made("units", item_models.units, tmp_path, inputs, item)
+    found = made("units", berm_report.units, tmp_path, inputs, item)
     assert found.shown[1][1] == ["Bm25", "0.7 [0.6, 0.8]", "0.7 [0.6, 0.8]"]
     drawn(tmp_path, inputs, item)
     with pytest.raises(ArtifactError, match="has no measure dispersion_x, only balance_variance, random_accuracy"):
-        made("units", item_models.units, tmp_path, inputs, item | {"measures": ["dispersion_x"]})
+        made("units", berm_report.units, tmp_path, inputs, item | {"measures": ["dispersion_x"]})
 
 
 def test_adaptation_is_told_by_steps(tmp_path):
     files = [scores(tmp_path, name, "a", values) for name, values in {**NDCG, "bm25": [0.1, 0.1]}.items()]
     item = {"kind": "adaptation", "lines": {"DDR": ["start", "ours"]}, "references": ["bm25"]}
     more = {"points": {"DDR": {"start": 0, "ours": 4}, "bm25": {"bm25": 0}}, "methods": ("start", "ours", "bm25")}
-    found = made("adaptation", item_models.adaptation, tmp_path, {"per_query": files}, item, **more)
+    found = made("adaptation", ddr_report.adaptation, tmp_path, {"per_query": files}, item, **more)
     assert found.frame["gain"].tolist() == pytest.approx([0, 0.15, 0])
     assert [row[2] for row in found.shown[1]] == ["0", "4", "-"]
     drawn(tmp_path, {"per_query": files}, item, **more)
@@ -295,7 +299,7 @@ def test_adaptation_is_told_by_steps(tmp_path):
 def modular(folder: Path, name: str, facts: dict, numbers: int) -> Path:
     place = folder / name
     place.mkdir()
-    save_file({"a": torch.zeros(numbers - 10), "b": torch.zeros(2, 5)}, place / item_models.WEIGHTS)
+    save_file({"a": torch.zeros(numbers - 10), "b": torch.zeros(2, 5)}, place / ddr_report.WEIGHTS)
     (place / "lineage.json").write_text(json.dumps({"notes": facts}))
     (place / "manifest.json").write_text("{}")
     return place / "manifest.json"
@@ -304,12 +308,12 @@ def modular(folder: Path, name: str, facts: dict, numbers: int) -> Path:
 def test_parameters_are_counted_in_the_models(tmp_path):
     facts = {"rem": {"lora": 60, "parallel_adapter": 40, "backbone": 1000, "trained": 100, "trained_share": 0.1}}
     inputs = {"models": [modular(tmp_path, "ours", facts, 1040), modular(tmp_path, "bm25", {}, 1000)]}
-    found = made("parameters", item_models.parameters, tmp_path, inputs, {"methods": ["ours", "bm25"]})
+    found = made("parameters", ddr_report.parameters, tmp_path, inputs, {"methods": ["ours", "bm25"]})
     assert found.shown[1][0] == ["Ours", "1,000", "60", "40", "100", "10.00%", "1,040", "+4.00%"]
     assert found.shown[1][1][4:] == ["1,000", "100.00%", "1,000", "+0.00%"]
-    (tmp_path / "ours" / item_models.WEIGHTS).unlink()
+    (tmp_path / "ours" / ddr_report.WEIGHTS).unlink()
     with pytest.raises(ArtifactError, match="assemble with fold: true"):
-        made("parameters", item_models.parameters, tmp_path, inputs, {"methods": ["ours", "bm25"]})
+        made("parameters", ddr_report.parameters, tmp_path, inputs, {"methods": ["ours", "bm25"]})
 
 
 def test_other_measures_stand_beside_the_tested_one(tmp_path):

@@ -300,11 +300,12 @@ def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here
 
 
 def test_exported_with_its_augmenter(here):
-    from zerodr.encoders.publishing.export import copy_additions, copy_whole
+    from zerodr.encoders.publishing.export import copy_plain_model
+    from zerodr.papers.moma.folders import copy_augmenter
 
-    copy_whole(here / "model", here / "plain")
+    copy_plain_model(here / "model", here / "plain")
     assert (here / "plain" / FUSION).exists() and not (here / "plain" / AUGMENTER).exists()
-    copy_additions(here / "model", here / "plain")
+    copy_augmenter(here / "model", here / "plain")
     exported = MoMA.load(str(here / "plain")).plug(str(here / "exported-other"))
     assert exported.main.fusion.documents == K and exported.main.fusion.exclude_self
 
@@ -345,8 +346,8 @@ def test_exported_as_targets_are_ranked(here, exclude):
 def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):
     from model_helpers import tiny_model
 
-    from zerodr.encoders.publishing.export import write_fusion
-    from zerodr.papers.moma.components import Augmentation
+    from zerodr.papers.moma.folders import write_fusion
+    from zerodr.papers.moma.settings import Augmentation
 
     tiny_model(tmp_path).save(tmp_path / "bert")
     with pytest.raises(ModelError, match="fusion-in-decoder needs decoder_first"):

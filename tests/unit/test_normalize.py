@@ -193,6 +193,27 @@ def test_stage_with_own_folder(tmp_path):
     assert [m["name"] for m in stage.metrics] == ["documents", "queries"]
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_archive_says_which_reader_it_needs(tmp_path, packed):
+    files = {"CISI.ALL": ".I 1\n.W\na text\n", "CISI.QRY": ".I 7\n.W\nwhy\n", "CISI.REL": "7 1 0 0\n"}
+    path = write_zip(tmp_path / "c.zip", files) if packed else beir_zip(tmp_path / "c.zip")
+    params = {
+        "name": "c",
+        "kind": "complete",
+        "format": "beir",
+        "archive": "c.zip",
+        "original": "cisi",
+        "pinned": False,
+    }
+    outputs = {"collection": str(tmp_path / "c/manifest.json")}
+    stage = stage_of("m:normalize_collection", params, {"archive": [str(path)]}, outputs, tmp_path / "state")
+    stage.output("collection").mkdir(parents=True)
+    normalize_collection(stage)
+    audit = stage.notes["audit"]
+    assert (audit["format"], audit["documents"]) == (("cisi", 1) if packed else ("beir", 2))
+    assert ("unpinned" in audit) == packed
+
+
 def test_truncated_archive_leaves_one_error(tmp_path):
     path = beir_zip(tmp_path / "a.zip")
     path.write_bytes(path.read_bytes()[:100])

@@ -81,7 +81,7 @@ def test_missing_operator_is_detected_and_the_plain_module_gives_the_same(
     monkeypatch.setattr(packed, "pack", lambda weight: torch.ops.mkldnn.there_is_no_such_operator(weight))
     slow = load_encoder(tmp_path, device="cpu")
     assert fast.backend == "packed"
-    assert slow.backend.startswith("transformers (torch's packed multiplication is not to be had")
+    assert slow.backend.startswith("transformers (torch's packed multiplication is not available")
     tokens = fast.tokenize(["a few words", "", "z " * 80])
     rows = [tokens[row] for row in range(3)]
     assert abs(fast.encode_batch(rows) - slow.encode_batch(rows)).max() < 1e-5

@@ -17,6 +17,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.coco_dr import report as item_queries
+from zerodr.papers.coco_dr import report_spaces
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, items_of
 from zerodr.reporting import item_figures, item_tables, items
@@ -106,7 +107,7 @@ def test_pretraining_gain_sets_loss_beside_retrieval(tmp_path):
     found = [space(tmp_path, "x@init", "a", 4.0), space(tmp_path, "x@coco", "a", 1.0)]
     item = {"kind": "pretraining_gain", "models": ["x@init", "x@coco"], "methods": ["bm25", "ours"]}
     stage, settings = told(item, {"per_query": files, "spaces": found}, tmp_path)
-    made = item_tables.pretraining_gain(stage, settings, item_of(settings.item, "x"))
+    made = report_spaces.pretraining_gain(stage, settings, item_of(settings.item, "x"))
     row = made.frame.iloc[0]
     assert row["reduction"] == pytest.approx(0.75) and row["gain"] == pytest.approx(0.125)
 
@@ -199,8 +200,8 @@ def test_mistakes_in_a_paper_are_named(tmp_path, text, message):
 
 
 def test_every_kind_is_made_and_all_but_texts_are_drawn():
-    assert set(KINDS) == set(items.MAKERS)
-    assert set(item_figures.FIGURES) == set(KINDS) - {"neighbours", "nearest_queries", "parameters"}
+    assert set(KINDS) == set(items.tables())
+    assert set(item_figures.figures()) == set(KINDS) - {"neighbours", "nearest_queries", "parameters"}
 
 
 def test_items_apart_are_not_on_the_page(root):

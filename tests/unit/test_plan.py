@@ -98,7 +98,7 @@ def test_own_document_is_left_out_only_where_the_registry_says_so(root):
 
 def test_every_rule_has_params_and_inputs():
     assert set(PARAMS) == set(RULES)
-    assert set(RULES) - set(INPUTS) == {"fetch_archive"}
+    assert set(INPUTS) == set(RULES)
 
 
 def test_needs_grow_with_the_collection_and_the_attempt(root):

@@ -207,7 +207,8 @@ def test_o9_the_plain_model_gives_the_modular_ones_vectors(tmp_path, family, sha
     model.save(tmp_path / "plain")
     assert difference(model, model.plain()) < 1e-4
     loaded = BiEncoder.load(tmp_path / "plain")
-    assert not inserting.is_inserted(loaded.tower("document").transformer)
+    plain = loaded.tower("document").transformer
+    assert not inserting.adapters(plain) and not list(inserting.lora_layers(plain))
     assert type(loaded.tower("document").transformer) is type(model.transformer)
     own = vectors(model, "document")
     assert np.abs(vectors(loaded, "document") - own).max() < 1e-4 * np.abs(own).max()

@@ -29,7 +29,7 @@ def test_the_longer_chain_goes_first():
 
 
 def test_jobs_larger_than_the_farm_are_refused():
-    with pytest.raises(MachineError, match="asks for 8 GPUs, the schedule has 4"):
+    with pytest.raises(MachineError, match="needs 8 GPUs, the schedule has 4"):
         makespan([1.0], [8], [[]], 4)
 
 

@@ -63,7 +63,7 @@ def test_shards_and_memory_of_an_own_collection_fit_its_size(root, tmp_path):
     assert small.shard_count("own100") == 1
     assert big.shard_count("own25000") == 3  # 10,000 documents a shard at scale mini
     wildcards = SimpleNamespace(collection="own25000")
-    assert big.memory_mib("index_bm25")(wildcards) > small.memory_mib("index_bm25")(
+    assert big.machines.memory_mib("index_bm25")(wildcards) > small.machines.memory_mib("index_bm25")(
         SimpleNamespace(collection="own100")
     )
     assert big.collection("own25000").documents is None  # an estimate is never audited

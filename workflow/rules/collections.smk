@@ -2,8 +2,10 @@
 
 
 rule fetch_archive:
+    input:
+        unpack(PLAN.inputs("fetch_archive")),
     output:
-        archive=paths.archive("{archive}"),
+        archive=paths.archive.pattern,
     log:
         "results/logs/fetch_archive/{archive}.log",
     benchmark:
@@ -22,7 +24,7 @@ rule normalize_collection:
     input:
         unpack(PLAN.inputs("normalize_collection")),
     output:
-        collection=paths.collection("{collection}"),
+        collection=paths.collection.pattern,
     log:
         "results/logs/normalize_collection/{collection}.log",
     benchmark:
@@ -41,7 +43,7 @@ rule measure_statistics:
     input:
         unpack(PLAN.inputs("measure_statistics")),
     output:
-        statistics=paths.statistics("{collection}"),
+        statistics=paths.statistics.pattern,
     log:
         "results/logs/measure_statistics/{collection}.log",
     benchmark:

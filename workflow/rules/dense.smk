@@ -97,7 +97,7 @@ rule merge_run:
     input:
         unpack(PLAN.inputs("merge_run")),
     output:
-        run=paths.run("{model}", "{collection}", "{protocol}"),
+        run=paths.run.pattern,
     log:
         "results/logs/merge_run/{model}/{collection}/{protocol}.log",
     benchmark:
@@ -118,7 +118,7 @@ rule fuse_runs:
     input:
         unpack(PLAN.inputs("fuse_runs")),
     output:
-        run=paths.run("{model}", "{collection}", "{protocol}"),
+        run=paths.run.pattern,
     log:
         "results/logs/fuse_runs/{model}/{collection}/{protocol}.log",
     benchmark:

@@ -5,8 +5,8 @@ rule evaluate_run:
     input:
         unpack(PLAN.inputs("evaluate_run")),
     output:
-        summary=paths.summary("{model}", "{collection}", "{protocol}"),
-        per_query=paths.per_query("{model}", "{collection}", "{protocol}"),
+        summary=paths.summary.pattern,
+        per_query=paths.per_query.pattern,
     log:
         "results/logs/evaluate_run/{model}/{collection}/{protocol}.log",
     benchmark:

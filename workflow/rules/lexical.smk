@@ -5,7 +5,7 @@ rule index_bm25:
     input:
         unpack(PLAN.inputs("index_bm25")),
     output:
-        index=paths.bm25_index("{index}", "{collection}"),
+        index=paths.bm25_index.pattern,
     log:
         "results/logs/index_bm25/{index}/{collection}.log",
     benchmark:
@@ -24,7 +24,7 @@ rule search_bm25:
     input:
         unpack(PLAN.inputs("search_bm25")),
     output:
-        run=paths.run("{model}", "{collection}", "{protocol}"),
+        run=paths.run.pattern,
     log:
         "results/logs/search_bm25/{model}/{collection}/{protocol}.log",
     benchmark:

@@ -5,9 +5,7 @@ rule rank_bm25:
     input:
         unpack(PLAN.inputs("rank_bm25")),
     output:
-        candidates=paths.candidates(
-            "{model}", "{scope}", "{collection}", "{split}", "{depth}"
-        ),
+        candidates=paths.candidates.pattern,
     log:
         "results/logs/rank_bm25/{model}/{scope}/{collection}/{split}.top{depth}.log",
     benchmark:
@@ -61,9 +59,7 @@ rule merge_candidates:
     input:
         unpack(PLAN.inputs("merge_candidates")),
     output:
-        candidates=paths.candidates(
-            "{model}", "{scope}", "{collection}", "{split}", "{depth}"
-        ),
+        candidates=paths.candidates.pattern,
     log:
         "results/logs/merge_candidates/{model}/{scope}/{collection}/{split}.top{depth}.log",
     benchmark:
@@ -84,7 +80,7 @@ rule mine_negatives:
     input:
         unpack(PLAN.inputs("mine_negatives")),
     output:
-        mined=paths.mined("{model}", "{scope}", "{stage}"),
+        mined=paths.mined.pattern,
     log:
         "results/logs/mine_negatives/{model}/{scope}/{stage}.log",
     benchmark:

@@ -5,7 +5,7 @@ rule cut_spans:
     input:
         unpack(PLAN.inputs("cut_spans")),
     output:
-        spans=paths.spans("{model}", "{scope}", "{stage}", "{collection}"),
+        spans=paths.spans.pattern,
     log:
         "results/logs/cut_spans/{model}/{scope}/{stage}/{collection}.log",
     benchmark:
@@ -28,7 +28,7 @@ rule pretrain:
     input:
         unpack(PLAN.inputs("pretrain")),
     output:
-        model=paths.model("{model}", "{scope}", "{stage}"),
+        model=paths.model.pattern,
     log:
         "results/logs/pretrain/{model}/{scope}/{stage}.log",
     benchmark:

@@ -5,7 +5,7 @@ rule score_pairs:
     input:
         unpack(PLAN.inputs("score_pairs")),
     output:
-        scored=paths.scored("{model}", "{scope}", "{stage}"),
+        scored=paths.scored.pattern,
     log:
         "results/logs/score_pairs/{model}/{scope}/{stage}.log",
     benchmark:

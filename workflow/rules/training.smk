@@ -26,7 +26,7 @@ rule finetune:
     input:
         unpack(PLAN.inputs("finetune")),
     output:
-        model=paths.model("{model}", "{scope}", "{stage}"),
+        model=paths.model.pattern,
     log:
         "results/logs/finetune/{model}/{scope}/{stage}.log",
     benchmark:
@@ -70,7 +70,7 @@ rule export_model:
     input:
         unpack(PLAN.inputs("export_model")),
     output:
-        exported=paths.exported("{model}", "{scope}"),
+        exported=paths.exported.pattern,
     log:
         "results/logs/export_model/{model}/{scope}.log",
     benchmark:

@@ -74,7 +74,7 @@ rule measure_units:
     input:
         unpack(PLAN.inputs("measure_units")),
     output:
-        measures=paths.unit_measures("{units_of}", "{model}"),
+        measures=paths.unit_measures.pattern,
     log:
         "results/logs/measure_units/{units_of}/{model}.log",
     benchmark:

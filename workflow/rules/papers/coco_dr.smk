@@ -5,7 +5,7 @@ rule cluster_queries:
     input:
         unpack(PLAN.inputs("cluster_queries")),
     output:
-        clusters=paths.clusters("{model}", "{scope}", "{stage}"),
+        clusters=paths.clusters.pattern,
     log:
         "results/logs/cluster_queries/{model}/{scope}/{stage}.log",
     benchmark:
@@ -28,7 +28,7 @@ rule measure_space:
     input:
         unpack(PLAN.inputs("measure_space")),
     output:
-        measures=paths.space("{model}", "{scope}", "{collection}"),
+        measures=paths.space.pattern,
     log:
         "results/logs/measure_space/{model}/{scope}/{collection}.log",
     benchmark:

@@ -5,7 +5,7 @@ rule assemble:
     input:
         unpack(PLAN.inputs("assemble")),
     output:
-        model=paths.model("{model}", "{scope}", "{stage}"),
+        model=paths.model.pattern,
     log:
         "results/logs/assemble/{model}/{scope}/{stage}.log",
     benchmark:

@@ -35,9 +35,7 @@ rule measure_attention:
     input:
         unpack(PLAN.inputs("measure_attention")),
     output:
-        attention=paths.attention(
-            "{model}", "{scope}", "{stage}", "{use}", "{collection}", "{split}"
-        ),
+        attention=paths.attention.pattern,
     log:
         "results/logs/measure_attention/{model}/{scope}/{stage}/{use}/{collection}/{split}.log",
     benchmark:
@@ -61,7 +59,7 @@ rule mine_memories:
     input:
         unpack(PLAN.inputs("mine_memories")),
     output:
-        learned=paths.learned("{model}", "{scope}", "{stage}"),
+        learned=paths.learned.pattern,
     log:
         "results/logs/mine_memories/{model}/{scope}/{stage}.log",
     benchmark:
@@ -106,7 +104,7 @@ rule join_components:
     input:
         unpack(PLAN.inputs("join_components")),
     output:
-        model=paths.model("{model}", "{scope}", "{stage}"),
+        model=paths.model.pattern,
     log:
         "results/logs/join_components/{model}/{scope}/{stage}.log",
     benchmark:

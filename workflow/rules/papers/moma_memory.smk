@@ -94,9 +94,7 @@ rule merge_memories:
     input:
         unpack(PLAN.inputs("merge_memories")),
     output:
-        rankings=paths.augmentations(
-            "{model}", "{scope}", "{stage}", "{use}", "{collection}", "{split}"
-        ),
+        rankings=paths.augmentations.pattern,
     log:
         "results/logs/merge_memories/{model}/{scope}/{stage}/{use}/{collection}/{split}.log",
     benchmark:
@@ -119,9 +117,7 @@ rule embed_fused_queries:
     input:
         unpack(PLAN.inputs("embed_fused_queries")),
     output:
-        embeddings=paths.fused_queries(
-            "{model}", "{scope}", "{stage}", "{collection}", "{protocol}", "{split}"
-        ),
+        embeddings=paths.fused_queries.pattern,
     log:
         "results/logs/embed_fused_queries/{model}/{scope}/{stage}/{collection}/{protocol}/{split}.log",
     benchmark:
@@ -144,7 +140,7 @@ rule export_memory:
     input:
         unpack(PLAN.inputs("export_memory")),
     output:
-        memory=paths.exported_memory("{model}", "{scope}", "{memory}"),
+        memory=paths.exported_memory.pattern,
     log:
         "results/logs/export_memory/{model}/{scope}/{memory}.log",
     benchmark:

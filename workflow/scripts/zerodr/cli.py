@@ -1,4 +1,4 @@
-"""The commands of `python -m zerodr`. Run them in the checkout's root. What a command needs is imported by it."""
+"""Commands of `python -m zerodr`, for the checkout's root. Each command imports what it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SCHEMA, REFERENCE = Path("config/schema.json"), Path("docs/settings.md")
 app = typer.Typer(
-    help="Plan, inspect and compare what the workflow makes. Artifacts are paths or digests.",
+    help="Plan, inspect and compare the workflow's artifacts. Artifacts are paths or digests.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -27,17 +27,17 @@ Words = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE"
 
 @app.callback()
 def _progress() -> None:
-    """Progress goes to standard error."""
+    """Log progress to standard error."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
 
 
 @app.command()
 def lineage(
     artifact: Artifact,
-    down: Annotated[bool, typer.Option("--down/--up", help="What was made with it, or what it was made from.")] = False,
+    down: Annotated[bool, typer.Option("--down/--up", help="Show its users, or its sources.")] = False,
     depth: Annotated[int | None, typer.Option(min=1, help="Levels to show; all when not given.")] = None,
 ) -> None:
-    """Print what an artifact was made from, or what was made with it, as a tree."""
+    """Print the sources of an artifact, or its users, as a tree."""
     from zerodr.lineage.graph import Graph
     from zerodr.lineage.tree import render_tree
 
@@ -47,15 +47,15 @@ def lineage(
 
 @app.command()
 def explain(artifact: Artifact, config: Words = None) -> None:
-    """Say what made an artifact, whether it is current, and the command that makes it current."""
-    from zerodr.lineage.explain import explain as tell
+    """Explain an artifact: its origin, whether it is current, and the command that updates it."""
+    from zerodr.lineage import explain as explanation
     from zerodr.lineage.graph import Graph
     from zerodr.lineage.remedy import recorded_config
 
     graph = Graph()
     path = graph.find(artifact)
     words = recorded_config(graph, path, config or [])
-    typer.echo(tell(graph, path, plan_of(words), words))
+    typer.echo(explanation.explain(graph, path, plan_of(words), words))
 
 
 @app.command()
@@ -68,13 +68,13 @@ def verify(
     from zerodr.lineage.verify import verify as check
 
     if bool(artifacts) == everything:
-        raise ConfigError("verify", "needs artifacts or --all, and not both", "python -m zerodr verify --all")
+        raise ConfigError("verify", "needs either artifacts or --all", "run: python -m zerodr verify --all")
     graph = Graph()
-    wanted = _some(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
-    findings = list(check(graph, wanted))
+    roots = _require(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
+    findings = list(check(graph, roots))
     for finding in findings:
         typer.echo(str(finding))
-    typer.echo(f"{len(graph.ancestors(*wanted))} artifacts read; problems: {len(findings)}")
+    typer.echo(f"{len(graph.ancestors(*roots))} artifacts read; problems: {len(findings)}")
     raise typer.Exit(1 if findings else 0)
 
 
@@ -95,23 +95,24 @@ def diff(
 
 @app.command()
 def publish(artifacts: Annotated[list[str] | None, typer.Argument(help="Default: all that are final.")] = None) -> None:
-    """Put lineage records into the store of MLFLOW_TRACKING_URI (default: the checkout's own). Again adds nothing."""
+    """Publish lineage records to the store of MLFLOW_TRACKING_URI (default: the checkout's); repeating adds nothing."""
+    from zerodr.lineage import publish as publisher
     from zerodr.lineage.graph import Graph
-    from zerodr.lineage.publish import publish as put
     from zerodr.lineage.store import shown_uri, tracking_uri
 
     graph = Graph()
-    added = put(graph, [graph.find(a) for a in artifacts] if artifacts else _some(graph.final()), tracking_uri())
+    roots = [graph.find(artifact) for artifact in artifacts] if artifacts else _require(graph.final())
+    added = publisher.publish(graph, roots, tracking_uri())
     typer.echo(f"{added} artifacts added to {shown_uri(tracking_uri())}")
 
 
 @app.command()
 def plan(
-    target: Annotated[str, typer.Argument(help="What snakemake would be asked for.")] = "all",
+    target: Annotated[str, typer.Argument(help="Target for snakemake.")] = "all",
     scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
     config: Words = None,
 ) -> None:
-    """Say what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Nothing is run."""
+    """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
     from zerodr import costs
     from zerodr.cluster import check_planned
     from zerodr.forecast import dry_run, forecast, render
@@ -129,7 +130,7 @@ def plan(
 def targets(
     paths: Annotated[list[str] | None, typer.Argument(help="Targets to check.")] = None, config: Words = None
 ) -> None:
-    """List what snakemake can be asked for, or check targets and name the nearest. Exit status 1 for a wrong one."""
+    """List the targets of snakemake, or check targets and suggest the nearest. Exit status 1 for a wrong one."""
     from zerodr.plan.targets import is_target, nearest_target, render
 
     bench = plan_of(config or [])
@@ -160,7 +161,7 @@ def recipe(
 
 @app.command()
 def doctor(config: Words = None) -> None:
-    """Say what this machine lacks and how to mend it. Exit status 0 when the mini job can run."""
+    """List what this machine lacks and how to provide it. Exit status 0 when the mini job can run."""
     from zerodr.doctor import examine, render
 
     findings = examine(plan_of(config or []))
@@ -170,10 +171,10 @@ def doctor(config: Words = None) -> None:
 
 @app.command()
 def show() -> None:
-    """Print the main table, and where plots, logs and lineage are."""
-    from zerodr.reporting.show import show as tell
+    """Print the main table, and the paths of plots, logs and lineage."""
+    from zerodr.reporting import show as results
 
-    typer.echo(tell())
+    typer.echo(results.show())
 
 
 @app.command()
@@ -206,22 +207,19 @@ def settings(
         Console().print(Markdown(render()))
 
 
-def _some(artifacts: list[str]) -> list[str]:
-    """The artifacts, unless there are none."""
+def _require(artifacts: list[str]) -> list[str]:
+    """Return the artifacts, unless there are none."""
     if not artifacts:
-        raise ArtifactError(
-            Path.cwd(),
-            "holds no artifact with a lineage record",
-            "run: make mini, or go to the root of the checkout that made some",
-        )
+        step = "run: make mini, or change to the root of a checkout with results"
+        raise ArtifactError(Path.cwd(), "holds no artifact with a lineage record", step)
     return artifacts
 
 
 def plan_of(words: list[str]) -> Plan:
-    """The plan of the checkout in the working directory, with `key=value` words over config/config.yaml.
+    """Load the plan of the checkout in the working directory, with `key=value` words over config/config.yaml.
 
     Raises:
-        ConfigError: a word without `=`, or what the configuration refuses.
+        ConfigError: a word without `=`, or a wrong configuration.
     """
     from zerodr.config.load import load_bench, read_config
     from zerodr.plan import Plan
@@ -230,13 +228,13 @@ def plan_of(words: list[str]) -> Plan:
 
 
 def parse_words(words: list[str]) -> dict[str, Any]:
-    """`["seed=3", "methods=[a,b]"]` -> `{"seed": 3, "methods": ["a", "b"]}`, values read as YAML."""
+    """Parse `["seed=3", "methods=[a,b]"]` to `{"seed": 3, "methods": ["a", "b"]}`, values as YAML."""
     import yaml
 
     values = {}
     for word in words:
-        key, found, value = word.partition("=")
-        if not found:
+        key, equals, value = word.partition("=")
+        if not equals:
             raise ConfigError(f"--config {word}", "is no KEY=VALUE", "for example: --config scale=lab")
         try:
             values[key] = yaml.safe_load(value)

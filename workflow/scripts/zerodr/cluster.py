@@ -1,6 +1,6 @@
-"""What a Slurm cluster offers, and whether jobs fit it: asked before the first job, so that nothing waits in vain.
+"""Check before the first job that a Slurm cluster can run all jobs, so that none waits in vain.
 
-Partitions, accounts and walltimes come from the profile (config/profiles/slurm); no cluster's names stand here.
+Partitions, accounts and walltimes come from the profile (config/profiles/slurm); this module names no cluster.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Partition:
 
     Attributes:
         name: as `sbatch -p` takes it.
-        default: jobs without a partition go here.
+        default: true when jobs without a partition go here.
         minutes: the longest walltime; None when there is no limit.
         nodes: sizes of its nodes.
     """
@@ -53,8 +53,8 @@ class Partition:
 
 
 @dataclass(frozen=True, order=True)
-class Ask:
-    """What jobs of one rule ask of Slurm.
+class Request:
+    """Resources that jobs of one rule request from Slurm.
 
     Attributes:
         rule: their rule.
@@ -63,11 +63,11 @@ class Ask:
         cores: of one node's task.
         memory_mib: of a node.
         minutes: walltime.
-        partition: as written, maybe several with commas between.
-        account: likewise; jobs are submitted with the first.
-        queue: further options that say where jobs may run (`--qos=`, `--reservation=`, `--constraint=`, `--clusters=`).
-        shape: options of sbatch alone (GPUs, nodes, slurm_extra).
-        chosen_later: no partition is named, and the plugin takes one from its own list (slurm-partition-config).
+        partition: as configured, possibly several separated by commas.
+        account: as configured; jobs are submitted with the first.
+        queue: further options for where jobs may run (`--qos=`, `--reservation=`, `--constraint=`, `--clusters=`).
+        shape: options of sbatch only (GPUs, nodes, slurm_extra).
+        chosen_later: no partition is named, and the plugin chooses one from its list (slurm-partition-config).
     """
 
     rule: str
@@ -84,7 +84,7 @@ class Ask:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether this cluster's partitions say nothing about it."""
+        """True when this cluster's partitions do not decide about it."""
         return self.chosen_later or any(word.startswith("--clusters") for word in self.queue)
 
 
@@ -98,13 +98,13 @@ class Submitting:
 
 
 def submitting(settings: Any) -> Submitting:
-    """From the plugin's settings and the environment, as the plugin reads them."""
+    """Read the plugin's settings and the environment, as the plugin does."""
     file = settings.partition_config or os.environ.get("SNAKEMAKE_SLURM_PARTITIONS")
     return Submitting(settings.qos or "", settings.reservation or "", bool(file))
 
 
-def ask_of(rule: str, resources: dict[str, Any], cores: int, common: Submitting | None = None) -> Ask:
-    """The ask of a Snakemake job, from its resources; what is no number yet counts as nothing."""
+def request_of(rule: str, resources: dict[str, Any], cores: int, common: Submitting | None = None) -> Request:
+    """Read the request of a Snakemake job from its resources; a value that is no number yet counts as 0."""
 
     def number(name: str) -> int:
         value = resources.get(name)
@@ -123,18 +123,18 @@ def ask_of(rule: str, resources: dict[str, Any], cores: int, common: Submitting 
         "reservation": common.reservation,
     }
     shape = {"gres": text("gres"), "gpus": f"{model}{gpus}" if gpus else "", "nodes": str(nodes or "")}
-    return Ask(
-        rule,
-        gpus or sum(map(int, GPUS.findall(text("gres")))),
-        nodes or 1,
-        cores,
-        number("mem_mb"),
-        number("runtime"),
-        partition,
-        text("slurm_account"),
-        _options(queue),
-        (*_options(shape), *shlex.split(text("slurm_extra"))),
-        common.partition_file and not partition,
+    return Request(
+        rule=rule,
+        gpus=gpus or sum(map(int, GPUS.findall(text("gres")))),
+        nodes=nodes or 1,
+        cores=cores,
+        memory_mib=number("mem_mb"),
+        minutes=number("runtime"),
+        partition=partition,
+        account=text("slurm_account"),
+        queue=_options(queue),
+        shape=(*_options(shape), *shlex.split(text("slurm_extra"))),
+        chosen_later=common.partition_file and not partition,
     )
 
 
@@ -143,83 +143,77 @@ def _options(values: dict[str, str]) -> tuple[str, ...]:
 
 
 def read_partitions() -> dict[str, Partition]:
-    """The cluster's partitions.
+    """Read the cluster's partitions.
 
     Raises:
-        MachineError: there is no Slurm here, or its controller does not answer.
+        MachineError: this host has no Slurm, or its controller does not answer.
     """
     absent = [name for name in COMMANDS if shutil.which(name) is None]
     if absent:
-        raise MachineError(
-            "Slurm",
-            f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster",
-            "run it there, or use --profile config/profiles/local",
-        )
+        problem = f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster"
+        raise MachineError("Slurm", problem, "run it on a login node, or use --profile config/profiles/local")
     done = ask_slurm(NODES)
     if done.returncode:
-        raise MachineError(
-            "Slurm",
-            f"its controller does not answer ({last_words(done.stderr)})",
-            "ask the cluster's administrators, or wait",
-        )
+        problem = f"its controller does not answer ({last_line(done.stderr)})"
+        raise MachineError("Slurm", problem, "ask the cluster's administrators, or wait")
     return parse_partitions(done.stdout)
 
 
 def parse_partitions(text: str) -> dict[str, Partition]:
-    """Lines `partition|walltime|cores|memory|gres`, one a node, as `sinfo` prints them; `*` marks the default."""
-    found: dict[str, Partition] = {}
+    """Parse lines `partition|walltime|cores|memory|gres`, one a node, as `sinfo` prints them; `*` marks the default."""
+    partitions: dict[str, Partition] = {}
     for line in text.splitlines():
         name, time, cores, memory, gres = line.strip().split("|")
         key = name.rstrip("*")
         node = Node(_leading(cores), _leading(memory), sum(map(int, GPUS.findall(gres))))
-        before = found[key].nodes if key in found else ()
-        found[key] = Partition(key, name.endswith("*"), minutes_of(time), (*before, node))
-    return found
+        nodes = partitions[key].nodes if key in partitions else ()
+        partitions[key] = Partition(key, name.endswith("*"), minutes_of(time), (*nodes, node))
+    return partitions
 
 
 def _leading(text: str) -> int:
-    """`8`, `8+` -> 8."""
+    """Parse the number at the start: `8`, `8+` -> 8."""
     return int("0" + "".join(re.findall(r"^\d+", text)))
 
 
 def minutes_of(text: str) -> int | None:
-    """Slurm's `[days-]hours:minutes:seconds` or `minutes:seconds` in minutes; None for `infinite`."""
-    found = MINUTES.match(text.strip())
-    if not found:
+    """Parse Slurm's `[days-]hours:minutes:seconds` or `minutes:seconds` to minutes; None for `infinite`."""
+    match = MINUTES.match(text.strip())
+    if not match:
         return None
-    days, a, b, c = (int(found[name] or 0) for name in ("days", "a", "b", "c"))
-    if found["c"] is not None:
+    days, a, b, c = (int(match[name] or 0) for name in ("days", "a", "b", "c"))
+    if match["c"] is not None:
         return days * 1440 + a * 60 + b
-    return days * 1440 + a if found["a"] is not None else days * 1440 + b
+    return days * 1440 + a if match["a"] is not None else days * 1440 + b
 
 
 @dataclass(frozen=True, order=True)
 class Unfit:
-    """Why jobs can't run in a partition: the reason, what helps, and what `--set-resources` would lower."""
+    """A misfit of jobs and partition: the reason, the step, and the value for `--set-resources`."""
 
     reason: str
     advice: str
     setting: str = ""
 
 
-def check_fit(asks: Iterable[Ask], partitions: dict[str, Partition]) -> None:
-    """Some node of a partition of each ask can hold the job, and that partition lets it run that long.
+def check_fit(requests: Iterable[Request], partitions: dict[str, Partition]) -> None:
+    """Check that for each request some node can hold the job and its partition allows the walltime.
 
     Raises:
-        MachineError: names every rule that does not fit by its largest job, those with the same reason together.
+        MachineError: lists all rules that do not fit, by their largest job; rules with the same reason together.
     """
     rules: dict[Unfit, list[str]] = {}
     seen: set[tuple[str, str, str]] = set()
-    for ask in sorted(set(asks), key=lambda ask: (-ask.memory_mib, -ask.minutes, ask.rule)):
-        found = unfit(ask, partitions)
-        if found and (ask.rule, found.advice, found.setting) not in seen:
-            seen.add((ask.rule, found.advice, found.setting))
-            rules.setdefault(found, []).append(ask.rule)
+    for request in sorted(set(requests), key=lambda r: (-r.memory_mib, -r.minutes, r.rule)):
+        misfit = unfit(request, partitions)
+        if misfit and (request.rule, misfit.advice, misfit.setting) not in seen:
+            seen.add((request.rule, misfit.advice, misfit.setting))
+            rules.setdefault(misfit, []).append(request.rule)
     if rules:
         (first, names), *others = rules.items()
-        told = "; ".join([_reason(first, names), *(f"{', '.join(them)}: {_reason(why, them)}" for why, them in others)])
-        advice = "; ".join(dict.fromkeys(_advice(why, them) for why, them in rules.items()))
-        raise MachineError(", ".join(names), told, advice)
+        reasons = [_reason(first, names), *(f"{', '.join(some)}: {_reason(misfit, some)}" for misfit, some in others)]
+        advice = "; ".join(dict.fromkeys(_advice(misfit, some) for misfit, some in rules.items()))
+        raise MachineError(", ".join(names), "; ".join(reasons), advice)
 
 
 def _reason(why: Unfit, rules: list[str]) -> str:
@@ -231,95 +225,74 @@ def _advice(why: Unfit, rules: list[str]) -> str:
     return why.advice.replace("{changes}", changes)
 
 
-def unfit(ask: Ask, partitions: dict[str, Partition]) -> Unfit | None:
-    """Why no partition of an ask can run its jobs: that of the first one; None where some can, or none is known."""
-    names = names_of(ask, partitions)
-    if ask.elsewhere:
+def unfit(request: Request, partitions: dict[str, Partition]) -> Unfit | None:
+    """Return why the first partition of a request can't run its jobs; None when one can, or none is known."""
+    names = names_of(request, partitions)
+    if request.elsewhere:
         return None
     if not names:
-        return Unfit(
-            "names no partition and this cluster has no default one",
-            f"set slurm_partition in {PROFILE}: {nearest('', partitions)}",
-        )
-    found = [
-        _unfit_for(ask, partitions[name], partitions) if name in partitions else _unknown(name, partitions)
-        for name in names
-    ]
-    return None if None in found else found[0]
+        step = f"set slurm_partition in {PROFILE}: {nearest('', partitions)}"
+        return Unfit("names no partition and this cluster has no default one", step)
+    misfits = [_unfit_for(request, name, partitions) for name in names]
+    return None if None in misfits else misfits[0]
 
 
-def _unknown(name: str, partitions: dict[str, Partition]) -> Unfit:
-    return Unfit(
-        f"asks for partition {name}, which is not known to this cluster",
-        f"change {PROFILE}: {nearest(name, partitions)}",
-    )
-
-
-def _unfit_for(ask: Ask, partition: Partition, partitions: dict[str, Partition]) -> Unfit | None:
-    name, gpus = partition.name, -(-ask.gpus // ask.nodes)
+def _unfit_for(request: Request, name: str, partitions: dict[str, Partition]) -> Unfit | None:
+    if name not in partitions:
+        step = f"change {PROFILE}: {nearest(name, partitions)}"
+        return Unfit(f"requests partition {name}, which is not known to this cluster", step)
+    partition, gpus = partitions[name], -(-request.gpus // request.nodes)
     most = max(node.gpus for node in partition.nodes)
     if gpus > most:
         larger = [other.name for other in partitions.values() if max(node.gpus for node in other.nodes) >= gpus]
-        ways = [f"lower gpus (--config gpus={most * ask.nodes})", "raise nodes"] if most else []
+        ways = [f"lower gpus (--config gpus={most * request.nodes})", "raise nodes"] if most else []
         ways += [f"set slurm_partition of these rules to {' or '.join(larger)} in {PROFILE}"] if larger else []
-        return Unfit(
-            f"asks for {gpus} GPUs on a node, the largest node of partition {name} has {most}",
-            ", or ".join(ways) or "work on the CPU (--config gpus=0)",
-        )
-    if ask.nodes > len(partition.nodes):
-        return Unfit(
-            f"asks for {ask.nodes} nodes, partition {name} has {len(partition.nodes)}",
-            "lower nodes, or choose another partition",
-        )
+        reason = f"requests {gpus} GPUs on a node, the largest node of partition {name} has {most}"
+        return Unfit(reason, ", or ".join(ways) or "use the CPU (--config gpus=0)")
+    if request.nodes > len(partition.nodes):
+        reason = f"requests {request.nodes} nodes, partition {name} has {len(partition.nodes)}"
+        return Unfit(reason, "lower nodes, or choose another partition")
     fitting = [node for node in partition.nodes if node.gpus >= gpus]
-    kind = "with a GPU " if gpus else ""
+    largest = f"the largest node of partition {name} {'with a GPU ' if gpus else ''}has"
     cores, memory = max(node.cores for node in fitting), max(node.memory_mib for node in fitting)
-    if ask.cores > cores:
-        return Unfit(
-            f"asks for {ask.cores} cores, the largest node of partition {name} {kind}has {cores}",
-            f"lower it with --max-threads {cores}",
-        )
-    if ask.memory_mib > memory:
-        return Unfit(
-            f"asks for {ask.memory_mib} MiB of memory, the largest node of partition {name} {kind}has {memory}",
-            "lower it with --set-resources {changes}",
-            f"mem_mb={memory}",
-        )
-    if partition.minutes is not None and ask.minutes > partition.minutes:
-        return Unfit(
-            f"asks for {ask.minutes} minutes, partition {name} allows {partition.minutes}",
-            "--set-resources {changes}; a training that takes longer goes on in its next attempt (--retries)",
-            f"runtime={partition.minutes}",
-        )
+    if request.cores > cores:
+        return Unfit(f"requests {request.cores} cores, {largest} {cores}", f"lower it with --max-threads {cores}")
+    if request.memory_mib > memory:
+        reason = f"requests {request.memory_mib} MiB of memory, {largest} {memory}"
+        return Unfit(reason, "lower it with --set-resources {changes}", f"mem_mb={memory}")
+    if partition.minutes is not None and request.minutes > partition.minutes:
+        reason = f"requests {request.minutes} minutes, partition {name} allows {partition.minutes}"
+        step = "--set-resources {changes}; a longer training resumes in its next attempt (--retries)"
+        return Unfit(reason, step, f"runtime={partition.minutes}")
     return None
 
 
-def names_of(ask: Ask, partitions: dict[str, Partition]) -> list[str]:
-    """Partitions that an ask may go to: those that it names, separated by commas, else the cluster's default."""
-    named = [name for name in ask.partition.split(",") if name]
+def names_of(request: Request, partitions: dict[str, Partition]) -> list[str]:
+    """List the partitions of a request: those that it names, separated by commas, else the cluster's default."""
+    named = [name for name in request.partition.split(",") if name]
     return named or [partition.name for partition in partitions.values() if partition.default][:1]
 
 
-def ceilings(asks: Iterable[Ask]) -> dict[str, Ceiling]:
-    """The most memory of a fitting node and the longest walltime, by rule: no later attempt needs to ask for more."""
-    distinct = sorted(set(asks))
+def ceilings(requests: Iterable[Request]) -> dict[str, Ceiling]:
+    """Return the largest memory of a fitting node and the longest walltime, by rule: upper limits of later attempts."""
+    distinct = sorted(set(requests))
     partitions = read_partitions() if distinct else {}
-    found: dict[str, Ceiling] = {}
-    for ask in (ask for ask in distinct if not ask.elsewhere):
-        queues = [partitions[name] for name in names_of(ask, partitions) if name in partitions]
-        gpus = -(-ask.gpus // ask.nodes)
+    limits: dict[str, Ceiling] = {}
+    for request in (request for request in distinct if not request.elsewhere):
+        queues = [partitions[name] for name in names_of(request, partitions) if name in partitions]
+        gpus = -(-request.gpus // request.nodes)
         memory = [node.memory_mib for queue in queues for node in queue.nodes if node.gpus >= gpus]
         minutes = [queue.minutes for queue in queues]
         longest = None if None in minutes else max((limit for limit in minutes if limit is not None), default=None)
-        found[ask.rule] = Ceiling(max(memory, default=None), longest)
-    return found
+        limits[request.rule] = Ceiling(max(memory, default=None), longest)
+    return limits
 
 
 def check_planned(plan: Plan, rules: Iterable[str]) -> None:
-    """No planned rule asks for more GPUs on a node than this cluster's largest has; without Slurm nothing is asked.
+    """Check that no planned rule needs more GPUs on a node than this cluster's largest has; skipped without Slurm.
 
     Raises:
-        MachineError: one does.
+        MachineError: a rule needs more.
     """
     if any(shutil.which(name) is None for name in COMMANDS):
         return
@@ -328,14 +301,11 @@ def check_planned(plan: Plan, rules: Iterable[str]) -> None:
         return
     most = max(node.gpus for partition in parse_partitions(done.stdout).values() for node in partition.nodes)
     for rule in dict.fromkeys(rules):
-        wanted = -(-plan.machines.gpus(rule) // plan.machines.nodes(rule))
-        if wanted > most:
-            lower = f"lower gpus (--config gpus={most * plan.machines.nodes(rule)}) or raise nodes"
-            raise MachineError(
-                rule,
-                f"asks for {wanted} GPUs on a node, the largest node of this cluster has {most}",
-                lower if most else "work on the CPU (--config gpus=0)",
-            )
+        gpus = -(-plan.machines.gpus(rule) // plan.machines.nodes(rule))
+        if gpus > most:
+            problem = f"requests {gpus} GPUs on a node, the largest node of this cluster has {most}"
+            step = f"lower gpus (--config gpus={most * plan.machines.nodes(rule)}) or raise nodes"
+            raise MachineError(rule, problem, step if most else "use the CPU (--config gpus=0)")
 
 
 def ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:
@@ -346,7 +316,7 @@ def ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(words, 1, "", f"{words[0]}: no answer within {PATIENCE_S} s")
 
 
-def last_words(text: str) -> str:
-    """The last line that a command said."""
+def last_line(text: str) -> str:
+    """Return the last line of a command's output."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "no message"

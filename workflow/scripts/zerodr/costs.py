@@ -1,8 +1,7 @@
-"""How long planned jobs will take: from jobs of the same rule that this checkout has done, scaled by size.
+"""Estimate the time of planned jobs from finished jobs of the same rule in this checkout, scaled by size.
 
-The unit of work is a million documents that a job reads, or a million queries where these count; of a training, a
-million queries (or texts) it learns from.
-A job of a rule without a past counts with the time limit that it asks the scheduler for.
+The unit of work is a million documents that a job reads, or a million queries where these decide; for a training, a
+million queries (or texts) it learns from. A job of a rule without finished jobs counts with its time limit.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class Past:
-    """One finished job: the model it worked for, its size in units of work, its time."""
+    """One finished job: its model, its size in units of work, its time."""
 
     model: str
     units: float
@@ -46,10 +45,10 @@ class Costs:
     Attributes:
         seconds: of each job.
         gpu_hours: of all jobs.
-        guessed: jobs that are counted with their limit.
+        guessed: number of jobs that count with their time limit.
         path: positions of the jobs on the critical path, first to last.
-        spans: number of GPUs -> seconds until everything is done.
-        most_gpus: of one job; farms with fewer have no span.
+        spans: number of GPUs -> seconds until all jobs are finished.
+        most_gpus: GPUs of the largest job; farms with fewer have no span.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -61,7 +60,7 @@ class Costs:
 
 
 def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
-    """Time of all jobs, and of the longest chain of them."""
+    """Estimate the time of all jobs, and of the longest chain of them."""
     past, seconds, guessed = history(plan, folder), [], 0
     for job in jobs:
         known = estimate(past.get(job.rule, []), job.wildcards.get("model", ""), units_of(job, plan))
@@ -77,14 +76,14 @@ def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
 
 
 def limit(job: Job, plan: Plan) -> float:
-    """Seconds that a job may take at most, by its rule; local rules of a moment count nothing."""
+    """Return the time limit of a job in seconds, by its rule; 0 for the rule `all`."""
     if job.rule == "all":
         return 0.0
     return 60.0 * plan.machines.minutes(job.rule)(SimpleNamespace(**job.wildcards))
 
 
 def units_of(job: Job, plan: Plan) -> float:
-    """Size of a planned job in units of work."""
+    """Return the size of a planned job in units of work."""
     if job.rule in TRAINING:
         settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
         return _learned(settings)
@@ -93,14 +92,14 @@ def units_of(job: Job, plan: Plan) -> float:
 
 
 def _learned(params: dict[str, Any]) -> float:
-    """Millions of queries in all steps of a training."""
+    """Return the millions of queries in all steps of a training."""
     training = params.get("settings", params).get("training") or {}
     return int(training.get("steps", 0)) * int(training.get("batch_queries", 0)) / 1e6
 
 
 def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
-    """Finished jobs by rule, each once; those of GPU rules only when they ran on the kind of device that is planned."""
-    found: dict[str, list[Past]] = defaultdict(list)
+    """List finished jobs by rule, each once; of GPU rules only those on the planned kind of device."""
+    past: dict[str, list[Past]] = defaultdict(list)
     seen: set[str] = set()
     for record in _records(folder):
         rule, params = record["rule"], record["spec"]["params"]
@@ -112,8 +111,8 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
         else:
             row = plan.bench.collections.get(read_collection(SimpleNamespace(**record["wildcards"])))
             units = _done(row, rule, record)
-        found[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"])))
-    return found
+        past[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"])))
+    return past
 
 
 def _done(row: Collection | None, rule: str, record: Record) -> float:
@@ -139,10 +138,10 @@ def _same_device(record: Record, plan: Plan) -> bool:
 
 
 def estimate(past: list[Past], model: str, units: float) -> float | None:
-    """Seconds of a job, from the finished one that is most like it; None without any.
+    """Estimate the seconds of a job from the most similar finished one; None without any.
 
-    The same model comes first, then the nearest size. A larger job takes longer in proportion; a smaller one is not
-    taken to be faster, since much of a small job's time does not depend on its size.
+    The same model comes first, then the nearest size. A larger job counts in proportion to its size; a smaller one
+    counts as much, since much of a small job's time does not depend on its size.
     """
     if not past:
         return None
@@ -154,26 +153,18 @@ def estimate(past: list[Past], model: str, units: float) -> float | None:
     return like.seconds * max(1.0, units / like.units if like.units else 1.0)
 
 
-def render(jobs: list[Job], told: Costs) -> str:
-    """Times as text."""
-    hours = sum(told.seconds) / HOUR_S
-    from_past = len(jobs) - told.guessed
+def render(jobs: list[Job], estimates: Costs) -> str:
+    """Format the estimates as text."""
+    hours = [seconds / HOUR_S for seconds in estimates.seconds]
+    path, guessed, most = estimates.path, estimates.guessed, estimates.most_gpus
     lines = [
-        f"time        {hours:.2f} h one after another, {told.gpu_hours:.2f} GPU-hours; {from_past} jobs by their "
-        f"like in this checkout, {told.guessed} by their time limits"
+        f"time        {sum(hours):.2f} h one after another, {estimates.gpu_hours:.2f} GPU-hours; estimated: "
+        f"{len(jobs) - guessed} jobs from similar finished ones, {guessed} from their time limits",
+        f"critical    {sum(hours[n] for n in path):.2f} h at least, through {len(path)} jobs, the longest of them:",
     ]
-    chain = sum(told.seconds[number] for number in told.path) / HOUR_S
-    lines.append(f"critical    {chain:.2f} h at least, through {len(told.path)} jobs, the longest of them:")
-    longest = sorted(told.path, key=lambda number: -told.seconds[number])[:SHOWN]
-    for number in sorted(longest, key=told.path.index):
+    for number in sorted(sorted(path, key=lambda n: -hours[n])[:SHOWN], key=path.index):
         job = jobs[number]
-        lines.append(
-            f"            {told.seconds[number] / HOUR_S:8.2f} h  {' '.join([job.rule, *job.wildcards.values()])}"
-        )
-    lines += [f"            {span / HOUR_S:8.2f} h  with {farm} GPUs" for farm, span in told.spans.items()]
-    lines += [
-        f"            with {farm} GPUs not at all: a job asks for {told.most_gpus}"
-        for farm in FARMS
-        if farm < told.most_gpus
-    ]
+        lines.append(f"            {hours[number]:8.2f} h  {' '.join([job.rule, *job.wildcards.values()])}")
+    lines += [f"            {span / HOUR_S:8.2f} h  with {farm} GPUs" for farm, span in estimates.spans.items()]
+    lines += [f"            {farm} GPUs are too few: a job needs {most}" for farm in FARMS if farm < most]
     return "\n".join(lines)

@@ -1,18 +1,4 @@
-"""Every error that a user can cause. One sentence each: what, where, expected, found, next step.
-
-ZerodrError
-├── ConfigError          a key, name or value in config/ or --config
-├── CollectionError      a downloaded or own collection does not say what its row says
-├── DownloadError        an archive can't be had, or is not the one that was promised
-├── ArtifactError        an artifact is missing, damaged, or of another kind than its reader needs
-├── ModelError           a model folder can't be used
-├── NonFiniteEmbedding   an encoder gave NaN or infinity
-├── NonFiniteScore       a cross-encoder gave NaN or infinity
-├── NonFiniteLoss        training gave NaN or infinity
-├── ClassifierDiverged   the domain classifier of an adversarial training got lost
-├── ProtocolError        numbers of different protocols would meet
-└── MachineError         the machine lacks something (Java, disk, GPU, permissions)
-"""
+"""Define every error that a user can cause. One sentence each: what, where, expected, found, next step."""
 
 from __future__ import annotations
 
@@ -24,7 +10,7 @@ class ZerodrError(Exception):
     """Base of all errors that end as one clear message instead of a traceback.
 
     Args:
-        where: the thing at fault, as the user knows it (`arguana/test`, a path, a key).
+        where: the object at fault, as the user knows it (`arguana/test`, a path, a key).
         what: what is wrong, with expected and found values.
         next_step: what the user can do about it.
     """
@@ -82,14 +68,14 @@ class ProtocolError(ZerodrError):
 
 
 class MachineError(ZerodrError):
-    """The machine lacks what a stage needs."""
+    """The machine lacks something that a stage needs (Java, disk, GPU, permissions)."""
 
 
 SHOWN = 8
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A next step for an unknown `name`: the closest known names, else all of them."""
+    """Suggest a next step for an unknown `name`: the closest known names, else all of them."""
     names = sorted(map(str, known))
     close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     if close:

@@ -1,4 +1,4 @@
-"""What a target still needs, from Snakemake's dry run and the registry's sizes."""
+"""Forecast the needs of a target from Snakemake's dry run and the registry's sizes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from zerodr.artifacts.guard import OURS, plainly
 from zerodr.config.families import SCRATCH
 from zerodr.config.methods import EncoderMethod, TrainedMethod
+from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.collections import archive_row
@@ -32,13 +33,13 @@ MOST_NAMES = 5
 MOST_SHARDS = 8
 EMBEDDING = ("embed_corpus", "embed_queries", "embed_memory", "embed_memory_queries", "embed_fused_queries")
 TEXT = ("normalize_collection", "index_bm25")
-UNPACKED = 2  # a normalised collection, or an index of it, takes about this many times its archive
-DOCUMENT_BYTES = 1000  # of a document in a normalised collection or an index: 500 to 1,400 in BEIR's small ones
+UNPACKED = 2  # estimated size of a normalised collection, or of its index, in units of its archive
+DOCUMENT_BYTES = 1000  # estimate for a document in a normalised collection or an index; BEIR's small ones: 500 to 1,400
 
 
 @dataclass(frozen=True)
 class Job:
-    """One planned job: its rule, wildcards, and the files that it reads and makes."""
+    """One planned job: its rule, wildcards, and the files that it reads and writes."""
 
     rule: str
     wildcards: dict[str, str]
@@ -48,17 +49,18 @@ class Job:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What jobs need.
+    """The needs of jobs.
 
     Attributes:
         jobs: number of jobs by rule, in the order of the plan.
         shards: embedding shards by `model/collection`.
         download_bytes: size by archive; None when the registry does not know it.
-        local: archives that a mirror folder has.
+        local: archives in a mirror folder.
+        unpinned: archives without a checksum.
         embedding_bytes: size of embeddings by model.
-        assumed: models whose dimension is not known yet and was taken as USUAL_DIMENSION.
+        assumed: models whose dimension is unknown yet and estimated as USUAL_DIMENSION.
         text_bytes: size of normalised collections and their indexes.
-        largest: by rule, MiB of memory and bytes on disk of its largest job; 0 bytes where they don't matter.
+        largest: by rule, MiB of memory and bytes on disk of its largest job; 0 bytes when negligible.
         gpu_jobs: jobs that run on a GPU.
     """
 
@@ -66,6 +68,7 @@ class Forecast:
     shards: dict[str, int]
     download_bytes: dict[str, int | None]
     local: tuple[str, ...]
+    unpinned: tuple[str, ...]
     embedding_bytes: dict[str, int]
     assumed: tuple[str, ...]
     text_bytes: int
@@ -74,35 +77,35 @@ class Forecast:
 
 
 def dry_run(target: str, config: list[str], plan: Plan) -> list[Job]:
-    """The jobs that Snakemake would run for a target; `plan` is the one that the `config` words make.
+    """List the jobs that Snakemake would run for a target; `plan` is the plan of the `config` words.
 
     Raises:
-        ConfigError: Snakemake refuses the target or the configuration; its last words are repeated.
+        ConfigError: Snakemake refuses the target or the configuration; the message repeats its reason.
     """
     command = [sys.executable, "-m", "snakemake", target, "--dry-run", "--nolock", "--cores", "1"]
     command += ["--config", *config] if config else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-        told = next((line for line in said if re.match(r"\w*Error: ", line)), said[-1] if said else "no output")
-        told = plainly(told).split(" (if ")[0].rstrip(".")
-        if OURS.match(told):  # names what to do itself
-            raise ConfigError(target, f"can't be planned: {OURS.sub('', told, count=1)}")
-        mend = f"see: snakemake -n {target}" if is_target(target, plan) else nearest_target(target, plan)
-        raise ConfigError(target, f"can't be planned: {told}", mend)
+        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        reason = next((line for line in lines if re.match(r"\w*Error: ", line)), lines[-1] if lines else "no output")
+        reason = plainly(reason).split(" (if ")[0].rstrip(".")
+        if OURS.match(reason):  # it contains the next step
+            raise ConfigError(target, f"can't be planned: {OURS.sub('', reason, count=1)}")
+        step = f"see: snakemake -n {target}" if is_target(target, plan) else nearest_target(target, plan)
+        raise ConfigError(target, f"can't be planned: {reason}", step)
     return parse_jobs(done.stdout + done.stderr)
 
 
 def parse_jobs(output: str) -> list[Job]:
-    """Jobs of a dry run's output, in its order."""
+    """Parse the jobs of a dry run's output, in its order."""
     jobs: list[Job] = []
     for line in output.splitlines():
         if rule := RULE.match(line):
             jobs.append(Job(rule.group(1), {}))
         elif (files := FILES.match(line)) and jobs:
             paths = tuple(files.group(2).split(", "))
-            made = files.group(1) == "output"
-            jobs[-1] = replace(jobs[-1], outputs=paths) if made else replace(jobs[-1], inputs=paths)
+            written = files.group(1) == "output"
+            jobs[-1] = replace(jobs[-1], outputs=paths) if written else replace(jobs[-1], inputs=paths)
         elif (wildcards := WILDCARDS.match(line)) and jobs:
             pairs = (pair.partition("=") for pair in wildcards.group(1).split(", "))
             jobs[-1].wildcards.update({name: value for name, _, value in pairs})
@@ -110,7 +113,7 @@ def parse_jobs(output: str) -> list[Job]:
 
 
 def forecast(jobs: list[Job], plan: Plan) -> Forecast:
-    """Sizes of what the jobs download and write."""
+    """Estimate the sizes of the jobs' downloads and outputs."""
     archives = [job.wildcards["archive"] for job in jobs if job.rule == "fetch_archive"]
     embeds = [job.wildcards for job in jobs if job.rule in EMBEDDING]
     scopes = {wc["model"]: wc["scope"] for wc in embeds}
@@ -118,19 +121,20 @@ def forecast(jobs: list[Job], plan: Plan) -> Forecast:
     sizes: Counter[str] = Counter()
     text, largest = 0, dict[str, tuple[int, int]]()
     for job in jobs:
-        made = bytes_made(plan, job, dimensions)
+        written = output_bytes(plan, job, dimensions)
         if job.rule in EMBEDDING:
-            sizes[job.wildcards["model"]] += made
-        text += made if job.rule in TEXT else 0
+            sizes[job.wildcards["model"]] += written
+        text += written if job.rule in TEXT else 0
         memory, disk = largest.get(job.rule, (0, 0))
-        asked = plan.machines.memory_mib(job.rule)(SimpleNamespace(**job.wildcards))
-        largest[job.rule] = max(memory, asked), max(disk, made)
+        needed = plan.machines.memory_mib(job.rule)(SimpleNamespace(**job.wildcards))
+        largest[job.rule] = max(memory, needed), max(disk, written)
     corpus = Counter(f"{_model_of(wc)}/{wc['collection']}" for wc in embeds if "shard" in wc)
     return Forecast(
         jobs=dict(Counter(job.rule for job in jobs)),
         shards=dict(corpus),
         download_bytes={name: archive_row(plan, name).archive_bytes for name in archives},
         local=tuple(name for name in archives if in_mirror(plan, name)),
+        unpinned=tuple(name for name in archives if is_unpinned(plan, archive_row(plan, name))),
         embedding_bytes=dict(sizes),
         assumed=tuple(sorted(name for name, dimension in dimensions.items() if dimension is None)),
         text_bytes=text,
@@ -139,8 +143,8 @@ def forecast(jobs: list[Job], plan: Plan) -> Forecast:
     )
 
 
-def bytes_made(plan: Plan, job: Job, dimensions: Mapping[str, int | None]) -> int:
-    """About how much a job writes that stays: archives, collections, indexes, embeddings; 0 for other jobs."""
+def output_bytes(plan: Plan, job: Job, dimensions: Mapping[str, int | None]) -> int:
+    """Estimate the bytes that a job writes: archives, collections, indexes, embeddings; 0 for other jobs."""
     if job.rule == "fetch_archive":
         return archive_row(plan, job.wildcards["archive"]).archive_bytes or 0
     if job.rule in EMBEDDING:
@@ -154,7 +158,7 @@ def bytes_made(plan: Plan, job: Job, dimensions: Mapping[str, int | None]) -> in
 
 
 def _model_of(wildcards: Mapping[str, str]) -> str:
-    """A model as it is told: memories are embedded by one of its stages."""
+    """Return a model's name in the forecast: memories are embedded by one of its stages."""
     return f"{wildcards['model']}@{wildcards['stage']}" if "stage" in wildcards else wildcards["model"]
 
 
@@ -166,12 +170,17 @@ def _rows(plan: Plan, wildcards: dict[str, str]) -> int:
 
 
 def in_mirror(plan: Plan, archive: str) -> bool:
-    """True when a mirror folder has the archive."""
+    """Test whether a mirror folder has the archive."""
     return any(Path(folder, archive).exists() for folder in plan.config.mirrors)
 
 
+def is_unpinned(plan: Plan, row: Collection) -> bool:
+    """True when no checksum fixes the content of what is fetched: a mirror's archive, or the publisher's files."""
+    return not (row.checksums if in_mirror(plan, row.archive) else row.pinned)
+
+
 def known_dimension(plan: Plan, model: str, scope: str) -> int | None:
-    """Width of a model's embeddings, from its folder, its settings or what it starts from; None: not here yet."""
+    """Return the width of a model's embeddings, from its folder, settings or initial model; None when unknown yet."""
     method, start = plan.method(model), ""
     if isinstance(method, EncoderMethod):
         start = method.settings.model
@@ -187,25 +196,25 @@ def known_dimension(plan: Plan, model: str, scope: str) -> int | None:
     return None
 
 
-def _model_folders(place: str) -> list[Path]:
-    """Where the model that a method names stands: inside a Python package, or at the path itself."""
-    if not place.startswith("package:"):
-        return [Path(place)]
-    spec = importlib.util.find_spec(place.removeprefix("package:"))
+def _model_folders(name: str) -> list[Path]:
+    """List the folders of the model that a method names: inside a Python package, or the path itself."""
+    if not name.startswith("package:"):
+        return [Path(name)]
+    spec = importlib.util.find_spec(name.removeprefix("package:"))
     homes = spec.submodule_search_locations if spec else None
     return [Path(home) / "model" for home in homes or ()]
 
 
 def render(target: str, needs: Forecast) -> str:
-    """The forecast as text."""
+    """Format the forecast as text."""
     if not needs.jobs:
         return f"{target}: nothing to be done"
     width = max(len(rule) for rule in needs.jobs)
     lines = [f"{target} needs {sum(needs.jobs.values())} jobs (memory and disk of the largest one of a rule):"]
     for rule, count in needs.jobs.items():
         memory, disk = needs.largest[rule] if rule != "all" else (0, 0)
-        kept = f"{disk / MEBI:>9.0f} MiB of disk" if disk else ""
-        lines.append(f"  {rule:<{width}}  {count:>7}  {memory:>7} MiB  {kept}".rstrip())
+        written = f"{disk / MEBI:>9.0f} MiB of disk" if disk else ""
+        lines.append(f"  {rule:<{width}}  {count:>7}  {memory:>7} MiB  {written}".rstrip())
     sharded = dict(Counter({name: count for name, count in needs.shards.items() if count > 1}).most_common(MOST_SHARDS))
     lines.append(
         f"shards      {sum(needs.shards.values())} for {len(needs.shards)} pairs of model and collection"
@@ -213,7 +222,7 @@ def render(target: str, needs: Forecast) -> str:
     )
     lines += [_downloads(needs), _disk(needs)]
     lines.append(f"memory      {max(memory for memory, _ in needs.largest.values())} MiB for the largest job")
-    lines.append(f"GPU         {needs.gpu_jobs} jobs ask for one" if needs.gpu_jobs else "GPU         not asked for")
+    lines.append(f"GPU         {needs.gpu_jobs} jobs need one" if needs.gpu_jobs else "GPU         not needed")
     return "\n".join(lines)
 
 
@@ -222,21 +231,22 @@ def _downloads(needs: Forecast) -> str:
     unknown = [name for name, size in far.items() if size is None]
     text = f"downloads   {sum(size or 0 for size in far.values()) / MEBI:.0f} MiB in {len(far)} archives"
     text += f" ({len(unknown)} of unknown size: {', '.join(unknown)})" if unknown else ""
-    return text + (f"; {len(needs.local)} more are in a mirror folder" if needs.local else "")
+    text += f"; {len(needs.local)} more are in a mirror folder" if needs.local else ""
+    return text + (f"; not pinned by a checksum: {first_names(needs.unpinned)}" if needs.unpinned else "")
 
 
-def _some(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+def first_names(names: Sequence[str]) -> str:
+    """List the first names, and the number of further ones."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
 
 
 def _disk(needs: Forecast) -> str:
     total = sum(needs.embedding_bytes.values()) / GIBI
-    guess = f" ({_some(needs.assumed)}: taken as {USUAL_DIMENSION} wide until imported)" if needs.assumed else ""
+    guess = f" ({first_names(needs.assumed)}: {USUAL_DIMENSION} wide assumed until imported)" if needs.assumed else ""
     packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
-    kept = (needs.text_bytes + packed) / GIBI
+    texts = (needs.text_bytes + packed) / GIBI
     return (
-        f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + kept:.2f} GiB with archives, collections and "
-        "indexes; models and checkpoints come on top"
+        f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + texts:.2f} GiB with archives, collections and "
+        "indexes; without models and checkpoints"
     )

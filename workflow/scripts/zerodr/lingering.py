@@ -1,7 +1,7 @@
-"""Slurm jobs that a killed Snakemake left behind: waited for before anything is submitted.
+"""Wait for Slurm jobs that a killed Snakemake left behind, before new jobs are submitted.
 
-Snakemake deletes the outputs of a job before it runs it. A job submitted beside its own predecessor, and started after
-that one has published, would so do finished work again.
+Snakemake deletes the outputs of a job before it runs it. A job submitted while its predecessor runs, and started after
+that one has published, would so repeat finished work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NoReturn
 from zerodr.cluster import ask_slurm
 
 QUEUE = ["squeue", "--me", "--noheader", "--format=%i|%V|%Z|%k"]
-OF_SNAKEMAKE = "rule_"  # how the executor plugin's comment on each job begins
+OF_SNAKEMAKE = "rule_"  # start of the executor plugin's comment on each job
 POLL_S = 10.0
 REPEAT_S = 300.0
 
@@ -30,8 +30,8 @@ class Lingering:
 
     Attributes:
         number: as `scancel` takes it.
-        submitted: when, as Slurm writes it.
-        rule: what it runs.
+        submitted: time, as Slurm writes it.
+        rule: its rule.
     """
 
     number: str
@@ -40,7 +40,7 @@ class Lingering:
 
 
 def jobs_of(folder: Path) -> list[Lingering] | None:
-    """Snakemake's jobs, running or waiting, that work in `folder`; None where Slurm does not tell."""
+    """List Snakemake's running and waiting jobs in `folder`; None when Slurm does not answer."""
     if shutil.which(QUEUE[0]) is None:
         return None
     done = ask_slurm(QUEUE)
@@ -48,42 +48,42 @@ def jobs_of(folder: Path) -> list[Lingering] | None:
 
 
 def parse_queue(text: str, folder: Path) -> list[Lingering]:
-    """Lines `number|submitted|folder|comment` of `squeue`; this process's own job is no lingering one."""
-    found = []
+    """Parse lines `number|submitted|folder|comment` of `squeue`, without the job of this process."""
+    jobs = []
     for line in text.splitlines():
-        number, submitted, place, comment = line.strip().split("|", 3)
+        number, submitted, workdir, comment = line.strip().split("|", 3)
         if comment.startswith(OF_SNAKEMAKE) and number != os.environ.get("SLURM_JOB_ID"):
-            if Path(place).resolve() == folder.resolve():
+            if Path(workdir).resolve() == folder.resolve():
                 rule = comment.removeprefix(OF_SNAKEMAKE).split("_wildcards_")[0]
-                found.append(Lingering(number, submitted, rule))
-    return found
+                jobs.append(Lingering(number, submitted, rule))
+    return jobs
 
 
-def wait_for_jobs(folder: Path, say: Callable[[str], object] = sys.stderr.write) -> bool:
-    """Wait until no job of an earlier run works in `folder`, with a line on what is waited for.
+def wait_for_jobs(folder: Path, write: Callable[[str], object] = sys.stderr.write) -> bool:
+    """Wait until no job of an earlier run works in `folder`, and report which jobs remain.
 
     Returns:
-        whether there was one, so that what is on the disk is no longer what the DAG was made from.
+        whether there was one, so that the DAG must be planned again from the disk.
 
     Raises:
-        SystemExit: after Ctrl-C; the jobs run on.
+        SystemExit: after Ctrl-C; the jobs continue.
     """
-    found = jobs_of(folder)
-    if not found:
+    jobs = jobs_of(folder)
+    if not jobs:
         return False
     shown: tuple[str, float] = ("", 0.0)
     try:
-        while found or found is None:
-            line = _line(found) if found else shown[0]
+        while jobs or jobs is None:
+            line = _line(jobs) if jobs else shown[0]
             if line != shown[0] or time.monotonic() - shown[1] >= REPEAT_S:
-                say(f"{line}\n")
+                write(f"{line}\n")
                 shown = line, time.monotonic()
             time.sleep(POLL_S)
-            found = jobs_of(folder)
+            jobs = jobs_of(folder)
     except KeyboardInterrupt:
-        say("Stopped waiting: those jobs run on.\n")
+        write("Stopped waiting: those jobs continue.\n")
         raise SystemExit(130) from None
-    say("They are gone: planning again from what they left.\n")
+    write("They have ended: planning again from their results.\n")
     return True
 
 
@@ -92,7 +92,7 @@ def _line(jobs: list[Lingering]) -> str:
     numbers = sorted(job.number for job in jobs)
     return (
         f"Waiting for {len(jobs)} Slurm jobs of an earlier run in this folder ({rules}; submitted since "
-        f"{min(job.submitted for job in jobs)}), so that nothing is done twice. Ctrl-C leaves them; to do without "
+        f"{min(job.submitted for job in jobs)}), so that no work is repeated. Ctrl-C stops waiting; to cancel "
         f"them: scancel {' '.join(numbers[:8])}{' ...' if len(numbers) > 8 else ''}"
     )
 

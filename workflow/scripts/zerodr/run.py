@@ -11,7 +11,7 @@ from zerodr.errors import ZerodrError
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 0 when the stage's outputs stand, 1 after a user's mistake, 2 for a wrong call."""
+    """Return exit status 0 when the stage's outputs are published, 1 after a user's mistake, 2 for a wrong call."""
     if len(arguments) != 1:
         sys.stderr.write(f"{__doc__}\n")
         return 2

@@ -1,4 +1,4 @@
-"""When everything is done: longest chain of jobs, and a schedule on a number of GPUs. Jobs are positions in lists."""
+"""Find the longest chain of jobs, and schedule jobs on a number of GPUs. Jobs are positions in lists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zerodr.errors import MachineError
 
 
 def order(before: list[list[int]]) -> list[int]:
-    """Positions such that each comes after those `before` it."""
+    """Sort positions so that each comes after those `before` it."""
     waits = [len(jobs) for jobs in before]
     after = followers(before)
     ready = deque(number for number, count in enumerate(waits) if count == 0)
@@ -25,7 +25,7 @@ def order(before: list[list[int]]) -> list[int]:
 
 
 def followers(before: list[list[int]]) -> list[list[int]]:
-    """For each job, those that wait for it."""
+    """List for each job those that wait for it."""
     after: list[list[int]] = [[] for _ in before]
     for number, jobs in enumerate(before):
         for job in jobs:
@@ -34,7 +34,7 @@ def followers(before: list[list[int]]) -> list[list[int]]:
 
 
 def tails(seconds: list[float], before: list[list[int]]) -> list[float]:
-    """For each job, its time and that of the longest chain behind it."""
+    """Return for each job its time and that of the longest chain after it."""
     after, tail = followers(before), list(seconds)
     for number in reversed(order(before)):
         tail[number] = seconds[number] + max((tail[later] for later in after[number]), default=0.0)
@@ -42,25 +42,25 @@ def tails(seconds: list[float], before: list[list[int]]) -> list[float]:
 
 
 def longest_path(seconds: list[float], before: list[list[int]]) -> list[int]:
-    """The critical path, first to last."""
+    """Return the critical path, first to last."""
     tail, after, path = tails(seconds, before), followers(before), []
-    there = range(len(seconds))
-    while there:
-        path.append(max(there, key=tail.__getitem__))
-        there = after[path[-1]]  # type: ignore[assignment]
+    candidates = list(range(len(seconds)))
+    while candidates:
+        path.append(max(candidates, key=tail.__getitem__))
+        candidates = after[path[-1]]
     return path
 
 
 def makespan(seconds: list[float], gpus: list[int], before: list[list[int]], farm: int) -> float:
-    """Seconds until all jobs are done with `farm` GPUs and as many CPU nodes as it takes.
+    """Return the seconds until all jobs are finished with `farm` GPUs and as many CPU nodes as they need.
 
-    A list schedule: of the GPU jobs that could start, the one with the longest chain behind it goes first.
+    A list schedule: of the GPU jobs that could start, the one with the longest chain after it starts first.
 
     Raises:
-        MachineError: a job asks for more GPUs than there are.
+        MachineError: a job needs more GPUs than there are.
     """
     if max(gpus, default=0) > farm:
-        raise MachineError("plan", f"a job asks for {max(gpus)} GPUs, the schedule has {farm}", "lower gpus")
+        raise MachineError("plan", f"a job needs {max(gpus)} GPUs, the schedule has {farm}", "lower gpus")
     tail, after = tails(seconds, before), followers(before)
     waits, free, now = [len(jobs) for jobs in before], farm, 0.0
     running: list[tuple[float, int]] = []

@@ -6,7 +6,7 @@ import logging
 import re
 import sys
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.errors import MachineError, ZerodrError
@@ -31,22 +31,18 @@ def ask_for_single_run() -> None:
             stream = open(STATE / "run.lock", "a")
             free = take_lock(stream, wait=False)
     except MachineError as error:
-        _refuse(str(error))
+        refuse_run(str(error))
     if not free:
-        _refuse("MachineError: another snakemake is running in this folder: wait for it, or stop it, and run again")
+        refuse_run("MachineError: another snakemake is running in this folder: wait for it, or stop it, and run again")
     _HELD.append(stream)
 
 
 def refuse_run(message: str) -> None:
     """End the run with a message before its first job; with an empty message, continue."""
     if message:
-        _refuse(message)
-
-
-def _refuse(message: str) -> NoReturn:
-    sys.stderr.write(f"\n{message}\n")
-    sys.stderr.flush()
-    raise SystemExit(1)
+        sys.stderr.write(f"\n{message}\n")
+        sys.stderr.flush()
+        raise SystemExit(1)
 
 
 def plainly(text: str) -> str:

@@ -41,8 +41,7 @@ class Progress:
 
     def line(self, now: float) -> str:
         """Format the progress line at monotonic time `now`."""
-        seconds = max(now - self.start, 1e-9)
-        rate = (self.done - self.first) / seconds
+        rate = (self.done - self.first) / max(now - self.start, 1e-9)
         text = f"{self.what}: {self.done}{f'/{self.total}' if self.total else ''} {self.unit}, {rate:.1f}/s"
         if self.total and rate > 0:
             text += f", {_clock((self.total - self.done) / rate)} left"

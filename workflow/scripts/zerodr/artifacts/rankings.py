@@ -55,8 +55,8 @@ class RankingsWriter:
     def __enter__(self) -> RankingsWriter:
         return self
 
-    def __exit__(self, *raised: Any) -> None:
-        self._writer.__exit__(*raised)
+    def __exit__(self, *error: Any) -> None:
+        self._writer.__exit__(*error)
 
 
 def read_depth(path: Path) -> int:

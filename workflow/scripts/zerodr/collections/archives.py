@@ -144,7 +144,7 @@ class FolderArchive(Archive):
 def open_archive(path: Path, name: str | None = None) -> Archive:
     """Open the archive at `path` by the ending of its name."""
     name = name or path.name
-    if name.endswith(".zip"):
+    if name.endswith((".zip", ".whl")):
         return ZipArchive(path, name)
     if name.endswith((".tar.gz", ".tgz", ".tar", ".tar.bz2", ".tar.xz")):
         return TarArchive(path, name)

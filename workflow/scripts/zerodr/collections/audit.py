@@ -71,7 +71,7 @@ def audit_split(
 ) -> SplitAudit:
     """Check the judgements of one split.
 
-    A pair that is judged twice keeps its position and takes the last grade, as BEIR's loader does.
+    A pair that is judged twice stays at its first position with the last grade, as BEIR's loader does.
 
     Args:
         split: its name.
@@ -107,7 +107,9 @@ def audit_split(
         _refuse_missing(where, missing, unknown, expected.known_gaps)
     if not judgements:
         raise CollectionError(where, "holds no judgement", "remove the split or correct its file")
-    _refuse_empty_queries(where, judgements, texts)
+    if empty := next((row for row in judgements if not texts[row.query].strip()), None):
+        problem = f"judged query {empty.query!r} ({empty.file}:{empty.line}) has an empty text"
+        raise CollectionError(where, problem, "add its text")
     positive = {row.query for row in judgements if row.grade > 0}
     check_count(where, "queries with a positive", expected.splits.get(split), len(positive))
     grades = Counter(row.grade for row in judgements)
@@ -148,13 +150,6 @@ def _refuse_missing(where: str, missing: dict[str, Judgement], unknown: dict[str
     if unknown:
         problem = f"{len(unknown)} judged queries have no text ({_named(unknown)})"
         raise CollectionError(where, problem, f"add them or {step}")
-
-
-def _refuse_empty_queries(where: str, rows: list[Judgement], texts: dict[str, str]) -> None:
-    for row in rows:
-        if not texts[row.query].strip():
-            problem = f"judged query {row.query!r} ({row.file}:{row.line}) has an empty text"
-            raise CollectionError(where, problem, "add its text")
 
 
 def _named(rows: dict[str, Judgement]) -> str:

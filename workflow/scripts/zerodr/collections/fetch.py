@@ -1,16 +1,22 @@
-"""Fetch archives from mirror folders or official addresses, and verify them before any stage reads them."""
+"""Fetch archives from mirror folders or official addresses, and verify them before any stage reads them.
+
+A collection without an archive of its own has originals: the publisher's files, which are packed into one archive.
+"""
 
 from __future__ import annotations
 
 import logging
 import shutil
+import zipfile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from zerodr.artifacts.digest import file_digest
 from zerodr.artifacts.stage import Stage
+from zerodr.collections.archives import open_archive
 from zerodr.collections.download import Refused, download
 from zerodr.config.base import Settings, validate
+from zerodr.config.registry import Original, Originals
 from zerodr.errors import DownloadError
 
 log = logging.getLogger("zerodr")
@@ -25,6 +31,8 @@ class FetchSettings(Settings):
     """Official addresses, in order."""
     checksums: tuple[str, ...] = ()
     """`md5:...` or `sha256:...`; one of them must match. Empty: unpinned."""
+    originals: Originals | None = None
+    """Files of the publisher, for an archive without addresses."""
     bytes: int | None = None
     """Expected size, for progress."""
     mirrors: tuple[str, ...] = ()
@@ -44,12 +52,60 @@ def fetch_archive(stage: Stage) -> None:
         DownloadError: wrong checksum, no address answers, offline, or registration needed.
     """
     settings = validate(FetchSettings, stage.params | stage.spec.site, "fetch_archive")
-    path, origin = obtain(settings, stage.state)
-    checksum = verify(path, settings.checksums, origin)
-    deliver(path, stage.output("archive"), copy=path.parent != stage.state)
-    stage.note(origin=origin, checksum=checksum, pinned=bool(settings.checksums))
-    stage.metric("archive_bytes", stage.output("archive").stat().st_size)
-    log.info("%s: from %s, %s", settings.archive, origin, checksum)
+    output = stage.output("archive")
+    if settings.originals and not any(Path(folder, settings.archive).is_file() for folder in settings.mirrors):
+        facts = fetch_originals(settings, settings.originals, stage.state, output)
+    else:
+        path, origin = obtain(settings, stage.state)
+        checksum = verify(path, settings.checksums, origin)
+        deliver(path, output, copy=path.parent != stage.state)
+        facts = {"origin": origin, "checksum": checksum, "pinned": bool(settings.checksums)}
+    stage.note(**facts)
+    stage.metric("archive_bytes", output.stat().st_size)
+    log.info("%s: from %s, %s", settings.archive, facts["origin"], facts["checksum"])
+
+
+def fetch_originals(settings: FetchSettings, originals: Originals, state: Path, output: Path) -> dict[str, Any]:
+    """Fetch and verify the publisher's files, pack them into `output`; return facts for the record."""
+    found = []
+    for file in originals.files:
+        wanted = {
+            "archive": originals.mirrored_as(settings.archive, file),
+            "urls": (originals.address_of(file),),
+            "checksums": (file.checksum,) if file.checksum else (),
+            "bytes": None,
+        }
+        part = settings.model_copy(update=wanted)
+        path, origin = obtain(part, state)
+        found.append((file, path, origin, verify(path, part.checksums, origin)))
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as packed:
+        for file, path, origin, _ in found:
+            pack(packed, file, path, origin)
+    return {
+        "origin": ", ".join(origin for *_, origin, _ in found),
+        "checksum": f"sha256:{file_digest(output)}",
+        "pinned": originals.pinned,
+        "originals": {file.path: checksum for file, *_, checksum in found},
+    }
+
+
+def pack(packed: zipfile.ZipFile, file: Original, path: Path, origin: str) -> None:
+    """Add the members of a publisher's file, with a fixed time so that equal files make equal archives.
+
+    Raises:
+        DownloadError: the file is damaged, or lacks a member.
+    """
+    archive = open_archive(path, file.path)
+    names = [name for name in archive.names() if not file.members or name.endswith(file.members)]
+    absent = [ending for ending in file.members if not any(name.endswith(ending) for name in names)]
+    if absent:
+        raise DownloadError(origin, f"has no member {' and no member '.join(absent)}", "replace the file")
+    for name in names:
+        member = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+        member.compress_type = zipfile.ZIP_DEFLATED
+        with archive.open(name) as source, packed.open(member, "w", force_zip64=True) as target:
+            shutil.copyfileobj(source, target)
 
 
 def obtain(settings: FetchSettings, state: Path) -> tuple[Path, str]:

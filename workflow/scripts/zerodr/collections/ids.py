@@ -20,7 +20,7 @@ class IdIndex:
     """
 
     def __init__(self) -> None:
-        self._hashes, self._lines, self._files = array("q"), array("L"), array("B")
+        self._hashes, self._lines, self._files = array("q"), array("L"), array("H")
         self._names: list[str] = []
         self._sorted: np.ndarray | None = None
 

@@ -19,7 +19,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP
-from zerodr.collections.archives import Archive, FolderArchive, open_archive
+from zerodr.collections.archives import Archive, FolderArchive, find, open_archive
 from zerodr.collections.audit import Expected, Listing, audit_split, check_count
 from zerodr.collections.ids import IdIndex
 from zerodr.collections.readers import Reader, open_reader
@@ -43,6 +43,10 @@ class NormalizeSettings(Settings):
     """A memory is a corpus alone, whatever else its archive holds."""
     format: str
     """Format of the files."""
+    original: str = ""
+    """Format of the publisher's files, where the archive may have been packed from them."""
+    pinned: bool = True
+    """Whether checksums fix the content of the archive or, where there are originals, of these."""
     archive: str
     """File name of the archive, or the user's folder."""
     member: str = ""
@@ -74,6 +78,9 @@ def normalize_collection(stage: Stage) -> None:
         archive = FolderArchive(Path(settings.archive), paths)
     else:
         archive = open_archive(paths[0], settings.archive)
+        if settings.original:
+            packed = find(archive, "corpus.jsonl", required=False) is None
+            settings = settings.model_copy(update={"format": settings.original} if packed else {"pinned": True})
     reader = open_reader(settings.format, archive, settings.member)
     facts = write_collection(reader, settings, stage.output("collection"))
     stage.note(audit=facts)
@@ -99,6 +106,8 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
         facts["splits"][split] = audit.facts
     if not corpus_only:
         facts |= _write_extras(reader, folder)
+    if not settings.pinned:
+        facts["unpinned"] = True
     write_json(folder / "audit.json", facts)
     splits = {split: value["queries_with_positive"] for split, value in facts["splits"].items()} or "none"
     counts = facts["documents"], facts["queries"]
@@ -175,9 +184,7 @@ def _write_corpus(
 
 def _refuse_duplicates(ids: IdIndex, path: Path) -> None:
     groups = ids.duplicates()
-    if not groups:
-        return
-    column = pq.read_table(path, columns=["id"])["id"]
+    column = pq.read_table(path, columns=["id"])["id"] if groups else []
     for rows in groups:
         first: dict[str, int] = {}
         for row in rows:

@@ -101,4 +101,4 @@ def _members(kind: Any) -> dict[str, Any]:
 
 def _bare(kind: Any) -> Any:
     """The settings inside an optional type, else the type."""
-    return next((part for part in get_args(kind) if hasattr(part, "model_fields")), kind)
+    return kind if _members(kind) else next((part for part in get_args(kind) if hasattr(part, "model_fields")), kind)

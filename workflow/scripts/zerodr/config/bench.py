@@ -26,6 +26,8 @@ class Bench:
         scale: the chosen preset.
         user_files: files of the user's collection, sorted.
         papers: tables and figures by paper.
+        mirrored: path of each archive that a mirror folder has, by file name.
+        absent: collections without an address whose archive is not here.
     """
 
     config: Config
@@ -35,6 +37,8 @@ class Bench:
     scale: Scale
     user_files: tuple[str, ...] = ()
     papers: dict[str, Paper] = field(default_factory=dict)
+    mirrored: dict[str, str] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
 
     @property
     def wanted(self) -> list[Collection]:

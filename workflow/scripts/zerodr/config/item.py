@@ -20,3 +20,7 @@ class Item(Settings):
     def is_drawn(self) -> bool:
         """Whether there is a figure, not only a table."""
         return True
+
+
+class TargetItem(Item):
+    """An item about single targets: collections that a column of the main table is the mean of are left out."""

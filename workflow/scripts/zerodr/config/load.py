@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from zerodr.config.archives import find_absent, find_mirrored
 from zerodr.config.base import Model, mapping, validate
 from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
@@ -42,7 +43,10 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
         collection = user_collection(Path(config.byo), collections)
         collections[collection.name] = collection
     methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder))
-    bench = Bench(config, collections, methods, protocols, scale, user_files, load_papers(folder / "papers"))
+    papers = load_papers(folder / "papers")
+    mirrored = find_mirrored(collections.values(), config.mirrors)
+    absent = find_absent(collections.values(), mirrored)
+    bench = Bench(config, collections, methods, protocols, scale, user_files, papers, mirrored, absent)
     check_bench(bench)
     return bench
 

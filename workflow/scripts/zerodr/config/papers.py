@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BeforeValidator, Field, field_serializer
+from pydantic import Field
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known, read_yaml
 from zerodr.config.item import Item
-from zerodr.config.model_items import (
-    AdaptationItem,
-    ComponentsItem,
-    DomainsItem,
-    NearestQueriesItem,
-    ParametersItem,
-    ProjectionsItem,
-    SharesItem,
-    UnitsItem,
-)
 from zerodr.errors import ConfigError
+from zerodr.papers import modules
 
 WHOLE = "all"  # results/<paper>/all.html
 Measure = Literal[
@@ -103,63 +94,6 @@ class EpisodesItem(Item):
     """Stages of their chains, in order. None: every fine-tuning stage of the first method."""
 
 
-class SpacesItem(Item):
-    """Contrastive loss, alignment and uniformity of models on held-out documents."""
-
-    kind: Literal["spaces"]
-    """Which kind of item it is."""
-    models: Annotated[dict[str, str], BeforeValidator(dict)] = Field(min_length=1)
-    """Label -> `<method>@<stage>`."""
-
-    @field_serializer("models")
-    def _ordered(self, models: dict[str, str]) -> list[tuple[str, str]]:
-        return list(models.items())  # a mapping's keys would be sorted on their way to the stage
-
-
-class PretrainingGainItem(Item):
-    """What one pretraining takes off the contrastive loss, beside what retrieval gains."""
-
-    kind: Literal["pretraining_gain"]
-    """Which kind of item it is."""
-    models: tuple[str, str]
-    """`<method>@<stage>` without and with the pretraining."""
-    methods: tuple[str, str]
-    """Fine-tuned methods without and with it."""
-
-
-class NearestClustersItem(Item):
-    """The source's query cluster that is nearest to a collection, and what a method gains in both."""
-
-    kind: Literal["nearest_clusters"]
-    """Which kind of item it is."""
-    method: str
-    """A method with query clusters."""
-    baseline: str
-    """The same without."""
-    stage: str
-    """The stage whose clusters are taken."""
-
-
-class NeighboursItem(Item):
-    """Queries of collections with the source queries that are nearest to them, and what a method gains on each."""
-
-    kind: Literal["neighbours"]
-    """Which kind of item it is."""
-    method: str
-    """The method."""
-    baseline: str
-    """The method that it is compared with."""
-    examples: int = Field(3, ge=1)
-    """Queries of each collection with the largest gains, and as many with the largest losses."""
-    neighbours: int = Field(3, ge=1)
-    """Source queries for each."""
-
-    @property
-    def is_drawn(self) -> bool:
-        """Texts are no figure."""
-        return False
-
-
 class Paper(Settings):
     """A paper and its items."""
 
@@ -173,18 +107,7 @@ KINDS: dict[str, type[Item]] = {
     "methods": MethodsItem,
     "similarity": SimilarityItem,
     "episodes": EpisodesItem,
-    "spaces": SpacesItem,
-    "pretraining_gain": PretrainingGainItem,
-    "nearest_clusters": NearestClustersItem,
-    "neighbours": NeighboursItem,
-    "domains": DomainsItem,
-    "nearest_queries": NearestQueriesItem,
-    "projections": ProjectionsItem,
-    "units": UnitsItem,
-    "adaptation": AdaptationItem,
-    "parameters": ParametersItem,
-    "shares": SharesItem,
-    "components": ComponentsItem,
+    **{kind: item for paper in modules("items") for kind, item in paper.ITEMS.items()},
 }
 
 

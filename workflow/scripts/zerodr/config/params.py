@@ -82,3 +82,14 @@ class PretrainParams(TrainingParams):
     """The stage."""
     left_out: tuple[str, ...] = ()
     """Gated collections that were asked for and are not available."""
+
+
+class ExportParams(Settings):
+    """Params of rule export_model."""
+
+    model: str
+    """Full name of the method."""
+    scope: str
+    """`shared`, or the collection that the model was made for."""
+    licences: dict[str, str] = {}
+    """Licence of each collection that the model was trained on, by name."""

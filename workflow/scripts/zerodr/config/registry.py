@@ -14,6 +14,43 @@ from zerodr.errors import ConfigError
 NAME = r"^[a-z0-9][a-z0-9.@_-]*$"
 
 
+class Original(Settings):
+    """One file of a publisher."""
+
+    path: str
+    """Path after the address. A mirror folder has the file as `<archive without .zip>/<path>`."""
+    address: str = ""
+    """Replaces the address of the collection's other files."""
+    checksum: str = ""
+    """`md5:...` or `sha256:...`. Empty: not pinned."""
+    members: tuple[str, ...] = ()
+    """Endings of the members that are read, where the file is an archive itself. Empty: all."""
+
+
+class Originals(Settings):
+    """Files of a publisher, for a collection whose archive has no address of its own. Fetching packs them into one."""
+
+    format: str
+    """The reader of these files in `zerodr.collections.readers`."""
+    address: str
+    """Start of the files' addresses."""
+    files: tuple[Original, ...]
+    """The files."""
+
+    def address_of(self, file: Original) -> str:
+        """Return the whole address of a file."""
+        return (file.address or self.address) + file.path
+
+    def mirrored_as(self, archive: str, file: Original) -> str:
+        """Return the name of a file in a mirror folder."""
+        return f"{archive.removesuffix('.zip')}/{file.path}"
+
+    @property
+    def pinned(self) -> bool:
+        """Whether every file has a checksum."""
+        return all(file.checksum for file in self.files)
+
+
 class Collection(Settings):
     """One collection of the registry."""
 
@@ -31,6 +68,8 @@ class Collection(Settings):
     """Official addresses, tried in order after the mirror folders."""
     checksums: tuple[str, ...] = ()
     """`md5:...` or `sha256:...`; the archive must match one of them. Empty: not pinned, which the audit reports."""
+    originals: Originals | None = None
+    """Files of the publisher, fetched where no mirror folder has the archive and `urls` is empty."""
     archive_bytes: int | None = None
     """Size of the archive, for progress and disk planning."""
     member: str = ""
@@ -77,6 +116,26 @@ class Collection(Settings):
         if self.evaluation_split and self.evaluation_split not in self.splits:
             raise ValueError(f"evaluation_split {self.evaluation_split!r} is not among splits {sorted(self.splits)}")
         return self
+
+    @property
+    def pinned(self) -> bool:
+        """Whether checksums fix the content."""
+        return self.originals.pinned if self.originals else bool(self.checksums)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Addresses of the archive, or of the publisher's files."""
+        originals = self.originals
+        return [*self.urls, *([originals.address_of(file) for file in originals.files] if originals else [])]
+
+    @property
+    def parts(self) -> dict[str, bool]:
+        """File names in a mirror folder, the archive first, and whether a checksum pins each."""
+        parts = {self.archive: bool(self.checksums)}
+        if self.originals:
+            files = self.originals.files
+            parts |= {self.originals.mirrored_as(self.archive, file): bool(file.checksum) for file in files}
+        return parts
 
     @property
     def planned_documents(self) -> int:
@@ -143,7 +202,7 @@ def _check_archives(rows: dict[str, Collection], files: dict[str, str]) -> None:
     users: dict[str, Collection] = {}
     for row in rows.values():
         other = users.setdefault(row.archive, row) if row.archive else row
-        if (other.urls, other.checksums) != (row.urls, row.checksums):
+        if (other.urls, other.checksums, other.originals) != (row.urls, row.checksums, row.originals):
             raise ConfigError(
                 f"{files[row.name]}: {row.name}",
                 f"shares archive {row.archive} with {other.name} ({files[other.name]}), but urls or checksums differ",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -44,6 +44,14 @@ class PaperSettings:
 
 class ChainStage(Settings):
     """A stage of a chain, of any kind. Every kind has the fields `kind` and `scope`."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def kind(self) -> str: ...
+
+        @property
+        def scope(self) -> Scope: ...
 
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that papers add to this kind."""
@@ -203,10 +211,8 @@ class TrainedSettings(Settings):
             raise ValueError("encoder.layers is for training, but chain is empty: the model comes trained")
         for name, stage in self.chain.items():
             if self.encoder.type not in stage.trains:
-                kind = stage.kind  # type: ignore[attr-defined]
-                raise ValueError(
-                    f"stage {name} of kind {kind} trains a {' or '.join(stage.trains)}, not a {self.encoder.type}"
-                )
+                types = " or ".join(stage.trains)
+                raise ValueError(f"stage {name} of kind {stage.kind} trains a {types}, not a {self.encoder.type}")
             if not self.ranks and isinstance(stage, FinetuneStage):
                 check_pair_stage(name, stage)
         return self

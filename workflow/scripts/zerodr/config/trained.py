@@ -63,7 +63,7 @@ def _stage(core: type[ChainStage]) -> Any:
 
 
 if TYPE_CHECKING:
-    from zerodr.config.params import FinetuneParams, PretrainParams
+    from zerodr.config.params import ExportParams, FinetuneParams, PretrainParams
     from zerodr.config.stages import TrainedSettings
 else:
     _fields = stages.TrainedSettings.model_fields
@@ -73,6 +73,16 @@ else:
         chain=(dict[str, _stage(ChainStage)], Field({}, description=_fields["chain"].description)),
     )
     FinetuneParams = extended(params.FinetuneParams, settings=(_stage(LearningStage), ...))
+    ExportParams = extended(params.ExportParams)
     PretrainParams = extended(params.PretrainParams, settings=(STAGES["pretrain"], ...))
 
-__all__ = ["ENCODERS", "PAPERS", "STAGES", "STAGE_KINDS", "FinetuneParams", "PretrainParams", "TrainedSettings"]
+__all__ = [
+    "ENCODERS",
+    "PAPERS",
+    "STAGES",
+    "STAGE_KINDS",
+    "ExportParams",
+    "FinetuneParams",
+    "PretrainParams",
+    "TrainedSettings",
+]

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 
-DRAWN = {"name", "negatives_per_query"}
-OPTIONS: dict[str, set[str]] = {  # that a loss reads
-    "pairwise_nll": DRAWN,
-    "info_nce": DRAWN | {"in_batch", "mask_known_positives", "inverse_temperature"},
-    "margin_mse": DRAWN,
-    "kl": DRAWN | {"teacher_temperature"},
+
+class Loss(NamedTuple):
+    """A loss that `objective.name` chooses.
+
+    Attributes:
+        options: keys of ObjectiveSettings that it reads beside its name and `negatives_per_query`.
+        function: `module:function` of zerodr.losses, called with the scores of a query's documents and these options;
+            empty for a loss of vectors, which has a class in zerodr.training.objectives.
+    """
+
+    options: tuple[str, ...] = ()
+    function: str = ""
+
+
+LOSSES = {
+    "pairwise_nll": Loss(),
+    "info_nce": Loss(("in_batch", "mask_known_positives", "inverse_temperature")),
+    "margin_mse": Loss((), "distillation:margin_mse"),
+    "kl": Loss(("teacher_temperature",), "distillation:kl_distillation"),
 }
 
 
@@ -148,7 +161,7 @@ class ObjectiveSettings(LossSettings):
     """The loss of a stage. An option that the loss does not read is refused."""
 
     name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]  # type: ignore[assignment]
-    """A class of zerodr.training.objectives."""
+    """A loss of LOSSES."""
     in_batch: bool = True
     """info_nce: documents of other queries are negatives too (across processes)."""
     mask_known_positives: bool = True
@@ -166,7 +179,7 @@ class ObjectiveSettings(LossSettings):
     @property
     def options(self) -> set[str]:
         """Keys that the loss reads."""
-        return OPTIONS[self.name]
+        return {"name", "negatives_per_query", *LOSSES[self.name].options}
 
     @model_validator(mode="after")
     def _used(self) -> ObjectiveSettings:

@@ -1,1 +1,1 @@
-"""Text encoders and the contract of a model folder."""
+"""Encode texts and pairs of texts with the models of a bench; read and write model folders."""

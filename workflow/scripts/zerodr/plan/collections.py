@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zerodr.config.archives import refuse_absent
 from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
@@ -24,10 +25,19 @@ def archive_row(plan: Plan, archive: str) -> Collection:
     return rows[0]
 
 
+@inputs("fetch_archive")
+def _fetch_inputs(plan: Plan, wc: Any) -> Files:
+    """Return what mirror folders have without a checksum, so that a change there is noticed."""
+    row = archive_row(plan, wc.archive)
+    refuse_absent(plan.bench, row)
+    unpinned = [name for name, pinned in row.parts.items() if not pinned]
+    return {"mirror": [plan.bench.mirrored[name] for name in unpinned if name in plan.bench.mirrored]}
+
+
 @params("fetch_archive")
 def _fetch_params(plan: Plan, wc: Any) -> Params:
     row = archive_row(plan, wc.archive)
-    names = {"archive", "urls", "checksums", "access", "registration"}
+    names = {"archive", "urls", "checksums", "access", "registration"} | ({"originals"} if row.originals else set())
     return row.model_dump(mode="json", include=names) | {"bytes": row.archive_bytes}
 
 
@@ -39,7 +49,10 @@ def _normalize_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("normalize_collection")
 def _normalize_params(plan: Plan, wc: Any) -> Params:
-    return plan.collection(wc.collection).model_dump(mode="json", include=NORMALIZED)
+    row = plan.collection(wc.collection)
+    source = {"original": row.originals.format} if row.originals else {}
+    pinned = {} if row.pinned or row.kind == "own" else {"pinned": False}
+    return row.model_dump(mode="json", include=NORMALIZED) | source | pinned
 
 
 @inputs("measure_statistics")

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zerodr.config.files import known
-from zerodr.config.item import Item
+from zerodr.config.item import Item, TargetItem
 from zerodr.config.methods import TrainedMethod
-from zerodr.config.model_items import TargetItem
 from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
 from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError

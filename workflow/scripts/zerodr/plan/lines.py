@@ -1,4 +1,4 @@
-"""Read chains as recipes write them: stages, the line of a model, the place of a stage in its schedule."""
+"""Read chains as recipes write them: stages, what a model comes from, the place of a stage in its schedule."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Lines:
         return start_of(init, self.bench.methods)
 
     def start_of_chain(self, method: str) -> tuple[str, str] | None:
-        """Recipe and stage that a method's chain starts from; None for a checkpoint or scratch."""
+        """Recipe and stage that a chain starts from; None where it starts from a checkpoint or from scratch."""
         return self.start(self.trained(method).encoder.init)
 
     def scoring(self, link: Link) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class Lines:
         chain, trainings = self.trained(link.method).chain, self.trainings(link.method)
         names = list(trainings)
         at, training = names.index(link.stage), trainings[link.stage]
-        kinds = [chain[name].kind for name in names]  # type: ignore[attr-defined]
+        kinds = [chain[name].kind for name in names]
         breaks = [n for n in range(1, len(names)) if kinds[n] != kinds[n - 1] or trainings[names[n]].restart_schedule]
         start = max((n for n in breaks if n <= at), default=0)
         end = min((n for n in breaks if n > at), default=len(names))

@@ -1,182 +1,115 @@
-"""The names of artifacts. Every path of the bench is made here and nowhere else."""
+"""Name artifacts. Every path of the bench is written here and nowhere else."""
 
 from __future__ import annotations
 
-RESULTS = "results"
+import re
+from itertools import chain, zip_longest
+
+BRACES = re.compile(r"\{\w+\}")
 
 
-def archive(name: str) -> str:
-    """A downloaded archive."""
-    return f"resources/archives/{name}"
+class Name:
+    """The path of one kind of artifact; a call takes what stands for the names in braces, in their order.
 
+    Args:
+        pattern: the path, with wildcards in braces.
+    """
 
-def collection(name: str) -> str:
-    """Manifest of a normalised collection: corpus.parquet, queries.parquet, qrels.<split>.tsv, audit.json."""
-    return f"{RESULTS}/collections/{name}/manifest.json"
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._fixed = BRACES.split(pattern)
 
+    def __call__(self, *words: object) -> str:
+        """Write the path.
 
-def statistics(name: str) -> str:
-    """Statistics of a collection, among them its similarity with the source."""
-    return f"{RESULTS}/collections/{name}/statistics.json"
-
-
-def bm25_index(index: str, name: str) -> str:
-    """Manifest of an inverted index."""
-    return f"{RESULTS}/bm25/{index}/{name}/manifest.json"
-
-
-def model(name: str, scope: str, stage: str) -> str:
-    """Manifest of a model folder."""
-    return f"{RESULTS}/models/{name}/{scope}/{stage}/manifest.json"
-
-
-def candidates(name: str, scope: str, of: str, split: str, depth: int | str) -> str:
-    """The best `depth` documents of each query of a split, where negatives are looked for."""
-    return f"{RESULTS}/candidates/{name}/{scope}/{of}/{split}.top{depth}.parquet"
-
-
-def candidate_hits(name: str, scope: str, of: str, split: str, depth: int | str, part: str) -> str:
-    """The same in one shard."""
-    return f"{RESULTS}/candidates/{name}/{scope}/{of}/{split}.top{depth}/{part}.parquet"
-
-
-def mined(name: str, scope: str, stage: str) -> str:
-    """Manifest of a stage's training queries with positives and mined negatives."""
-    return f"{RESULTS}/mined/{name}/{scope}/{stage}/manifest.json"
-
-
-def scored(name: str, scope: str, stage: str) -> str:
-    """Manifest of mined queries with a teacher's scores."""
-    return f"{RESULTS}/scored/{name}/{scope}/{stage}/manifest.json"
-
-
-def spans(name: str, scope: str, stage: str, of: str) -> str:
-    """Manifest of a corpus's spans, cut for a pretraining stage."""
-    return f"{RESULTS}/spans/{name}/{scope}/{stage}/{of}/manifest.json"
-
-
-def clusters(name: str, scope: str, stage: str) -> str:
-    """Manifest of the clusters of a stage's training queries."""
-    return f"{RESULTS}/clusters/{name}/{scope}/{stage}/manifest.json"
-
-
-def units(name: str, scope: str, stage: str, part: str) -> str:
-    """Manifest of the units of a stage's positives; `part` is `cut`, `read` (a reader's scores) or `labels`."""
-    return f"{RESULTS}/units/{name}/{scope}/{stage}/{part}/manifest.json"
-
-
-def unit_measures(units_of: str, name: str) -> str:
-    """Balance, extractability and dispersion of a model over the units of a method's last stage."""
-    return f"{RESULTS}/analysis/units/{units_of}/{name}.tsv"
-
-
-def memory(name: str, scope: str, stage: str, part: str) -> str:
-    """Something of a model whose queries are augmented."""
-    return f"{RESULTS}/memory/{name}/{scope}/{stage}/{part}"
-
-
-def component(name: str, scope: str, stage: str, which: str) -> str:
-    """Manifest of the `main` model or the `augmenter` that an episode trained."""
-    return memory(name, scope, stage, f"{which}/manifest.json")
-
-
-def learned(name: str, scope: str, stage: str) -> str:
-    """Manifest of what an episode's augmenter learns from."""
-    return memory(name, scope, stage, "learned/manifest.json")
-
-
-def memory_embeddings(name: str, scope: str, stage: str, of: str, part: str) -> str:
-    """Embeddings of a memory or of queries by a model's augmenter; `part` as for embeddings."""
-    return memory(name, scope, stage, f"embeddings/{of}/{part}.npy")
-
-
-def memory_hits(
-    name: str, scope: str, stage: str, kind: str, of: str, split: str, depth: int | str, which: str, part: str
-) -> str:
-    """Hits in a shard of memory `which` for the queries of a collection; `kind` is `hits` or `hits-with-self`."""
-    return memory(name, scope, stage, f"{kind}/{of}/{split}.top{depth}/{which}/{part}.parquet")
-
-
-def augmentations(name: str, scope: str, stage: str, use: str, of: str, split: str) -> str:
-    """Rankings of a mixture: for `learning` (by the augmenter before the stage) or for `search` (by the stage's)."""
-    return memory(name, scope, stage, f"{use}/{of}/{split}.parquet")
-
-
-def attention(name: str, scope: str, stage: str, use: str, of: str, split: str) -> str:
-    """Attention of a stage's main model to augmentation documents."""
-    return memory(name, scope, stage, f"attention/{use}/{of}/{split}.parquet")
-
-
-def fused_queries(name: str, scope: str, stage: str, of: str, protocol: str, split: str) -> str:
-    """Embeddings of queries with their augmentation."""
-    return memory(name, scope, stage, f"queries/{of}/{protocol}/{split}.npy")
-
-
-def exported(name: str, scope: str) -> str:
-    """Manifest of a folder that sentence-transformers loads."""
-    return f"{RESULTS}/exported/{name}/{scope}/manifest.json"
-
-
-def exported_memory(name: str, scope: str, which: str) -> str:
-    """Manifest of a memory's documents with the vectors of a model's augmenter, for search from Python."""
-    return f"{RESULTS}/exported-memories/{name}/{scope}/{which}/manifest.json"
-
-
-def shares(name: str, scope: str, stage: str, use: str, of: str, split: str, file: str) -> str:
-    """A file of how attention and documents are shared by memories: `shares.tsv`, `cases.tsv`."""
-    return memory(name, scope, stage, f"shares/{use}/{of}/{split}.{file}")
-
-
-def embeddings(name: str, scope: str, of: str, protocol: str, part: str) -> str:
-    """One `.npy` of embeddings; `part` is `queries.<split>` or `corpus-00003-of-00010`."""
-    return f"{RESULTS}/embeddings/{name}/{scope}/{of}/{protocol}/{part}.npy"
+        Raises:
+            TypeError: more or fewer words than there are wildcards.
+        """
+        if len(words) != len(self._fixed) - 1:
+            raise TypeError(f"{self.pattern}: expected {len(self._fixed) - 1} words, found {len(words)}")
+        return "".join(chain.from_iterable(zip_longest(self._fixed, map(str, words), fillvalue="")))
 
 
 def shard(kind: str, number: int, count: int) -> str:
-    """Name of part `number` (from 0) of `count`: `corpus-00003-of-00010`."""
+    """Name shard `number` (from 0) of `count`: `corpus-00003-of-00010`."""
     return f"{kind}-{number:05d}-of-{count:05d}"
 
 
-def shard_hits(name: str, of: str, protocol: str, part: str) -> str:
-    """Ranking of one shard."""
-    return f"{RESULTS}/runs/{name}/{of}/{protocol}/{part}.parquet"
+archive = Name("resources/archives/{archive}")
+"""A downloaded archive."""
 
+# ---- collections -----------------------------------------------------------------------------------------------
+collection = Name("results/collections/{collection}/manifest.json")
+"""Manifest of a normalised collection: corpus.parquet, queries.parquet, qrels.<split>.tsv, audit.json."""
+statistics = Name("results/collections/{collection}/statistics.json")
+"""Statistics of a collection, among them its similarity with the source."""
+bm25_index = Name("results/bm25/{index}/{collection}/manifest.json")
+"""Manifest of an inverted index."""
 
-def run(name: str, of: str, protocol: str) -> str:
-    """A ranking, as gzipped TREC run."""
-    return f"{RESULTS}/runs/{name}/{of}/{protocol}.trec.gz"
+# ---- models ----------------------------------------------------------------------------------------------------
+model = Name("results/models/{model}/{scope}/{stage}/manifest.json")
+"""Manifest of a model folder."""
+candidates = Name("results/candidates/{model}/{scope}/{collection}/{split}.top{depth}.parquet")
+"""The best `depth` documents of each query of a split, where negatives are looked for."""
+candidate_hits = Name("results/candidates/{model}/{scope}/{collection}/{split}.top{depth}/{shard}.parquet")
+"""The same in one shard."""
+mined = Name("results/mined/{model}/{scope}/{stage}/manifest.json")
+"""Manifest of a stage's training queries with positives and mined negatives."""
+scored = Name("results/scored/{model}/{scope}/{stage}/manifest.json")
+"""Manifest of mined queries with a teacher's scores."""
+spans = Name("results/spans/{model}/{scope}/{stage}/{collection}/manifest.json")
+"""Manifest of a corpus's spans, cut for a pretraining stage."""
+clusters = Name("results/clusters/{model}/{scope}/{stage}/manifest.json")
+"""Manifest of the clusters of a stage's training queries."""
+units = Name("results/units/{model}/{scope}/{stage}/{kind}/manifest.json")
+"""Manifest of the units of a stage's positives; `kind` is `cut`, `read` (a reader's scores) or `labels`."""
+unit_measures = Name("results/analysis/units/{units_of}/{model}.tsv")
+"""Balance, extractability and dispersion of a model over the units of a method's last stage."""
+exported = Name("results/exported/{model}/{scope}/manifest.json")
+"""Manifest of a folder that sentence-transformers loads."""
 
+# ---- memories --------------------------------------------------------------------------------------------------
+component = Name("results/memory/{model}/{scope}/{stage}/{component}/manifest.json")
+"""Manifest of the `main` model or the `augmenter` that an episode trained."""
+learned = Name("results/memory/{model}/{scope}/{stage}/learned/manifest.json")
+"""Manifest of what an episode's augmenter learns from."""
+memory_embeddings = Name("results/memory/{model}/{scope}/{stage}/embeddings/{collection}/{vectors}.npy")
+"""Embeddings of a memory or of queries by a model's augmenter; `vectors` as for embeddings."""
+memory_hits = Name(
+    "results/memory/{model}/{scope}/{stage}/{kind}/{collection}/{split}.top{depth}/{memory}/{shard}.parquet"
+)
+"""Hits in a shard of a memory for the queries of a collection; `kind` is `hits` or `hits-with-self`."""
+augmentations = Name("results/memory/{model}/{scope}/{stage}/{use}/{collection}/{split}.parquet")
+"""Rankings of a mixture: for `learning` (by the augmenter before the stage) or for `search` (by the stage's)."""
+attention = Name("results/memory/{model}/{scope}/{stage}/attention/{use}/{collection}/{split}.parquet")
+"""Attention of a stage's main model to augmentation documents."""
+fused_queries = Name("results/memory/{model}/{scope}/{stage}/queries/{collection}/{protocol}/{split}.npy")
+"""Embeddings of queries with their augmentation."""
+shares = Name("results/memory/{model}/{scope}/{stage}/shares/{use}/{collection}/{split}.{file}")
+"""A file of how attention and documents are shared by memories: `shares.tsv`, `cases.tsv`."""
+exported_memory = Name("results/exported-memories/{model}/{scope}/{memory}/manifest.json")
+"""Manifest of a memory's documents with the vectors of a model's augmenter, for search from Python."""
 
-def summary(name: str, of: str, protocol: str) -> str:
-    """Metrics of one run."""
-    return f"{RESULTS}/evaluation/{name}/{of}/{protocol}.summary.tsv"
+# ---- rankings --------------------------------------------------------------------------------------------------
+embeddings = Name("results/embeddings/{model}/{scope}/{collection}/{protocol}/{vectors}.npy")
+"""Embeddings in one file; `vectors` is `queries.<split>` or `corpus-00003-of-00010`."""
+shard_hits = Name("results/runs/{model}/{collection}/{protocol}/{shard}.parquet")
+"""Ranking of one shard."""
+run = Name("results/runs/{model}/{collection}/{protocol}.trec.gz")
+"""A ranking, as gzipped TREC run."""
+summary = Name("results/evaluation/{model}/{collection}/{protocol}.summary.tsv")
+"""Metrics of one run."""
+per_query = Name("results/evaluation/{model}/{collection}/{protocol}.per_query.parquet")
+"""Metrics of one run by query."""
 
-
-def per_query(name: str, of: str, protocol: str) -> str:
-    """Metrics of one run by query."""
-    return f"{RESULTS}/evaluation/{name}/{of}/{protocol}.per_query.parquet"
-
-
-def beir(file: str) -> str:
-    """A file of the main table: `all.tsv`, `all.md`, `<model>.tsv`, `significance.tsv`, ..."""
-    return f"{RESULTS}/beir/{file}"
-
-
-def space(name: str, scope: str, of: str) -> str:
-    """What the vectors of a model, `<method>@<stage>`, look like on held-out documents of a corpus."""
-    return f"{RESULTS}/spaces/{name}/{scope}/{of}.json"
-
-
-def item(paper: str, name: str, kind: str) -> str:
-    """A table or figure of a paper; `kind` is tsv, md, html, svg or png."""
-    return f"{RESULTS}/{paper}/{name}.{kind}"
-
-
-def domains(name: str, target: str, file: str) -> str:
-    """How a model sees a target beside its source: `measures.tsv`, `nearest.parquet`, `tsne.parquet`."""
-    return f"{RESULTS}/domains/{name}/{target}/{file}"
-
-
-def lineage(file: str) -> str:
-    """A file of the lineage publisher."""
-    return f"{RESULTS}/lineage/{file}"
+# ---- tables and measures ---------------------------------------------------------------------------------------
+beir = Name("results/beir/{file}")
+"""A file of the main table: `all.tsv`, `all.md`, `<model>.tsv`, `significance.tsv`, ..."""
+item = Name("results/{paper}/{item}.{kind}")
+"""A table or figure of a paper; `kind` is tsv, md, html, svg or png."""
+space = Name("results/spaces/{model}/{scope}/{collection}.json")
+"""Measures of the vectors of a model, `<method>@<stage>`, on held-out documents of a corpus."""
+domains = Name("results/domains/{model}/{target}/{file}")
+"""Measures of a target against its source: `measures.tsv`, `nearest.parquet`, `tsne.parquet`."""
+lineage = Name("results/lineage/{file}")
+"""A file of the lineage publisher."""

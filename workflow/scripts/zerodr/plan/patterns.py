@@ -75,9 +75,16 @@ class Patterns:
 
 
 def alternatives(names: Iterable[str]) -> str:
-    """Match these names. Common beginnings are written once: Snakemake reads the constraint for every file."""
-    unique = sorted(set(names))
-    return _branches(unique) if unique else NOTHING
+    """Match these names. Common beginnings and stages are written once: Snakemake reads constraints for every file."""
+    ends: dict[str, list[str]] = {}
+    for name in sorted(set(names)):
+        method, at, stage = name.partition("@")
+        ends.setdefault(method, []).append(at + stage)
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for method, stages in ends.items():
+        alike.setdefault(tuple(stages), []).append(method)
+    patterns = [_branches(methods) + _branches(list(stages)) for stages, methods in alike.items()]
+    return f"(?:{'|'.join(patterns)})" if patterns else NOTHING
 
 
 def _branches(names: list[str]) -> str:

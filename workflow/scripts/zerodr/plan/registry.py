@@ -1,6 +1,6 @@
 """Register by a rule's name the functions that give its inputs and its params, and what papers add to them.
 
-The core's functions are in `zerodr.plan`, in a module named like the rule file. A paper's are in its module `plan`.
+The core's functions are in `zerodr.plan`, in a module with the rule file's name. A paper's are in its module `plan`.
 """
 
 from __future__ import annotations

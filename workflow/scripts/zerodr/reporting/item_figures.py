@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,16 +12,12 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.errors import ConfigError
 from zerodr.evaluation.metrics import LABELS
-from zerodr.papers.moma import report as item_memories
-from zerodr.reporting import item_model_figures
+from zerodr.papers import modules
 from zerodr.reporting.item_inputs import METRIC, ItemParams
-from zerodr.reporting.panels import STYLE, bars, interval_rows, legend, panels, style
+from zerodr.reporting.panels import STYLE, bars, draw_points, interval_rows, legend, name_points, panels, style
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-GAIN = "gain in nDCG@10"
 
 
 def plot_item(stage: Stage) -> None:
@@ -33,7 +29,7 @@ def plot_item(stage: Stage) -> None:
     import matplotlib
 
     settings = validate(ItemParams, stage.params, stage.spec.name())
-    draw = FIGURES.get(settings.item["kind"])
+    draw = figures().get(settings.item["kind"])
     if draw is None:
         problem = f"is of kind {settings.item['kind']}, which has a table only"
         raise ConfigError(f"{settings.paper}: {settings.name}", problem, f"request {settings.name}.html")
@@ -43,17 +39,6 @@ def plot_item(stage: Stage) -> None:
         figure.suptitle(settings.item["title"], fontsize=10)
         figure.savefig(stage.output("svg"), format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(stage.output("png"), format="png", dpi=150, metadata={"Software": None})
-
-
-def _name(axes: Axes, x: Iterable[float], y: Iterable[float], names: Iterable[str]) -> None:
-    for one, other, name in zip(x, y, names, strict=True):
-        axes.annotate(name, (one, other), xytext=(4, 3), textcoords="offset points", fontsize=7, color="#444444")
-
-
-def _points(axes: Axes, frame: pd.DataFrame, x: str, y: str, label: str, number: int) -> None:
-    """Draw points with vertical intervals `<y>_low`, `<y>_high`."""
-    look = style(number) | {"linestyle": "", "markersize": 5, "linewidth": 1.0}
-    axes.errorbar(frame[x], frame[y], yerr=bars(frame, y), label=label, **look)
 
 
 def _methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:
@@ -76,8 +61,8 @@ def _similarity(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     names = [settings.collections[name] for name in frame["collection"]]
     for axes, (key, what) in zip(every, (("query_types", "query types"), ("corpus", "documents")), strict=True):
         for number, method in enumerate(settings.item["methods"]):
-            _points(axes, frame, key, f"gain.{method}", settings.methods[method], number)
-        _name(axes, frame[key], frame[f"gain.{settings.item['methods'][0]}"], names)
+            draw_points(axes, frame, key, f"gain.{method}", settings.methods[method], number)
+        name_points(axes, frame[key], frame[f"gain.{settings.item['methods'][0]}"], names)
         axes.axhline(0, color="#888888", linewidth=0.8)
         axes.set_xlabel(f"similarity of {what} with {settings.source}")
     every[0].set_ylabel(f"nDCG@10 minus that of {settings.methods[settings.item['baseline']]}")
@@ -100,49 +85,13 @@ def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     return figure
 
 
-def _spaces(frame: pd.DataFrame, settings: ItemParams) -> Figure:
-    figure, every = panels(2, width=4.2, height=3.8)
-    for number, (label, rows) in enumerate(frame.groupby("model", sort=False)):
-        names = [settings.collections[name] for name in rows["collection"]]
-        every[0].plot(rows["alignment"], rows["uniformity"], linestyle="", markersize=6, label=label, **style(number))
-        _name(every[0], rows["alignment"], rows["uniformity"], names)
-        every[1].plot(rows["contrastive"], range(len(rows)), linestyle="", markersize=6, **style(number))
-        every[1].set_yticks(range(len(rows)), names)
-    every[0].set_xlabel("alignment (lower is better)")
-    every[0].set_ylabel("uniformity (lower is better)")
-    every[1].set_xlabel("contrastive loss of held-out documents")
-    legend(figure, every[0])
-    return figure
-
-
-def _against(x: str, what: str) -> Callable[[pd.DataFrame, ItemParams], Figure]:
-    def draw(frame: pd.DataFrame, settings: ItemParams) -> Figure:
-        from matplotlib.ticker import MaxNLocator
-
-        figure, (axes,) = panels(1, width=5, height=3.8)
-        _points(axes, frame, x, "gain", "", 0)
-        _name(axes, frame[x], frame["gain"], [settings.collections[name] for name in frame["collection"]])
-        axes.axhline(0, color="#888888", linewidth=0.8)
-        axes.axvline(0, color="#888888", linewidth=0.8)
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-        axes.set_xlabel(what)
-        axes.set_ylabel(f"{GAIN}, 95 % interval")
-        return figure
-
-    return draw
-
-
 FIGURES: dict[str, Callable[[pd.DataFrame, ItemParams], Figure]] = {
     "methods": _methods,
     "similarity": _similarity,
     "episodes": _episodes,
-    "spaces": _spaces,
-    "pretraining_gain": _against("reduction", "part of the contrastive loss that the pretraining takes off"),
-    "domains": item_model_figures.domains,
-    "projections": item_model_figures.projections,
-    "units": item_model_figures.units,
-    "adaptation": item_model_figures.adaptation,
-    "shares": item_memories.draw_shares,
-    "components": item_memories.draw_components,
-    "nearest_clusters": _against("source_gain", "gain in nDCG@10 on the nearest source cluster"),
 }
+
+
+def figures() -> dict[str, Callable[[pd.DataFrame, ItemParams], Figure]]:
+    """The functions that draw items, by kind: the core's and the papers'."""
+    return FIGURES | {kind: draw for paper in modules("report") for kind, draw in paper.REPORT.figures.items()}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -14,9 +13,14 @@ import pyarrow.parquet as pq
 from pydantic import BeforeValidator, Field
 from scipy import stats
 
+from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings
+from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.significance import bootstrap_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 METRIC = "ndcg_cut_10"
 Pairs = Annotated[dict[str, str], BeforeValidator(dict)]  # written as a list: its order is the table's
@@ -69,6 +73,19 @@ class ItemTable:
     shown: tuple[list[str], list[list[str]]] | None = field(default=None)
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a paper adds to the report, as `REPORT` of its module `report`.
+
+    Attributes:
+        tables: functions that build the table of an item, by the item's kind.
+        figures: functions that draw the table of an item, by the item's kind.
+    """
+
+    tables: Mapping[str, Callable[[Stage, ItemParams, Item], ItemTable]]
+    figures: Mapping[str, Callable[[pd.DataFrame, ItemParams], Figure]]
+
+
 def read_scores(paths: Sequence[Path], metric: str = METRIC) -> dict[tuple[str, str], pd.Series]:
     """Read a measure by query of each (method, collection), in the order of queries.
 
@@ -83,12 +100,6 @@ def read_scores(paths: Sequence[Path], metric: str = METRIC) -> dict[tuple[str, 
             raise ArtifactError(path, f"is a second file of {key[0]} on {key[1]}", "give each once")
         scores[key] = frame.set_index("query")[metric]
     return scores
-
-
-def read_spaces(paths: Sequence[Path]) -> dict[tuple[str, str], dict[str, float]]:
-    """Read the measures of each (model, collection)."""
-    files = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    return {(facts["model"], facts["collection"]): facts for facts in files}
 
 
 @dataclass(frozen=True)

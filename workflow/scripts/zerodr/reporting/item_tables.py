@@ -1,4 +1,4 @@
-"""Build items that compare methods, stages and vector spaces by collection."""
+"""Build items that compare methods and stages by collection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pandas as pd
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
-from zerodr.config.papers import EpisodesItem, MethodsItem, PretrainingGainItem, SimilarityItem, SpacesItem
+from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
 from zerodr.evaluation.metrics import LABELS
 from zerodr.evaluation.significance import holm, t_test
 from zerodr.reporting.item_inputs import (
@@ -19,7 +19,6 @@ from zerodr.reporting.item_inputs import (
     correlation,
     gain,
     read_scores,
-    read_spaces,
 )
 from zerodr.reporting.render import BETTER, WORSE
 
@@ -28,10 +27,6 @@ LIKENESS = ("corpus", "queries", "query_types")
 HOLES = (
     "Hole@k: share of the first k documents without a judgement for the query (pairs), or without one for any query of "
     "the split (corpus)"
-)
-SPACE_NOTE = (
-    "two spans of each held-out document: contrastive loss (nats, among the spans of all of them), alignment "
-    "(mean squared distance of a pair's unit vectors), uniformity (log of the mean of exp(-2 d^2))"
 )
 
 
@@ -131,39 +126,6 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for (name, method), line in frame.groupby(["collection", "method"], sort=False)
     ]
     return ItemTable(frame, ["nDCG@10 after each stage, with 95 % bootstrap intervals over queries"], (header, shown))
-
-
-def spaces(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
-    """Compare contrastive loss, alignment, uniformity of models by collection (COCO-DR figure 5b)."""
-    assert isinstance(item, SpacesItem)
-    facts, rows = read_spaces(stage.paths("spaces")), []
-    for name in settings.collections:
-        for label, model in item.models.items():
-            measures = {key: facts[model, name][key] for key in ("documents", "contrastive", "alignment", "uniformity")}
-            rows.append({"collection": name, "model": label} | measures)
-    return ItemTable(pd.DataFrame(rows), [SPACE_NOTE])
-
-
-def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
-    """Compare contrastive loss without and with a pretraining with the gain in retrieval (COCO-DR figure 5a)."""
-    assert isinstance(item, PretrainingGainItem)
-    facts, scores, rows = read_spaces(stage.paths("spaces")), read_scores(stage.paths("per_query")), []
-    for name in settings.collections:
-        without, with_it = (facts[model, name]["contrastive"] for model in item.models)
-        losses = {"loss_without": without, "loss_with": with_it, "reduction": 1 - with_it / without}
-        gained = _gain(scores, item.methods[1], item.methods[0], name, settings, stage).columns("gain")
-        rows.append({"collection": name} | losses | gained)
-    frame = pd.DataFrame(rows)
-    notes = [
-        SPACE_NOTE,
-        f"loss of {item.models[0]} and {item.models[1]}; gain: nDCG@10 of {item.methods[1]} minus {item.methods[0]}",
-        correlation(frame["reduction"], frame["gain"], "reduction and gain"),
-    ]
-    shown = []
-    for _, row in frame.iterrows():
-        losses = f"{row['loss_without']:.4f}", f"{row['loss_with']:.4f}", f"{row['reduction']:+.1%}"
-        shown.append([settings.collections[row["collection"]], *losses, str(Gain.of(row, "gain"))])
-    return ItemTable(frame, notes, (["", "loss without", "loss with", "reduction", "gain in nDCG@10"], shown))
 
 
 def _gain(scores: dict, method: str, baseline: str, name: str, settings: ItemParams, stage: Stage) -> Gain:

@@ -13,29 +13,20 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.item import Item
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError
-from zerodr.papers.coco_dr import report as item_queries
-from zerodr.papers.modir import report as item_domains
-from zerodr.papers.moma import report as item_memories
-from zerodr.reporting import item_models, item_tables, render
+from zerodr.papers import modules
+from zerodr.reporting import item_tables, render
 from zerodr.reporting.item_inputs import ItemParams, ItemTable
 
-MAKERS: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
+TABLES: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
     "methods": item_tables.methods,
     "similarity": item_tables.similarity,
     "episodes": item_tables.episodes,
-    "spaces": item_tables.spaces,
-    "pretraining_gain": item_tables.pretraining_gain,
-    "nearest_clusters": item_queries.nearest_clusters,
-    "neighbours": item_queries.neighbours,
-    "domains": item_domains.domains,
-    "nearest_queries": item_domains.nearest_queries,
-    "projections": item_domains.projections,
-    "units": item_models.units,
-    "adaptation": item_models.adaptation,
-    "parameters": item_models.parameters,
-    "shares": item_memories.shares,
-    "components": item_memories.components,
 }
+
+
+def tables() -> dict[str, Callable[[Stage, ItemParams, Item], ItemTable]]:
+    """The functions that build tables of items, by kind: the core's and the papers'."""
+    return TABLES | {kind: build for paper in modules("report") for kind, build in paper.REPORT.tables.items()}
 
 
 class PaperParams(Settings):
@@ -51,7 +42,7 @@ def build_item(stage: Stage) -> None:
     """Read the inputs that the item's kind needs; write `table` (tsv), `markdown`, `html`."""
     settings = validate(ItemParams, stage.params, stage.spec.name())
     item = item_of(settings.item, f"{settings.paper}: {settings.name}")
-    table = MAKERS[settings.item["kind"]](stage, settings, item)
+    table = tables()[settings.item["kind"]](stage, settings, item)
     notes = [
         *table.notes,
         f"scale {settings.scale}, protocol {settings.protocol}, source {settings.source}, seed {stage.seed}",

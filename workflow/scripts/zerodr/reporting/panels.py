@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,3 +77,15 @@ def legend(figure: Figure, axes: Axes, markers: float = 1.0) -> None:
         if columns > 1:
             drawn.remove()
     figure.set_figwidth(width / figure.dpi)
+
+
+def name_points(axes: Axes, x: Iterable[float], y: Iterable[float], names: Iterable[str]) -> None:
+    """Write a name beside each point."""
+    for one, other, name in zip(x, y, names, strict=True):
+        axes.annotate(name, (one, other), xytext=(4, 3), textcoords="offset points", fontsize=7, color="#444444")
+
+
+def draw_points(axes: Axes, frame: pd.DataFrame, x: str, y: str, label: str, number: int) -> None:
+    """Draw points with vertical intervals `<y>_low`, `<y>_high`."""
+    look = style(number) | {"linestyle": "", "markersize": 5, "linewidth": 1.0}
+    axes.errorbar(frame[x], frame[y], yerr=bars(frame, y), label=label, **look)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -149,7 +149,7 @@ def _embed(
     stage.note(backend=encoder.backend, device=encoder.device, precision=encoder.precision, malloc_tuned=tuned)
     tokens, prefix = _length(stage, encoder, settings, side), encoder.contract.prefix(side)
     task = Task(name, side, rows, texts, prefix, tokens, settings.batch_tokens, stage.threads)
-    key = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__}
+    key: dict[str, Any] = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__}
     key |= {"window": task.window, "batch_tokens": task.batch_tokens}
     store = EmbeddingStore(stage.state, rows, encoder.dimension, key)
     resumed, started = store.finished, time.monotonic()

@@ -23,7 +23,7 @@ from zerodr.config.training import TrainingSettings
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.trainable import BiEncoder, parameter_count
-from zerodr.encoders.pretraining.additions import take_additions
+from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.distributed.processes import Group, check_gpus
@@ -227,7 +227,7 @@ def load_headed(folder: Path, settings: PretrainStage, seed: list[int]) -> tuple
             f"{model.backbone.config.hidden_size}",
             "take a model without a projection",
         )
-    taken = take_additions(model, folder, objective.head == "from_model")
+    taken = load_additions(model, folder, objective.head == "from_model")
     if objective.name == "t5_coco" and pooling != "decoder_first":
         raise ModelError(
             source,

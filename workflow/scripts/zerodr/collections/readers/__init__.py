@@ -1,4 +1,4 @@
-"""Choose the reader of a collection by the registry's field `format`."""
+"""Choose the reader of a collection by the registry's field `format`, or by that of its originals."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ from zerodr.collections.readers.dpr_wikipedia import DprWikipediaReader
 from zerodr.collections.readers.dureader_retrieval import DureaderReader
 from zerodr.collections.readers.folder import FolderReader
 from zerodr.collections.readers.lotte import LotteReader
+from zerodr.collections.readers.medquad import MedquadReader
+from zerodr.collections.readers.mesh_thesaurus import MeshThesaurusReader
 from zerodr.collections.readers.mesh_xml import MeshReader
 from zerodr.collections.readers.multi_cpr import MultiCprReader
 from zerodr.collections.readers.oag_qa import OagQaReader
+from zerodr.collections.readers.question_pairs import MlQuestionsReader, NqPairsReader
+from zerodr.collections.readers.smart import CisiReader, CranfieldReader
+from zerodr.collections.readers.squad import CmrcReader, SquadReader, SquadShiftsReader
+from zerodr.collections.readers.summaries import SummariesReader
+from zerodr.collections.readers.wordnet import WordnetReader
 from zerodr.errors import ConfigError, nearest
 
 READERS: dict[str, type[Reader]] = {
@@ -24,6 +31,17 @@ READERS: dict[str, type[Reader]] = {
     "dureader-retrieval": DureaderReader,
     "dpr-wikipedia": DprWikipediaReader,
     "mesh-xml": MeshReader,
+    "mesh-thesaurus": MeshThesaurusReader,
+    "wordnet": WordnetReader,
+    "wikipedia-summaries": SummariesReader,
+    "squad": SquadReader,
+    "squadshifts": SquadShiftsReader,
+    "cmrc2018": CmrcReader,
+    "mlquestions": MlQuestionsReader,
+    "nq-pairs": NqPairsReader,
+    "medquad": MedquadReader,
+    "cranfield": CranfieldReader,
+    "cisi": CisiReader,
     "folder": FolderReader,
 }
 

@@ -1,1 +1,1 @@
-"""Query and document read together."""
+"""Score pairs of query and document that one network reads together."""

@@ -1,7 +1,7 @@
-"""The cross-encoder: query and document read together, one logit for the pair. It teaches bi-encoders by distillation.
+"""Score a query and a document together, one logit for the pair. The cross-encoder teaches bi-encoders by distillation.
 
-A folder of one is an ordinary sequence classifier with one label for transformers and for sentence-transformers, whose
-`CrossEncoder(folder)` gives the same raw logits, beside `zerodr_cross.json`, the contract that `PairModel` reads.
+Its folder is an ordinary sequence classifier with one label for transformers and for sentence-transformers, whose
+`CrossEncoder(folder)` gives the same raw logits. `zerodr_cross.json` is the contract that `PairModel` reads.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ class _Wide(nn.Linear):
 
 
 class CrossEncoder(PairModel):
-    """Pairs of texts -> token ids -> logits, by a sequence classifier with one label.
-
-    With precision `bf16` or `fp16` all but the last layer runs under autocast.
-    """
+    """Score pairs of texts by a sequence classifier with one label; its last layer runs in float32 always."""
 
     what, purpose = "cross-encoder", "that gives one logit for a pair"
     file = CROSS_CONTRACT
@@ -50,21 +47,22 @@ class CrossEncoder(PairModel):
                 module.__class__ = _Wide
 
     def tokenize_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
-        """Ids of the pairs (queries[i], documents[i]), cut to `max_tokens` by pairs.kept_lengths."""
+        """Tokenize the pairs (queries[i], documents[i]), cut to `max_tokens` by pairs.pair_lengths."""
         limit = self.contract.max_tokens
-        parts = zip(bare_ids(self.tokenizer, queries), bare_ids(self.tokenizer, documents), strict=True)
-        return [self.template.join(query, document, limit) for query, document in parts]
+        texts = zip(bare_ids(self.tokenizer, queries), bare_ids(self.tokenizer, documents), strict=True)
+        return [self.template.join(query, document, limit) for query, document in texts]
 
     def score(self, features: dict[str, Tensor]) -> Tensor:
-        """Raw logits of one batch from `pad`, on the module's device. -> (B,) float32."""
-        return self.run(features).logits.squeeze(-1).float()  # type: ignore[no-any-return]
+        """Compute raw logits of one batch from `pad`, on the module's device. -> (B,) float32."""
+        logits: Tensor = self.run(features).logits
+        return logits.squeeze(-1).float()
 
     def forward(self, features: dict[str, Tensor]) -> Tensor:
-        """As `score`; the way in for wrappers."""
+        """Score one batch; the entry of wrappers."""
         return self.score(features)
 
     def save(self, folder: Path) -> None:
-        """Write a folder for `load`, transformers and sentence-transformers. Equal weights give equal bytes."""
+        """Write a folder for `load` and sentence-transformers. Equal weights give equal bytes."""
         self.network.config.sentence_transformers = {"activation_fn": IDENTITY}
         super().save(folder)
         names = [*INPUTS, "token_type_ids"] if self.template.typed else INPUTS

@@ -1,4 +1,4 @@
-"""(query, document) pairs as token ids: one sequence with both, the document cut where it is too long."""
+"""Tokenize (query, document) pairs to one sequence with both; the document is cut where it is too long."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from zerodr.encoders.inference.encoder import pad, token_ids
 from zerodr.errors import ModelError
 
 PROBE = ("a", "b")
-UNLIMITED = 1 << 20  # tokens: no text is cut before its pair is known
+UNLIMITED = 1 << 20  # tokens: texts are cut as pairs, not alone
 
 
 @dataclass(frozen=True, slots=True)
 class PairTokens:
-    """Token ids of one pair, special tokens included; the document begins at place `document`."""
+    """Token ids of one pair, special tokens included; the document begins at position `document`."""
 
     ids: list[int]
     document: int
@@ -42,21 +42,21 @@ class Template:
     typed: bool
 
     def room(self, max_tokens: int) -> int:
-        """Tokens that query and document share."""
+        """Count the tokens that query and document share."""
         return max_tokens - len(self.before) - len(self.between) - len(self.behind)
 
     def join(self, query: list[int], document: list[int], max_tokens: int) -> PairTokens:
-        """The pair, with at most `max_tokens` tokens."""
-        first, second = kept_lengths(len(query), len(document), self.room(max_tokens))
+        """Join the pair, with at most `max_tokens` tokens."""
+        first, second = pair_lengths(len(query), len(document), self.room(max_tokens))
         head = [*self.before, *query[:first], *self.between]
         return PairTokens([*head, *document[:second], *self.behind], len(head))
 
 
-def kept_lengths(query: int, document: int, room: int) -> tuple[int, int]:
-    """How many tokens of a query and of a document are kept.
+def pair_lengths(query: int, document: int, room: int) -> tuple[int, int]:
+    """Return the numbers of tokens to use of a query and of a document.
 
-    The document alone is cut, unless the query is longer than half the room: then the query gives way too, down to that
-    half. This is what transformers calls `longest_first`.
+    Only the document is cut, unless the query is longer than half the room: then the query is cut, too, down to that
+    half. Transformers calls this `longest_first`.
     """
     if query + document <= room:
         return query, document
@@ -65,43 +65,39 @@ def kept_lengths(query: int, document: int, room: int) -> tuple[int, int]:
 
 
 def pair_template(folder: Path | str, tokenizer: Any, types: int) -> Template:
-    """How a tokenizer joins two texts.
+    """Find out how a tokenizer joins two texts.
 
     Args:
         folder: for messages.
         tokenizer: of transformers.
-        types: token types that the model knows.
+        types: number of token types of the model.
 
     Raises:
-        ModelError: it can't tell the parts of a pair, or marks them in another way than by types 0 and 1.
+        ModelError: it does not separate the texts of a pair, or marks them by other types than 0 and 1.
     """
     if not getattr(tokenizer, "is_fast", False):
-        raise ModelError(folder, "its tokenizer can't tell the parts of a pair", "add a tokenizer.json")
-    made = tokenizer(*PROBE, truncation=False, padding=False, return_token_type_ids=True, return_attention_mask=False)
-    owners, ids = made.sequence_ids(0), made["input_ids"]
-    first, second = ([place for place, owner in enumerate(owners) if owner == part] for part in (0, 1))
+        raise ModelError(folder, "its tokenizer does not separate the texts of a pair", "add a tokenizer.json")
+    probe = tokenizer(*PROBE, truncation=False, padding=False, return_token_type_ids=True, return_attention_mask=False)
+    owners, ids, kinds = probe.sequence_ids(0), probe["input_ids"], probe["token_type_ids"]
+    first, second = ([position for position, owner in enumerate(owners) if owner == text] for text in (0, 1))
     if not first or not second or first[-1] > second[0]:
         raise ModelError(folder, "its tokenizer does not put a query before a document", "choose another model")
-    typed = types > 1 and "token_type_ids" in tokenizer.model_input_names and any(made["token_type_ids"])
-    if typed and made["token_type_ids"] != [0] * second[0] + [1] * (len(ids) - second[0]):
-        raise ModelError(
-            folder,
-            f"its tokenizer gives a pair the token types {made['token_type_ids']}, expected 0 for "
-            "the query and 1 for the document",
-            "choose another model",
-        )
+    typed = types > 1 and "token_type_ids" in tokenizer.model_input_names and any(kinds)
+    if typed and kinds != [0] * second[0] + [1] * (len(ids) - second[0]):
+        problem = f"its tokenizer gives a pair the token types {kinds}, expected 0 for the query and 1 for the document"
+        raise ModelError(folder, problem, "choose another model")
     return Template(ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :], typed)
 
 
 def bare_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Ids of each text without special tokens, uncut; equal texts are tokenised once."""
+    """Tokenize texts without special tokens, uncut; equal texts are tokenised once."""
     distinct = list(dict.fromkeys(texts))
-    known = dict(zip(distinct, token_ids(tokenizer, distinct, "", UNLIMITED, special=False), strict=True))
-    return [known[text] for text in texts]
+    by_text = dict(zip(distinct, token_ids(tokenizer, distinct, "", UNLIMITED, special=False), strict=True))
+    return [by_text[text] for text in texts]
 
 
 def pad_pairs(pairs: Sequence[PairTokens], padding: int, typed: bool) -> dict[str, Tensor]:
-    """`input_ids`, `attention_mask` and, where typed, `token_type_ids`: (B, longest) int64, right-padded."""
+    """Pad to `input_ids`, `attention_mask` and, where typed, `token_type_ids`: (B, longest) int64, on the right."""
     ids, mask = pad([pair.ids for pair in pairs], padding)
     features = {"input_ids": ids, "attention_mask": mask}
     if typed:

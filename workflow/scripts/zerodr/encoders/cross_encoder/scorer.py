@@ -1,4 +1,4 @@
-"""A cross-encoder that only scores: on the CPU a BERT runs in the packed forward pass, all else as it was trained."""
+"""Score pairs with a cross-encoder: on the CPU a BERT runs in the packed forward pass, other models as in training."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ BERT = "BertForSequenceClassification"
 
 
 class Scorer:
-    """A worker on batches of pairs, without gradients.
+    """Score batches of pairs, without gradients.
 
     Args:
         model: the cross-encoder with its arithmetic.
         device: `cpu`, `cuda`, ...
-        packed: on the CPU, take the packed forward pass where it can be had.
+        packed: on the CPU, use the packed forward pass where it is available.
 
     Attributes:
         backend: `packed`, or `transformers` with the reason.
@@ -48,17 +48,17 @@ class Scorer:
         return why_not(self.model.network.bert, DTYPES[self.model.precision])
 
     def tokenize_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
-        """As the model's."""
+        """Tokenize pairs as the model does."""
         return self.model.tokenize_pairs(queries, documents)
 
     def encode_batch(self, rows: Sequence[PairTokens]) -> np.ndarray:
-        """Raw logits of B pairs, (B,) float32."""
+        """Compute raw logits of B pairs, (B,) float32."""
         with torch.inference_mode():
             features = {key: value.to(self.device) for key, value in self.model.pad(rows).items()}
             return (self._packed(features) if self.body else self.model.score(features)).cpu().numpy()
 
     def _packed(self, features: dict[str, Tensor]) -> Tensor:
-        """Hidden states by the packed pass; pooler and head in float32. -> (B,) float32."""
+        """Compute hidden states by the packed pass; pooler and head in float32. -> (B,) float32."""
         assert self.body is not None
         hidden = self.body(features["input_ids"], features["attention_mask"], features.get("token_type_ids"))
         network = self.model.network

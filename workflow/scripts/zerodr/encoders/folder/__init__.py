@@ -1,1 +1,1 @@
-"""What a model folder promises, and its files."""
+"""Read, write and check model folders: contract and files."""

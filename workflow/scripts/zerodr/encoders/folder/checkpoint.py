@@ -1,4 +1,4 @@
-"""The files of a model folder: which are taken, and whether weights and tokenizer are fit for use."""
+"""Choose and copy the files of a model folder; check its weights and tokenizer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_json
 from zerodr.errors import ModelError
 
-KEPT = ("*.safetensors", "*.json", "*.txt")
-LEFT_OUT = ("README*", "lineage.json", "manifest.json", ".*")
+PATTERNS = ("*.safetensors", "*.json", "*.txt")
+IGNORED = ("README*", "lineage.json", "manifest.json", ".*")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
 TABLE_OFFSET = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
@@ -18,35 +18,34 @@ BLOCK_ELEMENTS = 1 << 24
 
 
 def model_files(folder: Path, projections: Sequence[str] = ()) -> list[Path]:
-    """Files that a model is made of, sorted: of the folder and of its dense layers; weights only as safetensors."""
-    places = [folder, *(folder / name for name in projections)]
-    found = {path for place in places for pattern in KEPT for path in place.glob(pattern) if path.is_file()}
-    unwanted = {path for pattern in LEFT_OUT for path in folder.glob(pattern)}
-    return sorted(found - unwanted)
+    """List a model's files, sorted: of the folder and of its dense layers; weights only as safetensors."""
+    folders = [folder, *(folder / name for name in projections)]
+    files = {path for parent in folders for pattern in PATTERNS for path in parent.glob(pattern) if path.is_file()}
+    return sorted(files - {path for pattern in IGNORED for path in folder.glob(pattern)})
 
 
-def whole_model(folder: Path, contract: EncoderContract) -> list[Path]:
-    """All files of a model folder of the bench, sorted: both towers, projections, what sentence-transformers reads."""
-    found = model_files(folder, contract.projections if contract.towers == "tied" else ())
+def all_model_files(folder: Path, contract: EncoderContract) -> list[Path]:
+    """List all files of a bench's model folder, sorted: both towers, projections, files of sentence-transformers."""
+    files = model_files(folder, contract.projections if contract.towers == "tied" else ())
     for module in read_json(folder / "modules.json"):
         path = folder / module["path"] / "config.json"
-        found += [path] if module["path"] and path.exists() and path not in found else []
+        files += [path] if module["path"] and path.exists() and path not in files else []
     if contract.towers == "separate":
         tied = contract.model_copy(update={"towers": "tied"})
-        found += [path for side in SIDES for path in whole_model(folder / side, tied)]
-    return sorted(found)
+        files += [path for side in SIDES for path in all_model_files(folder / side, tied)]
+    return sorted(files)
 
 
 def copy_files(files: Iterable[Path], source: Path, target: Path) -> None:
-    """Copy files of folder `source` to the same places below `target`."""
+    """Copy files of folder `source` to the same relative paths below `target`."""
     for path in files:
-        kept = target / path.relative_to(source)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, kept)
+        copy = target / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def check_files(folder: Path) -> None:
-    """The folder holds a configuration, weights as safetensors, and a tokenizer.
+    """Check that the folder holds a configuration, weights as safetensors, and a tokenizer.
 
     Raises:
         ModelError: names what is missing.
@@ -55,22 +54,16 @@ def check_files(folder: Path) -> None:
         raise ModelError(folder, "has no config.json", "give a folder that transformers loads")
     if not list(folder.glob("*.safetensors")):
         if any(list(folder.glob(pattern)) for pattern in PICKLED):
-            raise ModelError(
-                folder,
-                "has pickled weights only (.bin), which may run code; expected safetensors",
-                "convert it with model.save_pretrained(folder) where you trust it",
-            )
+            problem = "has pickled weights only (.bin), which may run code; expected safetensors"
+            raise ModelError(folder, problem, "convert it with model.save_pretrained(folder) where you trust it")
         raise ModelError(folder, "has no weights (*.safetensors)", "fetch the model again")
     if not any(all((folder / name).exists() for name in names) for names in TOKENIZERS):
-        raise ModelError(
-            folder,
-            "has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt)",
-            "copy the tokenizer's files into the folder",
-        )
+        problem = "has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt)"
+        raise ModelError(folder, problem, "copy the tokenizer's files into the folder")
 
 
 def check_weights(folder: Path) -> int:
-    """All weights are finite; returns their number. Reads one tensor at a time.
+    """Check that all weights are finite; return their number. Reads one tensor at a time.
 
     Raises:
         ModelError: names the first tensor with NaN or infinity, or the file that can't be read.
@@ -93,11 +86,11 @@ def check_weights(folder: Path) -> int:
 
 def _finite(tensor: object) -> bool:
     flat = tensor.reshape(-1)  # type: ignore[attr-defined]
-    return all(bool(part.isfinite().all()) for part in flat.split(BLOCK_ELEMENTS))
+    return all(bool(block.isfinite().all()) for block in flat.split(BLOCK_ELEMENTS))
 
 
 def position_limit(folder: Path) -> int | None:
-    """Longest input that the position table holds; None when the architecture has no table."""
+    """Read the longest input that the position table holds; None when the architecture has no table."""
     config = read_json(folder / "config.json")
     rows = config.get("max_position_embeddings")
     if not isinstance(rows, int) or rows < 1:
@@ -108,7 +101,7 @@ def position_limit(folder: Path) -> int | None:
 
 
 def tokenizer_limit(folder: Path) -> int | None:
-    """Longest input that the tokenizer's configuration states; None when it states none."""
+    """Read the longest input of the tokenizer's configuration; None when it states none."""
     path = folder / "tokenizer_config.json"
     limit = read_json(path).get("model_max_length") if path.exists() else None
     return int(limit) if limit is not None and limit < 10**6 else None

@@ -1,4 +1,4 @@
-"""What a model folder promises, as its `zerodr.json`: how texts are prepared, pooled and compared."""
+"""Read and write a model folder's contract, `zerodr.json`: how texts are prepared, pooled and compared."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIDES: tuple[Side, Side] = ("query", "document")
 
 
 class EncoderContract(Settings):
-    """How vectors of this model come about. Every model folder of the bench holds one."""
+    """Preparation, pooling and comparison of texts. Every model folder of the bench holds one."""
 
     pooling: Literal["mean", "cls", "max", "last", "decoder_first"]
     """From token vectors to the text's vector. `decoder_first`: T5's decoder state at its start token."""
@@ -26,11 +26,11 @@ class EncoderContract(Settings):
     similarity: Literal["cosine", "dot"]
     """How vectors are compared. `cosine` needs `normalize`, so that search is one inner product."""
     query_prefix: str = ""
-    """Put before every query."""
+    """Precedes every query."""
     document_prefix: str = ""
-    """Put before every document."""
+    """Precedes every document."""
     max_tokens: int = Field(ge=2)
-    """Longest input, special tokens included; what is longer is cut."""
+    """Longest input, special tokens included; longer texts are cut."""
     query_tokens: int | None = Field(None, ge=2)
     """Length of queries unless a protocol says otherwise. None: max_tokens."""
     document_tokens: int | None = Field(None, ge=2)
@@ -42,13 +42,13 @@ class EncoderContract(Settings):
     projections: tuple[str, ...] = ()
     """Subfolders with dense layers and layer norms that follow the pooling, in order."""
     towers: Literal["tied", "separate"] = "tied"
-    """One network for both sides, or two: then the subfolders `query` and `document` are model folders of their own."""
+    """One network for both sides, or two: then the subfolders `query` and `document` are model folders, too."""
     modules: str | None = None
     """Subfolder with networks that are inserted into the transformer (DDR's modular form); other tools ignore them."""
     architecture: str
     """Class of the transformer, such as `BertModel`."""
     source: str
-    """Where the weights came from: a hub name, a package, a folder or a stage."""
+    """Origin of the weights: a hub name, a package, a folder or a stage."""
     revision: str | None = None
     """Hub commit."""
 
@@ -62,16 +62,16 @@ class EncoderContract(Settings):
         return self
 
     def prefix(self, side: Side) -> str:
-        """What stands before every text of a side."""
+        """Return the prefix of every text of a side."""
         return self.query_prefix if side == "query" else self.document_prefix
 
     def tokens(self, side: Side) -> int:
-        """Longest input of a side, special tokens included."""
+        """Return the longest input of a side, special tokens included."""
         return (self.query_tokens if side == "query" else self.document_tokens) or self.max_tokens
 
 
 def make_contract(folder: Path | str, values: dict[str, Any]) -> EncoderContract:
-    """`values` as a contract.
+    """Validate `values` as a contract.
 
     Raises:
         ModelError: names the key at fault, with what was found.
@@ -82,14 +82,13 @@ def make_contract(folder: Path | str, values: dict[str, Any]) -> EncoderContract
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
         message = first["msg"].removeprefix("Value error, ")
-        what = f"{key}: {message.lower()}, found {first['input']!r}" if key else message
-        raise ModelError(
-            folder, f"its contract is wrong: {what}", "correct the method's settings or the folder"
-        ) from None
+        problem = f"{key}: {message.lower()}, found {first['input']!r}" if key else message
+        step = "correct the method's settings or the folder"
+        raise ModelError(folder, f"its contract is wrong: {problem}", step) from None
 
 
 def read_contract(folder: Path) -> EncoderContract:
-    """The contract of a model folder.
+    """Read the contract of a model folder.
 
     Raises:
         ModelError: there is none, it is no JSON, or it contradicts itself.
@@ -102,12 +101,12 @@ def read_contract(folder: Path) -> EncoderContract:
 
 def write_contract(folder: Path, contract: EncoderContract) -> None:
     """Write `zerodr.json`; equal contracts give equal bytes."""
-    left_out = {"modules"} if contract.modules is None else set()
-    write_model_json(folder / CONTRACT, contract.model_dump(mode="json", exclude=left_out))
+    excluded = {"modules"} if contract.modules is None else set()
+    write_model_json(folder / CONTRACT, contract.model_dump(mode="json", exclude=excluded))
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file of a model folder.
+    """Read a JSON file of a model folder.
 
     Raises:
         ModelError: the file is no JSON.

@@ -1,6 +1,6 @@
-"""Reading and writing the folder layout of sentence-transformers: modules.json and what it points to.
+"""Read and write the folder layout of sentence-transformers: modules.json and the files that it names.
 
-A folder without modules.json is a plain transformers folder; it says nothing about pooling, normalisation or prefixes.
+A folder without modules.json is a plain transformers folder, without pooling, normalisation or prefixes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,10 @@ OLD_POOLING_KEYS = {
 SIMILARITIES = {"cosine": "cosine", "dot": "dot", "dot_product": "dot"}
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-MODULE_TYPES = {
-    "Transformer": "sentence_transformers.models.Transformer",
-    "Pooling": "sentence_transformers.models.Pooling",
-    "Dense": "sentence_transformers.models.Dense",
-    "LayerNorm": "sentence_transformers.models.LayerNorm",
-    "Normalize": "sentence_transformers.models.Normalize",
-    "Router": "sentence_transformers.models.Router",
-}
 PROJECTIONS = ("Dense", "LayerNorm")
+MODULES = ("Transformer", "Pooling", *PROJECTIONS, "Normalize", "Router")
+MODULE_TYPES = {name: f"sentence_transformers.models.{name}" for name in MODULES}
+TRANSFORMER_CONFIG, PROMPT_CONFIG = "sentence_bert_config.json", "config_sentence_transformers.json"
 ROUTER = "router_config.json"
 DECODER_STATES = ["decoder_hidden_states", -1]
 DECODER_FIRST = {
@@ -44,10 +39,10 @@ DECODER_FIRST = {
 
 
 def read_layout(folder: Path) -> dict[str, Any]:
-    """What a sentence-transformers folder says, in the contract's words; {} for a plain transformers folder.
+    """Read a sentence-transformers folder as the contract's keys; {} for a plain transformers folder.
 
-    Keys, each only when the folder says it: pooling, normalize, similarity, query_prefix, document_prefix, max_tokens,
-    lowercase, projections, dimension, query_tokens, document_tokens, towers.
+    Keys, each only when the folder states it: pooling, normalize, similarity, query_prefix, document_prefix,
+    max_tokens, lowercase, projections, dimension, query_tokens, document_tokens, towers.
 
     Raises:
         ModelError: a module or a pooling that this bench does not run.
@@ -56,37 +51,34 @@ def read_layout(folder: Path) -> dict[str, Any]:
         return {}
     modules = read_json(folder / "modules.json")
     kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
-    strange = [kind for kind in kinds if kind not in MODULE_TYPES]
     if kinds == ["Router"]:
         return {"towers": "separate"} | _lengths(folder) | _prompts(folder)
-    if strange or kinds[:2] != ["Transformer", "Pooling"] or {"Normalize", "Router"} & {*kinds[:-1]}:
-        raise ModelError(
-            folder,
-            f"modules.json lists {', '.join(kinds)}; expected Transformer, Pooling, any Dense "
-            "or LayerNorm, then Normalize or not",
-            "choose a bi-encoder with these modules",
-        )
+    if {*kinds} - {*MODULES} or kinds[:2] != ["Transformer", "Pooling"] or {"Normalize", "Router"} & {*kinds[:-1]}:
+        expected = "Transformer, Pooling, any Dense or LayerNorm, then Normalize or not"
+        problem = f"modules.json lists {', '.join(kinds)}; expected {expected}"
+        raise ModelError(folder, problem, "choose a bi-encoder with these modules")
     if modules[0].get("path"):
-        raise ModelError(
-            folder,
-            f"its transformer lies in {modules[0]['path']}, expected the folder itself",
-            "save it with a current sentence-transformers",
-        )
+        problem = f"its transformer is in {modules[0]['path']}, expected the folder itself"
+        raise ModelError(folder, problem, "save it with a current sentence-transformers")
     pooling = read_json(folder / modules[1]["path"] / "config.json")
-    found: dict[str, Any] = {"normalize": "Normalize" in kinds, "pooling": _pooling(folder, pooling)}
+    values: dict[str, Any] = {"normalize": "Normalize" in kinds, "pooling": _pooling(folder, pooling)}
     size = pooling.get("embedding_dimension", pooling.get("word_embedding_dimension"))
     if size is not None:
-        found["dimension"] = size
-    after = [module["path"] for module, kind in zip(modules, kinds, strict=True) if kind in PROJECTIONS]
-    if after:
-        config = read_json(folder / after[-1] / "config.json")
-        found |= {"projections": after, "dimension": config.get("out_features", config.get("dimension"))}
-    return found | _task(folder, found["pooling"]) | _lengths(folder) | _prompts(folder)
+        values["dimension"] = size
+    projections = [module["path"] for module, kind in zip(modules, kinds, strict=True) if kind in PROJECTIONS]
+    if projections:
+        config = read_json(folder / projections[-1] / "config.json")
+        values |= {"projections": projections, "dimension": config.get("out_features", config.get("dimension"))}
+    return values | _task(folder, values["pooling"]) | _lengths(folder) | _prompts(folder)
+
+
+def _config(folder: Path, name: str) -> dict[str, Any]:
+    """Read an optional JSON file of the folder; {} where it is missing."""
+    return read_json(folder / name) if (folder / name).exists() else {}
 
 
 def _task(folder: Path, pooling: str) -> dict[str, Any]:
-    path = folder / "sentence_bert_config.json"
-    config = read_json(path) if path.exists() else {}
+    config = _config(folder, TRANSFORMER_CONFIG)
     task = config.get("transformer_task", "feature-extraction")
     if pooling == "cls" and {key: config.get(key) for key in DECODER_FIRST} == DECODER_FIRST:
         return {"pooling": "decoder_first"}
@@ -102,46 +94,37 @@ def _pooling(folder: Path, config: dict[str, Any]) -> str:
     modes = [stated] if isinstance(stated, str) else list(stated)
     if len(modes) != 1 or modes[0] not in POOLING_NAMES:
         raise ModelError(folder, f"pooling {' + '.join(modes)} is not known", f"known: {', '.join(POOLING_NAMES)}")
-    if config.get("include_prompt") is False and any(
-        _prompts(folder).get(k) for k in ("query_prefix", "document_prefix")
-    ):
-        raise ModelError(
-            folder,
-            "its pooling leaves the prompt out (include_prompt: false), which is not supported",
-            "choose a model that pools over its prompt",
-        )
+    prompts = _prompts(folder)
+    if config.get("include_prompt") is False and (prompts.get("query_prefix") or prompts.get("document_prefix")):
+        problem = "its pooling ignores the prompt (include_prompt: false), which is not supported"
+        raise ModelError(folder, problem, "choose a model that pools over its prompt")
     return POOLING_NAMES[modes[0]]
 
 
 def _lengths(folder: Path) -> dict[str, Any]:
-    path = folder / "sentence_bert_config.json"
-    config = read_json(path) if path.exists() else {}
-    found: dict[str, Any] = {}
+    config = _config(folder, TRANSFORMER_CONFIG)
+    values: dict[str, Any] = {}
     if config.get("max_seq_length"):
-        found["max_tokens"] = config["max_seq_length"]
+        values["max_tokens"] = config["max_seq_length"]
     if "do_lower_case" in config:
-        found["lowercase"] = bool(config["do_lower_case"])
-    for key in ("query", "document"):
-        if config.get(f"{key}_length"):
-            found[f"{key}_tokens"] = config[f"{key}_length"]
-    return found
+        values["lowercase"] = bool(config["do_lower_case"])
+    return values | {f"{side}_tokens": length for side in SIDES if (length := config.get(f"{side}_length"))}
 
 
 def _prompts(folder: Path) -> dict[str, Any]:
-    path = folder / "config_sentence_transformers.json"
-    config = read_json(path) if path.exists() else {}
-    prompts, found = config.get("prompts") or {}, {}
+    config = _config(folder, PROMPT_CONFIG)
+    prompts, values = config.get("prompts") or {}, {}
     default = prompts.get(config.get("default_prompt_name") or "", "")
     for key, names in (("query_prefix", QUERY_PROMPTS), ("document_prefix", DOCUMENT_PROMPTS)):
-        said = [prompts[name] for name in names if name in prompts]
-        if said or default:
-            found[key] = said[0] if said else default
+        stated = [prompts[name] for name in names if name in prompts]
+        if stated or default:
+            values[key] = stated[0] if stated else default
     similarity = config.get("similarity_fn_name")
     if similarity is not None:
         if similarity not in SIMILARITIES:
             raise ModelError(folder, f"similarity {similarity} is not supported", "choose a model with cosine or dot")
-        found["similarity"] = SIMILARITIES[similarity]
-    return found
+        values["similarity"] = SIMILARITIES[similarity]
+    return values
 
 
 def write_layout(folder: Path, contract: EncoderContract, hidden: int) -> None:
@@ -153,12 +136,8 @@ def write_layout(folder: Path, contract: EncoderContract, hidden: int) -> None:
         contract: what to write.
         hidden: components of a token's vector.
     """
-    general = {
-        "default_prompt_name": None,
-        "similarity_fn_name": contract.similarity,
-        "prompts": {side: contract.prefix(side) for side in SIDES},
-    }
-    write_model_json(folder / "config_sentence_transformers.json", general)
+    prompts = {"default_prompt_name": None, "prompts": {side: contract.prefix(side) for side in SIDES}}
+    write_model_json(folder / PROMPT_CONFIG, prompts | {"similarity_fn_name": contract.similarity})
     if contract.towers == "separate":
         _write_router(folder)
         return
@@ -169,37 +148,35 @@ def write_layout(folder: Path, contract: EncoderContract, hidden: int) -> None:
         write_model_json(folder / modules[-1][0] / "config.json", {})
     _write_modules(folder, modules)
     mode = "cls" if contract.pooling == "decoder_first" else contract.pooling
-    pooling = {name: mode == POOLING_NAMES.get(known) for name, known in OLD_POOLING_KEYS.items()}
+    pooling = {key: mode == POOLING_NAMES.get(name) for key, name in OLD_POOLING_KEYS.items()}
     write_model_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": hidden} | pooling)
     lengths: dict[str, Any] = {"max_seq_length": contract.max_tokens, "do_lower_case": contract.lowercase}
     lengths |= {f"{side}_length": value for side in SIDES if (value := getattr(contract, f"{side}_tokens"))}
     decoder = DECODER_FIRST if contract.pooling == "decoder_first" else {}
-    write_model_json(folder / "sentence_bert_config.json", lengths | decoder)
+    write_model_json(folder / TRANSFORMER_CONFIG, lengths | decoder)
 
 
 def _write_modules(folder: Path, modules: list[tuple[str, str]]) -> None:
-    listing = [
-        {"idx": i, "name": str(i), "path": path, "type": MODULE_TYPES[kind]} for i, (path, kind) in enumerate(modules)
-    ]
-    write_model_json(folder / "modules.json", listing)
+    listing = enumerate((path, MODULE_TYPES[kind]) for path, kind in modules)
+    entries = [{"idx": number, "name": str(number), "path": path, "type": kind} for number, (path, kind) in listing]
+    write_model_json(folder / "modules.json", entries)
 
 
 def _write_router(folder: Path) -> None:
-    """`encode_query` takes the modules of folder `query`; `encode_document`, and `encode`, those of `document`."""
+    """Route `encode_query` to the modules of folder `query`, `encode_document` and `encode` to those of `document`."""
     _write_modules(folder, [("", "Router")])
     types: dict[str, str] = {}
     structure: dict[str, list[str]] = {}
     for side in SIDES:
-        listed = read_json(folder / side / "modules.json")
-        names = [f"{side}/{module['path']}".rstrip("/") for module in listed]
-        types |= {name: module["type"] for name, module in zip(names, listed, strict=True)}
-        structure[side] = names
+        modules = read_json(folder / side / "modules.json")
+        structure[side] = [f"{side}/{module['path']}".rstrip("/") for module in modules]
+        types |= {name: module["type"] for name, module in zip(structure[side], modules, strict=True)}
     parameters = {"default_route": "document", "allow_empty_key": True}
     write_model_json(folder / ROUTER, {"types": types, "structure": structure, "parameters": parameters})
 
 
 def check_layout(folder: Path, contract: EncoderContract) -> None:
-    """What sentence-transformers would do with the folder, and with each of separate towers, is what its contract says.
+    """Check that sentence-transformers would use the folder, and each of separate towers, as its contract states.
 
     Raises:
         ModelError: names the first key that differs.
@@ -209,12 +186,8 @@ def check_layout(folder: Path, contract: EncoderContract) -> None:
         if tower != contract.model_copy(update={"towers": "tied"}):
             raise ModelError(folder, f"contradicts itself: tower {side} has another contract", "import the model again")
         check_layout(folder / side, tower)
-    for key, found in read_layout(folder).items():
-        promised = getattr(contract, key)
-        if (list(promised) if isinstance(promised, tuple) else promised) != found:
-            raise ModelError(
-                folder,
-                f"contradicts itself: {key} is {promised!r} in zerodr.json, but {found!r} in the "
-                "files of sentence-transformers",
-                "import the model again",
-            )
+    for key, value in read_layout(folder).items():
+        stated = getattr(contract, key)
+        if (list(stated) if isinstance(stated, tuple) else stated) != value:
+            problem = f"{key} is {stated!r} in zerodr.json, but {value!r} in the files of sentence-transformers"
+            raise ModelError(folder, f"contradicts itself: {problem}", "import the model again")

@@ -1,4 +1,4 @@
-"""Writing a trained tower as a model folder: weights, tokenizer, contract and the layout of sentence-transformers."""
+"""Write a trained tower as a model folder: weights, tokenizer, contract and the layout of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from torch import Tensor
 from zerodr.encoders.folder.contract import EncoderContract, read_json, write_contract, write_model_json
 from zerodr.encoders.folder.layout import write_layout
 from zerodr.encoders.network.heads import save_projection
+from zerodr.encoders.network.loading import T5_FAMILY
 from zerodr.encoders.network.towers import Tower, hidden_size
 
 ONE_FILE = "1TB"
-PLACES = ("is_local", "local_files_only", "name_or_path", "tokenizer_file")
-CLASSIFIER = {
-    "t5": "T5ForSequenceClassification",
-    "mt5": "MT5ForSequenceClassification",
-    "umt5": "UMT5ForSequenceClassification",
-}
+LOCATION_KEYS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file")
+CLASSIFIER = {family: f"{family.upper()}ForSequenceClassification" for family in T5_FAMILY}
 
 
 def save_tower(tower: Tower, tokenizer: Any, contract: EncoderContract, folder: Path) -> None:
-    """Write one tower as a model folder of its own. Equal weights give equal bytes."""
+    """Write one tower as a model folder. Equal weights give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     if contract.pooling == "decoder_first":
         _save_with_decoder(tower.transformer, folder)
@@ -37,28 +34,24 @@ def save_tower(tower: Tower, tokenizer: Any, contract: EncoderContract, folder: 
 
 
 def save_router(contract: EncoderContract, folder: Path) -> None:
-    """Write what joins the finished towers in `query` and `document` to one model folder."""
+    """Write the files that join the finished towers in `query` and `document` to one model folder."""
     write_layout(folder, contract, contract.dimension)
     write_contract(folder, contract)
 
 
 def _save_with_decoder(transformer: Any, folder: Path) -> None:
-    """An encoder-decoder in the shape that sentence-transformers' own modules run whole.
+    """Write an encoder-decoder so that sentence-transformers runs both halves.
 
-    They load the encoder alone unless the task is another than feature extraction. As sequence classifier the same
-    weights give all decoder states for a shifted input, whose first position is the start token; the classifier's own
+    It loads only the encoder unless the task is another than feature extraction. As sequence classifier the same
+    weights give all decoder states for a shifted input, whose first position is the start token. The classifier's
     layers are not read and are zero.
     """
     size = transformer.config.d_model
     state = {f"transformer.{name}": weight for name, weight in transformer.state_dict().items()}
     transformer.save_pretrained(folder, state_dict=state | _classifier(size), max_shard_size=ONE_FILE)
     config = read_json(folder / "config.json")
-    config |= {
-        "architectures": [CLASSIFIER[config["model_type"]]],
-        "output_hidden_states": True,
-        "id2label": {"0": "LABEL_0"},
-        "label2id": {"LABEL_0": 0},
-    }
+    labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    config |= {"architectures": [CLASSIFIER[config["model_type"]]], "output_hidden_states": True} | labels
     write_model_json(folder / "config.json", config)
 
 
@@ -68,14 +61,14 @@ def _classifier(size: int) -> dict[str, Tensor]:
 
 
 def save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Write the tokenizer without what earlier calls left in it (truncation, padding) and without its place."""
+    """Write the tokenizer without state of earlier calls (truncation, padding) and without its path."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         backend.no_truncation()
         backend.no_padding()
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
-    config = {key: value for key, value in read_json(path).items() if key not in PLACES}
+    config = {key: value for key, value in read_json(path).items() if key not in LOCATION_KEYS}
     if config.get("tokenizer_class") == "TokenizersBackend":  # one class; older transformers know this name only
         config["tokenizer_class"] = "PreTrainedTokenizerFast"
     if tokenizer.split_special_tokens:

@@ -1,1 +1,1 @@
-"""Encoding many texts fast."""
+"""Encode many texts fast."""

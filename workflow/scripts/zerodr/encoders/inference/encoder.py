@@ -1,7 +1,7 @@
-"""A bi-encoder: texts -> token ids -> vectors. `load_encoder(folder)` reads any model folder of the bench.
+"""Encode texts with a bi-encoder: texts -> token ids -> vectors. `load_encoder(folder)` reads any model folder.
 
-On the CPU a `BertModel` runs in the packed forward pass; everything else, and every model on a GPU, runs as the
-transformers module. Which one ran is `Encoder.backend`, and goes into lineage.
+On the CPU a `BertModel` runs in the packed forward pass. Other models, and every model on a GPU, run as the
+transformers module. `Encoder.backend` names the pass, for lineage.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zerodr.encoders.folder.additions import insert_modules
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
 from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
-from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, hidden_states, load_tower, short
+from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, hidden_states, load_tower
 from zerodr.errors import ModelError
-from zerodr.papers.ddr.rem_files import insert_from
 
 log = logging.getLogger("zerodr")
-TOKENIZED_AT_ONCE = 512
+TOKENIZER_TEXTS = 512  # texts of one call of the tokenizer
 
 
 @dataclass
@@ -39,7 +40,7 @@ class Tokens:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each text, (texts,) int64."""
+        """Count the tokens of each text, (texts,) int64."""
         return np.diff(self.offsets)
 
     def __getitem__(self, row: int) -> np.ndarray:
@@ -55,7 +56,7 @@ class Encoder:
         tokenizer: of transformers.
         hidden: ids (B, L), mask (B, L) -> last hidden states (B, L, d), of a decoder (B, 1, d).
         projections: modules after the pooling, in float32.
-        backend: `packed` or `transformers`, with the reason where the packed pass was not taken.
+        backend: `packed`, or `transformers` with the reason.
     """
 
     contract: EncoderContract
@@ -72,18 +73,16 @@ class Encoder:
         return self.contract.dimension
 
     def tokenize(self, texts: Sequence[str], prefix: str = "", max_tokens: int | None = None) -> Tokens:
-        """Ids with special tokens, cut at the smaller of `max_tokens` and the contract's."""
+        """Tokenize texts to ids with special tokens, cut at the smaller of `max_tokens` and the contract's."""
         limit = min(max_tokens or self.contract.max_tokens, self.contract.max_tokens)
-        rows = [
-            np.asarray(ids, np.int32)
-            for ids in token_ids(self.tokenizer, texts, prefix, limit, self.contract.lowercase)
-        ]
+        ids = token_ids(self.tokenizer, texts, prefix, limit, self.contract.lowercase)
+        rows = [np.asarray(row, np.int32) for row in ids]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
         return Tokens(np.concatenate(rows) if rows else np.zeros(0, np.int32), offsets)
 
     def encode_batch(self, rows: Sequence[np.ndarray]) -> np.ndarray:
-        """Vectors of one batch of token ids. rows: B arrays of ids -> (B, dimension) float32."""
+        """Encode one batch of token ids. rows: B arrays of ids -> (B, dimension) float32."""
         ids, mask = pad(rows, self.tokenizer.pad_token_id or 0)
         with torch.inference_mode():
             ids, mask = ids.to(self.device), mask.to(self.device)
@@ -98,25 +97,19 @@ class Encoder:
 def token_ids(
     tokenizer: Any, texts: Sequence[str], prefix: str, limit: int, lowercase: bool = False, special: bool = True
 ) -> Iterator[list[int]]:
-    """Ids of each text behind its prefix, with special tokens or not, cut at `limit`; some hundred texts at once."""
-    for start in range(0, len(texts), TOKENIZED_AT_ONCE):
-        part = [prefix + text for text in texts[start : start + TOKENIZED_AT_ONCE]]
-        part = [text.lower() for text in part] if lowercase else part
-        made = tokenizer(
-            part,
-            truncation=True,
-            max_length=limit,
-            padding=False,
-            add_special_tokens=special,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        yield from made["input_ids"]
+    """Yield ids of each text behind its prefix, with special tokens or not, cut at `limit`."""
+    options: dict[str, Any] = dict.fromkeys(
+        ("padding", "return_attention_mask", "return_token_type_ids", "verbose"), False
+    )
+    options |= {"truncation": True, "max_length": limit, "add_special_tokens": special}
+    for start in range(0, len(texts), TOKENIZER_TEXTS):
+        inputs = [prefix + text for text in texts[start : start + TOKENIZER_TEXTS]]
+        inputs = [text.lower() for text in inputs] if lowercase else inputs
+        yield from tokenizer(inputs, **options)["input_ids"]
 
 
 def pad(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[Tensor, Tensor]:
-    """Right-padded ids (B, L) int64 and mask (B, L) of 0 and 1; L is the longest row's length, at least 1."""
+    """Pad rows on the right to ids (B, L) int64 and mask (B, L) of 0 and 1; L is the longest length, at least 1."""
     length = max(1, max(len(row) for row in rows))
     ids, mask = np.full((len(rows), length), padding, np.int64), np.zeros((len(rows), length), np.int64)
     for line, row in enumerate(rows):
@@ -131,31 +124,30 @@ def load_encoder(
     packed: bool = True,
     side: Side | None = None,
 ) -> Encoder:
-    """The encoder of a model folder.
+    """Load the encoder of a model folder.
 
     Args:
-        folder: holds zerodr.json and what transformers needs.
+        folder: holds zerodr.json and the files of transformers.
         precision: arithmetic of the transformer; pooling and projections are float32.
-        device: `cpu`, `cuda`, ...; None takes the GPU when there is one.
-        packed: on the CPU, take the packed forward pass where it can be had.
-        side: which of separate towers; needed for them, without effect where one tower serves both sides.
+        device: `cpu`, `cuda`, ...; None selects the GPU when there is one.
+        packed: on the CPU, use the packed forward pass where it is available.
+        side: required for separate towers; without effect where one tower serves both sides.
 
     Raises:
-        ModelError: no contract, no tokenizer, weights missing, another dimension than promised, separate towers and no
-            `side`, or a precision that the model can't stand.
+        ModelError: no contract, no tokenizer, weights missing, another dimension than in the contract, separate towers
+            and no `side`, or a precision that the model does not support.
     """
     contract = read_contract(folder)
     if contract.towers == "separate":
         if side is None:
-            raise ModelError(
-                folder, "has separate towers for queries and documents", f"say which: {' or '.join(SIDES)}"
-            )
+            problem = "has separate towers for queries and documents"
+            raise ModelError(folder, problem, f"choose a side: {' or '.join(SIDES)}")
         folder = folder / side
         contract = read_contract(folder)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     tokenizer, tower = load_tokenizer(folder), load_tower(folder, contract)
     if contract.modules is not None:
-        insert_from(folder / contract.modules, tower.transformer)
+        insert_modules(folder / contract.modules, tower.transformer)
     check_precision(folder, tower.transformer.config.model_type, precision, device)
     forward, backend = _forward(tower.transformer, contract.pooling, precision, device, packed)
     projections = list(tower.projections.to(device))
@@ -166,13 +158,9 @@ def _forward(
     model: Any, pooling: str, precision: Precision, device: str, packed: bool
 ) -> tuple[Callable[[Tensor, Tensor], Tensor], str]:
     dtype = DTYPES[precision]
-    reason = (
-        "switched off"
-        if not packed
-        else why_not(model, dtype)
-        if device == "cpu"
-        else f"it is for the CPU, not {device}"
-    )
+    reason: str | None = "switched off" if not packed else f"it is for the CPU, not {device}"
+    if packed and device == "cpu":
+        reason = why_not(model, dtype)
     if reason is None:
         return PackedBert(model, dtype), "packed"
     log.info("forward pass of transformers, not the packed one: %s", reason)
@@ -181,7 +169,7 @@ def _forward(
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The folder's tokenizer.
+    """Load the folder's tokenizer.
 
     Raises:
         ModelError: transformers can't load it.
@@ -191,6 +179,5 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            folder, f"its tokenizer can't be loaded ({short(error)})", "copy a whole tokenizer there"
-        ) from None
+        problem = f"its tokenizer can't be loaded ({short(error)})"
+        raise ModelError(folder, problem, "copy all files of the tokenizer there") from None

@@ -1,8 +1,8 @@
-"""A fast CPU forward pass of BERT: the same numbers as transformers' `BertModel`, in less time.
+"""Run a fast CPU forward pass of BERT: the same numbers as transformers' `BertModel`, in less time.
 
 Weights are reordered once into oneDNN's blocked layout; query, key and value are one multiplication; GELU and the
 residual sum are fused into the multiplications; attention runs in slices of a batch that fit the cache. The operators
-are private to torch, so `why_not` looks for them, tries them, and gives the reason when the plain module must do.
+are private to torch, so `why_not` looks for them, tries them, and gives the reason to use the plain module.
 """
 
 from __future__ import annotations
@@ -13,14 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zerodr.papers.ddr.inserting import is_inserted
-
-ACTIVATIONS = {
-    "gelu": ("gelu", "none"),
-    "gelu_new": ("gelu", "tanh"),
-    "gelu_pytorch_tanh": ("gelu", "tanh"),
-    "relu": ("relu", ""),
-}
+TANH = ("gelu", "tanh")
+ACTIVATIONS = {"gelu": ("gelu", "none"), "gelu_new": TANH, "gelu_pytorch_tanh": TANH, "relu": ("relu", "")}
+PACKAGES = ("torch.", "transformers.")  # of a plain module's parts
 MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
 ROWS_BLOCK = 512  # rows of a multiplication: oneDNN chooses the layout for it, and intermediates stay in the cache
 ROWS_STEP = 128  # the last block is a multiple of it: oneDNN keeps megabytes for each number of rows that it ever saw
@@ -31,12 +26,12 @@ Pair = tuple[Tensor, Tensor]
 
 
 def why_not(model: Any, dtype: torch.dtype) -> str | None:
-    """None when `PackedBert(model, dtype)` works here, else the reason in a few words."""
+    """Return None when `PackedBert(model, dtype)` works here, else the reason in a few words."""
     kind = type(model).__name__
     if kind != "BertModel":
         return f"architecture {kind} has no packed forward pass"
     config = model.config
-    if is_inserted(model):
+    if any(not type(module).__module__.startswith(PACKAGES) for module in model.modules()):
         return "it has inserted modules"
     if config.hidden_act not in ACTIVATIONS:
         return f"activation {config.hidden_act} is not fused"
@@ -53,39 +48,32 @@ def _missing_operator(dtype: torch.dtype) -> str | None:
     """Try the private operators on a small multiplication and compare with the public one."""
     if not torch.backends.mkldnn.is_available():
         return "torch has no oneDNN"
-    x, weight, bias = (
-        torch.linspace(-1, 1, 8 * 32).view(8, 32),
-        torch.linspace(-1, 1, 16 * 32).view(16, 32),
-        torch.ones(16),
-    )
-    x, weight, bias = x.to(dtype), weight.to(dtype), bias.to(dtype)
+    x, weight = (torch.linspace(-1, 1, n * 32).view(n, 32).to(dtype) for n in (8, 16))
+    bias, residual = torch.ones(16, dtype=dtype), torch.ones(8, 16, dtype=dtype)
     try:
         packed = pack(weight)
-        made = linear(x, packed, bias), linear_add(x, made_residual := torch.ones(8, 16, dtype=dtype), packed, bias)
+        results = torch.stack([linear(x, packed, bias), linear_add(x, residual, packed, bias)])
     except (AttributeError, RuntimeError, NotImplementedError) as error:
-        return f"torch's packed multiplication is not to be had ({str(error).splitlines()[0]})"
+        return f"torch's packed multiplication is not available ({str(error).splitlines()[0]})"
     expected = functional.linear(x, weight, bias)
-    near = 1e-5 if dtype == torch.float32 else 5e-2
-    if not (
-        torch.allclose(made[0], expected, atol=near, rtol=near)
-        and torch.allclose(made[1], expected + made_residual, atol=near, rtol=near)
-    ):
+    tolerance = 1e-5 if dtype == torch.float32 else 5e-2
+    if not torch.allclose(results, torch.stack([expected, expected + residual]), atol=tolerance, rtol=tolerance):
         return "torch's packed multiplication gives other numbers than the plain one"
     return None
 
 
 def pack(weight: Tensor) -> Tensor:
-    """`weight` (out, in) in oneDNN's blocked layout."""
+    """Reorder `weight` (out, in) to oneDNN's blocked layout."""
     return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), ROWS_BLOCK)
 
 
 def linear(x: Tensor, packed: Tensor, bias: Tensor, activation: str = "none", algorithm: str = "") -> Tensor:
-    """activation(x W^T + bias). x (n, in), packed (out, in), bias (out) -> (n, out)."""
+    """Compute activation(x W^T + bias). x (n, in), packed (out, in), bias (out) -> (n, out)."""
     return torch.ops.mkldnn._linear_pointwise(x, packed, bias, activation, [], algorithm)
 
 
 def linear_add(x: Tensor, residual: Tensor, packed: Tensor, bias: Tensor) -> Tensor:
-    """x W^T + bias + residual. x (n, in), residual (n, out) -> (n, out)."""
+    """Compute x W^T + bias + residual. x (n, in), residual (n, out) -> (n, out)."""
     return torch.ops.mkldnn._linear_pointwise.binary(x, residual, packed, bias, "add")
 
 
@@ -105,38 +93,33 @@ class PackedBert:
         self.words = self._plain(embeddings.word_embeddings.weight)
         types = embeddings.token_type_embeddings.weight
         self.positions = self._plain(embeddings.position_embeddings.weight + types[0])
-        self.other_types = self._plain(types - types[0])  # what a token of another type than 0 has more
+        self.other_types = self._plain(types - types[0])  # difference of each token type from type 0
         self.first_norm = self._norm(embeddings.LayerNorm)
         self.layers = [self._layer(layer) for layer in model.encoder.layer]
 
     def _plain(self, weight: Tensor) -> Tensor:
         return weight.detach().to(self.dtype)
 
-    def _packed(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def _packed(self, weight: Tensor, bias: Tensor) -> Pair:
         return pack(self._plain(weight)), self._plain(bias)
 
-    def _norm(self, module: Any) -> tuple[Tensor, Tensor]:
+    def _dense(self, module: Any) -> Pair:
+        return self._packed(module.weight, module.bias)
+
+    def _norm(self, module: Any) -> Pair:
         return self._plain(module.weight), self._plain(module.bias)
 
     def _layer(self, layer: Any) -> tuple:
         attention, out = layer.attention, layer.attention.output
         query, key, value = attention.self.query, attention.self.key, attention.self.value
         scale = (self.width // self.heads) ** -0.5
-        joint = self._packed(
-            torch.cat([query.weight * scale, key.weight, value.weight]),
-            torch.cat([query.bias * scale, key.bias, value.bias]),
-        )
-        return (
-            joint,
-            self._packed(out.dense.weight, out.dense.bias),
-            self._norm(out.LayerNorm),
-            self._packed(layer.intermediate.dense.weight, layer.intermediate.dense.bias),
-            self._packed(layer.output.dense.weight, layer.output.dense.bias),
-            self._norm(layer.output.LayerNorm),
-        )
+        weight = torch.cat([query.weight * scale, key.weight, value.weight])
+        joint = self._packed(weight, torch.cat([query.bias * scale, key.bias, value.bias]))
+        up, down = self._dense(layer.intermediate.dense), self._dense(layer.output.dense)
+        return joint, self._dense(out.dense), self._norm(out.LayerNorm), up, down, self._norm(layer.output.LayerNorm)
 
     def __call__(self, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
-        """ids (B, L) int, mask (B, L) of 0 and 1, types (B, L) int or None for 0 -> hidden (B, L, d) in its dtype."""
+        """Map ids (B, L) int, mask (B, L) of 0 and 1, types (B, L) int or None for 0 -> hidden (B, L, d) in `dtype`."""
         batch, length = ids.shape
         tokens = batch * length
         rows = -(-tokens // ROWS_STEP) * ROWS_STEP  # those after the last token are zero and never read
@@ -156,13 +139,13 @@ class PackedBert:
                 joint[block] = linear(x[block], *weights[0])
             self._attend(joint[:tokens], bias, batch, length, context[:tokens])
             for block in blocks:
-                x[block] = self._rest(context[block], x[block], *weights[1:])
+                x[block] = self._feed_forward(context[block], x[block], *weights[1:])
         return x[:tokens].view(batch, length, self.width)
 
-    def _rest(
+    def _feed_forward(
         self, context: Tensor, x: Tensor, out: Pair, out_norm: Pair, up: Pair, down: Pair, down_norm: Pair
     ) -> Tensor:
-        """All of a layer after attention. context, x (n, d) -> (n, d)."""
+        """Compute all of a layer after attention. context, x (n, d) -> (n, d)."""
         x = self._normed(linear_add(context, x, *out), out_norm)
         return self._normed(linear_add(linear(x, up[0], up[1], *self.activation), x, *down), down_norm)
 
@@ -170,14 +153,13 @@ class PackedBert:
         return functional.layer_norm(x, (self.width,), *norm, self.epsilon)
 
     def _attend(self, joint: Tensor, bias: Tensor | None, batch: int, length: int, context: Tensor) -> None:
-        """softmax(q k^T + bias) v by slices of the batch. joint (B*L, 3d), queries scaled; into context (B*L, d)."""
+        """Write softmax(q k^T + bias) v to context (B*L, d) by slices of the batch. joint (B*L, 3d), scaled queries."""
         joint = joint.view(batch, length, 3, self.heads, self.width // self.heads)
         context = context.view(batch, length, self.heads, self.width // self.heads)
         step = max(1, SLICE_SCORES // (self.heads * length * length))
         for start in range(0, batch, step):
-            part = joint[start : start + step]
-            query, value = part[:, :, 0].transpose(1, 2), part[:, :, 2].transpose(1, 2)
-            scores = torch.matmul(query, part[:, :, 1].permute(0, 2, 3, 1))
+            query, key, value = joint[start : start + step].permute(2, 0, 3, 1, 4)
+            scores = torch.matmul(query, key.transpose(2, 3))
             if bias is not None:
                 scores += bias[start : start + step]
             context[start : start + step] = torch.matmul(torch.softmax(scores, -1), value).transpose(1, 2)

@@ -1,1 +1,1 @@
-"""The trainable bi-encoder: towers, pooling and what follows it."""
+"""Build the trainable bi-encoder: towers, pooling and projections."""

@@ -1,4 +1,4 @@
-"""What follows the pooling: dense layers and layer norms, each in a subfolder as sentence-transformers keeps it."""
+"""Project pooled vectors: dense layers and layer norms, each in a subfolder as in sentence-transformers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANCE_STD = 0.02
 
 
 class Dense(nn.Module):
-    """activation(x W^T + b). (B, d) -> (B, size)."""
+    """Compute activation(x W^T + b). (B, d) -> (B, size)."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool = True, activation: str = "Identity") -> None:
         super().__init__()
@@ -28,22 +28,19 @@ class Dense(nn.Module):
         self.size = outputs
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, d) -> (B, size)."""
+        """Project x (B, d) -> (B, size)."""
         return self.activation(self.linear(x))
 
     def settings(self) -> dict[str, Any]:
-        """What sentence-transformers' Dense needs to know."""
+        """Return the configuration of sentence-transformers' Dense."""
         kind = type(self.activation)
-        return {
-            "in_features": self.linear.in_features,
-            "out_features": self.size,
-            "bias": self.linear.bias is not None,
-            "activation_function": f"{kind.__module__}.{kind.__qualname__}",
-        }
+        sizes = {"in_features": self.linear.in_features, "out_features": self.size}
+        activation = f"{kind.__module__}.{kind.__qualname__}"
+        return sizes | {"bias": self.linear.bias is not None, "activation_function": activation}
 
 
 class LayerNorm(nn.Module):
-    """Layer norm with gain and bias over the last axis. (B, size) -> (B, size)."""
+    """Normalize the last axis, with gain and bias. (B, size) -> (B, size)."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -51,11 +48,11 @@ class LayerNorm(nn.Module):
         self.size = size
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, size) -> (B, size)."""
+        """Normalize x (B, size) -> (B, size)."""
         return self.norm(x)
 
     def settings(self) -> dict[str, Any]:
-        """What sentence-transformers' LayerNorm needs to know."""
+        """Return the configuration of sentence-transformers' LayerNorm."""
         return {"dimension": self.size}
 
 
@@ -63,12 +60,12 @@ Projection = Dense | LayerNorm
 
 
 def kind_of_projection(folder: Path) -> str:
-    """`Dense` or `LayerNorm`, from the folder's config.json."""
+    """Read `Dense` or `LayerNorm` from the folder's config.json."""
     return "LayerNorm" if "dimension" in read_json(folder / "config.json") else "Dense"
 
 
 def load_projection(folder: Path) -> Projection:
-    """The dense layer or layer norm of a subfolder, in float32.
+    """Load the dense layer or layer norm of a subfolder, in float32.
 
     Raises:
         ModelError: an option that this bench does not run, or weights that are missing or of another shape.
@@ -83,11 +80,8 @@ def load_projection(folder: Path) -> Projection:
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
-        raise ModelError(
-            path,
-            f"does not fit its config.json ({str(error).splitlines()[-1].strip()})",
-            "copy the model's folder again",
-        ) from None
+        problem = f"does not fit its config.json ({str(error).splitlines()[-1].strip()})"
+        raise ModelError(path, problem, "copy the model's folder again") from None
     return module
 
 
@@ -97,14 +91,12 @@ def _empty_projection(folder: Path) -> Projection:
         return LayerNorm(config["dimension"])
     name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
     if name not in ACTIVATIONS:
-        raise ModelError(
-            folder, f"a dense layer with activation {name} is not supported", f"known: {', '.join(ACTIVATIONS)}"
-        )
-    places = {config.get("module_input_name", SENTENCE), config.get("module_output_name") or SENTENCE}
-    if config.get("use_residual") or places != {SENTENCE}:
-        raise ModelError(
-            folder, "a dense layer with a residual, or over tokens, is not supported", "choose another model"
-        )
+        problem = f"a dense layer with activation {name} is not supported"
+        raise ModelError(folder, problem, f"known: {', '.join(ACTIVATIONS)}")
+    inputs = {config.get("module_input_name", SENTENCE), config.get("module_output_name") or SENTENCE}
+    if config.get("use_residual") or inputs != {SENTENCE}:
+        problem = "a dense layer with a residual, or over tokens, is not supported"
+        raise ModelError(folder, problem, "choose another model")
     return Dense(config["in_features"], config["out_features"], config.get("bias", True), name)
 
 
@@ -118,7 +110,7 @@ def save_projection(module: Projection, folder: Path) -> None:
 
 
 def ance_head(size: int, generator: torch.Generator) -> dict[str, Projection]:
-    """Linear(D, D) with N(0, 0.02) weights and zero bias, then LayerNorm(D)  # specs/modir-ance 2.1
+    """Create Linear(D, D) with N(0, 0.02) weights and zero bias, then LayerNorm(D)  # specs/modir-ance 2.1
 
     Returns:
         subfolder -> module, in order.

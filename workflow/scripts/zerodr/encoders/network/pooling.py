@@ -1,4 +1,4 @@
-"""From the vectors of tokens to the vector of a text. Pure functions of tensors."""
+"""Pool the vectors of tokens to the vector of a text. Pure functions of tensors."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ Pooling = Literal["mean", "cls", "max", "last", "decoder_first"]
 
 
 def mean_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Mean over real tokens, in float32. hidden (B, L, d), mask (B, L) of 0 and 1 -> (B, d)."""
+    """Average real tokens, in float32. hidden (B, L, d), mask (B, L) of 0 and 1 -> (B, d)."""
     weight = mask.unsqueeze(-1).to(torch.float32)
     return (hidden.float() * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
 
 
 def cls_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The first real token. hidden (B, L, d), mask (B, L), padded on either side -> (B, d) float32."""
+    """Select the first real token. hidden (B, L, d), mask (B, L), padded on either side -> (B, d) float32."""
     return _pick(hidden, mask.to(torch.int32).argmax(1))
 
 
 def last_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The last real token. hidden (B, L, d), mask (B, L), padded on either side -> (B, d) float32."""
+    """Select the last real token. hidden (B, L, d), mask (B, L), padded on either side -> (B, d) float32."""
     return _pick(hidden, mask.shape[1] - 1 - mask.to(torch.int32).flip(1).argmax(1))
 
 
 def max_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Largest value of each component over real tokens. hidden (B, L, d), mask (B, L) -> (B, d) float32."""
+    """Maximize each component over real tokens. hidden (B, L, d), mask (B, L) -> (B, d) float32."""
     return hidden.float().masked_fill(mask.unsqueeze(-1) == 0, float("-inf")).amax(1)
 
 
 def first_state(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The first position of a decoder; `mask` is the encoder's. hidden (B, L', d), mask (B, L) -> (B, d) float32."""
+    """Select a decoder's first position; `mask` is the encoder's. hidden (B, L', d), mask (B, L) -> (B, d) float32."""
     return hidden[:, 0].float()
 
 
@@ -51,5 +51,5 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def unit_length(vectors: Tensor) -> Tensor:
-    """Rows scaled to length 1; a zero row stays zero. (B, d) -> (B, d)."""
+    """Scale rows to length 1; a zero row stays zero. (B, d) -> (B, d)."""
     return torch.nn.functional.normalize(vectors, dim=-1)

@@ -1,1 +1,1 @@
-"""What pretraining adds to a bi-encoder: heads, predicted tokens, words."""
+"""Extend a bi-encoder for pretraining: heads, predicted tokens, words."""

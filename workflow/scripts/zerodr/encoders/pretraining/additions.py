@@ -1,4 +1,4 @@
-"""Files of what pretraining adds to a bi-encoder: subfolder `pretraining`, which search and export do not read."""
+"""Save and load the layers of pretraining in subfolder `pretraining`, which search and export do not read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from zerodr.encoders.pretraining.prediction import checkpoint_prediction
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
-PLACE = "pretraining"
+SUBFOLDER = "pretraining"
 WEIGHTS, FACTS = "head.safetensors", "head.json"
 LAYERS, PREDICTION = "layers.", "prediction."
+NO_HEAD = {"kind": "none", "layers": 0, "skip_layer": 0}
 
 
 class Headed(Protocol):
-    """A bi-encoder with extra layers: of a kind, reading the tokens of layer `skip`."""
+    """A bi-encoder with extra layers of a kind, which read the tokens of layer `skip`."""
 
     kind: Any
     skip: int
@@ -28,7 +29,7 @@ class Headed(Protocol):
     prediction: Any
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights by name."""
+        """Return weights by name."""
         ...
 
 
@@ -36,11 +37,11 @@ def save_additions(model: Headed, folder: Path) -> None:
     """Write extra layers and the prediction layer, where the model has them."""
     weights = {key: value for key, value in model.state_dict().items() if key.startswith((LAYERS, PREDICTION))}
     if weights:
-        _write(folder / PLACE, weights, _facts(model))
+        _write(folder / SUBFOLDER, weights, _facts(model))
 
 
-def take_additions(model: Headed, folder: Path, layers_from_model: bool) -> dict[str, str]:
-    """Copy kept weights of a model folder into `model`.
+def load_additions(model: Headed, folder: Path, layers_from_model: bool) -> dict[str, str]:
+    """Copy the layers of pretraining from a model folder into `model`.
 
     The prediction layer comes from the folder's earlier pretraining, else from its checkpoint, else it stays fresh.
 
@@ -48,35 +49,34 @@ def take_additions(model: Headed, folder: Path, layers_from_model: bool) -> dict
         layers_from_model: the extra layers come from the folder, too; else they stay fresh.
 
     Returns:
-        where `prediction` and `layers` come from.
+        the sources of `prediction` and `layers`.
 
     Raises:
         ModelError: the folder has no such layers, or others.
     """
-    kept, taken = _read(folder / PLACE), {}
+    saved, sources = _read(folder / SUBFOLDER), {}
     if model.prediction is not None:
-        own = _part(kept, PREDICTION)
-        given = own or checkpoint_prediction(folder)
-        if given:
-            _load(model.prediction, given, folder)
-        taken["prediction"] = "pretraining" if own else "checkpoint" if given else "fresh"
+        pretrained = _select(saved, PREDICTION)
+        weights = pretrained or checkpoint_prediction(folder)
+        if weights:
+            _load(model.prediction, weights, folder)
+        sources["prediction"] = "pretraining" if pretrained else "checkpoint" if weights else "fresh"
     if len(model.layers):
-        taken["layers"] = "model" if layers_from_model else "fresh"
+        sources["layers"] = "model" if layers_from_model else "fresh"
         if layers_from_model:
             _check(model, folder)
-            _load(model.layers, _part(kept, LAYERS), folder)
-    return taken
+            _load(model.layers, _select(saved, LAYERS), folder)
+    return sources
 
 
 def carry_additions(source: Path, target: Path) -> bool:
-    """Put what a checkpoint knows beyond its backbone beside a model made of it; False where it knows no more."""
-    if (source / PLACE / WEIGHTS).exists():
-        shutil.copytree(source / PLACE, target / PLACE)
+    """Copy a checkpoint's layers of pretraining to a model that starts from it; False where it has none."""
+    if (source / SUBFOLDER / WEIGHTS).exists():
+        shutil.copytree(source / SUBFOLDER, target / SUBFOLDER)
         return True
     prediction = checkpoint_prediction(source)
     if prediction:
-        weights = {f"{PREDICTION}{key}": value for key, value in prediction.items()}
-        _write(target / PLACE, weights, {"kind": "none", "layers": 0, "skip_layer": 0})
+        _write(target / SUBFOLDER, {f"{PREDICTION}{key}": value for key, value in prediction.items()}, NO_HEAD)
     return prediction is not None
 
 
@@ -85,30 +85,24 @@ def _facts(model: Headed) -> dict[str, Any]:
 
 
 def _check(model: Headed, folder: Path) -> None:
-    path = folder / PLACE / FACTS
-    there, asked = read_json(path) if path.exists() else {"kind": "none", "layers": 0, "skip_layer": 0}, _facts(model)
-    if there != asked:
-        told = "; ".join(", ".join(f"{key} {facts[key]}" for key in asked) for facts in (asked, there))
-        raise ModelError(
-            folder,
-            f"holds not the head that head: from_model continues with (asked and found: {told})",
-            "set head: init, or name a model that was pretrained with this head",
-        )
+    path = folder / SUBFOLDER / FACTS
+    facts, expected = read_json(path) if path.exists() else NO_HEAD, _facts(model)
+    if facts != expected:
+        heads = "; ".join(", ".join(f"{key} {head[key]}" for key in expected) for head in (expected, facts))
+        problem = f"lacks the head that head: from_model continues with (expected; found: {heads})"
+        raise ModelError(folder, problem, "set head: init, or name a model that was pretrained with this head")
 
 
-def _part(weights: dict[str, Tensor], start: str) -> dict[str, Tensor]:
-    return {key.removeprefix(start): value for key, value in weights.items() if key.startswith(start)}
+def _select(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
 
 
 def _load(module: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
-        raise ModelError(
-            folder,
-            f"its head does not fit its backbone ({str(error).splitlines()[-1].strip()})",
-            "take head and backbone from one model",
-        ) from None
+        problem = f"its head does not fit its backbone ({str(error).splitlines()[-1].strip()})"
+        raise ModelError(folder, problem, "use head and backbone of one model") from None
 
 
 def _read(folder: Path) -> dict[str, Tensor]:
@@ -126,9 +120,6 @@ def _write(folder: Path, weights: dict[str, Tensor], facts: dict[str, Any]) -> N
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    save_file(
-        {key: value.detach().cpu().contiguous() for key, value in weights.items()},
-        folder / WEIGHTS,
-        metadata={"format": "pt"},
-    )
+    tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     write_model_json(folder / FACTS, facts)

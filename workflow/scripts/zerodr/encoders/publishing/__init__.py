@@ -1,1 +1,1 @@
-"""Models that leave the house: exported folders and their cards."""
+"""Export models with their cards."""

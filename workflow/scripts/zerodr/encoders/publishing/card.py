@@ -1,7 +1,8 @@
-"""The model card of an exported model, from the records of the stages that made it. Equal records, equal bytes."""
+"""Write the model card of an exported model from its stages' records. Equal records give equal bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,9 @@ from typing import Any
 import yaml
 
 from zerodr.artifacts.record import Record, read_record
-from zerodr.encoders.folder.contract import EncoderContract
+from zerodr.encoders.folder.additions import CardSection
+from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.start.importing import PACKAGE
-from zerodr.papers.moma.components import Augmentation
-from zerodr.papers.moma.settings import TARGET
 
 MODEL_INPUTS = ("model", "parent", "rem", "dam", "main", "augmenter")
 COLLECTION_RULE = "normalize_collection"
@@ -30,25 +30,6 @@ scores = model.similarity(queries, documents)
 ```
 
 `encode_query` and `encode_document` apply each side's prefix and length; `encode` alone knows no side."""
-MEMORIES = """## Queries are augmented
-
-A query's vector comes from the query and the {count} documents of memories that the augmenter finds for it. Results of
-this model are of queries that were augmented with {names}{target}. Only zerodr does that:
-
-```python
-from zerodr.papers.moma.retriever import MoMA
-
-model = MoMA.load("path/to/this/folder")
-{plugs}
-queries = model.encode_queries(["who wrote the play?"])
-documents = model.encode_documents(["A play is written by a playwright."])
-scores = queries @ documents.T
-```
-
-In the checkout that made this model, `snakemake ... results/exported-memories/{model}/{scope}/<memory>/manifest.json`
-makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
-not augment queries**, so that its rankings are not those that the results are of."""
-PLAIN = " with sentence-transformers: queries without memories"
 POOLING_WORDS = {
     "mean": "mean over tokens",
     "cls": "first token",
@@ -60,7 +41,7 @@ POOLING_WORDS = {
 
 @dataclass(frozen=True)
 class ModelStage:
-    """One stage that made or changed the model's weights."""
+    """One stage that created or changed the model's weights."""
 
     name: str
     rule: str
@@ -71,11 +52,11 @@ class ModelStage:
 
 @dataclass(frozen=True)
 class Chain:
-    """How a model came about.
+    """History of a model.
 
     Attributes:
         stages: from the first to the last.
-        collections: names of all collections that any of them, or the data they used, came from.
+        collections: names of all collections behind the stages and their data.
     """
 
     stages: list[ModelStage] = field(default_factory=list)
@@ -83,7 +64,7 @@ class Chain:
 
 
 def read_chain(manifest: str) -> Chain:
-    """The stages behind a model folder, as far as there are records.
+    """Read the stages behind a model folder, as far as there are records.
 
     Args:
         manifest: path of the model's manifest, as records hold it.
@@ -91,35 +72,40 @@ def read_chain(manifest: str) -> Chain:
     return Chain(_stages(manifest, set()), sorted(_collections(manifest, set())))
 
 
-def _stages(place: str, seen: set[str]) -> list[ModelStage]:
-    """A model's stage behind those of the models that it was made from, each once."""
-    record = None if place in seen else read_record(place)
-    seen.add(place)
+def _record(path: str, seen: set[str]) -> Record | None:
+    """Read a record once: None where there is none, or where it was read before."""
+    record = None if path in seen else read_record(path)
+    seen.add(path)
+    return record
+
+
+def _stages(manifest: str, seen: set[str]) -> list[ModelStage]:
+    """List a model's stage behind those of its input models, each once."""
+    record = _record(manifest, seen)
     if record is None:
         return []
-    given = [one["path"] for name in MODEL_INPUTS for one in record["inputs"] if one["name"] == name]
-    return [stage for path in given for stage in _stages(path, seen)] + [_stage(place, record)]
+    models = [entry["path"] for name in MODEL_INPUTS for entry in record["inputs"] if entry["name"] == name]
+    return [stage for path in models for stage in _stages(path, seen)] + [_stage(manifest, record)]
 
 
-def _stage(place: str, record: Record) -> ModelStage:
-    parts = Path(place).parts
+def _stage(manifest: str, record: Record) -> ModelStage:
+    names = Path(manifest).parts
     last = {m["name"]: m["value"] for m in sorted(record["metrics"], key=lambda m: m["step"])}
-    kept = {name: value for name, value in sorted(last.items()) if TIME not in name}
-    name = f"{parts[-4]}@{parts[-2]}" if len(parts) >= 4 else place
-    if parts[-2] in ("main", "augmenter") and len(parts) >= 5:  # a component of a model with augmented queries
-        name = f"{parts[-5]}@{parts[-3]}, {parts[-2]}"
-    return ModelStage(name, record["rule"], record["seed"], record["spec"]["params"], kept)
+    metrics = {name: value for name, value in sorted(last.items()) if TIME not in name}
+    name = f"{names[-4]}@{names[-2]}" if len(names) >= 4 else manifest
+    if names[-2] in ("main", "augmenter") and len(names) >= 5:  # a component of a model with augmented queries
+        name = f"{names[-5]}@{names[-3]}, {names[-2]}"
+    return ModelStage(name, record["rule"], record["seed"], record["spec"]["params"], metrics)
 
 
-def _collections(place: str, seen: set[str]) -> set[str]:
-    record = None if place in seen else read_record(place)
-    seen.add(place)
+def _collections(path: str, seen: set[str]) -> set[str]:
+    record = _record(path, seen)
     if record is None:
         return set()
-    own: set[str] = set()
+    names: set[str] = set()
     if record["rule"] == COLLECTION_RULE:
-        own = {record["spec"]["params"].get("name", Path(place).parent.name)}
-    return own.union(*(_collections(given["path"], seen) for given in record["inputs"]))
+        names = {record["spec"]["params"].get("name", Path(path).parent.name)}
+    return names.union(*(_collections(entry["path"], seen) for entry in record["inputs"]))
 
 
 def write_card(
@@ -130,45 +116,28 @@ def write_card(
     chain: Chain,
     licences: dict[str, str],
     table: Path | None,
-    augmentation: Augmentation | None = None,
+    sections: Sequence[CardSection] = (),
 ) -> None:
-    """Write `README.md`: what the model is, how to use it, what it learnt from, how it was trained, what it reaches."""
+    """Write `README.md`: summary, use, protocol, data, training and results of the model."""
     title = f"# {model}" + (f" for {scope}" if scope != "shared" else "")
     parts = [_front_matter(contract, chain), title, _summary(contract, chain)]
-    parts += [] if augmentation is None else [_memories(model, scope, augmentation)]
-    parts += [USAGE.format(without="" if augmentation is None else PLAIN)]
+    parts += [section.text for section in sections]
+    parts += [USAGE.format(without="".join(section.without for section in sections))]
     parts += [_protocol(contract, chain), _data(chain, licences), _training(chain)]
     if table is not None:
         parts.append(_results(table))
     (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
-def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
-    """Which memories a query is augmented with, and how."""
-    names = augmentation.memories
-    told = {name: f'model.plug("path/to/exported-memories/{name}")' for name in names}
-    told |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
-    plugs = "\n".join(told.values())
-    target = ", where `target` is the collection that is searched" if TARGET in names else ""
-    return MEMORIES.format(
-        count=augmentation.documents,
-        names=", ".join(f"`{name}`" for name in names),
-        target=target,
-        plugs=plugs,
-        model=model,
-        scope=scope,
-    )
-
-
 def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:
-    """Where the weights come from, in words, and its hub name where it has one."""
+    """Describe the origin of the weights, and return its hub name where it has one."""
     first = chain.stages[0].settings if chain.stages else {}
     source = str(first.get("init", first.get("model", contract.source)))
     if source == "scratch":
         shape = first.get("architecture") or {}
-        sizes = (
-            f"{shape['layers']} layers of width {shape['hidden']}" if {"layers", "hidden"} <= set(shape) else "small"
-        )
+        sizes = "small"
+        if {"layers", "hidden"} <= set(shape):
+            sizes = f"{shape['layers']} layers of width {shape['hidden']}"
         return f"random weights ({shape.get('family', 'bert')}, {sizes})", None
     layers = f", first {first['layers']} layers" if first.get("layers") else ""
     revision = first.get("revision") or contract.revision
@@ -177,11 +146,8 @@ def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:
 
 
 def _front_matter(contract: EncoderContract, chain: Chain) -> str:
-    values: dict[str, Any] = {
-        "library_name": "sentence-transformers",
-        "pipeline_tag": "sentence-similarity",
-        "tags": ["sentence-transformers", "dense-retrieval", "zerodr"],
-    }
+    values: dict[str, Any] = {"library_name": "sentence-transformers", "pipeline_tag": "sentence-similarity"}
+    values["tags"] = ["sentence-transformers", "dense-retrieval", "zerodr"]
     hub = _base(contract, chain)[1]
     values |= {"base_model": hub} if hub else {}
     return f"---\n{yaml.safe_dump(values, sort_keys=False).strip()}\n---"
@@ -199,17 +165,14 @@ def _summary(contract: EncoderContract, chain: Chain) -> str:
 
 
 def _protocol(contract: EncoderContract, chain: Chain) -> str:
-    said = [stage.settings["title_join"] for stage in chain.stages if "title_join" in stage.settings]
+    joins = [stage.settings["title_join"] for stage in chain.stages if "title_join" in stage.settings]
     lines = [f"* pooling: {POOLING_WORDS[contract.pooling]}"]
     lines += [f"* after pooling: {', '.join(contract.projections)}"] if contract.projections else []
-    lines += [
-        f"* similarity: {contract.similarity}",
-        f"* length: queries {contract.tokens('query')}, documents "
-        f"{contract.tokens('document')} tokens; at most {contract.max_tokens}",
-    ]
-    lines += [f"* prefix of a {side}: {text!r}" for side in ("query", "document") if (text := contract.prefix(side))]
-    if said and said[-1] is not None:
-        lines.append(f"* a document is its title, {said[-1]!r}, and its text")
+    lengths = f"queries {contract.tokens('query')}, documents {contract.tokens('document')} tokens"
+    lines += [f"* similarity: {contract.similarity}", f"* length: {lengths}; at most {contract.max_tokens}"]
+    lines += [f"* prefix of a {side}: {text!r}" for side in SIDES if (text := contract.prefix(side))]
+    if joins and joins[-1] is not None:
+        lines.append(f"* a document is its title, {joins[-1]!r}, and its text")
     return "## How texts are encoded\n\n" + "\n".join(lines)
 
 
@@ -219,14 +182,14 @@ def _data(chain: Chain, licences: dict[str, str]) -> str:
 
 
 def _training(chain: Chain) -> str:
-    parts = ["## Training"]
+    sections = ["## Training"]
     for stage in chain.stages:
         settings = yaml.safe_dump(stage.settings, sort_keys=True, allow_unicode=True).strip()
-        parts.append(f"### {stage.name}\n\nRule `{stage.rule}`, seed {stage.seed}.\n\n```yaml\n{settings}\n```")
+        sections.append(f"### {stage.name}\n\nRule `{stage.rule}`, seed {stage.seed}.\n\n```yaml\n{settings}\n```")
         if stage.metrics:
             rows = [f"| {name} | {value:.6g} |" for name, value in stage.metrics.items()]
-            parts.append("\n".join(["| measure | last value |", "|---|---|", *rows]))
-    return "\n\n".join(parts if chain.stages else [*parts, "No records of its stages."])
+            sections.append("\n".join(["| measure | last value |", "|---|---|", *rows]))
+    return "\n\n".join(sections if chain.stages else [*sections, "No records of its stages."])
 
 
 def _results(table: Path) -> str:

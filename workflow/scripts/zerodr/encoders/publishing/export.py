@@ -1,4 +1,4 @@
-"""Stage `export_model`: a finished model as a folder for sentence-transformers, with a model card made from lineage."""
+"""Stage `export_model`: export a model as a folder for sentence-transformers, with a model card from lineage."""
 
 from __future__ import annotations
 
@@ -10,58 +10,40 @@ from typing import Any
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.encoders.folder.checkpoint import copy_files, whole_model
-from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, read_contract, write_model_json
+from zerodr.config.trained import ExportParams
+from zerodr.encoders.folder.additions import papers
+from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract
 from zerodr.encoders.folder.layout import check_layout
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.publishing.card import read_chain, write_card
 from zerodr.errors import ModelError
-from zerodr.papers.ddr.rem_files import REM
-from zerodr.papers.moma.components import AUGMENTER, Augmentation, copy_model
-from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, told
 
 log = logging.getLogger("zerodr")
-STEPS = "steps"  # where training keeps models on the way
-NEEDED_COSINE = 0.99999
-PROBES = (
-    "",
-    "dense retrieval",
-    "What does a bi-encoder compare?",
-    "A text that is longer than most. " * 40,
-    "Grüße, 你好, naïve",
-    "1 + 1 = 2 </s> [SEP] <s>",
-)
-
-
-class ExportSettings(Settings):
-    """Params of rule export_model."""
-
-    model: str
-    """Full name of the method."""
-    scope: str
-    """`shared`, or the collection that the model was made for."""
-    licences: dict[str, str] = {}
-    """Licence of each collection that the model was trained on, by name."""
-    augmentation: Augmentation | None = None
-    """How its queries are augmented in search. None: they are plain."""
+STEPS = "steps"  # subfolder with models of intermediate steps of training
+MINIMUM_COSINE = 0.99999
+EASY = ("", "dense retrieval", "What does a bi-encoder compare?", "A text that is longer than most. " * 40)
+PROBES = (*EASY, "Grüße, 你好, naïve", "1 + 1 = 2 </s> [SEP] <s>")
 
 
 def export_model(stage: Stage) -> None:
-    """Stage: input `model`, optional `table` (the method's results, TSV); output `exported`.
+    """Read input `model` and optional `table` (the method's results, TSV); write `exported`.
 
     Raises:
-        ModelError: sentence-transformers gives other vectors than we do.
+        ModelError: sentence-transformers gives other vectors than this library.
     """
-    settings = validate(ExportSettings, stage.params, stage.spec.name())
+    params = validate(ExportParams, stage.params, stage.spec.name())
     source, target = stage.path("model"), stage.output("exported")
-    contract = copy_whole(source, target)
-    copy_additions(source, target)
-    if settings.augmentation is not None:
-        write_fusion(target, settings.augmentation)
+    contract = copy_plain_model(source, target)
+    for paper in papers():
+        if paper.export is not None:
+            paper.export(source, target, params)
     cosine = agreement(target)
     chain = read_chain(str(stage.spec.inputs["model"]))
     table = stage.path("table") if "table" in stage.spec.inputs else None
-    write_card(target, settings.model, settings.scope, contract, chain, settings.licences, table, settings.augmentation)
+    described = [paper.describe(params) for paper in papers() if paper.describe is not None]
+    sections = [section for section in described if section is not None]
+    write_card(target, params.model, params.scope, contract, chain, params.licences, table, sections)
     stage.metric("sentence_transformers_min_cosine", cosine)
     stage.note(contract=contract.model_dump(mode="json"), stages=[entry.name for entry in chain.stages])
 
@@ -70,59 +52,39 @@ class StepSettings(Settings):
     """Params of rule take_step."""
 
     step: int
-    """A step that training kept."""
+    """A step in training.save_steps."""
 
 
 def take_step(stage: Stage) -> None:
-    """Stage: input `model`, the end of a training that kept steps; output `model`, its weights at one of them."""
+    """Read input `model`, the end of a training with saved steps; write `model`, its weights at one of them."""
     settings = validate(StepSettings, stage.params, stage.spec.name())
-    kept = stage.path("model") / STEPS / str(settings.step)
-    if not kept.is_dir():
-        raise ModelError(stage.path("model"), f"kept no step {settings.step}", "name it in training.save_steps")
-    target, contract = stage.output("model"), read_contract(kept)
+    source = stage.path("model") / STEPS / str(settings.step)
+    if not source.is_dir():
+        raise ModelError(stage.path("model"), f"has no step {settings.step}", "name it in training.save_steps")
+    target, contract = stage.output("model"), read_contract(source)
     if contract.modules is not None:
-        shutil.copytree(kept, target, dirs_exist_ok=True)
+        shutil.copytree(source, target, dirs_exist_ok=True)
     else:
-        copy_whole(kept, target)
-        if (kept / REM).is_dir():
-            shutil.copytree(kept / REM, target / REM)
+        copy_plain_model(source, target)
+        for name in [name for paper in papers() for name in paper.subfolders if (source / name).is_dir()]:
+            shutil.copytree(source / name, target / name)
     stage.note(contract=contract.model_dump(mode="json"))
 
 
-def copy_whole(source: Path, target: Path) -> EncoderContract:
-    """Copy what a model is made of, and nothing that training left beside it; the files keep their bytes."""
+def copy_plain_model(source: Path, target: Path) -> EncoderContract:
+    """Copy a plain model's files unchanged, without other files of its training."""
     contract = read_contract(source)
     if contract.modules is not None:
-        raise ModelError(
-            source,
-            "is a modular form, which sentence-transformers would load without its inserted modules",
-            "make the plain form: rem.fold: true, and fold: true on the stage of kind assemble;"
-            " gated feed-forward blocks have one with rem.shape: lora alone",
-        )
+        problem = "is a modular form, which sentence-transformers would load without its inserted modules"
+        step = "make the plain form: rem.fold: true, and fold: true on the stage of kind assemble;"
+        raise ModelError(source, problem, f"{step} gated feed-forward blocks have one with rem.shape: lora only")
     check_layout(source, contract)
-    copy_files(whole_model(source, contract), source, target)
+    copy_files(all_model_files(source, contract), source, target)
     return contract
 
 
-def copy_additions(source: Path, target: Path) -> None:
-    """Copy what augments a model's queries, where it has that; sentence-transformers does not read it."""
-    if (source / AUGMENTER / CONTRACT).exists():
-        copy_model(source / AUGMENTER, target / AUGMENTER)
-
-
-def write_fusion(folder: Path, augmentation: Augmentation) -> None:
-    """Write `fusion.json` as queries are augmented in search, which may differ from training.
-
-    Raises:
-        ModelError: the model of the folder can't fuse.
-    """
-    FusionEncoder.load(folder)
-    used = augmentation.model_dump(include=set(FusionContract.model_fields))
-    write_model_json(folder / FUSION, told(FusionContract(**used)))
-
-
 def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:
-    """Smallest cosine between our vectors and those of sentence-transformers, over texts and sides.
+    """Compute the smallest cosine between our vectors and those of sentence-transformers, over texts and sides.
 
     Raises:
         ModelError: it is below .99999, or sentence-transformers can't load the folder.
@@ -136,18 +98,15 @@ def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:
         theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
         raise ModelError(folder, f"sentence-transformers can't load it ({error})", "report it") from error
-    found = []
+    cosines = []
     for side in SIDES:
         with torch.inference_mode():
-            own = ours.encode(ours.pad(ours.tokenize(texts, side)), side).numpy().astype(np.float64)
+            left = ours.encode(ours.pad(ours.tokenize(texts, side)), side).numpy().astype(np.float64)
         encode: Any = theirs.encode_query if side == "query" else theirs.encode_document
-        other = encode(list(texts), show_progress_bar=False).astype(np.float64)
-        found.append((own * other).sum(1) / (np.linalg.norm(own, axis=1) * np.linalg.norm(other, axis=1)))
-    smallest = float(np.min(found))
-    if not smallest >= NEEDED_COSINE:
-        raise ModelError(
-            folder,
-            f"sentence-transformers gives other vectors (cosine {smallest:.7f}, expected at least {NEEDED_COSINE})",
-            "compare its version with the pinned one",
-        )
+        right = encode(list(texts), show_progress_bar=False).astype(np.float64)
+        cosines.append((left * right).sum(1) / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)))
+    smallest = float(np.min(cosines))
+    if not smallest >= MINIMUM_COSINE:
+        problem = f"gives other vectors (cosine {smallest:.7f}, expected at least {MINIMUM_COSINE})"
+        raise ModelError(folder, f"sentence-transformers {problem}", "compare its version with the pinned one")
     return smallest

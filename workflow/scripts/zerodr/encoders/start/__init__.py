@@ -1,1 +1,1 @@
-"""Models before any training of ours: from checkpoints, from elsewhere, from scratch."""
+"""Create the first model of a chain: from a checkpoint, by import, or from scratch."""

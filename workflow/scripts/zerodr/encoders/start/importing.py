@@ -1,4 +1,4 @@
-"""Bring an existing bi-encoder into the bench: from a folder, the hub or a Python package to a checked model folder."""
+"""Import a bi-encoder from a folder, the hub or a Python package as a checked model folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.training import StartSettings
 from zerodr.encoders.folder.checkpoint import (
-    KEPT,
+    PATTERNS,
+    all_model_files,
     check_files,
     check_weights,
     copy_files,
     model_files,
     position_limit,
     tokenizer_limit,
-    whole_model,
 )
 from zerodr.encoders.folder.contract import (
     CONTRACT,
@@ -35,6 +35,8 @@ from zerodr.errors import ModelError
 log = logging.getLogger("zerodr")
 PACKAGE = "package:"
 PROBE = ("", "A text to try the model with.")
+ASSUMED = ("pooling", "normalize", "max_tokens")
+ASSUMPTION = "the folder does not state its {}; assumed: {}"
 OVERRIDES = ("pooling", "normalize", "query_prefix", "document_prefix", "max_tokens")
 
 
@@ -59,14 +61,10 @@ class ImportSettings(Settings):
     """Never ask the hub."""
 
 
-def _asking(stage: Stage) -> dict[str, bool]:
-    site = stage.spec.site
-    return {"offline": site["offline"]} if "offline" in site else {}
-
-
 def import_model(stage: Stage) -> None:
-    """Stage: no inputs; output `model`, a folder that load_encoder and sentence-transformers load alike."""
-    settings = validate(ImportSettings, stage.params | _asking(stage), stage.spec.name())
+    """Write `model`, a folder that load_encoder and sentence-transformers load alike; no inputs."""
+    site = {key: value for key, value in stage.spec.site.items() if key == "offline"}
+    settings = validate(ImportSettings, stage.params | site, stage.spec.name())
     source, revision = resolve(settings.model, settings.revision, settings.offline)
     contract, assumed = copy_model(source, stage.output("model"), settings, revision)
     stage.note(contract=contract.model_dump(mode="json"), assumed=assumed)
@@ -80,7 +78,7 @@ def start_folder(stage: Stage, settings: StartSettings) -> tuple[Path, str | Non
 
 
 def resolve(model: str, revision: str | None, offline: bool) -> tuple[Path, str | None]:
-    """The local folder of a model, and its hub commit where it has one.
+    """Find the local folder of a model, and its hub commit where it has one.
 
     Raises:
         ModelError: no such folder, package or hub model, or the hub can't be asked.
@@ -96,10 +94,10 @@ def resolve(model: str, revision: str | None, offline: bool) -> tuple[Path, str 
 
 def _package(module: str) -> Path:
     try:
-        found = importlib.import_module(module)
+        package = importlib.import_module(module)
     except ImportError as error:
         raise ModelError(PACKAGE + module, f"the package can't be imported ({error})", f"install {module}") from None
-    folder = getattr(found, "MODEL_DIR", None)
+    folder = getattr(package, "MODEL_DIR", None)
     if folder is None or not Path(folder).is_dir():
         raise ModelError(PACKAGE + module, "has no folder MODEL_DIR", "name a package that ships a model")
     return Path(folder)
@@ -109,31 +107,19 @@ def _hub(name: str, revision: str | None, offline: bool) -> tuple[Path, str | No
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    patterns: dict[str, Any] = {"allow_patterns": list(PATTERNS), "ignore_patterns": ["onnx/*", "openvino/*"]}
     try:
-        folder = Path(
-            snapshot_download(
-                name,
-                revision=revision,
-                allow_patterns=list(KEPT),
-                local_files_only=offline,
-                ignore_patterns=["onnx/*", "openvino/*"],
-            )
-        )
+        folder = Path(snapshot_download(name, revision=revision, local_files_only=offline, **patterns))
     except LocalEntryNotFoundError:
-        what = (
-            "is not in the hub cache, and offline is true"
-            if offline
-            else "is not in the hub cache, and the hub can't be asked"
-        )
-        step = (
-            "fetch it once with offline: false, or give a folder" if offline else "check the network, or give a folder"
-        )
-        raise ModelError(name, f"is no folder, and {what}", step) from None
+        reason = "offline is true" if offline else "the hub can't be reached"
+        step = "fetch it once with offline: false" if offline else "check the network"
+        problem = f"is no folder, is not in the hub cache, and {reason}"
+        raise ModelError(name, problem, f"{step}, or give a folder") from None
     except HFValidationError:
         raise ModelError(name, "is neither a folder nor a hub name", "write organisation/name") from None
     except (HfHubHTTPError, OSError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ModelError(name, f"can't be had from the hub ({first})", "check name, revision and access") from None
+        problem = f"can't be downloaded from the hub ({str(error).strip().splitlines()[0]})"
+        raise ModelError(name, problem, "check name, revision and access") from None
     return folder, folder.name  # snapshots/<commit>
 
 
@@ -143,7 +129,7 @@ def copy_model(
     """Copy the model's files, write contract and layout, then load the copy and check it.
 
     Returns:
-        the contract, and sentences about what the source did not say and was assumed.
+        the contract, and sentences about assumptions where the source states nothing.
 
     Raises:
         ModelError: one clear reason why the folder is no bi-encoder of this bench.
@@ -155,12 +141,8 @@ def copy_model(
     values, assumed = describe(source, settings)
     hidden = config.get("hidden_size") or config.get("d_model") or config.get("dim")
     _check_dimension(source, values, hidden)
-    values |= {
-        "architecture": (config.get("architectures") or [config.get("model_type", "unknown")])[0],
-        "source": settings.model,
-        "revision": revision,
-    }
-    contract = make_contract(source, values)
+    values["architecture"] = (config.get("architectures") or [config.get("model_type", "unknown")])[0]
+    contract = make_contract(source, values | {"source": settings.model, "revision": revision})
     check_weights(source)
     copy_files(model_files(source, contract.projections), source, target)
     write_layout(target, contract, hidden)
@@ -172,58 +154,47 @@ def copy_model(
 
 
 def _copy_towers(source: Path, target: Path, settings: ImportSettings, revision: str | None) -> EncoderContract:
-    """A model of this bench with two towers, as it is."""
+    """Copy a model of this bench with two towers, unchanged."""
     changed = [key for key in OVERRIDES if getattr(settings, key) is not None]
     if changed:
-        raise ModelError(source, f"has two towers, whose {', '.join(changed)} can't be overridden", "leave it out")
+        raise ModelError(source, f"has two towers, whose {', '.join(changed)} can't be overridden", "remove it")
     contract = read_contract(source)
     check_layout(source, contract)
     check_weights(source)
-    copy_files(whole_model(source, contract), source, target)
-    came_from = {"source": settings.model, "revision": revision}
+    copy_files(all_model_files(source, contract), source, target)
+    contract = contract.model_copy(update={"source": settings.model, "revision": revision})
     for side in SIDES:
-        write_contract(target / side, contract.model_copy(update=came_from | {"towers": "tied"}))
-    contract = contract.model_copy(update=came_from)
+        write_contract(target / side, contract.model_copy(update={"towers": "tied"}))
     write_contract(target, contract)
     check_model(target)
     return contract
 
 
 def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], list[str]]:
-    """The contract's values: what the folder says, then what the method overrides, then stated assumptions."""
-    found = _own_contract(source) or read_layout(source)
-    values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []}
-    values |= found
-    assumed = [
-        f"the folder does not say its {key}; taken: {values[key]}"
-        for key in ("pooling", "normalize")
-        if key not in found and getattr(settings, key) is None
-    ]
-    limits = [limit for limit in (position_limit(source), tokenizer_limit(source)) if limit]
-    if "max_tokens" not in found:
-        values["max_tokens"] = min(limits, default=512)
-        if settings.max_tokens is None:
-            assumed.append(f"the folder does not say its max_tokens; taken: {values['max_tokens']}")
+    """Return the contract's values (of the folder, overridden by the method, else assumed) and the assumptions."""
+    stated = _stated_contract(source) or read_layout(source)
+    values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []} | stated
+    rows = position_limit(source)
+    if "max_tokens" not in stated:
+        values["max_tokens"] = min([limit for limit in (rows, tokenizer_limit(source)) if limit], default=512)
+    keys = [key for key in ASSUMED if key not in stated and getattr(settings, key) is None]
+    assumed = [ASSUMPTION.format(key, values[key]) for key in keys]
     values |= {key: value for key in OVERRIDES if (value := getattr(settings, key)) is not None}
     for key in ("query_tokens", "document_tokens"):
         if values.get(key):
             values[key] = min(values[key], values["max_tokens"])
-    rows = position_limit(source)
     if rows is not None and values["max_tokens"] > rows:
-        raise ModelError(
-            source,
-            f"max_tokens is {values['max_tokens']}, but its position table holds {rows}",
-            f"set max_tokens to at most {rows}",
-        )
+        problem = f"max_tokens is {values['max_tokens']}, but its position table holds {rows}"
+        raise ModelError(source, problem, f"set max_tokens to at most {rows}")
     if "similarity" not in values:
         values["similarity"] = "cosine" if values["normalize"] else "dot"
-        assumed.append(f"the folder does not say its similarity; taken: {values['similarity']}")
+        assumed.append(ASSUMPTION.format("similarity", values["similarity"]))
     elif values["similarity"] == "cosine" and settings.normalize is None:
         values["normalize"] = True  # cosine is the inner product of unit vectors
     return values, assumed
 
 
-def _own_contract(source: Path) -> dict[str, Any] | None:
+def _stated_contract(source: Path) -> dict[str, Any] | None:
     if not (source / CONTRACT).exists():
         return None
     contract = read_contract(source)
@@ -236,11 +207,8 @@ def _check_dimension(source: Path, values: dict[str, Any], hidden: Any) -> None:
         raise ModelError(source, "config.json states no hidden_size", "choose a text encoder")
     promised = values.setdefault("dimension", hidden)
     if promised != hidden and not values["projections"]:
-        raise ModelError(
-            source,
-            f"promises vectors of {promised} components, its transformer makes {hidden}",
-            "mend the pooling's configuration",
-        )
+        problem = f"promises vectors of {promised} components, its transformer makes {hidden}"
+        raise ModelError(source, problem, "correct the pooling's configuration")
 
 
 def check_model(folder: Path) -> EncoderContract:
@@ -261,10 +229,7 @@ def check_model(folder: Path) -> EncoderContract:
         vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
         finite = bool(np.isfinite(vectors).all())
         if vectors.shape != (len(PROBE), contract.dimension) or not finite:
-            raise ModelError(
-                folder,
-                f"gave vectors of shape {vectors.shape}, finite: {finite}; expected "
-                f"finite ones of {contract.dimension} components",
-                "choose another model",
-            )
+            expected = f"expected finite ones of {contract.dimension} components"
+            problem = f"gave vectors of shape {vectors.shape}, finite: {finite}; {expected}"
+            raise ModelError(folder, problem, "choose another model")
     return contract

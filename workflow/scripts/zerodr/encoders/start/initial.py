@@ -1,4 +1,4 @@
-"""The bi-encoder before any training of ours, as a model folder: stage `init_model`."""
+"""Write the first bi-encoder of a chain, before any training of ours: stage `init_model`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, ma
 from zerodr.encoders.folder.layout import read_layout
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.heads import Dense, LayerNorm, Projection, ance_head, load_projection
-from zerodr.encoders.network.towers import T5_FAMILY, Tower, check_vocabulary, hidden_size, load_transformer
+from zerodr.encoders.network.loading import T5_FAMILY
+from zerodr.encoders.network.towers import Tower, check_vocabulary, hidden_size, load_transformer
 from zerodr.encoders.network.trainable import SHARED, BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import carry_additions
 from zerodr.encoders.start.importing import check_model, resolve, start_folder
@@ -26,11 +27,12 @@ from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
 SCRATCH, TRAIN = "scratch", "train"
-KEPT_FROM_SOURCE = ("query_prefix", "document_prefix", "lowercase")
+Head = dict[str, Projection]
+INHERITED = ("query_prefix", "document_prefix", "lowercase")
 
 
 def init_bi_encoder(stage: Stage) -> None:
-    """Stage: input `parent` (another recipe's model) or `source` (texts for a tokenizer) or none; output `model`."""
+    """Read `parent` (another recipe's model) or `source` (texts for a tokenizer) or nothing; write `model`."""
     settings, target = validate(InitSettings, stage.params, stage.spec.name()), stage.output("model")
     if settings.init == SCRATCH:
         source = stage.path("source") if "source" in stage.spec.inputs else None
@@ -49,7 +51,7 @@ def init_bi_encoder(stage: Stage) -> None:
 def from_scratch(
     settings: InitSettings, source: Path | None, seed: int, offline: bool = False
 ) -> tuple[BiEncoder, dict[str, Any]]:
-    """Random weights, with a tokenizer that is taken or trained.
+    """Create a model with random weights, and load or train its tokenizer.
 
     Args:
         settings: `architecture` and `tokenizer` count.
@@ -70,20 +72,20 @@ def from_scratch(
         tokenizer = train_tokenizer(architecture.family, lambda: corpus_texts(source), architecture.vocabulary)
     else:
         tokenizer = load_tokenizer(resolve(settings.tokenizer, settings.revision, offline)[0])
-    transformers = [random_transformer(architecture, tokenizer, settings.pooling, seed)]
-    if settings.towers == "separate":
-        transformers.append(random_transformer(architecture, tokenizer, settings.pooling, seed))
+    towers = range(2 if settings.towers == "separate" else 1)
+    transformers = [random_transformer(architecture, tokenizer, settings.pooling, seed) for _ in towers]
     facts = {"tokens": len(tokenizer), "tokenizer": settings.tokenizer}
-    return _assemble(settings, tokenizer, transformers, [{}] * len(transformers), {}, POSITIONS, seed), facts
+    heads: list[Head] = [{}] * len(transformers)
+    return _assemble(settings, tokenizer, transformers, heads, {"max_tokens": POSITIONS}, seed), facts
 
 
 def from_checkpoint(
     settings: InitSettings, folder: Path, revision: str | None, seed: int
 ) -> tuple[BiEncoder, dict[str, Any]]:
-    """The weights of a folder: a model of this bench, of sentence-transformers, or a plain transformers checkpoint.
+    """Create a model from a folder: of this bench, of sentence-transformers, or a plain transformers checkpoint.
 
     Args:
-        settings: what the model shall be; where the folder says otherwise, they hold and the difference is told.
+        settings: of the model; they override the folder's contract, and the log reports each difference.
         folder: the checkpoint.
         revision: its hub commit, for the contract.
         seed: of a new head.
@@ -92,64 +94,54 @@ def from_checkpoint(
         the model, and facts for lineage.
 
     Raises:
-        ModelError: no fit checkpoint, too few layers, or trained weights (head, second tower) that would be lost.
+        ModelError: no usable checkpoint, too few layers, or trained weights (head, second tower) that would be lost.
     """
-    said = _said(folder)
-    separate = said.get("towers") == "separate"
-    places = [folder / side for side in SIDES] if separate else [folder]
+    origin = _contract_of(folder)
+    separate = origin.get("towers") == "separate"
+    folders = [folder / side for side in SIDES] if separate else [folder]
     if separate:
-        said = _said(places[0]) | {"towers": "separate"}
+        origin = _contract_of(folders[0]) | {"towers": "separate"}
         if settings.towers == "tied":
             raise ModelError(folder, "has two towers, towers: tied would lose one", "set towers: separate")
-    for place in places:
-        check_files(place)
-        check_weights(place)
-    tokenizer = load_tokenizer(places[0])
-    transformers = [load_transformer(place, settings.pooling, settings.layers) for place in places]
-    if settings.towers == "separate" and not separate:
-        transformers.append(load_transformer(folder, settings.pooling, settings.layers))
+    for path in folders:
+        check_files(path)
+        check_weights(path)
+    tokenizer = load_tokenizer(folders[0])
+    copies = 2 if settings.towers == "separate" and not separate else 1
+    transformers = [load_transformer(path, settings.pooling, settings.layers) for path in folders * copies]
     check_vocabulary(folder, tokenizer, transformers[0].config)
-    heads = [_known_head(settings, place, said) for place in places] * (len(transformers) // len(places))
-    limits = [limit for limit in (position_limit(places[0]), tokenizer_limit(places[0])) if limit]
-    model = _assemble(settings, tokenizer, transformers, heads, said, min(limits, default=POSITIONS), seed, revision)
-    return model, {"changed": _changed(said, model.contract, folder)}
+    heads = [_load_head(settings, path, origin) for path in folders] * copies
+    limits = [limit for limit in (position_limit(folders[0]), tokenizer_limit(folders[0])) if limit]
+    contract = {"max_tokens": min(limits, default=POSITIONS), "revision": revision}
+    contract |= {key: origin[key] for key in INHERITED if key in origin}
+    model = _assemble(settings, tokenizer, transformers, heads, contract, seed)
+    return model, {"changed": _changes(origin, model.contract, folder)}
 
 
-def _said(folder: Path) -> dict[str, Any]:
+def _contract_of(folder: Path) -> dict[str, Any]:
     if (folder / CONTRACT).exists():
         return read_contract(folder).model_dump(mode="json")
     return read_layout(folder)
 
 
-def _known_head(settings: InitSettings, folder: Path, said: dict[str, Any]) -> dict[str, Projection]:
-    """The checkpoint's head, {} where there is none.
+def _load_head(settings: InitSettings, folder: Path, origin: dict[str, Any]) -> dict[str, Projection]:
+    """Load the checkpoint's head, {} where there is none.
 
     Raises:
-        ModelError: it has one, and the settings ask for none or for another.
+        ModelError: it has one, and the settings require none or another.
     """
-    found = {name: load_projection(folder / name) for name in said.get("projections") or ()}
-    is_ance = [type(module) for module in found.values()] == [Dense, LayerNorm]
-    if found and not (is_ance and settings.head == "ance"):
-        asked = f"head: {settings.head}"
-        raise ModelError(
-            folder,
-            f"has a head ({', '.join(found)}) that {asked} would lose",
-            "set head: ance" if is_ance else "start from a checkpoint without one",
-        )
-    return found
+    head = {name: load_projection(folder / name) for name in origin.get("projections") or ()}
+    is_ance = [type(module) for module in head.values()] == [Dense, LayerNorm]
+    if head and not (is_ance and settings.head == "ance"):
+        step = "set head: ance" if is_ance else "start from a checkpoint without one"
+        raise ModelError(folder, f"has a head ({', '.join(head)}) that head: {settings.head} would lose", step)
+    return head
 
 
 def _assemble(
-    settings: InitSettings,
-    tokenizer: Any,
-    transformers: list[Any],
-    heads: list[dict[str, Projection]],
-    said: dict[str, Any],
-    limit: int,
-    seed: int,
-    revision: str | None = None,
+    settings: InitSettings, tokenizer: Any, transformers: list[Any], heads: list[Head], facts: dict[str, Any], seed: int
 ) -> BiEncoder:
-    """One tower a transformer; new heads of two towers start equal."""
+    """Build one tower a transformer; new heads of two towers start equal. `facts`: values of the contract."""
     config = transformers[0].config
     if config.model_type in T5_FAMILY and settings.pooling == "cls":
         raise ModelError(settings.init, "T5 has no [CLS] token", "set pooling: decoder_first or mean")
@@ -159,47 +151,28 @@ def _assemble(
         tokenizer = one_end(tokenizer)
     if settings.head == "ance":
         heads = [head or ance_head(hidden_size(config), torch.Generator().manual_seed(seed)) for head in heads]
-    contract = _contract(settings, config, said, tuple(heads[0]), limit, type(transformers[0]).__name__, revision)
+    facts |= {"dimension": hidden_size(config), "architecture": type(transformers[0]).__name__}
+    contract = _contract(settings, facts | {"projections": tuple(heads[0])})
     towers = [Tower(t, contract, head).eval() for t, head in zip(transformers, heads, strict=True)]
     names = [SHARED] if len(towers) == 1 else list(SIDES)
     return BiEncoder(contract, tokenizer, dict(zip(names, towers, strict=True)))
 
 
-def _contract(
-    settings: InitSettings,
-    config: Any,
-    said: dict[str, Any],
-    projections: tuple[str, ...],
-    limit: int,
-    architecture: str,
-    revision: str | None,
-) -> EncoderContract:
-    longest = max(settings.query_tokens, settings.document_tokens)
+def _contract(settings: InitSettings, facts: dict[str, Any]) -> EncoderContract:
+    longest, limit = max(settings.query_tokens, settings.document_tokens), facts["max_tokens"]
     if longest > limit:
-        raise ModelError(
-            settings.init,
-            f"takes {limit} tokens, query_tokens or document_tokens asks for {longest}",
-            f"lower it to {limit}",
-        )
-    values = {key: said[key] for key in KEPT_FROM_SOURCE if key in said}
-    values |= settings.model_dump(include={"pooling", "similarity", "towers", "query_tokens", "document_tokens"})
-    values |= {
-        "normalize": settings.similarity == "cosine",
-        "max_tokens": limit,
-        "dimension": hidden_size(config),
-        "projections": projections,
-        "architecture": architecture,
-        "source": settings.init,
-        "revision": revision,
-    }
-    return make_contract(settings.init, values)
+        problem = f"its limit is {limit} tokens, query_tokens or document_tokens is {longest}"
+        raise ModelError(settings.init, problem, f"lower it to {limit}")
+    values = settings.model_dump(include={"pooling", "similarity", "towers", "query_tokens", "document_tokens"})
+    values |= {"normalize": settings.similarity == "cosine", "source": settings.init}
+    return make_contract(settings.init, facts | values)
 
 
-def _changed(said: dict[str, Any], contract: EncoderContract, folder: Path) -> dict[str, list[Any]]:
-    """What the folder said and is another way now: key -> [then, now]."""
-    now = contract.model_dump(mode="json")
-    keys = ("pooling", "normalize", "similarity", "towers")
-    found = {key: [said[key], now[key]] for key in keys if key in said and said[key] != now[key]}
-    for key, (then, later) in found.items():
-        log.info("%s: the checkpoint says %s: %s, the settings %s", folder.name, key, then, later)
-    return found
+def _changes(origin: dict[str, Any], contract: EncoderContract, folder: Path) -> dict[str, list[Any]]:
+    """List the keys of the folder's contract that changed: key -> [before, after]."""
+    current = contract.model_dump(mode="json")
+    keys = [key for key in ("pooling", "normalize", "similarity", "towers") if key in origin]
+    changes: dict[str, list[Any]] = {k: [origin[k], current[k]] for k in keys if origin[k] != current[k]}
+    for key, (before, after) in changes.items():
+        log.info("%s: the checkpoint states %s: %s, the settings %s", folder.name, key, before, after)
+    return changes

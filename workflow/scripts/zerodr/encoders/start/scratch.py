@@ -1,4 +1,4 @@
-"""Random weights of a small architecture, from a seed."""
+"""Create random weights of a small architecture, from a seed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ WIDENING = 4  # inner width of a feed-forward layer, as a multiple of the hidden
 
 
 def random_transformer(architecture: Architecture, tokenizer: Any, pooling: str, seed: int) -> Any:
-    """A transformers module in float32 with fresh weights, in evaluation mode; the caller's random state is left alone.
+    """Create a transformers module in float32, in evaluation mode; the caller's random state does not change.
 
     Args:
         architecture: family and sizes.
         tokenizer: its size, padding and ends decide rows and special ids.
-        pooling: `decoder_first` builds T5 with its decoder, other poolings its encoder alone.
+        pooling: `decoder_first` builds T5 with its decoder, other poolings its encoder only.
         seed: equal seeds give equal weights.
 
     Raises:
@@ -27,12 +27,8 @@ def random_transformer(architecture: Architecture, tokenizer: Any, pooling: str,
     """
     from transformers import BertModel, DistilBertModel, RobertaModel, T5EncoderModel, T5Model
 
-    classes = {
-        "bert": BertModel,
-        "roberta": RobertaModel,
-        "distilbert": DistilBertModel,
-        "t5": T5Model if pooling == "decoder_first" else T5EncoderModel,
-    }
+    t5 = T5Model if pooling == "decoder_first" else T5EncoderModel
+    classes = {"bert": BertModel, "roberta": RobertaModel, "distilbert": DistilBertModel, "t5": t5}
     config = _config(architecture, tokenizer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -45,40 +41,19 @@ def _config(a: Architecture, tokenizer: Any) -> Any:
     end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
     pad = tokenizer.pad_token_id
     if pad is None or end is None:
-        raise ModelError(
-            tokenizer.name_or_path or "tokenizer",
-            "has no token to pad with, or none that ends a text",
-            "name another tokenizer, or tokenizer: train",
-        )
-    rows = 1 + max(tokenizer.get_vocab().values())
+        problem, step = "has no token to pad with, or none that ends a text", "or tokenizer: train"
+        raise ModelError(tokenizer.name_or_path or "tokenizer", problem, f"name another tokenizer, {step}")
+    rows, inner, positions = 1 + max(tokenizer.get_vocab().values()), WIDENING * a.hidden, POSITIONS
     common: dict[str, Any] = {"vocab_size": rows, "pad_token_id": pad, "eos_token_id": end}
     if a.family == "t5":
-        common |= {"decoder_start_token_id": pad, "num_decoder_layers": a.layers}
-        return T5Config(
-            **common,
-            d_model=a.hidden,
-            d_kv=a.hidden // a.heads,
-            d_ff=WIDENING * a.hidden,
-            num_heads=a.heads,
-            num_layers=a.layers,
-        )
+        common |= {"decoder_start_token_id": pad, "num_layers": a.layers, "num_decoder_layers": a.layers}
+        return T5Config(**common, d_model=a.hidden, d_kv=a.hidden // a.heads, d_ff=inner, num_heads=a.heads)
     if a.family == "distilbert":
-        return DistilBertConfig(
-            **common,
-            dim=a.hidden,
-            hidden_dim=WIDENING * a.hidden,
-            n_layers=a.layers,
-            n_heads=a.heads,
-            max_position_embeddings=POSITIONS,
-        )
-    common |= {
-        "hidden_size": a.hidden,
-        "intermediate_size": WIDENING * a.hidden,
-        "num_hidden_layers": a.layers,
-        "num_attention_heads": a.heads,
-    }
+        common |= {"max_position_embeddings": positions, "n_layers": a.layers, "n_heads": a.heads}
+        return DistilBertConfig(**common, dim=a.hidden, hidden_dim=inner)
+    common |= {"hidden_size": a.hidden, "intermediate_size": inner}
+    common |= {"num_hidden_layers": a.layers, "num_attention_heads": a.heads}
     if a.family == "roberta":  # positions are counted from the padding id on
-        return RobertaConfig(
-            **common, max_position_embeddings=POSITIONS + 1 + pad, type_vocab_size=1, layer_norm_eps=1e-5
-        )
-    return BertConfig(**common, max_position_embeddings=POSITIONS)
+        positions += 1 + pad
+        return RobertaConfig(**common, max_position_embeddings=positions, type_vocab_size=1, layer_norm_eps=1e-5)
+    return BertConfig(**common, max_position_embeddings=positions)

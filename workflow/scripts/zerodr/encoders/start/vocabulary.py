@@ -1,4 +1,4 @@
-"""Tokenizers for models from scratch: trained on a corpus so that the same texts always give the same bytes."""
+"""Train tokenizers for models from scratch: the same corpus always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Texts = Callable[[], Iterable[str]]
 
 
 def corpus_texts(folder: Path, most: int = MAX_DOCUMENTS) -> Iterator[str]:
-    """Titles and texts of a collection: all documents, or about `most` of them at equal distances."""
+    """Read titles and texts of a collection: all documents, or about `most` of them at equal distances."""
     step = -(-corpus_size(folder) // most) or 1
     row = 0
     for batch in read_corpus(folder):
@@ -33,25 +33,25 @@ def corpus_texts(folder: Path, most: int = MAX_DOCUMENTS) -> Iterator[str]:
 
 
 def train_tokenizer(family: str, texts: Texts, size: int) -> Any:
-    """A fast tokenizer of transformers, trained on `texts()`.
+    """Train a fast tokenizer of transformers on `texts()`.
 
     Args:
         family: `bert` and `distilbert` get lower-cased word pieces, `roberta` and `t5` byte-level pair encoding.
         texts: gives the texts; called twice for word pieces.
-        size: tokens at most; fewer where the texts hold fewer.
+        size: upper limit of tokens; fewer where the texts have fewer.
     """
     from transformers import PreTrainedTokenizerFast
 
     specials = SPECIALS[family]
-    made = _word_pieces(texts, size) if specials is BERT_SPECIALS else _byte_pairs(texts, size, specials)
+    trained = _word_pieces(texts, size) if specials is BERT_SPECIALS else _byte_pairs(texts, size, specials)
     names = {f"{role}_token": token for role, token in specials.items()}
-    return PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=LONGEST, **names)
+    return PreTrainedTokenizerFast(tokenizer_object=trained, model_max_length=LONGEST, **names)
 
 
 def one_end(tokenizer: Any) -> Any:
-    """The same tokenizer, except that texts which spell a special token stay text: every input has exactly one end.
+    """Copy the tokenizer so that texts which spell a special token stay text: every input has exactly one end.
 
-    Splitting special tokens is not enough where the vocabulary itself holds the end as a piece (T5): there the spelled
+    Splitting special tokens is not enough where the vocabulary contains the end as a piece (T5): there the spelled
     end gets a space behind its first character.
 
     Raises:
@@ -63,27 +63,21 @@ def one_end(tokenizer: Any) -> Any:
     end = tokenizer.eos_token or tokenizer.sep_token
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if end is None or backend is None:
-        raise ModelError(
-            tokenizer.name_or_path or "tokenizer", "is no fast tokenizer with an end token", "name another"
-        )
-    apart = normalizers.Replace(end, f"{end[:1]} {end[1:]}")
-    backend.normalizer = normalizers.Sequence([apart, *([backend.normalizer] if backend.normalizer else [])])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=tokenizer.model_max_length,
-        split_special_tokens=True,
-        **_named_specials(tokenizer),
-    )
-
-
-def _named_specials(tokenizer: Any) -> dict[str, Any]:
-    names = ("pad_token", "eos_token", "unk_token", "bos_token", "cls_token", "sep_token", "mask_token")
-    return {name: value for name in names if (value := getattr(tokenizer, name, None)) is not None}
+        where = tokenizer.name_or_path or "tokenizer"
+        raise ModelError(where, "is no fast tokenizer with an end token", "name another tokenizer")
+    split = normalizers.Replace(end, f"{end[:1]} {end[1:]}")
+    backend.normalizer = normalizers.Sequence([split, *([backend.normalizer] if backend.normalizer else [])])
+    roles = (f"{role}_token" for role in ("pad", "eos", "unk", "bos", "cls", "sep", "mask"))
+    options = {name: value for name in roles if (value := getattr(tokenizer, name, None)) is not None}
+    options |= {"model_max_length": tokenizer.model_max_length, "split_special_tokens": True}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **options)
 
 
 def _word_pieces(texts: Texts, size: int) -> Any:
-    """Word pieces. The trainer numbers continued letters in the order of a hash table, and breaks ties by number: they
-    are given to it as special tokens first, which fixes their numbers, and then taken as plain pieces."""
+    """Train word pieces. The trainer numbers continued letters in the order of a hash table, and breaks ties by number.
+
+    So it gets them as special tokens first, which fixes their numbers; then they become plain pieces.
+    """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
     special = list(BERT_SPECIALS.values())
@@ -91,19 +85,15 @@ def _word_pieces(texts: Texts, size: int) -> Any:
     trained.normalizer = normalizers.BertNormalizer(lowercase=True)
     trained.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     letters = _frequent_letters(texts(), trained.normalizer)
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size,
-        special_tokens=special + [CONTINUED + letter for letter in letters],
-        initial_alphabet=letters,
-        limit_alphabet=len(letters),
-        show_progress=False,
-    )
+    tokens = special + [CONTINUED + letter for letter in letters]
+    alphabet: dict[str, Any] = {"initial_alphabet": letters, "limit_alphabet": len(letters)}
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=tokens, show_progress=False, **alphabet)
     trained.train_from_iterator(texts(), trainer)
-    made = Tokenizer(models.WordPiece(trained.get_vocab(), unk_token=BERT_SPECIALS["unk"]))
-    made.normalizer, made.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
-    made.add_special_tokens(special)
-    made.post_processor = _around(processors, made, BERT_SPECIALS["cls"], BERT_SPECIALS["sep"])
-    return made
+    tokenizer = Tokenizer(models.WordPiece(trained.get_vocab(), unk_token=BERT_SPECIALS["unk"]))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
+    tokenizer.add_special_tokens(special)
+    tokenizer.post_processor = _template(processors, tokenizer, BERT_SPECIALS["cls"], BERT_SPECIALS["sep"])
+    return tokenizer
 
 
 def _frequent_letters(texts: Iterable[str], normalizer: Any) -> list[str]:
@@ -117,24 +107,21 @@ def _frequent_letters(texts: Iterable[str], normalizer: Any) -> list[str]:
 def _byte_pairs(texts: Texts, size: int, specials: dict[str, str]) -> Any:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    made.decoder = decoders.ByteLevel()
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokens, alphabet = list(specials.values()), sorted(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        special_tokens=list(specials.values()),
-        show_progress=False,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        vocab_size=size, special_tokens=tokens, show_progress=False, initial_alphabet=alphabet
     )
-    made.train_from_iterator(texts(), trainer)
-    made.post_processor = _around(processors, made, specials.get("cls"), specials.get("sep") or specials["eos"])
-    return made
+    tokenizer.train_from_iterator(texts(), trainer)
+    end = specials.get("sep") or specials["eos"]
+    tokenizer.post_processor = _template(processors, tokenizer, specials.get("cls"), end)
+    return tokenizer
 
 
-def _around(processors: Any, tokenizer: Any, first: str | None, last: str) -> Any:
-    """`first` before a text where there is one, `last` behind it; of a pair, the second text has type 1."""
-    start = f"{first} " if first else ""
+def _template(processors: Any, tokenizer: Any, first: str | None, last: str) -> Any:
+    """Put `first`, where there is one, before a text and `last` behind it; of a pair, the second text has type 1."""
+    single = f"{first} $A {last}" if first else f"$A {last}"
     tokens = [(token, tokenizer.token_to_id(token)) for token in (first, last) if token]
-    return processors.TemplateProcessing(
-        single=f"{start}$A {last}", pair=f"{start}$A {last} $B:1 {last}:1", special_tokens=tokens
-    )
+    return processors.TemplateProcessing(single=single, pair=f"{single} $B:1 {last}:1", special_tokens=tokens)

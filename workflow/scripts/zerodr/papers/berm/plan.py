@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from zerodr.config.model_items import UnitsItem
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
+from zerodr.papers.berm.items import UnitsItem
 from zerodr.papers.berm.settings import UnitSettings, UnitStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads
@@ -21,13 +21,12 @@ from zerodr.plan.rules import RULES, Rule
 from zerodr.plan.targets import Placeholder, Target, add_targets
 
 MEASURED_PAIRS = 10000
+MEASURING = Need(8000, 0, 120, threads=8, gpu=True)
 
 RULES |= {
     "segment_units": Rule("papers.berm.segment_units:segment_units", 1, Need(4000, 0, 60)),
     "label_units": Rule("papers.berm.label_units:label_units", 1, Need(8000, 0, 60)),
-    "measure_units": Rule(
-        "papers.berm.measure_units:measure_units", 1, Need(8000, 0, 120, threads=8, gpu=True), seeded=True
-    ),
+    "measure_units": Rule("papers.berm.measure_units:measure_units", 1, MEASURING, seeded=True),
     "read_units": Rule("papers.berm.read_units:read_units", 1, encoding(8000, 0, 720)),
 }
 

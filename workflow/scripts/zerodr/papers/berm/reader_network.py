@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor
 
 from zerodr.encoders.cross_encoder.pair_model import PairContract, PairModel
-from zerodr.encoders.cross_encoder.pairs import PairTokens, kept_lengths
+from zerodr.encoders.cross_encoder.pairs import PairTokens, pair_lengths
 
 
 class ReaderContract(PairContract):
@@ -50,7 +50,7 @@ class Reader(PairModel):
         asked, read = self._bare(questions, False)["input_ids"], self._bare(passages, True)
         for question, passage, offsets in zip(asked, read["input_ids"], read["offset_mapping"], strict=True):
             pair = self.template.join(question, passage, self.contract.max_tokens)
-            kept = kept_lengths(len(question), len(passage), room)[1]
+            kept = pair_lengths(len(question), len(passage), room)[1]
             made.append(ReadTokens(pair.ids, pair.document, list(offsets[:kept])))
         return made
 

@@ -25,7 +25,7 @@ from zerodr.papers.berm.unit_table import UnitTable, load_units
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, Share, Texts, set_random
-from zerodr.training.objectives.base import Encoded, Objective, Stack
+from zerodr.training.objectives.base import Objective, Stack
 
 
 class UnitLosses(Addition):
@@ -139,7 +139,7 @@ class UnitForward(Forward):
             units = project(units)
         return units
 
-    def view(self, share: Share, leaf: Tensor, group: Group) -> Encoded:
+    def view(self, share: Share, leaf: Tensor, group: Group) -> EncodedUnits:
         """What the objective is shown, units included."""
         batch, texts, table = share.batch, share.texts, self.table
         sizes = table.first.sizes[batch.documents[:, 0]]

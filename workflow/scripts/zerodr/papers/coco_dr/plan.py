@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.papers import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
+from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.papers.coco_dr.settings import ClusterSettings, GroupedStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, per_query, reads
@@ -16,12 +16,11 @@ from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
 from zerodr.plan.rules import RULES, Rule
 
-RULES["cluster_queries"] = Rule(
-    "papers.coco_dr.cluster_queries:cluster_queries", 1, Need(6000, 0, 60, threads=8), seeded=True
-)
-RULES["measure_space"] = Rule(
-    "papers.coco_dr.measure_space:measure_space", 1, Need(6000, 500, 60, threads=8, gpu=True), seeded=True
-)
+CLUSTERING, MEASURING = Need(6000, 0, 60, threads=8), Need(6000, 500, 60, threads=8, gpu=True)
+RULES |= {
+    "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", 1, CLUSTERING, seeded=True),
+    "measure_space": Rule("papers.coco_dr.measure_space:measure_space", 1, MEASURING, seeded=True),
+}
 
 
 # ---- query clusters --------------------------------------------------------------------------------------------
@@ -46,9 +45,13 @@ def clustered(plan: Plan, link: Link) -> Link:
 @inputs("cluster_queries")
 def _cluster_inputs(plan: Plan, wc: Any) -> Files:
     """The parent's embeddings of the training queries, and the source."""
-    settings, source, parent = plan.chains.trained(wc.model), plan.chains.source_of(wc.model), link_of(wc)
-    parent, part = plan.chains.parent(parent), f"queries.{settings.source_split}"
-    queries = paths.embeddings(parent.name, parent.scope, source, settings.protocol, part)
+    settings, source, parent = (
+        plan.chains.trained(wc.model),
+        plan.chains.source_of(wc.model),
+        plan.chains.parent(link_of(wc)),
+    )
+    vectors = f"queries.{settings.source_split}"
+    queries = paths.embeddings(parent.name, parent.scope, source, settings.protocol, vectors)
     return {"queries": queries, "collection": paths.collection(source)}
 
 
@@ -135,23 +138,13 @@ def _query_item(
     queries = [
         paths.embeddings(model.name, SCOPE, name, protocol, f"queries.{split}") for name, split in splits.items()
     ]
-    return Reads(
-        ranked,
-        files=files
-        | {
-            "queries": queries,
-            "collections": [paths.collection(name) for name in splits],
-            "source_per_query": per_query(plan, ranked, [plan.source]),
-        },
-    )
+    files |= {"queries": queries, "collections": [paths.collection(name) for name in splits]}
+    return Reads(ranked, files=files | {"source_per_query": per_query(plan, ranked, [plan.source])})
 
 
 def _split(plan: Plan, collection: str) -> str:
     split = plan.collection(collection).evaluation_split
     if not split:
-        raise ConfigError(
-            f"collection {collection}",
-            "has no judged split, so there are no gains on its queries",
-            "take another source",
-        )
+        what = "has no judged split, so there are no gains on its queries"
+        raise ConfigError(f"collection {collection}", what, "take another source")
     return split

@@ -14,9 +14,10 @@ import pandas as pd
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
-from zerodr.config.papers import NearestClustersItem, NeighboursItem
 from zerodr.errors import ArtifactError
-from zerodr.reporting.item_inputs import Gain, ItemParams, ItemTable, correlation, gain, read_scores
+from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem
+from zerodr.papers.coco_dr.report_spaces import draw_against, draw_spaces, pretraining_gain, spaces
+from zerodr.reporting.item_inputs import Gain, ItemParams, ItemTable, Report, correlation, gain, read_scores
 
 CENTROIDS = "centroids.npy"
 SHOWN = 160  # characters of a text in the printed table; the tsv has all
@@ -150,3 +151,18 @@ def _differences(
 def _nearest_centroid(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """Euclidean, as the clusters were made."""
     return (np.square(centroids).sum(1) - 2 * vectors @ centroids.T).argmin(1)
+
+
+REPORT = Report(
+    {
+        "spaces": spaces,
+        "pretraining_gain": pretraining_gain,
+        "nearest_clusters": nearest_clusters,
+        "neighbours": neighbours,
+    },
+    {
+        "spaces": draw_spaces,
+        "pretraining_gain": draw_against("reduction", "part of the contrastive loss that the pretraining takes off"),
+        "nearest_clusters": draw_against("source_gain", "gain in nDCG@10 on the nearest source cluster"),
+    },
+)

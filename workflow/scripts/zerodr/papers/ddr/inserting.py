@@ -161,11 +161,6 @@ def join_output(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tens
     return output + module.parallel(inputs[0])
 
 
-def is_inserted(transformer: Any) -> bool:
-    """Whether a transformers module holds any of these networks."""
-    return next(lora_layers(transformer), None) is not None or bool(adapters(transformer))
-
-
 def lora_layers(transformer: Any) -> Iterator[tuple[str, Any]]:
     """Names and modules of peft that stand in place of linear layers."""
     return ((name, module) for name, module in transformer.named_modules() if hasattr(module, "lora_A"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.model_items import AdaptationItem, ParametersItem
 from zerodr.config.recipes import INIT
+from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
 from zerodr.papers.ddr.settings import AssembleStage, ModuleStage, RemSettings
 from zerodr.plan.items import Reads, reads, target_steps
 from zerodr.plan.lines import Link, link_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.model_items import DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.errors import ConfigError
+from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.papers.modir.settings import AdversarialStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads, target_steps
@@ -16,12 +16,11 @@ from zerodr.plan.registry import READS_TARGET, Files, Params, adds_inputs, adds_
 from zerodr.plan.rules import RULES, Rule
 from zerodr.plan.targets import Placeholder, Target, add_targets
 
-RULES["measure_domains"] = Rule(
-    "papers.modir.measure_domains:measure_domains", 1, Need(6000, 0, 60, threads=8, gpu=True), seeded=True
-)
-RULES["project_domains"] = Rule(
-    "papers.modir.project_domains:project_domains", 1, Need(6000, 0, 60, threads=8, gpu=True), seeded=True
-)
+MEASURING = Need(6000, 0, 60, threads=8, gpu=True)
+RULES |= {
+    "measure_domains": Rule("papers.modir.measure_domains:measure_domains", 1, MEASURING, seeded=True),
+    "project_domains": Rule("papers.modir.project_domains:project_domains", 1, MEASURING, seeded=True),
+}
 READS_TARGET.add("adversary")
 add_targets(
     Target(paths.domains("{learned}", "{target}", "measures.tsv"), "how far a model's source and target lie apart"),
@@ -180,11 +179,7 @@ def _nearest_queries(plan: Plan, item: NearestQueriesItem, targets: list[str]) -
 
 @reads(ProjectionsItem)
 def _projections(plan: Plan, item: ProjectionsItem, targets: list[str]) -> Reads:
-    points = {
-        name: saved_models(plan, name)
-        if item.steps and _adversarial_stages(plan, name)
-        else {name: target_steps(plan, name)}
-        for name in item.methods
-    }
+    stepped = [name for name in item.methods if item.steps and _adversarial_stages(plan, name)]
+    points = {n: saved_models(plan, n) if n in stepped else {n: target_steps(plan, n)} for n in item.methods}
     named = list(dict.fromkeys(name for line in points.values() for name in line))
     return Reads(named=named, points=points, files={"projections": _domain_files(points, targets, "tsne.parquet")})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,10 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
-from zerodr.config.model_items import DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.errors import ArtifactError
-from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, correlation, gain, read_scores
+from zerodr.papers.modir.figures import draw_domains, draw_projections, pictures
+from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
+from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, Report, correlation, gain, read_scores
 
 LOCAL, SOURCE_DEV = "adversary.domain_accuracy", "dev.ndcg_cut_10"
 KINDS = ("queries", "documents")
@@ -229,15 +229,6 @@ def projections(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     return ItemTable(frame, notes, (["", "model", "source near target's queries", "near its documents"], shown))
 
 
-def pictures(settings: ItemParams) -> Iterator[tuple[str, str, str]]:
-    """Target, model and label of every picture, line by line; a model once in each line."""
-    for target in settings.collections:
-        for method, models in settings.points.items():
-            for model, steps in models.items():
-                label = settings.methods.get(method, settings.methods[model])
-                yield target, model, f"{label}, step {steps}" if len(models) > 1 else label
-
-
 def _mixed(points: pd.DataFrame, kind: str) -> float:
     own = points[points["kind"] == kind]
     places, source = own[["x", "y"]].to_numpy(), (own["domain"] == "source").to_numpy()
@@ -246,3 +237,9 @@ def _mixed(points: pd.DataFrame, kind: str) -> float:
     distances[np.arange(len(target)), target] = np.inf
     nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(AROUND, len(own) - 1)]
     return float(source[nearest].mean())
+
+
+REPORT = Report(
+    {"domains": domains, "nearest_queries": nearest_queries, "projections": projections},
+    {"domains": draw_domains, "projections": draw_projections},
+)

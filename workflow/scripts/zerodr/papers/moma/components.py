@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
-
-from zerodr.config.base import Settings
-from zerodr.encoders.folder.checkpoint import copy_files, whole_model
+from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
 from zerodr.encoders.folder.contract import CONTRACT, read_contract
 from zerodr.errors import ModelError
 
 AUGMENTER = "augmenter"
-
-
-class Augmentation(Settings):
-    """How the queries were augmented that an exported model's scores are of."""
-
-    memories: tuple[str, ...] = Field(min_length=1)
-    """What is plugged in: collections, or `target`, the one that is searched."""
-    documents: int = Field(ge=1)
-    """K: documents that a query is augmented with."""
-    document_tokens: int = Field(ge=2)
-    """Longest of them, special tokens included."""
-    exclude_self: bool
-    """A query is not augmented with itself."""
 
 
 def augmenter_of(folder: Path, separate: bool) -> Path:
@@ -51,4 +35,4 @@ def augmenter_of(folder: Path, separate: bool) -> Path:
 def copy_model(source: Path, target: Path) -> None:
     """Copy what a bi-encoder is made of, and nothing beside it."""
     target.mkdir(parents=True, exist_ok=True)
-    copy_files(whole_model(source, read_contract(source)), source, target)
+    copy_files(all_model_files(source, read_contract(source)), source, target)

@@ -10,9 +10,9 @@ import pandas as pd
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
-from zerodr.config.model_items import ComponentsItem, SharesItem
 from zerodr.errors import ArtifactError
-from zerodr.reporting.item_inputs import ItemParams, ItemTable
+from zerodr.papers.moma.items import ComponentsItem, SharesItem
+from zerodr.reporting.item_inputs import ItemParams, ItemTable, Report
 from zerodr.reporting.panels import legend, panels, style
 
 if TYPE_CHECKING:
@@ -157,3 +157,6 @@ def _metric(path: Path, name: str) -> float:
     if not values:
         raise ArtifactError(path, f"has no {name} in its lineage record", "make it again")
     return float(values[-1])
+
+
+REPORT = Report({"shares": shares, "components": components}, {"shares": draw_shares, "components": draw_components})

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.params import FinetuneParams
+from zerodr.config.params import ExportParams, FinetuneParams
 from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings, TrainedSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
@@ -209,4 +209,24 @@ class AugmenterParams(FinetuneParams):
     """The parent has an augmenter of its own; else the parent itself is the augmenter."""
 
 
-SETTINGS = PaperSettings(extensions=(AugmentedSettings, MemoryParams), stages={"moma": MemoryStage})
+class Augmentation(Settings):
+    """How the queries were augmented that an exported model's scores are of."""
+
+    memories: tuple[str, ...] = Field(min_length=1)
+    """What is plugged in: collections, or `target`, the one that is searched."""
+    documents: int = Field(ge=1)
+    """K: documents that a query is augmented with."""
+    document_tokens: int = Field(ge=2)
+    """Longest of them, special tokens included."""
+    exclude_self: bool
+    """A query is not augmented with itself."""
+
+
+class AugmentedExport(ExportParams):
+    """Params of rule export_model, of a model whose queries may be augmented."""
+
+    augmentation: Augmentation | None = None
+    """How its queries are augmented in search. None: they are plain."""
+
+
+SETTINGS = PaperSettings(extensions=(AugmentedSettings, MemoryParams, AugmentedExport), stages={"moma": MemoryStage})

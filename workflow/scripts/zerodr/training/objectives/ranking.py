@@ -1,18 +1,19 @@
-"""Objectives over the scores of queries and documents, and distillation. A new loss adds a class and its name here."""
+"""Objectives over the vectors or the scores of queries and documents, distillation among them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zerodr.config.training import ObjectiveSettings
+from zerodr.config.training import LOSSES, ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
-from zerodr.losses.distillation import kl_distillation, margin_mse
 from zerodr.papers import modules
 from zerodr.training.objectives.base import Encoded, Objective, QueryObjective
 
@@ -80,23 +81,24 @@ class InfoNCE(QueryObjective):
         return info_nce(batch.own_scores(), own, masked, self.inverse_temperature, reduction)
 
 
-class MarginMSE(Objective):
-    """Squared differences between the student's and the teacher's margins (DDR 3.2)."""
+class ScoreLoss(Objective):
+    """A function of zerodr.losses, of the scores of a query's documents, its positive first.
+
+    Args:
+        name: of LOSSES.
+        options: keyword arguments of the function.
+    """
+
+    def __init__(self, name: str, **options: Any) -> None:
+        module, function = LOSSES[name].function.split(":")
+        self.name, self.options = name, options
+        self.loss = getattr(import_module(f"zerodr.losses.{module}"), function)
+        self.distils = "teacher" in signature(self.loss).parameters
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
-        """`{"margin_mse": scalar}`."""
-        return {"margin_mse": margin_mse(batch.own_scores(), teacher_scores(batch))}
-
-
-@dataclass
-class KLDistillation(Objective):
-    """KL divergence of the teacher's distribution over a query's documents from the student's (BERM 6)."""
-
-    temperature: float = 1.0
-
-    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
-        """`{"kl": scalar}`."""
-        return {"kl": kl_distillation(batch.own_scores(), teacher_scores(batch), self.temperature)}
+        """`{name: scalar}`."""
+        teacher = {"teacher": teacher_scores(batch)} if self.distils else {}
+        return {self.name: self.loss(batch.own_scores(), **teacher, **self.options)}
 
 
 def teacher_scores(batch: Encoded) -> Tensor:
@@ -112,11 +114,9 @@ def teacher_scores(batch: Encoded) -> Tensor:
     return batch.teacher
 
 
-OBJECTIVES: dict[str, Callable[[Any], Objective]] = {  # by the name in their settings
+OBJECTIVES: dict[str, Callable[[Any], Objective]] = {  # losses of vectors, by the name in their settings
     "pairwise_nll": lambda settings: PairwiseNLL(),
-    "info_nce": lambda own: InfoNCE(own.in_batch, own.mask_known_positives, own.inverse_temperature),
-    "margin_mse": lambda settings: MarginMSE(),
-    "kl": lambda settings: KLDistillation(settings.teacher_temperature),
+    "info_nce": lambda how: InfoNCE(how.in_batch, how.mask_known_positives, how.inverse_temperature),
 }
 
 
@@ -135,4 +135,6 @@ def make_objective(settings: ObjectiveSettings) -> Objective:
     every = dict(OBJECTIVES)
     for paper in modules("training"):
         every |= paper.TRAINING.objectives
-    return every[settings.name](settings)
+    if settings.name in every:
+        return every[settings.name](settings)
+    return ScoreLoss(settings.name, **{option: getattr(settings, option) for option in LOSSES[settings.name].options})

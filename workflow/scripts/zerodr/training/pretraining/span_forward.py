@@ -112,7 +112,7 @@ class SpanForward(Forward):
                 sums[extra.name] = extra.total(vectors, last, marks)
             return vectors, sums
         if self.maker.settings.name == "t5_coco":
-            vectors, loss = self.model.told(features, self._features(texts.targets, places))
+            vectors, loss = self.model.generation(features, self._features(texts.targets, places))
             return vectors, {TOLD: loss}
         vectors = self.model.encode(features)
         return vectors, {SAID_AGAIN: self.model.reconstruction(vectors, self._features(texts.targets, places))}

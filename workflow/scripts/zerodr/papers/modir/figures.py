@@ -1,15 +1,14 @@
-"""Draw figures of items about models from their tables."""
+"""Draw figures of items about source and target in a model's space from their tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from zerodr.papers.modir.report import pictures
 from zerodr.reporting.item_inputs import METRIC, ItemParams
-from zerodr.reporting.item_models import UNIT_LABELS
-from zerodr.reporting.panels import COLORS, bars, blank, interval_rows, legend, panels, style
+from zerodr.reporting.panels import COLORS, blank, legend, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +19,7 @@ MARK = {"queries": "^", "documents": "o"}
 DOMAINS = {"source": COLORS[0], "target": COLORS[4]}  # blue and orange, as in MoDIR's figure 4
 
 
-def domains(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+def draw_domains(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw a column a target: Domain-Acc, KNN-Source%, nDCG@10 over steps, and Domain-Acc against nDCG@10."""
     figure, grid = blank(len(ROWS) + 1, len(settings.collections))
     for column, (target, label) in enumerate(settings.collections.items()):
@@ -44,7 +43,7 @@ def domains(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     return figure
 
 
-def projections(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+def draw_projections(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw a row a target and line, a picture a model; lines of one model share a row."""
     sizes = [len(models) for models in settings.points.values()]
     rows = [sum(sizes)] if max(sizes) == 1 else sizes
@@ -68,32 +67,10 @@ def _picture(axes: Axes, points: pd.DataFrame, title: str) -> None:
     axes.set_title(title, fontsize=7)
 
 
-def units(frame: pd.DataFrame, settings: ItemParams) -> Figure:
-    """Draw a panel a measure, a row a method."""
-    measures, names = settings.item["measures"], list(settings.item["methods"])
-    figure, every = panels(len(measures), height=1.0 + 0.28 * len(names))
-    for axes, measure in zip(every, measures, strict=True):
-        rows = frame[frame["measure"] == measure].set_index("method").loc[names]
-        rows = rows.rename(columns={"low": "mean_low", "high": "mean_high"})
-        interval_rows(axes, rows["mean"], bars(rows, "mean"), [settings.methods[name] for name in names])
-        axes.set_title(UNIT_LABELS.get(measure, measure), fontsize=9)
-    return figure
-
-
-def adaptation(frame: pd.DataFrame, settings: ItemParams) -> Figure:
-    """Draw a panel a collection: nDCG@10 over steps on the target; references as level lines."""
-    figure, every = panels(len(settings.collections))
-    for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
-        for number, line in enumerate(settings.points):
-            rows = frame[(frame["collection"] == name) & (frame["line"] == line)]
-            if rows["reference"].iloc[0]:
-                look = {"color": style(number)["color"], "linestyle": "--", "linewidth": 1.0}
-                axes.axhline(rows[METRIC].iloc[0], label=settings.methods[line], **look)
-            else:
-                look = style(number) | {"markersize": 4, "linewidth": 1.2}
-                axes.errorbar(rows["steps"], rows[METRIC], yerr=bars(rows, METRIC), label=line, **look)
-        axes.set_title(label, fontsize=9)
-        axes.set_xlabel("steps on the target's texts")
-    every[0].set_ylabel("nDCG@10")
-    legend(figure, every[0])
-    return figure
+def pictures(settings: ItemParams) -> Iterator[tuple[str, str, str]]:
+    """Target, model and label of every picture, line by line; a model once in each line."""
+    for target in settings.collections:
+        for method, models in settings.points.items():
+            for model, steps in models.items():
+                label = settings.methods.get(method, settings.methods[model])
+                yield target, model, f"{label}, step {steps}" if len(models) > 1 else label

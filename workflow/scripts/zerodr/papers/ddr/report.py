@@ -1,65 +1,26 @@
-"""Build items about models: units (BERM tables 5 and 6), adaptation and parameters (DDR figure 4, table 5)."""
+"""Build and draw items about adaptation and parameters (DDR figure 4, table 5)."""
 
 from __future__ import annotations
 
 import json
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
-from zerodr.config.model_items import AdaptationItem, ParametersItem, UnitsItem
 from zerodr.errors import ArtifactError
-from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, gain, read_scores
+from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
+from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, Report, gain, read_scores
+from zerodr.reporting.panels import bars, legend, panels, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WEIGHTS = "model.safetensors"
-UNIT_LABELS = {
-    "balance_variance": "Var (balance)",
-    "relative_balance_variance": "Var / mean square",
-    "extractability_accuracy": "Acc (essential unit)",
-    "random_accuracy": "Acc of a random unit",
-    "dispersion_x": "dispersion, first axis",
-    "dispersion_y": "dispersion, second axis",
-    "absolute_cosine": "mean |cosine| of two units",
-    "passage_norm": "length of passage vectors",
-    "unit_norm": "length of unit vectors",
-}
-
-
-def units(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
-    """Measure models over the units of passages, with intervals.
-
-    Raises:
-        ArtifactError: a file lacks a measure.
-    """
-    assert isinstance(item, UnitsItem)
-    rows = []
-    for method, path in zip(item.methods, stage.paths("measures"), strict=True):
-        measures = pd.read_csv(path, sep="\t", index_col="measure")
-        missing = [name for name in item.measures if name not in measures.index]
-        if missing:
-            problem = f"has no measure {missing[0]}, only {', '.join(measures.index)}"
-            raise ArtifactError(path, problem, "correct the item's measures")
-        for name in item.measures:
-            row = {"method": method, "measure": name, **measures.loc[name, ["mean", "low", "high"]]}
-            rows.append(row | {"pairs": int(measures.loc[name, "count"])})
-    frame = pd.DataFrame(rows)
-    cells = {(row["method"], row["measure"]): _cell(row) for _, row in frame.iterrows()}
-    shown = [[settings.methods[method], *(cells[method, name] for name in item.measures)] for method in item.methods]
-    notes = [
-        f"units and labels of {item.units_of}, at most {frame['pairs'].max()} training pairs of {settings.source} with "
-        "an essential unit; means over pairs with 95 % intervals (normal approximation); Var: population variance of "
-        "the similarity of a passage with its units (smaller: more balanced); Acc: share of pairs whose matching "
-        "vector is nearest to the essential unit"
-    ]
-    return ItemTable(frame, notes, (["", *(UNIT_LABELS.get(name, name) for name in item.measures)], shown))
-
-
-def _cell(row: pd.Series) -> str:
-    return f"{row['mean']:.4g} [{row['low']:.4g}, {row['high']:.4g}]"
 
 
 def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -74,11 +35,12 @@ def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
                 over_first = gain(values, first, settings.bootstrap_samples, stage.seed).columns("gain")
                 row = {"collection": name, "line": line, "method": model, "steps": steps}
                 rows.append(row | {"reference": line in item.references} | level | over_first)
-    frame, shown = pd.DataFrame(rows), []
+    frame = pd.DataFrame(rows)
+    shown: list[list[str]] = []
     for _, row in frame.iterrows():
         names = settings.collections[row["collection"]], settings.methods[row["method"]]
-        steps = "-" if row["reference"] else str(row["steps"])
-        shown.append([*names, steps, f"{row[METRIC]:.4f}", str(Gain.of(row, "gain"))])
+        duration = "-" if row["reference"] else str(row["steps"])
+        shown.append([*names, duration, f"{row[METRIC]:.4f}", str(Gain.of(row, "gain"))])
     notes = [
         "steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % bootstrap "
         "intervals over queries"
@@ -102,7 +64,8 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         facts = {key: int((record["notes"].get("rem") or plain)[key]) for key in plain}
         shares = {"trained_share": facts["trained"] / facts["backbone"], "inference": written}
         rows.append({"method": method} | facts | shares | {"inference_extra": written / facts["backbone"] - 1})
-    frame, shown = pd.DataFrame(rows), []
+    frame = pd.DataFrame(rows)
+    shown: list[list[str]] = []
     for _, row in frame.iterrows():
         counts = [f"{row[key]:,}" for key in ("backbone", "lora", "parallel_adapter", "trained")]
         inference = f"{row['inference']:,}", f"{row['inference_extra']:+.2%}"
@@ -122,3 +85,25 @@ def _written(path: Path) -> int:
     with open(path, "rb") as stream:
         header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     return sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+
+
+def draw_adaptation(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """Draw a panel a collection: nDCG@10 over steps on the target; references as level lines."""
+    figure, every = panels(len(settings.collections))
+    for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
+        for number, line in enumerate(settings.points):
+            rows = frame[(frame["collection"] == name) & (frame["line"] == line)]
+            if rows["reference"].iloc[0]:
+                look = {"color": style(number)["color"], "linestyle": "--", "linewidth": 1.0}
+                axes.axhline(rows[METRIC].iloc[0], label=settings.methods[line], **look)
+            else:
+                look = style(number) | {"markersize": 4, "linewidth": 1.2}
+                axes.errorbar(rows["steps"], rows[METRIC], yerr=bars(rows, METRIC), label=line, **look)
+        axes.set_title(label, fontsize=9)
+        axes.set_xlabel("steps on the target's texts")
+    every[0].set_ylabel("nDCG@10")
+    legend(figure, every[0])
+    return figure
+
+
+REPORT = Report({"adaptation": adaptation, "parameters": parameters}, {"adaptation": draw_adaptation})

@@ -1,0 +1,69 @@
+"""Load networks of transformers from folders: safetensors only, in float32, without downloads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zerodr.errors import ModelError
+
+T5_FAMILY = ("t5", "mt5", "umt5")
+
+
+def load_config(folder: Path, layers: int | None) -> Any:
+    """Load a folder's configuration of transformers, for the first `layers` layers (None: all)."""
+    from transformers import AutoConfig
+
+    quiet()
+    config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    cut_layers(folder, config, layers)
+    config.output_hidden_states = False
+    return config
+
+
+def load_network(factory: Any, folder: Path, config: Any) -> tuple[Any, list[str]]:
+    """Load a folder's float32 weights as a class of transformers; return the names of missing weights, too."""
+    network, report = factory.from_pretrained(
+        str(folder),
+        config=config,
+        dtype=torch.float32,
+        local_files_only=True,
+        trust_remote_code=False,
+        use_safetensors=True,
+        output_loading_info=True,
+    )
+    return network, sorted(report["missing_keys"])
+
+
+def cut_layers(folder: Path | str, config: Any, layers: int | None) -> None:
+    """Change a configuration of transformers to the first `layers` layers.
+
+    Raises:
+        ModelError: the checkpoint has fewer.
+    """
+    if layers is None:
+        return
+    counts = [name for name in ("num_layers", "num_decoder_layers") if config.model_type in T5_FAMILY]
+    for name in counts or ["num_hidden_layers"]:
+        count = getattr(config, name, None)
+        if count is None or count < layers:
+            problem = f"layers is {layers}, the checkpoint has {count or 'no count of layers'}"
+            raise ModelError(folder, problem, f"set layers to at most {count}" if count else "remove layers")
+        setattr(config, name, layers)
+    if getattr(config, "layer_types", None):
+        config.layer_types = list(config.layer_types)[:layers]
+
+
+def short(error: Exception) -> str:
+    """Return the first line of an error of another library."""
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+
+
+def quiet() -> None:
+    """Keep messages and progress bars of transformers out of the log."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()

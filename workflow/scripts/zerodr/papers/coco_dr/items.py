@@ -1,0 +1,74 @@
+"""Settings of items about spaces, clusters and neighbours."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, field_serializer
+
+from zerodr.config.item import Item
+
+
+class SpacesItem(Item):
+    """Contrastive loss, alignment and uniformity of models on held-out documents."""
+
+    kind: Literal["spaces"]
+    """Which kind of item it is."""
+    models: Annotated[dict[str, str], BeforeValidator(dict)] = Field(min_length=1)
+    """Label -> `<method>@<stage>`."""
+
+    @field_serializer("models")
+    def _ordered(self, models: dict[str, str]) -> list[tuple[str, str]]:
+        return list(models.items())  # a mapping's keys would be sorted on their way to the stage
+
+
+class PretrainingGainItem(Item):
+    """What one pretraining takes off the contrastive loss, beside what retrieval gains."""
+
+    kind: Literal["pretraining_gain"]
+    """Which kind of item it is."""
+    models: tuple[str, str]
+    """`<method>@<stage>` without and with the pretraining."""
+    methods: tuple[str, str]
+    """Fine-tuned methods without and with it."""
+
+
+class NearestClustersItem(Item):
+    """The source's query cluster that is nearest to a collection, and what a method gains in both."""
+
+    kind: Literal["nearest_clusters"]
+    """Which kind of item it is."""
+    method: str
+    """A method with query clusters."""
+    baseline: str
+    """The same without."""
+    stage: str
+    """The stage whose clusters are taken."""
+
+
+class NeighboursItem(Item):
+    """Queries of collections with the source queries that are nearest to them, and what a method gains on each."""
+
+    kind: Literal["neighbours"]
+    """Which kind of item it is."""
+    method: str
+    """The method."""
+    baseline: str
+    """The method that it is compared with."""
+    examples: int = Field(3, ge=1)
+    """Queries of each collection with the largest gains, and as many with the largest losses."""
+    neighbours: int = Field(3, ge=1)
+    """Source queries for each."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Texts are no figure."""
+        return False
+
+
+ITEMS: dict[str, type[Item]] = {
+    "spaces": SpacesItem,
+    "pretraining_gain": PretrainingGainItem,
+    "nearest_clusters": NearestClustersItem,
+    "neighbours": NeighboursItem,
+}

@@ -1,0 +1,40 @@
+"""Settings of items about adaptation and modules."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from zerodr.config.item import Item
+
+
+class AdaptationItem(Item):
+    """A measure over the steps that models were trained on the target's corpus."""
+
+    kind: Literal["adaptation"]
+    """Which kind of item it is."""
+    lines: dict[str, tuple[str, ...]] = Field(min_length=1)
+    """Label -> methods with more and more such steps."""
+    references: tuple[str, ...] = ()
+    """Methods drawn as level lines."""
+
+
+class ParametersItem(Item):
+    """Numbers of parameters, trained and at inference, counted in the models themselves."""
+
+    kind: Literal["parameters"]
+    """Which kind of item it is."""
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Trained methods."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Counts are no figure."""
+        return False
+
+
+ITEMS: dict[str, type[Item]] = {
+    "adaptation": AdaptationItem,
+    "parameters": ParametersItem,
+}

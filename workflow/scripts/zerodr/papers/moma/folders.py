@@ -1,0 +1,91 @@
+"""What MoMA adds to model folders: the augmenter, how queries are augmented in search, and its section of the card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zerodr.config.params import ExportParams
+from zerodr.encoders.folder.additions import CardSection, PaperFolders
+from zerodr.encoders.folder.contract import CONTRACT, write_model_json
+from zerodr.papers.moma.components import AUGMENTER, copy_model
+from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, told
+from zerodr.papers.moma.settings import TARGET, Augmentation, AugmentedExport
+
+MEMORIES = """## Queries are augmented
+
+A query's vector comes from the query and the {count} documents of memories that the augmenter finds for it. Results of
+this model are of queries that were augmented with {names}{target}. Only zerodr does that:
+
+```python
+from zerodr.papers.moma.retriever import MoMA
+
+model = MoMA.load("path/to/this/folder")
+{plugs}
+queries = model.encode_queries(["who wrote the play?"])
+documents = model.encode_documents(["A play is written by a playwright."])
+scores = queries @ documents.T
+```
+
+In the checkout that made this model, `snakemake ... results/exported-memories/{model}/{scope}/<memory>/manifest.json`
+makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
+not augment queries**, so that its rankings are not those that the results are of."""
+PLAIN = " with sentence-transformers: queries without memories"
+
+
+def export(source: Path, target: Path, params: ExportParams) -> None:
+    """Copy the augmenter, where the model has one, and write how queries are augmented in search.
+
+    Raises:
+        ModelError: queries are to be augmented, and the model can't fuse.
+    """
+    copy_augmenter(source, target)
+    augmentation = _augmentation(params)
+    if augmentation is not None:
+        write_fusion(target, augmentation)
+
+
+def _augmentation(params: ExportParams) -> Augmentation | None:
+    return params.augmentation if isinstance(params, AugmentedExport) else None
+
+
+def copy_augmenter(source: Path, target: Path) -> None:
+    """Copy what augments a model's queries, where it has that; sentence-transformers does not read it."""
+    if (source / AUGMENTER / CONTRACT).exists():
+        copy_model(source / AUGMENTER, target / AUGMENTER)
+
+
+def write_fusion(folder: Path, augmentation: Augmentation) -> None:
+    """Write `fusion.json` as queries are augmented in search, which may differ from training.
+
+    Raises:
+        ModelError: the model of the folder can't fuse.
+    """
+    FusionEncoder.load(folder)
+    used = augmentation.model_dump(include=set(FusionContract.model_fields))
+    write_model_json(folder / FUSION, told(FusionContract(**used)))
+
+
+def describe(params: ExportParams) -> CardSection | None:
+    """Tell which memories a query is augmented with, and how; None where queries are plain."""
+    augmentation = _augmentation(params)
+    return None if augmentation is None else CardSection(_memories(params.model, params.scope, augmentation), PLAIN)
+
+
+def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
+    """Which memories a query is augmented with, and how."""
+    names = augmentation.memories
+    told = {name: f'model.plug("path/to/exported-memories/{name}")' for name in names}
+    told |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
+    plugs = "\n".join(told.values())
+    target = ", where `target` is the collection that is searched" if TARGET in names else ""
+    return MEMORIES.format(
+        count=augmentation.documents,
+        names=", ".join(f"`{name}`" for name in names),
+        target=target,
+        plugs=plugs,
+        model=model,
+        scope=scope,
+    )
+
+
+FOLDERS = PaperFolders(export=export, describe=describe)
