@@ -172,7 +172,7 @@ def test_answers_that_truncation_cuts_off_are_ignored(project):
     found = [questions.targets(row, pair) for row, pair in enumerate(questions.tokens(reader, range(len(questions))))]
     cut = sum(first == IGNORED for first, _ in found) / len(found)
     assert 0 < cut < 1
-    assert evaluate_reader(reader, questions, range(len(questions)), "cpu", Group())["cut_off"] == pytest.approx(cut)
+    assert evaluate_reader(reader, questions, range(len(questions)), 0, "cpu", Group())["cut_off"] == pytest.approx(cut)
 
 
 def test_a_reader_learns_and_its_scores_find_answers(project):
@@ -182,7 +182,7 @@ def test_a_reader_learns_and_its_scores_find_answers(project):
     losses = curve("loss")
     assert np.mean(losses[-10:]) < 0.6 * np.mean(losses[:10])
     questions, _ = load_questions(Path("results/source"), "train", " ")
-    before = evaluate_reader(Reader.load(Path("results/reader0")), questions, range(20), "cpu", Group())
+    before = evaluate_reader(Reader.load(Path("results/reader0")), questions, range(20), 0, "cpu", Group())
     assert curve("dev.f1")[-1] > before["f1"] and curve("dev.exact_match")[-1] > before["exact_match"]
     rows = pq.read_table(read() / "reader_scores.parquet").to_pylist()
     assert all(0 < sum(row["scores"]) < 1 + 1e-4 for row in rows), "a title belongs to no unit"

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
 from zerodr.config.trained import TrainedSettings
+from zerodr.errors import ConfigError
 
 
 class LexicalSettings(Settings):
@@ -99,6 +100,13 @@ class _Method(Settings):
     def ranks(self) -> bool:
         """Whether it ranks collections."""
         return True
+
+    def check_ranks(self, where: str) -> None:
+        """Raise ConfigError if it ranks no collection."""
+        if not self.ranks:
+            kind = self.settings.encoder.type  # type: ignore[attr-defined]
+            what = f"is a {kind}, which reads pairs of texts and ranks no collection"
+            raise ConfigError(where, what, "name a method that searches")
 
 
 class LexicalMethod(_Method):

@@ -76,13 +76,4 @@ else:
     ExportParams = extended(params.ExportParams)
     PretrainParams = extended(params.PretrainParams, settings=(STAGES["pretrain"], ...))
 
-__all__ = [
-    "ENCODERS",
-    "PAPERS",
-    "STAGES",
-    "STAGE_KINDS",
-    "ExportParams",
-    "FinetuneParams",
-    "PretrainParams",
-    "TrainedSettings",
-]
+__all__ = ["ExportParams", "FinetuneParams", "PretrainParams", "TrainedSettings"]

@@ -100,6 +100,7 @@ class Chains(Lines):
 
         No model is adapted to the source. It is ranked by the last model of the chain that all targets share.
         """
+        self.bench.methods[name].check_ranks(f"method {name!r}")
         method, stage = name.partition("@")[0], self.last(name)
         rows = self.bench.collections
         scope = rows[collection].column

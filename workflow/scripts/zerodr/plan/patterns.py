@@ -26,9 +26,8 @@ class Patterns:
 
     @remembered
     def methods(self, *kinds: str) -> str:
-        """Methods of these kinds that rank collections."""
-        rows = self.bench.methods.items()
-        return alternatives(name for name, method in rows if method.kind in kinds and method.ranks)
+        """Methods of these kinds."""
+        return alternatives(name for name, method in self.bench.methods.items() if method.kind in kinds)
 
     @remembered
     def chains(self) -> str:

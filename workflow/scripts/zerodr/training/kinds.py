@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,13 +60,9 @@ class Kind:
     lessons: Callable[[Any, Any], Lessons] | None = None
 
 
-def init_cross_encoder(stage: Stage) -> None:
-    """The cross-encoder before any training of ours; see `init_pair_model`."""
-    init_pair_model(stage, CrossEncoder, CrossEncoderSettings)
-
-
+CREATE_CROSS_ENCODER = partial(init_pair_model, model_type=CrossEncoder, settings_type=CrossEncoderSettings)
 BI_ENCODER = Kind(init_bi_encoder, BiEncoder.load, Forward, evaluate_dev)
-CROSS_ENCODER = Kind(init_cross_encoder, CrossEncoder.load_to_train, PairForward, evaluate_pairs)
+CROSS_ENCODER = Kind(CREATE_CROSS_ENCODER, CrossEncoder.load_to_train, PairForward, evaluate_pairs)
 
 
 def kind_of(encoder: str) -> Kind:

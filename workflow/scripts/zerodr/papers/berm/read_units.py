@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from pydantic import Field
 
 from zerodr.artifacts.parquet import list_array
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.errors import ArtifactError, NonFiniteScore
 from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, unit_places
@@ -29,23 +28,18 @@ from zerodr.papers.berm.unit_spans import first_letters
 from zerodr.training.data.grouping import length_groups
 from zerodr.training.loop.speed import speed_up
 from zerodr.training.teaching.scoring import WASTE, ScoreStore
+from zerodr.training.teaching.teacher import ScoreSettings
 
 BLOCK = 2048  # pairs between two records of progress
 
 
-class ReadUnitsSettings(Settings):
+class ReadUnitsSettings(ScoreSettings):
     """Params of rule read_units."""
 
     split: str
     """The source's split with training queries."""
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
     aggregation: Aggregation = "sum"
     """What a unit gets of its tokens' start probabilities."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the network; probabilities are float32."""
-    batch_pairs: int = Field(64, ge=1)
-    """Most pairs of a batch."""
 
 
 @dataclass(frozen=True)

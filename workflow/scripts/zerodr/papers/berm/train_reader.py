@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from zerodr.artifacts.stage import Stage
 from zerodr.encoders.cross_encoder.initial import init_pair_model
-from zerodr.papers.berm.reader_data import Questions, QuestionStream, ReadForward, evaluate_reader, load_questions
+from zerodr.papers.berm.reader_data import QuestionStream, ReadForward, evaluate_reader, load_questions
 from zerodr.papers.berm.reader_network import Reader
 from zerodr.papers.berm.settings import AnswerStage, ReaderSettings
-from zerodr.training.distributed.processes import Group
 from zerodr.training.finetune import Task
 from zerodr.training.kinds import Kind, Lessons
 
@@ -39,16 +38,5 @@ def answers(task: Task, model: Any) -> Lessons:
     return Lessons(questions, np.arange(len(questions)), dev, rows, stream, facts)
 
 
-def evaluate(
-    model: Any, questions: Questions, rows: np.ndarray, negatives: int, device: str, group: Group
-) -> dict[str, float]:
-    """Exact match and F1 in [0, 1]; `negatives` are not for readers."""
-    return evaluate_reader(model, questions, rows.tolist(), device, group)
-
-
-def init_reader(stage: Stage) -> None:
-    """The reader before any training of ours; see `init_pair_model`."""
-    init_pair_model(stage, Reader, ReaderSettings)
-
-
-READER = Kind(init_reader, Reader.load_to_train, ReadForward, evaluate, answers)
+CREATE = partial(init_pair_model, model_type=Reader, settings_type=ReaderSettings)
+READER = Kind(CREATE, Reader.load_to_train, ReadForward, evaluate_reader, answers)

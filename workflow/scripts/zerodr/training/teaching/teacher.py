@@ -26,7 +26,7 @@ class ScoreSettings(Settings):
     title_join: str | None = " "
     """What stands between a document's title and text. None: text alone."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the network; logits are float32."""
+    """Arithmetic of the network; what comes out is float32."""
     batch_pairs: int = Field(64, ge=1)
     """Most pairs of a batch."""
 
