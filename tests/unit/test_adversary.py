@@ -64,6 +64,7 @@ def adaptation(target: Path, batch: int, accumulation: int, negatives: int, name
     objective = {"name": name, "negatives_per_query": negatives}
     training = {"batch_queries": batch, "accumulation": accumulation, "steps": 20}
     settings = {"objective": objective, "training": training, "adversary": SMALL | own, "scope": "target"}
+    settings |= {} if negatives else {"negatives": {"source": "none"}}
     params = {
         "settings": settings,
         "schedule": {"stage": "ep0", "stage_index": 0, "total_steps": 20},
@@ -71,7 +72,7 @@ def adaptation(target: Path, batch: int, accumulation: int, negatives: int, name
         "targets": {"target": {"split": None if own.get("queries") == "none" else "test"}},
     }
     inputs = {"targets": [str(target / "manifest.json")], "source": "source/manifest.json"}
-    stage = Stage(StageSpec("stage", "none:none", 1, {}, inputs, {}, params, 5), target)
+    stage = Stage(StageSpec("stage", 1, {}, inputs, {}, params, 5), target)
     checked = FinetuneParams.model_validate(params)
     assert Adapting.asked(stage, checked)
     return Adapting(stage, checked)
@@ -98,7 +99,7 @@ class Parts:
             examples = load_examples(folder / "mined", folder / "source", " ")
         target = folder / "target"
         target = target if target.exists() else make_target(target)
-        adapting = adaptation(target, batch, accumulation, negatives, name, settings)
+        self.adapting = adapting = adaptation(target, batch, accumulation, negatives, name, settings)
         rows = np.arange(QUERIES)
         source = Stream(examples, rows, batch, negatives, [5, 0])
         self.forward = adapting.forward(Forward(self.model, examples, "cpu", chunk))
@@ -268,12 +269,14 @@ def test_group_weights_see_the_source_alone(tmp_path, engine):
     omegas = []
     for adversary in (False, True):
         groups = weighted(parts.model, examples, engine=engine, temperature=100.0)
-        objective: Any = parts.adapting.objective(groups, 32, lambda step: 1.0, None) if adversary else groups
-        source = Stream(examples, np.arange(QUERIES), 12, 2, [5, 0])
+        rows = np.arange(QUERIES)
+        prepared = Prepared(parts.model, examples, rows, lambda step: 1.0)
+        objective: Any = parts.adapting.objective(groups, prepared) if adversary else groups
+        source = Stream(examples, rows, 12, 2, [5, 0])
         forward = Forward(parts.model, examples, "cpu")
         stream: Any = source
         if adversary:
-            forward, stream = parts.adapting.data(forward, source, (parts.stream.target, parts.forward.target))
+            forward, stream = parts.adapting.forward(forward), parts.adapting.batches(source)
         forward.by_group = objective.by_group
         for step in range(2):
             share = forward.prepare(stream.batch(step), Group())

@@ -40,7 +40,7 @@ def _is_here(row: Collection) -> bool:
 def refuse_absent(bench: Bench, row: Collection) -> None:
     """Raise a ConfigError when a collection has no address and no archive here.
 
-    Raised for an input of `fetch_archive`: where the archive exists, Snakemake goes on with it as it is.
+    Raised for an input of `fetch_archive`. Where the collection exists, Snakemake goes on with it as it is.
     """
     if row.name in bench.absent:
         folders = " or ".join(bench.config.mirrors) or "a folder, and name it in mirrors of config/config.yaml"

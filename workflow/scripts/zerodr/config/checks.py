@@ -9,7 +9,7 @@ from pathlib import Path
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, TrainedMethod
+from zerodr.config.methods import EncoderMethod, FusionMethod, TrainedMethod
 from zerodr.config.starts import start_of
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
@@ -32,7 +32,7 @@ def check_bench(bench: Bench) -> None:
 
 def _check_runs(bench: Bench) -> None:
     for name, method in bench.methods.items():
-        for run in method.settings.runs if method.kind == "fusion" else ():
+        for run in method.settings.runs if isinstance(method, FusionMethod) else ():
             other = known(f"method {name}: run", run, bench.methods)
             if other.kind == "fusion" or not other.ranks:
                 raise ConfigError(
@@ -73,7 +73,7 @@ def _check_chosen(bench: Bench) -> None:
     for name, method in chosen.items():
         method.check_ranks(f"method {name!r}")
     check_supervision(bench, chosen)
-    parts = [run for method in chosen.values() if method.kind == "fusion" for run in method.settings.runs]
+    parts = [run for method in chosen.values() if isinstance(method, FusionMethod) for run in method.settings.runs]
     for name in dict.fromkeys([*chosen, *parts]):
         method = bench.methods[name]
         if isinstance(method, TrainedMethod):

@@ -8,11 +8,12 @@ from zerodr.config.base import Settings
 class Item(Settings):
     """What all items have."""
 
+    kind: str
+    """Which kind of item it is."""
     title: str
     """Heading of the table and the figure."""
     collections: tuple[str, ...] | None = None
     """Names, columns or groups of the registry. None: the columns of the main table."""
-
     apart: bool = False
     """Made only when asked for by name: not on the page with all items, because it needs collections of its own."""
 

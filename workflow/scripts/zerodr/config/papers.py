@@ -60,8 +60,6 @@ TAKEN = {
 class MethodsItem(Item):
     """Methods by collection, with tests against a baseline."""
 
-    kind: Literal["methods"]
-    """Which kind of item it is."""
     methods: tuple[str, ...] = Field(min_length=1)
     """Rows."""
     baseline: str
@@ -75,8 +73,6 @@ class MethodsItem(Item):
 class SimilarityItem(Item):
     """How like the source a collection is, beside what methods gain over a baseline there."""
 
-    kind: Literal["similarity"]
-    """Which kind of item it is."""
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods whose gains are told."""
     baseline: str
@@ -86,8 +82,6 @@ class SimilarityItem(Item):
 class EpisodesItem(Item):
     """Methods after each of some stages."""
 
-    kind: Literal["episodes"]
-    """Which kind of item it is."""
     methods: tuple[str, ...] = Field(min_length=1)
     """Trained methods."""
     stages: tuple[str, ...] | None = Field(None, min_length=1)

@@ -53,13 +53,25 @@ class Schedule(Settings):
     """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
 
 
-class TrainingParams(Workers):
+class JoinedTexts(Settings):
+    """How documents become texts."""
+
+    title_join: str | None = " "
+    """What stands between a document's title and text. None: text alone."""
+
+
+class SourceTexts(JoinedTexts):
+    """The source's queries, and how its documents become texts."""
+
+    split: str
+    """The source's split with training queries."""
+
+
+class TrainingParams(JoinedTexts, Workers):
     """Params of all rules that train on the texts of collections."""
 
     schedule: Schedule
     """The place of the stage in its chain."""
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
 
 
 class FinetuneParams(TrainingParams):

@@ -43,7 +43,7 @@ class PaperSettings:
 
 
 class ChainStage(Settings):
-    """A stage of a chain, of any kind. Every kind has the fields `kind` and `scope`."""
+    """A stage of a chain, of any kind."""
 
     if TYPE_CHECKING:
 
@@ -59,6 +59,10 @@ class ChainStage(Settings):
     """Types of models that this kind trains."""
     rule: ClassVar[str] = ""
     """The rule that trains them, where it is not named as this kind."""
+    kind: str
+    """What the stage does."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
 
     def as_params(self) -> dict[str, Any]:
         """The settings as a rule's params have them: what a paper could add, and does not here, is left out."""
@@ -68,7 +72,7 @@ class ChainStage(Settings):
     @property
     def parents(self) -> dict[str, str | None]:
         """Settings that name a model that this stage starts from, and the names; None: the stage before it."""
-        return {"after": getattr(self, "after", None)}
+        return {"after": self.after} if isinstance(self, FollowingStage) else {}
 
     @property
     def foreign(self) -> tuple[str, ...]:
@@ -91,7 +95,7 @@ class ChainStage(Settings):
         return self.training.save_steps if isinstance(self, LearningStage | PretrainStage) else ()
 
 
-class LearningStage(ChainStage):
+class LearningStage(Settings):
     """What learns from queries and documents: with which loss, how."""
 
     objective: LossSettings
@@ -100,16 +104,19 @@ class LearningStage(ChainStage):
     """How it is optimised."""
 
 
-class FinetuneStage(LearningStage):
-    """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
+class FollowingStage(ChainStage):
+    """A stage that goes on from one model."""
 
-    trains = ("bi_encoder", "cross_encoder")
-    kind: Literal["finetune"] = "finetune"
-    """Learns from the source's judgements."""
-    scope: Scope = "shared"
-    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
     after: str | None = None
     """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
+
+
+class FinetuneStage(LearningStage, FollowingStage):
+    """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
+
+    trains: ClassVar[tuple[str, ...]] = ("bi_encoder", "cross_encoder")
+    kind: Literal["finetune"] = "finetune"
+    """Learns from the source's judgements."""
     objective: ObjectiveSettings
     """The loss."""
     negatives: NegativesSettings = NegativesSettings()
@@ -146,15 +153,11 @@ class FinetuneStage(LearningStage):
         return None
 
 
-class PretrainStage(ChainStage):
+class PretrainStage(FollowingStage):
     """One stage of a chain that learns from texts alone."""
 
     kind: Literal["pretrain"]
     """Learns from corpora, without queries or judgements."""
-    scope: Scope = "shared"
-    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
-    after: str | None = None
-    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
     """`source`, `targets` (columns of the table), `target` (the one of scope: target), collections or groups. Gated
     ones that are missing are left out."""

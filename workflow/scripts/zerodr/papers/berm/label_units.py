@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field
 
 from zerodr.artifacts.parquet import GroupWriter, open_parquet
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
+from zerodr.config.params import SourceTexts
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.lexical.analysis import python_analyzer
 from zerodr.lexical.folder import read_about
@@ -51,15 +51,11 @@ READ_SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("sc
 ROW_GROUP, BLOCK, SHOWN = 4096, 4096, 50
 
 
-class LabelUnitsSettings(Settings):
+class LabelUnitsSettings(SourceTexts):
     """Params of rule label_units."""
 
     label: LabelSettings
     """How the essential unit is found."""
-    split: str
-    """The source's split with training queries."""
-    title_join: str | None = Field(" ")
-    """What stands between a document's title and text. None: text alone."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from pydantic import Field
 from zerodr.artifacts.parquet import open_parquet
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
+from zerodr.config.params import JoinedTexts
 from zerodr.encoders.folder.contract import Side
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError
@@ -42,13 +43,11 @@ SAMPLE, BATCH, WASTE = 5, 64, 512
 Spans = list[np.ndarray]
 
 
-class MeasureUnitsSettings(Settings):
+class MeasureUnitsSettings(JoinedTexts):
     """Params of rule measure_units."""
 
     pairs: int = Field(10000, ge=1)
     """Pairs with an essential unit that are looked at (a seeded sample)."""
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
 
 
 def measure_units(stage: Stage) -> None:

@@ -17,6 +17,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
+from zerodr.config.params import SourceTexts
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.errors import ArtifactError, NonFiniteScore
 from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, unit_places
@@ -33,11 +34,9 @@ from zerodr.training.teaching.teacher import ScoreSettings
 BLOCK = 2048  # pairs between two records of progress
 
 
-class ReadUnitsSettings(ScoreSettings):
+class ReadUnitsSettings(ScoreSettings, SourceTexts):
     """Params of rule read_units."""
 
-    split: str
-    """The source's split with training queries."""
     aggregation: Aggregation = "sum"
     """What a unit gets of its tokens' start probabilities."""
 

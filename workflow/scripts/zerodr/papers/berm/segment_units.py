@@ -23,7 +23,8 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids, read_corpus
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
+from zerodr.config.params import SourceTexts
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.errors import CollectionError, ModelError
@@ -40,15 +41,11 @@ FULL_STOP = "."
 MANY = 10  # histogram: this many units or more
 
 
-class SegmentSettings(Settings):
+class SegmentSettings(SourceTexts):
     """Params of rule segment_units."""
 
     cut: CutSettings
     """How passages are cut."""
-    split: str
-    """The source's split whose positives are cut."""
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings, PretrainStage
+from zerodr.config.stages import FinetuneStage, FollowingStage, LearningStage, PaperSettings, PretrainStage
 from zerodr.config.training import LossSettings, PairSettings, TrainingSettings
 
 Segmenter = Literal["rule", "period_token", "fixed_tokens"]
@@ -191,7 +191,7 @@ class SpanLoss(LossSettings):
 READER_IGNORES = ("cache_chunk", "bucket_batches", "save_steps", "dev_negatives")
 
 
-class AnswerStage(LearningStage):
+class AnswerStage(LearningStage, FollowingStage):
     """One stage of a reader's chain. `training.dev_queries` are questions of dev_split (a seeded sample)."""
 
     trains = ("reader",)
@@ -201,8 +201,6 @@ class AnswerStage(LearningStage):
     """Learns from the source's answers."""
     scope: Literal["shared"] = "shared"
     """A reader is made once."""
-    after: str | None = None
-    """The stage whose model this one starts from, or `init`. None: the stage before it."""
     objective: SpanLoss = SpanLoss()
     """The loss."""
     dev_split: str = "dev"

@@ -9,8 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from zerodr.papers.modir.target_texts import DrawnTexts, TargetStream
-from zerodr.training.data.batches import Batch, Stream
+from zerodr.training.data.batches import Batch
 from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.engine import Batches
 from zerodr.training.loop.gradcache import Forward, Share, Texts
 from zerodr.training.objectives.base import Encoded
 
@@ -51,9 +52,8 @@ class EncodedDomains(Encoded):
 class DomainStream:
     """The source's batches, each with the target's texts of its step."""
 
-    def __init__(self, source: Stream, target: TargetStream) -> None:
+    def __init__(self, source: Batches, target: TargetStream) -> None:
         self.source, self.target = source, target
-        self.steps_per_epoch = source.steps_per_epoch
 
     def batch(self, step: int) -> DomainBatch:
         """The batch of step `step`, a pure function of it."""

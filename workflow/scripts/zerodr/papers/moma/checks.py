@@ -27,8 +27,8 @@ def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
     A T5 is known by `pooling: decoder_first`, without which a stage keeps no decoder. Whether a checkpoint is
     one is looked at by `init_model`.
     """
-    line = line_of(name, methods)
-    others = [encoder for encoder in line if isinstance(encoder, InitSettings) and encoder.pooling != OF_T5]
+    line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
+    others = [encoder for encoder in line if encoder.pooling != OF_T5]
     if others:
         raise ConfigError(
             where,

@@ -25,7 +25,7 @@ from zerodr.papers.moma.fused_vectors import Fuser
 from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder
 from zerodr.papers.moma.grounding import Grounding, read_grounding
 from zerodr.papers.moma.state_cache import StateCache
-from zerodr.retrieval.embed import QuerySettings, embed_corpus_with, embed_queries_with
+from zerodr.retrieval.embed import QuerySettings, embed_corpus, embed_queries
 from zerodr.retrieval.store import EmbeddingStore
 
 WINDOW = 256  # queries whose documents are gathered together
@@ -49,12 +49,12 @@ class FusedQuerySettings(QuerySettings):
 
 def embed_memory(stage: Stage) -> None:
     """Inputs `collection` (the memory), `model` (with an augmenter); output `embeddings`, rows of one shard."""
-    embed_corpus_with(stage, augmenter_of(stage.path("model"), True))
+    embed_corpus(stage, augmenter_of(stage.path("model"), True))
 
 
 def embed_memory_queries(stage: Stage) -> None:
     """Inputs `collection`, `model` (with an augmenter); output `embeddings`, by which augmentation is searched."""
-    embed_queries_with(stage, augmenter_of(stage.path("model"), True))
+    embed_queries(stage, augmenter_of(stage.path("model"), True))
 
 
 def embed_fused_queries(stage: Stage) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerodr.config.training import LOSSES, ObjectiveSettings
+from zerodr.config.training import LOSSES, LossSettings
 from zerodr.errors import ConfigError
 from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
 from zerodr.papers import modules
@@ -120,7 +120,7 @@ OBJECTIVES: dict[str, Callable[[Any], Objective]] = {  # losses of vectors, by t
 }
 
 
-def make_objective(settings: ObjectiveSettings) -> Objective:
+def make_objective(settings: LossSettings) -> Objective:
     """The objective that the settings name, of the core or of a paper.
 
     Raises:

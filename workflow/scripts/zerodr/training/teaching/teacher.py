@@ -11,7 +11,8 @@ import torch
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
+from zerodr.config.params import JoinedTexts
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.scorer import Scorer
 from zerodr.encoders.inference.malloc import keep_freed_memory
@@ -20,11 +21,9 @@ from zerodr.training.data.examples import MINED, SCORED, load_examples
 from zerodr.training.teaching.scoring import ScoreStore, pairs_of, score_all, score_statistics, warn_of_guessing
 
 
-class ScoreSettings(Settings):
+class ScoreSettings(JoinedTexts):
     """Params of rule score_pairs."""
 
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the network; what comes out is float32."""
     batch_pairs: int = Field(64, ge=1)
