@@ -96,10 +96,10 @@ def check_model_of_type(where: str, name: str | None, encoder: str, methods: dic
     if name is None:
         return
     method = known(where, name, {other.replace("@", "/"): method for other, method in methods.items()})
-    found = method.settings.encoder.type if isinstance(method, TrainedMethod) else f"method of kind {method.kind}"
-    if found != encoder:
+    actual = method.settings.encoder.type if isinstance(method, TrainedMethod) else f"method of kind {method.kind}"
+    if actual != encoder:
         raise ConfigError(
-            f"{where} {name!r}", f"is a {found}, expected a {encoder}", f"name a recipe with encoder.type: {encoder}"
+            f"{where} {name!r}", f"is a {actual}, expected a {encoder}", f"name a recipe with encoder.type: {encoder}"
         )
 
 

@@ -136,7 +136,7 @@ class Chains(Lines):
 
     def model(self, link: Link) -> str:
         """Manifest of the model."""
-        return paths.model(*link.place)
+        return paths.model(*link.path_keys)
 
     def parent(self, link: Link) -> Link:
         """The model that a stage starts from."""

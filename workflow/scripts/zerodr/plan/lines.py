@@ -35,7 +35,7 @@ class Link(NamedTuple):
         return f"{self.method}@{self.stage}"
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def path_keys(self) -> tuple[str, str, str]:
         """Method, scope and stage, in the order of paths."""
         return self.method, self.scope, self.stage
 

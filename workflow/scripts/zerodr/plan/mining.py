@@ -80,7 +80,7 @@ def _mine_inputs(plan: Plan, wc: Any) -> Files:
     split, depth = chains.trained(wc.model).source_split, chains.stage(link).negatives.depth
     files = {"source": paths.collection(source)}
     files |= {"candidates": paths.candidates(*ranker, source, split, depth)} if ranker else {}
-    return files | ({"previous": paths.mined(*before.place)} if before else {})
+    return files | ({"previous": paths.mined(*before.path_keys)} if before else {})
 
 
 @params("mine_negatives")

@@ -14,7 +14,7 @@ from zerodr.plan.registry import Files, Params, inputs, params
 def _score_inputs(plan: Plan, wc: Any) -> Files:
     return {
         "teacher": plan.chains.model(_teacher(plan, wc)),
-        "mined": paths.mined(*plan.chains.mined(link_of(wc)).place),
+        "mined": paths.mined(*plan.chains.mined(link_of(wc)).path_keys),
         "source": paths.collection(plan.chains.source_of(wc.model)),
     }
 

@@ -56,9 +56,9 @@ def finetune_inputs(plan: Plan, wc: Any) -> Files:
         "source": paths.collection(plan.chains.source_of(wc.model)),
     }
     if isinstance(stage, FinetuneStage):
-        files["mined"] = paths.mined(*plan.chains.mined(link).place)
+        files["mined"] = paths.mined(*plan.chains.mined(link).path_keys)
     if isinstance(stage, FinetuneStage) and stage.teacher is not None:
-        files["scored"] = paths.scored(*plan.chains.scored(link).place)
+        files["scored"] = paths.scored(*plan.chains.scored(link).path_keys)
     return files | plan.added(ADDED_INPUTS, "finetune", link)
 
 

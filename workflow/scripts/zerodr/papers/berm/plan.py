@@ -90,11 +90,11 @@ def _first(plan: Plan, link: Link, select: Callable[[UnitSettings], Any], sample
 
 
 def _cut_file(plan: Plan, link: Link) -> str:
-    return paths.units(*cut_units(plan, link).place, "cut")
+    return paths.units(*cut_units(plan, link).path_keys, "cut")
 
 
 def _label_file(plan: Plan, link: Link) -> str:
-    return paths.units(*labelled_units(plan, link).place, "labels")
+    return paths.units(*labelled_units(plan, link).path_keys, "labels")
 
 
 # ---- what a stage adds -----------------------------------------------------------------------------------------
@@ -131,14 +131,14 @@ def _label_inputs(plan: Plan, wc: Any) -> Files:
         "index": paths.bm25_index(INDEX, source),
     } | _sample(plan, link)
     if _units(plan, link).reader is not None:
-        files["read"] = paths.units(*units_read(plan, link).place, "read")
+        files["read"] = paths.units(*units_read(plan, link).path_keys, "read")
     return files
 
 
 def _sample(plan: Plan, link: Link) -> Files:
     """The mined queries, where they are a sample: others need no label."""
     mined = mined_sample(plan, link)
-    return {} if mined is None else {"mined": paths.mined(*mined.place)}
+    return {} if mined is None else {"mined": paths.mined(*mined.path_keys)}
 
 
 @params("label_units")

@@ -20,7 +20,7 @@ from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.errors import ArtifactError, NonFiniteScore
-from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, unit_places
+from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, read_unit_spans
 from zerodr.papers.berm.reader_network import Reader, ReadTokens
 from zerodr.papers.berm.segment_units import joined, passages_of
 from zerodr.papers.berm.settings import Aggregation
@@ -94,7 +94,7 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
     source, folder = stage.path("source"), stage.path("units")
     corpus = corpus_ids(source)
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
-    known, places = positives_of(source, settings.split, corpus, mined), unit_places(folder)
+    known, places = positives_of(source, settings.split, corpus, mined), read_unit_spans(folder)
     texts = {}
     for ids, titles, bodies in passages_of(source, np.unique(known.documents)):
         for key, title, body in zip(ids, titles, bodies, strict=True):
