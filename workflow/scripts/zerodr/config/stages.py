@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -44,14 +44,6 @@ class PaperSettings:
 
 class ChainStage(Settings):
     """A stage of a chain, of any kind."""
-
-    if TYPE_CHECKING:
-
-        @property
-        def kind(self) -> str: ...
-
-        @property
-        def scope(self) -> Scope: ...
 
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that papers add to this kind."""
