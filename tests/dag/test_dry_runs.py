@@ -65,7 +65,7 @@ def golden(name: str) -> dict[str, int]:
                 "results/beir/ddr-contrast.tsv",
                 "results/exported/ddr-contrast/scifact/manifest.json",
                 "--config",
-                "collections=[mini,cranfield]",
+                "collections=[mini,medquad]",
             ),
         ),
         ("paper-ance", (*MINI, "results/beir/ance.tsv", "--config", "scale=paper")),

@@ -64,6 +64,7 @@ def adaptation(target: Path, batch: int, accumulation: int, negatives: int, name
     objective = {"name": name, "negatives_per_query": negatives}
     training = {"batch_queries": batch, "accumulation": accumulation, "steps": 20}
     settings = {"objective": objective, "training": training, "adversary": SMALL | own, "scope": "target"}
+    settings |= {} if negatives else {"negatives": {"source": "none"}}
     params = {
         "settings": settings,
         "schedule": {"stage": "ep0", "stage_index": 0, "total_steps": 20},
@@ -71,7 +72,7 @@ def adaptation(target: Path, batch: int, accumulation: int, negatives: int, name
         "targets": {"target": {"split": None if own.get("queries") == "none" else "test"}},
     }
     inputs = {"targets": [str(target / "manifest.json")], "source": "source/manifest.json"}
-    stage = Stage(StageSpec("stage", "none:none", 1, {}, inputs, {}, params, 5), target)
+    stage = Stage(StageSpec("stage", 1, {}, inputs, {}, params, 5), target)
     checked = FinetuneParams.model_validate(params)
     assert Adapting.asked(stage, checked)
     return Adapting(stage, checked)
@@ -98,14 +99,14 @@ class Parts:
             examples = load_examples(folder / "mined", folder / "source", " ")
         target = folder / "target"
         target = target if target.exists() else make_target(target)
-        adapting = adaptation(target, batch, accumulation, negatives, name, settings)
+        self.adapting = adapting = adaptation(target, batch, accumulation, negatives, name, settings)
         rows = np.arange(QUERIES)
         source = Stream(examples, rows, batch, negatives, [5, 0])
         self.forward = adapting.forward(Forward(self.model, examples, "cpu", chunk))
         self.stream = adapting.batches(source)
         ranking = make_objective(ObjectiveSettings(name=name, negatives_per_query=negatives))
         self.objective = adapting.objective(ranking, Prepared(self.model, examples, rows, lambda step: 1.0))
-        self.adversary: Adversary = self.objective.parts["adversary"][1]
+        self.adversary: Adversary = self.objective.objectives["adversary"][1]
         self.accumulation = accumulation
 
     def step(self, step: int) -> dict[str, torch.Tensor]:
@@ -113,7 +114,7 @@ class Parts:
         self.model.zero_grad()
         group, batch, terms = Group(), self.stream.batch(step), {}
         for part in range(self.accumulation):
-            share = self.forward.prepare(batch.part(part, self.accumulation), group)
+            share = self.forward.prepare(batch.shard(part, self.accumulation), group)
             found = add_gradients(self.forward, self.objective, share, group, [1, step, part], 1 / self.accumulation)
             terms = {k: terms.get(k, 0) + v / self.accumulation for k, v in found.items()}
         self.facts = self.objective.on_step(step + 1)
@@ -249,7 +250,7 @@ def test_the_converged_classifier_separates_the_queue(tmp_path):
     learned = {name: SMALL[name] for name in ("half_life_steps",)}
     parts = Parts(tmp_path)
     parts.adversary = Adversary("stage", AdversarySettings(**learned | values), 8, 32, [5, 0], lambda step: 1.0)
-    parts.objective.parts["adversary"] = (1.0, parts.adversary)
+    parts.objective.objectives["adversary"] = (1.0, parts.adversary)
     weights = []
     for step in range(4):
         parts.step(step)
@@ -268,12 +269,14 @@ def test_group_weights_see_the_source_alone(tmp_path, engine):
     omegas = []
     for adversary in (False, True):
         groups = weighted(parts.model, examples, engine=engine, temperature=100.0)
-        objective: Any = parts.adapting.objective(groups, 32, lambda step: 1.0, None) if adversary else groups
-        source = Stream(examples, np.arange(QUERIES), 12, 2, [5, 0])
+        rows = np.arange(QUERIES)
+        prepared = Prepared(parts.model, examples, rows, lambda step: 1.0)
+        objective: Any = parts.adapting.objective(groups, prepared) if adversary else groups
+        source = Stream(examples, rows, 12, 2, [5, 0])
         forward = Forward(parts.model, examples, "cpu")
         stream: Any = source
         if adversary:
-            forward, stream = parts.adapting.data(forward, source, (parts.stream.target, parts.forward.target))
+            forward, stream = parts.adapting.forward(forward), parts.adapting.batches(source)
         forward.by_group = objective.by_group
         for step in range(2):
             share = forward.prepare(stream.batch(step), Group())

@@ -123,7 +123,7 @@ def test_files_of_a_publisher_are_addresses_and_unpinned_ones_are_named(plan, tm
     registry.write_text(registry.read_text().replace("archive: toy.zip", f"archive: toy.zip\n    {originals}"))
     (found,) = doctor.archives(plan_of(tmp_path))
     assert found.state == "optional"
-    assert found.found.endswith("the run fetches 2 MiB: toy.zip; not pinned by a checksum: toy.zip")
+    assert found.detail.endswith("the run fetches 2 MiB: toy.zip; not pinned by a checksum: toy.zip")
 
 
 def test_archives_to_fetch_need_an_address_that_answers(plan, tmp_path, server):

@@ -71,7 +71,7 @@ def audit_split(
 ) -> SplitAudit:
     """Check the judgements of one split.
 
-    A pair that is judged twice keeps its position and takes the last grade, as BEIR's loader does.
+    A pair that is judged twice stays at its first position with the last grade, as BEIR's loader does.
 
     Args:
         split: its name.

@@ -67,26 +67,22 @@ def fetch_archive(stage: Stage) -> None:
 
 def fetch_originals(settings: FetchSettings, originals: Originals, state: Path, output: Path) -> dict[str, Any]:
     """Fetch and verify the publisher's files, pack them into `output`; return facts for the record."""
-    found = []
+    fetched = []
     for file in originals.files:
-        wanted = {
-            "archive": originals.mirrored_as(settings.archive, file),
-            "urls": (originals.address_of(file),),
-            "checksums": (file.checksum,) if file.checksum else (),
-            "bytes": None,
-        }
-        part = settings.model_copy(update=wanted)
-        path, origin = obtain(part, state)
-        found.append((file, path, origin, verify(path, part.checksums, origin)))
+        checksums = (file.checksum,) if file.checksum else ()
+        name, urls = originals.mirrored_as(settings.archive, file), (originals.address_of(file),)
+        update = {"archive": name, "urls": urls, "checksums": checksums, "bytes": None}
+        path, origin = obtain(settings.model_copy(update=update), state)
+        fetched.append((file, path, origin, verify(path, checksums, origin)))
     output.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(output, "w", zipfile.ZIP_DEFLATED) as packed:
-        for file, path, origin, _ in found:
+        for file, path, origin, _ in fetched:
             pack(packed, file, path, origin)
     return {
-        "origin": ", ".join(origin for *_, origin, _ in found),
+        "origin": ", ".join(origin for *_, origin, _ in fetched),
         "checksum": f"sha256:{file_digest(output)}",
         "pinned": originals.pinned,
-        "originals": {file.path: checksum for file, *_, checksum in found},
+        "originals": {file.path: checksum for file, *_, checksum in fetched},
     }
 
 

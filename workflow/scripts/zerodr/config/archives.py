@@ -14,7 +14,7 @@ DOWNLOADED, NORMALISED = "resources/archives", "results/collections"
 
 def find_mirrored(rows: Iterable[Collection], mirrors: Sequence[str]) -> dict[str, str]:
     """Return the path of each archive, and of each file of a publisher, that a mirror folder has: the first one."""
-    names = {name for row in rows if row.archive and row.kind != "own" for name in row.parts}
+    names = {name for row in rows if row.archive and row.kind != "own" for name in row.mirror_files}
     paths = ((name, Path(folder, name)) for folder in reversed(mirrors) for name in sorted(names))
     return {name: str(path) for name, path in paths if path.is_file()}
 
@@ -40,7 +40,7 @@ def _is_here(row: Collection) -> bool:
 def refuse_absent(bench: Bench, row: Collection) -> None:
     """Raise a ConfigError when a collection has no address and no archive here.
 
-    Raised for an input of `fetch_archive`: where the archive exists, Snakemake goes on with it as it is.
+    Raised for an input of `fetch_archive`. Where the collection exists, Snakemake goes on with it as it is.
     """
     if row.name in bench.absent:
         folders = " or ".join(bench.config.mirrors) or "a folder, and name it in mirrors of config/config.yaml"

@@ -16,7 +16,7 @@ from zerodr.papers import modules
 
 STAGE = re.compile(r"[a-z][a-z0-9_-]*")
 TAKEN = {"init", "imported", "teacher", "reader"}
-PLACES = ("previous", "none")
+RESERVED_SOURCES = ("previous", "none")
 
 
 def check_chains(bench: Bench) -> None:
@@ -87,9 +87,9 @@ def _check_parents(where: str, chain: dict[str, ChainStage], stage: str, methods
 
 
 def stages_before(chain: dict[str, ChainStage], stage: str) -> dict[str, ChainStage | None]:
-    """What may be a stage's parent, by name: `init`, the stages before it and their kept steps."""
+    """Possible parents of a stage by name: `init`, the stages before it and their kept steps."""
     earlier = dict(list(chain.items())[: list(chain).index(stage)])
-    steps = {f"{name}.{step}": own for name, own in earlier.items() for step in own.save_steps}
+    steps = {f"{name}.{step}": settings for name, settings in earlier.items() for step in settings.save_steps}
     return {"init": None, **earlier, **steps}
 
 
@@ -103,7 +103,7 @@ def check_helper(where: str, role: str, name: str | None, methods: dict[str, Met
 
 
 def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> None:
-    groups = {part for row in bench.collections.values() for part in (row.column, *row.groups)}
+    groups = {group for row in bench.collections.values() for group in (row.column, *row.groups)}
     for stage, settings in stages.items():
         for corpus in settings.corpora if isinstance(settings, PretrainStage) else ():
             known(
@@ -128,9 +128,9 @@ def _check_kinds(bench: Bench) -> None:
 
 
 def _check_negatives(where: str, negatives: NegativesSettings, methods: dict[str, Method]) -> None:
-    if negatives.source in PLACES:
+    if negatives.source in RESERVED_SOURCES:
         return
-    method = known(f"{where}: negatives.source", negatives.source, methods | dict.fromkeys(PLACES))
+    method = known(f"{where}: negatives.source", negatives.source, methods | dict.fromkeys(RESERVED_SOURCES))
     if isinstance(method, LexicalMethod) and (method.settings.backend, method.settings.fields) != ("bm25s", "flat"):
         raise ConfigError(
             f"{where}: negatives.source {negatives.source!r}",

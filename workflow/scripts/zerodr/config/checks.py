@@ -9,7 +9,7 @@ from pathlib import Path
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, HelperMethod, Method, TrainedMethod
+from zerodr.config.methods import EncoderMethod, FusionMethod, HelperMethod, Method, TrainedMethod
 from zerodr.config.starts import start_of
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
@@ -20,7 +20,7 @@ RESERVED = {"all", "significance", "published", "holes"}  # files of results/bei
 
 def check_bench(bench: Bench) -> None:
     """Raise ConfigError for the first unknown name or impossible combination."""
-    _check_names("method", [part for name in bench.methods for part in name.partition("@")[0].split("+")])
+    _check_names("method", [component for name in bench.methods for component in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
     _check_runs(bench)
     check_chains(bench)
@@ -32,7 +32,7 @@ def check_bench(bench: Bench) -> None:
 
 def _check_runs(bench: Bench) -> None:
     for name, method in bench.methods.items():
-        for run in method.settings.runs if method.kind == "fusion" else ():
+        for run in method.settings.runs if isinstance(method, FusionMethod) else ():
             other = known(f"method {name}: run", run, bench.methods)
             if other.kind == "fusion" or isinstance(other, HelperMethod):
                 raise ConfigError(
@@ -73,15 +73,15 @@ def _check_chosen(bench: Bench) -> None:
     for name, method in chosen.items():
         _check_ranks("method", name, method)
     check_supervision(bench, chosen)
-    parts = [run for method in chosen.values() if method.kind == "fusion" for run in method.settings.runs]
-    for name in dict.fromkeys([*chosen, *parts]):
+    fused = [run for method in chosen.values() if isinstance(method, FusionMethod) for run in method.settings.runs]
+    for name in dict.fromkeys([*chosen, *fused]):
         method = bench.methods[name]
         if isinstance(method, TrainedMethod):
             for paper in modules("checks"):
                 paper.check_row(bench, name, method)
-    _check_titles(bench, [*chosen, *parts])
+    _check_titles(bench, [*chosen, *fused])
     if config.scale == "paper":
-        _check_revisions(bench, [*chosen, *parts])
+        _check_revisions(bench, [*chosen, *fused])
     _check_columns(bench, set(collections))
 
 

@@ -1,4 +1,4 @@
-"""What every table or figure of a paper has in its settings."""
+"""Settings that every table or figure of a paper has."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from zerodr.config.base import Settings
 
 
 class Item(Settings):
-    """What all items have."""
+    """Base of all items."""
 
+    kind: str
+    """Kind of the item."""
     title: str
     """Heading of the table and the figure."""
     collections: tuple[str, ...] | None = None
     """Names, columns or groups of the registry. None: the columns of the main table."""
-
     apart: bool = False
     """Made only when asked for by name: not on the page with all items, because it needs collections of its own."""
 

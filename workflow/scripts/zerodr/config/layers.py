@@ -84,9 +84,9 @@ class Layers:
         changes = mapping(changes, f"{where}: scales")
         for name in changes:
             known(f"{where}: scales", name, self.scales)
-        place = f"{where}: scales.{self.scale}"
-        change = validate(Change, mapping(changes.get(self.scale), where), place)
-        return self._under(f"{prefix}scale {self.scale}", _values(change), place)
+        location = f"{where}: scales.{self.scale}"
+        change = validate(Change, mapping(changes.get(self.scale), where), location)
+        return self._under(f"{prefix}scale {self.scale}", _values(change), location)
 
     def _under(self, name: str, value: dict[str, Any], where: str) -> list[Layer]:
         """Give the layer, and before it the start that it names."""

@@ -92,7 +92,7 @@ class _Method(Settings):
     label: str
     """The row's name in tables."""
     description: str
-    """What it is, in a sentence."""
+    """Description in a sentence."""
     remark: str = ""
     """A footnote for every table row of the method, such as what the model was trained on."""
 
@@ -101,7 +101,7 @@ class LexicalMethod(_Method):
     """A method without a model."""
 
     kind: Literal["lexical"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: LexicalSettings = LexicalSettings()
     """Settings of the recipe; a variant changes some of them."""
 
@@ -110,7 +110,7 @@ class EncoderMethod(_Method):
     """A model that exists already."""
 
     kind: Literal["encoder"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: EncoderSettings
     """Settings of the recipe; a variant changes some of them."""
 
@@ -119,7 +119,7 @@ class FusionMethod(_Method):
     """Two runs made one."""
 
     kind: Literal["fusion"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: FusionSettings
     """Settings of the recipe; a variant changes some of them."""
 
@@ -135,7 +135,7 @@ class TrainedMethod(StartedMethod):
     """A model that the bench trains."""
 
     kind: Literal["trained"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: TrainedSettings
     """Settings of the recipe; a variant changes some of them."""
     stage: str = ""
@@ -151,7 +151,7 @@ class HelperMethod(StartedMethod):
     """A network that serves another recipe's training; no row of a table."""
 
     kind: str
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: HelperSettings
     """Settings of the recipe; a variant changes some of them."""
 
@@ -160,7 +160,7 @@ class TeacherMethod(HelperMethod):
     """A cross-encoder that scores pairs for distillation; no row of a table."""
 
     kind: Literal["teacher"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: TeacherSettings
     """Settings of the recipe; a variant changes some of them."""
 
@@ -183,7 +183,7 @@ METHOD_KINDS: dict[str, type[_Method]] = {
 
 
 class Change(Settings):
-    """What a scale or a variant changes of a recipe."""
+    """Changes of a recipe by a scale or a variant."""
 
     label: str | None = None
     """The row's name in tables. None: the recipe's, a variant's with the variant's name."""
@@ -199,4 +199,4 @@ class Variant(Change):
     """A named change of a recipe."""
 
     scales: dict[str, Any] = {}
-    """What changes further at a scale."""
+    """Further changes by scale."""

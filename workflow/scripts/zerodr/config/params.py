@@ -9,7 +9,7 @@ from zerodr.config.stages import LearningStage, PretrainStage
 
 
 class Workers(Settings):
-    """Where a stage trains."""
+    """Machine on which a stage trains."""
 
     gpus: int = Field(0, ge=0)
     """GPUs to train on, those of all nodes together. 0: one if there is one, else the CPU."""
@@ -53,13 +53,25 @@ class Schedule(Settings):
     """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
 
 
-class TrainingParams(Workers):
+class JoinedTexts(Settings):
+    """How documents become texts."""
+
+    title_join: str | None = " "
+    """Text that joins a document's title and text. None: text alone."""
+
+
+class SourceTexts(JoinedTexts):
+    """The source's queries, and how its documents become texts."""
+
+    split: str
+    """The source's split with training queries."""
+
+
+class TrainingParams(JoinedTexts, Workers):
     """Params of all rules that train on the texts of collections."""
 
     schedule: Schedule
     """The place of the stage in its chain."""
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
 
 
 class FinetuneParams(TrainingParams):

@@ -19,7 +19,7 @@ from zerodr.config.training import (
     NegativesSettings,
     ObjectiveSettings,
     TrainingSettings,
-    check_kept,
+    check_negative_counts,
 )
 
 DISTILLATION = ("margin_mse", "kl")
@@ -29,7 +29,7 @@ Scope = Literal["shared", "target"]
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """What a paper adds to the configuration, as `SETTINGS` of its module `settings`.
+    """Additions of a paper to the configuration, as `SETTINGS` of its module `settings`.
 
     Attributes:
         extensions: subclasses of a core class, whose fields and checks join that class.
@@ -43,7 +43,7 @@ class PaperSettings:
 
 
 class ChainStage(Settings):
-    """A stage of a chain, of any kind. Every kind has the fields `kind` and `scope`."""
+    """A stage of a chain, of any kind."""
 
     if TYPE_CHECKING:
 
@@ -55,6 +55,10 @@ class ChainStage(Settings):
 
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that papers add to this kind."""
+    kind: str
+    """Kind of the stage."""
+    scope: Scope = "shared"
+    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
 
     def as_params(self) -> dict[str, Any]:
         """The settings as a rule's params have them: what a paper could add, and does not here, is left out."""
@@ -64,7 +68,7 @@ class ChainStage(Settings):
     @property
     def parents(self) -> dict[str, str | None]:
         """Settings that name a model that this stage starts from, and the names; None: the stage before it."""
-        return {"after": getattr(self, "after", None)}
+        return {"after": self.after} if isinstance(self, FollowingStage) else {}
 
     @property
     def foreign(self) -> tuple[str, ...]:
@@ -78,7 +82,7 @@ class ChainStage(Settings):
 
     @property
     def trainings(self) -> dict[str, TrainingSettings]:
-        """How the stage's models are optimised, by key; nothing where none is trained."""
+        """Optimisation of the stage's models, by key; empty where none is trained."""
         return {"training": self.training} if isinstance(self, LearningStage | PretrainStage) else {}
 
     @property
@@ -87,8 +91,8 @@ class ChainStage(Settings):
         return self.training.save_steps if isinstance(self, LearningStage | PretrainStage) else ()
 
 
-class LearningStage(ChainStage):
-    """What learns from queries and documents: with which loss, how."""
+class LearningStage(Settings):
+    """Model that learns from queries and documents: its loss and its terms."""
 
     objective: ObjectiveSettings
     """The loss."""
@@ -96,17 +100,20 @@ class LearningStage(ChainStage):
     """How it is optimised."""
 
 
-class FinetuneStage(LearningStage):
+class FollowingStage(ChainStage):
+    """A stage that goes on from one model."""
+
+    after: str | None = None
+    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
+
+
+class FinetuneStage(LearningStage, FollowingStage):
     """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
 
     kind: Literal["finetune"] = "finetune"
     """Learns from the source's judgements."""
-    scope: Scope = "shared"
-    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
-    after: str | None = None
-    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
     negatives: NegativesSettings = NegativesSettings()
-    """Where negatives come from."""
+    """Source of negatives."""
     teacher: str | None = None
     """Recipe of kind `teacher` whose scores a distillation objective follows."""
 
@@ -119,7 +126,7 @@ class FinetuneStage(LearningStage):
             raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
         if not hard and self.negatives.source != "none":
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
-        check_kept(hard, self.negatives)
+        check_negative_counts(hard, self.negatives)
         if len(changing := self.encoding) > 1:
             first, second = changing[:2]
             raise ValueError(
@@ -139,15 +146,11 @@ class FinetuneStage(LearningStage):
         return None
 
 
-class PretrainStage(ChainStage):
+class PretrainStage(FollowingStage):
     """One stage of a chain that learns from texts alone."""
 
     kind: Literal["pretrain"]
     """Learns from corpora, without queries or judgements."""
-    scope: Scope = "shared"
-    """`target`: one model for each target. Stages after such a stage are made for each target, too."""
-    after: str | None = None
-    """The stage whose model this one starts from, `<stage>.<step>` or `init`. None: the stage before it."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
     """`source`, `targets` (columns of the table), `target` (the one of scope: target), collections or groups. Gated
     ones that are missing are left out."""

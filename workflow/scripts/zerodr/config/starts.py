@@ -87,7 +87,7 @@ def _is_stage(name: str, methods: dict[str, Method]) -> bool:
 
 
 def _meant(name: str, methods: dict[str, Method], is_start: bool) -> tuple[str, str]:
-    """What is wrong with `<recipe>` or `<recipe>@<stage>`, and what to write."""
+    """Describe what is wrong with `<recipe>` or `<recipe>@<stage>`, and what to write."""
     recipe, at, stage = name.partition("@")
     stages = _stages(recipe, methods)
     if not at:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union
 
 from pydantic import BaseModel, Discriminator, Field, Tag, create_model
@@ -22,12 +23,14 @@ def extended(core: type[Model], **fields: Any) -> type[Model]:
         fields: fields of other types than the core's, as pydantic's `create_model` takes them.
     """
     every = [extension for paper in PAPERS for extension in paper.extensions]
-    own = [extension for extension in every if any(issubclass(core, base) for base in extension.__bases__)]
-    bases = (*([] if any(issubclass(extension, core) for extension in own) else [core]), *reversed(own))
-    made = create_model(core.__name__, __base__=bases, __doc__=core.__doc__, __module__=core.__module__, **fields)
-    if issubclass(made, ChainStage):
-        made.added = frozenset(made.model_fields) - frozenset(core.model_fields)
-    return made
+    extensions = [extension for extension in every if any(issubclass(core, base) for base in extension.__bases__)]
+    bases = (*([] if any(issubclass(extension, core) for extension in extensions) else [core]), *reversed(extensions))
+    described: dict[str, Any] = {"__doc__": core.__doc__, "__module__": core.__module__}
+    build: Callable[..., Any] = create_model
+    combined = build(core.__name__, __base__=bases, **described, **fields)
+    if issubclass(core, ChainStage):
+        combined.added = frozenset(combined.model_fields) - frozenset(core.model_fields)
+    return combined
 
 
 STAGES: dict[str, type[ChainStage]] = {  # the first where a stage names none

@@ -243,12 +243,12 @@ class TeacherSettings(HelperSettings):
             raise ValueError("a teacher is trained in one stage: keep_optimizer and save_steps are not for it")
         if self.training.dev_queries and not self.training.dev_negatives:
             raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")
-        check_kept(self.negatives_per_query, self.negatives)
+        check_negative_counts(self.negatives_per_query, self.negatives)
         return self
 
 
-def check_kept(drawn: int, negatives: NegativesSettings) -> None:
-    """There are ranks for as many negatives as are kept for a query, and a step draws no more than these.
+def check_negative_counts(drawn: int, negatives: NegativesSettings) -> None:
+    """Check that ranks yield the negatives of a query, and that a step draws no more than these.
 
     Raises:
         ValueError: it is not so.

@@ -27,7 +27,7 @@ def _is_consonant(word: str, at: int) -> bool:
 
 
 def _measure(stem_: str) -> int:
-    """Number of vowel-consonant sequences."""
+    """Count the vowel-consonant sequences."""
     kinds = [_is_consonant(stem_, at) for at in range(len(stem_))]
     return sum(not one and two for one, two in zip(kinds, kinds[1:], strict=False))
 

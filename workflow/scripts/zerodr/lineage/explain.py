@@ -57,7 +57,7 @@ def _origin(record: Record) -> list[str]:
     lines = [
         f"{record['artifact']}",
         f"  digest       {record['digest']}",
-        f"  made by      rule {record['rule']} version {spec['version']}, seed {record['seed']}",
+        f"  produced by  rule {record['rule']} version {spec['version']}, seed {record['seed']}",
         f"  when         {started}, took {record['seconds']:.1f} s, peak {record['peak_memory_mib']:.0f} MiB",
         f"  code         {code['commit'] or 'no git commit'}{f' with changes {patch[:12]}' if patch else ''}",
         f"  environment  Python {environment['python']}, {environment['device']}, {environment['processor']}",

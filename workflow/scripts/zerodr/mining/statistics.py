@@ -108,7 +108,7 @@ class Tally:
                 "copies_of_positives": counts["copies"],
                 "known_positives": counts["known"],
             },
-            "previous": overlap if self._previous is not None else None,
+            "previous": overlap if self._previous else None,
             "histogram": histogram(self._ranks, skip),
         }
 
@@ -122,10 +122,8 @@ def histogram(counts: np.ndarray, skip: int) -> list[dict[str, int]]:
     """
     width = len(counts) - 1 - skip
     edges = skip + np.arange(min(BINS, width) + 1) * width // min(BINS, width)
-    return [
-        {"from": int(low) + 1, "to": int(high), "negatives": int(counts[low + 1 : high + 1].sum())}
-        for low, high in zip(edges[:-1], edges[1:], strict=True)
-    ]
+    bins = zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    return [{"from": low + 1, "to": high, "negatives": int(counts[low + 1 : high + 1].sum())} for low, high in bins]
 
 
 def _ratio(amount: float, total: int) -> float | None:

@@ -68,12 +68,12 @@ def _queries_params(plan: Plan, wc: Any) -> Params:
 
 
 # ---- search ----------------------------------------------------------------------------------------------------
-def embeddings_for(plan: Plan, wc: Any, part: str, protocol: str) -> str:
+def embeddings_for(plan: Plan, wc: Any, content: str, protocol: str) -> str:
     """The embeddings that the method of wildcards searches: those of the model made for the collection."""
     if isinstance(plan.method(wc.model), TrainedMethod):
         link = plan.chains.ranker(wc.model, wc.collection)
-        return paths.embeddings(link.name, link.scope, wc.collection, protocol, part)
-    return paths.embeddings(embedded_by(plan, wc.model), SCOPE, wc.collection, protocol, part)
+        return paths.embeddings(link.name, link.scope, wc.collection, protocol, content)
+    return paths.embeddings(embedded_by(plan, wc.model), SCOPE, wc.collection, protocol, content)
 
 
 def embedded_by(plan: Plan, method: str) -> str:

@@ -1,4 +1,4 @@
-"""Read chains as recipes write them: stages, what a model comes from, the place of a stage in its schedule."""
+"""Read chains as recipes write them: stages, parents of a model, the position of a stage in its schedule."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ class Lines:
 
     # ---- schedules ---------------------------------------------------------------------------------------------
     def trainings(self, method: str) -> dict[str, TrainingSettings]:
-        """How the stages of a chain that train are optimised, by stage."""
+        """Optimisation of the stages of a chain that train, by stage."""
         chain = self.trained(method).chain
         return {name: stage.trainings["training"] for name, stage in chain.items() if stage.trainings}
 
     @remembered
     def schedule(self, link: Link) -> dict[str, Any]:
-        """Find the place of a stage in its schedule.
+        """Find the position of a stage in its schedule.
 
         Fine-tuning stages in a row have one schedule, and so have pretraining stages; `restart_schedule` begins anew.
         """

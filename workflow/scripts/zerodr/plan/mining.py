@@ -48,12 +48,12 @@ def mining_queries(plan: Plan, wc: Any) -> str:
     return query_embeddings(plan, link.name, link, wc.collection, plan.chains.trained(link.method).protocol, wc.split)
 
 
-def mining_embeddings(plan: Plan, wc: Any, part: str) -> str:
+def mining_embeddings(plan: Plan, wc: Any, content: str) -> str:
     """The embeddings of the source that negatives are searched in."""
     if not isinstance(plan.method(wc.model), TrainedMethod):
-        return embeddings_for(plan, wc, part, PROTOCOL)
+        return embeddings_for(plan, wc, content, PROTOCOL)
     link = plan.chains.link(wc.model, wc.scope)
-    return paths.embeddings(link.name, link.scope, wc.collection, plan.chains.trained(link.method).protocol, part)
+    return paths.embeddings(link.name, link.scope, wc.collection, plan.chains.trained(link.method).protocol, content)
 
 
 @params("search_candidates")
@@ -63,8 +63,8 @@ def _search_params(plan: Plan, wc: Any) -> Params:
 
 @inputs("merge_candidates")
 def _merge_inputs(plan: Plan, wc: Any) -> Files:
-    place = (wc.model, wc.scope, wc.collection, wc.split, wc.depth)
-    hits = [paths.candidate_hits(*place, shard) for shard in plan.shard_names("shard", wc.collection)]
+    keys = (wc.model, wc.scope, wc.collection, wc.split, wc.depth)
+    hits = [paths.candidate_hits(*keys, shard) for shard in plan.shard_names("shard", wc.collection)]
     return {"hits": hits, "collection": paths.collection(wc.collection)}
 
 

@@ -66,7 +66,7 @@ def _train_params(plan: Plan, wc: Any) -> Params:
     assert settings.training is not None, f"{wc.model} comes trained"
     stage = LearningStage(objective=settings.objective, training=settings.training)
     return {
-        "settings": stage.as_params(),
+        "settings": stage.model_dump(mode="json"),
         "schedule": {"stage": TEACHER, "stage_index": 0, "first_step": 0, "total_steps": settings.training.steps},
         "source_split": settings.source_split,
         "title_join": plan.title_join(source_of_teacher(plan, wc.model), settings.protocol),

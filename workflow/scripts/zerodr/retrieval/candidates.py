@@ -25,6 +25,7 @@ NORM_ROWS = 4096  # documents whose lengths one task computes
 LARGEST = 1e37  # bound of |q| |d|: float32 products stay finite
 Run = Callable[[Callable, list], list]
 NameRow = Callable[[int], str]
+Skip = np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class QueryBlock:
         lists: the candidates.
         products: source of the estimates.
         added: number of candidates added so far.
+        scored: int64 [q], number of candidates with a final score.
     """
 
     def __init__(self, queries: np.ndarray, skip: np.ndarray, first: int, depth: int, capacity: int) -> None:
@@ -93,7 +95,7 @@ class QueryBlock:
         self.norms = np.sqrt(squares) * (1 + 1e-6)
         scores, rows = np.empty((count, capacity), np.float32), np.empty((count, capacity), np.int32)
         self.lists = kernels.Lists(np.zeros(count, np.int64), scores, rows, np.full(count, -np.inf), np.zeros(count))
-        self._scored = np.zeros(count, np.int64)
+        self.scored = np.zeros(count, np.int64)
         self.products: Products = SingleProducts(queries)
         self.added = 0
 
@@ -126,14 +128,6 @@ class QueryBlock:
         pairs = kernels.Pairs(self.wide, documents, ranks)
         kernels.append(values, numbers, offsets, self.lists, self.products.relative, self.depth, pairs)
 
-    def settle(self) -> None:
-        """Drop impossible results; sort the lists by row."""
-        kernels.settle(self.lists, self.products.relative, self.depth)
-
-    def rescore(self, documents: np.ndarray, stop: int) -> None:
-        """Compute final scores of the candidates below row `stop`."""
-        kernels.rescore(self.lists, self._scored, stop, self.wide, documents)
-
     def finish(self, ranks: np.ndarray) -> Ranking:
         """Order the candidates, cut them at the depth, and return them without gaps."""
         kernels.finish(self.lists, self.depth, ranks)
@@ -142,7 +136,7 @@ class QueryBlock:
 
 
 def chunks(
-    queries: Vectors, skip: np.ndarray | None, depth: int, threads: int, capacity: int | None = None
+    queries: Vectors, skip: Skip, depth: int, threads: int, capacity: int | None = None
 ) -> Iterator[list[QueryBlock]]:
     """Yield blocks of consecutive queries, a bounded number of queries at once."""
     skip = np.full(queries.rows, -1, np.int64) if skip is None else skip
@@ -157,10 +151,10 @@ def chunks(
 
 def finish(blocks: list[QueryBlock], corpus: Vectors, ranks: np.ndarray, run: Run, slab: int) -> Ranking:
     """Compute final scores slab by slab, order the candidates, and cut them at the depth."""
-    run(lambda block: block.settle(), blocks)
+    run(lambda block: kernels.settle(block.lists, block.products.relative, block.depth), blocks)
     for start in range(0, corpus.rows, slab):
         stop = min(start + slab, corpus.rows)
-        run(lambda block: block.rescore(corpus.array, stop), blocks)  # noqa: B023 - run waits
+        run(lambda b: kernels.rescore(b.lists, b.scored, stop, b.wide, corpus.array), blocks)  # noqa: B023 - run waits
         corpus.release(start, stop)
     return join(run(lambda block: block.finish(ranks), blocks))
 

@@ -99,13 +99,8 @@ class Task:
     save_every_s: float = SAVE_EVERY_S
 
 
-def embed_corpus(stage: Stage) -> None:
-    """Read inputs `collection` and `model`; write `embeddings`, the rows of one corpus shard."""
-    embed_corpus_with(stage, stage.path("model"))
-
-
-def embed_corpus_with(stage: Stage, model: Path) -> None:
-    """Run `embed_corpus` with the model in folder `model`."""
+def embed_corpus(stage: Stage, model: Path | None = None) -> None:
+    """Read inputs `collection` and `model` (unless given); write `embeddings`, the rows of one corpus shard."""
     settings, folder = validate(CorpusSettings, stage.params, stage.spec.name()), stage.path("collection")
     start, stop = shard_rows(corpus_size(folder), settings.shard, settings.shards)
 
@@ -116,13 +111,8 @@ def embed_corpus_with(stage: Stage, model: Path) -> None:
     _embed(stage, settings, "document", model, name, stop - start, texts)
 
 
-def embed_queries(stage: Stage) -> None:
-    """Read inputs `collection` and `model`; write `embeddings`, rows in the order of `split_queries`."""
-    embed_queries_with(stage, stage.path("model"))
-
-
-def embed_queries_with(stage: Stage, model: Path) -> None:
-    """Run `embed_queries` with the model in folder `model`."""
+def embed_queries(stage: Stage, model: Path | None = None) -> None:
+    """Read inputs `collection` and `model` (unless given); write `embeddings`, rows in the order of `split_queries`."""
     settings = validate(QuerySettings, stage.params, stage.spec.name())
     queries = split_queries(stage.path("collection"), settings.split)
 
@@ -141,11 +131,11 @@ def document_texts(folder: Path, start: int, stop: int, title_join: str | None) 
 
 
 def _embed(
-    stage: Stage, settings: EmbeddingSettings, side: Side, model: Path, name: str, rows: int, texts: Texts
+    stage: Stage, settings: EmbeddingSettings, side: Side, model: Path | None, name: str, rows: int, texts: Texts
 ) -> None:
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     tuned = keep_freed_memory()
-    encoder = load_encoder(model, settings.precision, side=side)
+    encoder = load_encoder(model or stage.path("model"), settings.precision, side=side)
     stage.note(backend=encoder.backend, device=encoder.device, precision=encoder.precision, malloc_tuned=tuned)
     tokens, prefix = _length(stage, encoder, settings, side), encoder.contract.prefix(side)
     task = Task(name, side, rows, texts, prefix, tokens, settings.batch_tokens, stage.threads)

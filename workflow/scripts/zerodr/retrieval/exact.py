@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -68,9 +69,11 @@ def search_exact(
     check_dimensions(queries, corpus, "corpus embeddings")
     norms, prepare = Norms(corpus, name_row), None
     if half:
-        from zerodr.retrieval.half import HalfProducts, one_thread
+        import torch
 
-        prepare = one_thread
+        from zerodr.retrieval.half import HalfProducts
+
+        prepare = partial(torch.set_num_threads, 1)
     with workers(threads, prepare) as run:
         for blocks in chunks(queries, skip, min(depth, corpus.rows), threads):
             if half:

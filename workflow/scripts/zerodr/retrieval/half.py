@@ -37,8 +37,3 @@ class HalfProducts:
         """See `products.Products`."""
         documents = torch.from_numpy(block).bfloat16()
         torch.from_numpy(out).copy_(self._queries @ documents.T)
-
-
-def one_thread() -> None:
-    """Let torch use the calling thread only."""
-    torch.set_num_threads(1)

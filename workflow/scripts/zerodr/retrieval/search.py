@@ -19,7 +19,7 @@ from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.approximate import Searcher, measure_recall
-from zerodr.retrieval.candidates import NameRow, Ranking, id_ranks
+from zerodr.retrieval.candidates import NameRow, Ranking, Skip, id_ranks
 from zerodr.retrieval.device import search_device
 from zerodr.retrieval.exact import check_dimensions, search_exact
 from zerodr.retrieval.hits import Searched, write_hits
@@ -88,7 +88,7 @@ def self_rows(query_ids: pa.Array, ids: pa.Array) -> np.ndarray:
 
 
 def _rankings(
-    stage: Stage, settings: SearchSettings, queries: Vectors, corpus: Vectors, ids: pa.Array, skip: np.ndarray | None
+    stage: Stage, settings: SearchSettings, queries: Vectors, corpus: Vectors, ids: pa.Array, skip: Skip
 ) -> Iterator[Ranking]:
     if settings.index == "flat":
         return exact_rankings(stage, queries, corpus, ids, settings.depth, settings.collection, skip)
@@ -106,13 +106,7 @@ def _row_names(collection: str, ids: pa.Array) -> NameRow:
 
 
 def exact_rankings(
-    stage: Stage,
-    queries: Vectors,
-    corpus: Vectors,
-    ids: pa.Array,
-    depth: int,
-    collection: str,
-    skip: np.ndarray | None = None,
+    stage: Stage, queries: Vectors, corpus: Vectors, ids: pa.Array, depth: int, collection: str, skip: Skip = None
 ) -> Iterator[Ranking]:
     """Search exactly, on the GPU where there is one.
 

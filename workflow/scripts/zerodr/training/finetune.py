@@ -118,7 +118,8 @@ def fit(task: Task) -> dict[str, Any]:
         _take_moments(optimizer, task.model)
     forward = kind.forward(model, examples, device, training.cache_chunk)
     forward = reduce(lambda made, addition: addition.forward(made), additions, forward)
-    batches: Batches = reduce(lambda made, addition: addition.batches(made), additions, stream)
+    batches: Batches = stream
+    batches = reduce(lambda made, addition: addition.batches(made), additions, batches)
     factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or place.total_steps)
     objective = make_objective(params.settings.objective)
     prepared = Prepared(model, examples, rows, factor)

@@ -75,8 +75,9 @@ class MedquadReader(Reader):
         for (query, document), of in self._read[2].items():
             if of == split:
                 answers.setdefault(query, []).append(document)
-        for query in self.queries():
-            yield from (Judgement(query.id, key, 1, query.file, query.line) for key in answers.get(query.id, ()))
+        for question in self.queries():
+            keys = answers.get(question.id, ())
+            yield from (Judgement(question.id, key, 1, question.file, question.line) for key in keys)
 
 
 def _free(key: str, taken: set[str]) -> str:

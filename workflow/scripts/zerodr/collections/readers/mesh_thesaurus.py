@@ -1,4 +1,4 @@
-"""Read MeSH headings from two tables of R: `data_mesh_thesaurus.rds` (terms) and `data_mesh_trees.rds` (places).
+"""Read MeSH headings from two tables of R: `data_mesh_thesaurus.rds` (terms) and `data_mesh_trees.rds` (positions).
 
 A descriptor is a document `mesh-<DescriptorUI>`. Its text is composed from its name, its first 25 entry terms and its
 paths in the trees, category first, without the tree's root.
@@ -47,12 +47,12 @@ class MeshThesaurusReader(Reader):
 
     def _paths(self) -> dict[str, dict[str, None]]:
         """Return the paths of each descriptor, each once."""
-        places = list(self._rows("data_mesh_trees.rds", "DescriptorUI", "DescriptorName", "tree_location", "cats"))
-        names = {location: name for _, name, location, _ in places}
+        rows = list(self._rows("data_mesh_trees.rds", "DescriptorUI", "DescriptorName", "tree_location", "cats"))
+        names = {location: name for _, name, location, _ in rows}
         paths: dict[str, dict[str, None]] = {}
-        for key, _, location, category in places:
+        for key, _, location, category in rows:
             numbers = location.split(".")
             above = (".".join(numbers[:depth]) for depth in range(2, len(numbers) + 1))
-            steps = [category, *(names[place] for place in above if place in names)]
+            steps = [category, *(names[number] for number in above if number in names)]
             paths.setdefault(key, {})[" > ".join(steps)] = None
         return paths

@@ -33,11 +33,11 @@ class MlQuestionsReader(PairsReader):
 
     @cached_property
     def _documents(self) -> dict[str, Document]:
-        found: dict[str, Document] = {}
+        documents: dict[str, Document] = {}
         for number, row, file in self.rows("test_passages.tsv"):
             text = row["input_text"]
-            found.setdefault(text, Document(f"mlq-p{number:05d}", "", text, file, number + 2))
-        return found
+            documents.setdefault(text, Document(f"mlq-p{number:05d}", "", text, file, number + 2))
+        return documents
 
     def documents(self) -> Iterator[Document]:
         """Read the passages."""

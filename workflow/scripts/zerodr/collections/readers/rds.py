@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import struct
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from zerodr.errors import CollectionError
 
@@ -20,7 +20,7 @@ class Vector(list):
     attributes: dict[str, Any]
 
 
-def read_table(stream: BinaryIO, where: str) -> dict[str, list[Any]]:
+def read_table(stream: IO[bytes], where: str) -> dict[str, list[Any]]:
     """Read a data frame: columns by name, factors as their labels.
 
     Raises:
@@ -72,14 +72,14 @@ class _Cursor:
         if kind == PAIRS:
             return self.pairs(flags)
         if kind in (SYMBOL, POINTER):
-            place = len(self.references)
+            number = len(self.references)
             self.references.append(None)
-            parts = [self.item(self.integer()) for _ in range(1 if kind == SYMBOL else 2)]
+            items = [self.item(self.integer()) for _ in range(1 if kind == SYMBOL else 2)]
             if kind == SYMBOL:
-                self.references[place] = parts[0]
+                self.references[number] = items[0]
             elif flags & HAS_ATTRIBUTES:
                 self.item(self.integer())
-            return self.references[place]
+            return self.references[number]
         count = self.integer()
         if kind == CHARACTERS:
             return None if count < 0 else self.take(count).decode("utf-8" if flags & UTF8 else "latin-1")
@@ -95,7 +95,7 @@ class _Cursor:
 
     def pairs(self, flags: int) -> dict[str, Any]:
         """Read a pair list: values by tag."""
-        values = {}
+        values: dict[str, Any] = {}
         while flags & 255 == PAIRS:
             if flags & HAS_ATTRIBUTES:
                 self.item(self.integer())

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from zerodr.collections.archives import find, read_lines
 from zerodr.collections.readers.base import Document, Reader, bad_line
 
-PARTS = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
+CLASSES = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
 MARKER = re.compile(r"\((a|p|ip)\)$")  # of the position of an adjective
 
 
@@ -17,8 +17,8 @@ class WordnetReader(Reader):
 
     def documents(self) -> Iterator[Document]:
         """Read the synsets; lines of the licence start with two blanks."""
-        for part, letter in PARTS.items():
-            member = str(find(self.archive, f"data.{part}"))
+        for word_class, letter in CLASSES.items():
+            member = str(find(self.archive, f"data.{word_class}"))
             file = f"{self.archive.name}/{member}"
             for number, line in read_lines(self.archive, member):
                 if line.startswith("  "):

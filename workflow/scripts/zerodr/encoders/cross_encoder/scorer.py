@@ -33,19 +33,12 @@ class Scorer:
 
     def __init__(self, model: CrossEncoder, device: str, packed: bool = True) -> None:
         self.model, self.device, self.max_tokens = model.to(device).eval(), device, model.contract.max_tokens
-        reason = self._why_not() if packed else "switched off"
+        network, dtype = model.network, DTYPES[model.precision]
+        reason = why_not(network.bert if type(network).__name__ == BERT else network, dtype, device, packed)
         self.backend = f"transformers ({reason})" if reason else "packed"
-        self.body = None if reason else PackedBert(model.network.bert, DTYPES[model.precision])
+        self.body = None if reason else PackedBert(network.bert, dtype)
         if reason:
             log.info("forward pass of transformers, not the packed one: %s", reason)
-
-    def _why_not(self) -> str | None:
-        if self.device != "cpu":
-            return f"it is for the CPU, not {self.device}"
-        kind = type(self.model.network).__name__
-        if kind != BERT:
-            return f"architecture {kind} has no packed forward pass"
-        return why_not(self.model.network.bert, DTYPES[self.model.precision])
 
     def tokenize_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
         """Tokenize pairs as the model does."""

@@ -1,4 +1,4 @@
-"""What papers add to model folders: one record a paper, over which loading and publishing fold.
+"""Collect the papers' additions to model folders: one record a paper, for loading and publishing.
 
 A paper registers it as `FOLDERS` of its module `folders`.
 """
@@ -15,11 +15,11 @@ from zerodr.papers import modules
 
 
 class CardSection(NamedTuple):
-    """What a model card says before it tells how to use the model with sentence-transformers.
+    """A section of a model card before its section on use with sentence-transformers.
 
     Attributes:
         text: Markdown.
-        without: what such use lacks, as it follows the heading `Use`.
+        without: limits of such use, behind the heading `Use`.
     """
 
     text: str
@@ -28,11 +28,11 @@ class CardSection(NamedTuple):
 
 @dataclass(frozen=True)
 class PaperFolders:
-    """What a paper adds to model folders.
+    """Additions of a paper to model folders.
 
     Attributes:
         insert: (folder of `contract.modules`, transformers module) -> None: put the modules into the network.
-        subfolders: beside a plain model; a step that training saves has them, too.
+        subfolders: next to a plain model; a saved step of training has them, too.
         export: (model folder, exported folder, params) -> None: add files to an exported model.
         describe: params -> a section of its card, or None.
     """
@@ -44,12 +44,12 @@ class PaperFolders:
 
 
 def papers() -> list[PaperFolders]:
-    """What all papers add, in their order."""
+    """List the additions of all papers, in their order."""
     return [module.FOLDERS for module in modules("folders")]
 
 
 def insert_modules(folder: Path, transformer: Any) -> None:
-    """Put the modules of a folder into a transformers module."""
+    """Insert the modules of a folder into a transformers module."""
     for paper in papers():
         if paper.insert is not None:
             paper.insert(folder, transformer)

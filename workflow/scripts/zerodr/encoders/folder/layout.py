@@ -13,14 +13,9 @@ from zerodr.encoders.network.heads import kind_of_projection
 from zerodr.errors import ModelError
 
 POOLING_NAMES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
-OLD_POOLING_KEYS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+OLD_NAMES = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean", "weightedmean_tokens": "weightedmean"}
+OLD_NAMES |= {name: name for name in ("mean_sqrt_len_tokens", "lasttoken")}
+OLD_POOLING_KEYS = {f"pooling_mode_{old}": name for old, name in OLD_NAMES.items()}
 SIMILARITIES = {"cosine": "cosine", "dot": "dot", "dot_product": "dot"}
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")

@@ -12,7 +12,7 @@ from zerodr.encoders.folder.contract import EncoderContract, read_json, write_co
 from zerodr.encoders.folder.layout import write_layout
 from zerodr.encoders.network.heads import save_projection
 from zerodr.encoders.network.loading import T5_FAMILY
-from zerodr.encoders.network.towers import Tower, hidden_size
+from zerodr.encoders.network.towers import Tower
 
 ONE_FILE = "1TB"
 LOCATION_KEYS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file")
@@ -29,13 +29,7 @@ def save_tower(tower: Tower, tokenizer: Any, contract: EncoderContract, folder: 
     save_tokenizer(tokenizer, folder)
     for name, module in zip(contract.projections, tower.projections, strict=True):
         save_projection(module, folder / name)  # type: ignore[arg-type]
-    write_layout(folder, contract, hidden_size(tower.transformer.config))
-    write_contract(folder, contract)
-
-
-def save_router(contract: EncoderContract, folder: Path) -> None:
-    """Write the files that join the finished towers in `query` and `document` to one model folder."""
-    write_layout(folder, contract, contract.dimension)
+    write_layout(folder, contract, tower.transformer.config.hidden_size)
     write_contract(folder, contract)
 
 

@@ -158,9 +158,7 @@ def _forward(
     model: Any, pooling: str, precision: Precision, device: str, packed: bool
 ) -> tuple[Callable[[Tensor, Tensor], Tensor], str]:
     dtype = DTYPES[precision]
-    reason: str | None = "switched off" if not packed else f"it is for the CPU, not {device}"
-    if packed and device == "cpu":
-        reason = why_not(model, dtype)
+    reason = why_not(model, dtype, device, packed)
     if reason is None:
         return PackedBert(model, dtype), "packed"
     log.info("forward pass of transformers, not the packed one: %s", reason)

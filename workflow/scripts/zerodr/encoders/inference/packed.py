@@ -20,13 +20,15 @@ MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
 ROWS_BLOCK = 512  # rows of a multiplication: oneDNN chooses the layout for it, and intermediates stay in the cache
 ROWS_STEP = 128  # the last block is a multiple of it: oneDNN keeps megabytes for each number of rows that it ever saw
 SLICE_SCORES = 1 << 20  # attention scores of one slice
-
-
 Pair = tuple[Tensor, Tensor]
 
 
-def why_not(model: Any, dtype: torch.dtype) -> str | None:
-    """Return None when `PackedBert(model, dtype)` works here, else the reason in a few words."""
+def why_not(model: Any, dtype: torch.dtype, device: str = "cpu", packed: bool = True) -> str | None:
+    """Return None when `PackedBert(model, dtype)` works on `device`, else the reason in a few words."""
+    if not packed:
+        return "switched off"
+    if device != "cpu":
+        return f"it is for the CPU, not {device}"
     kind = type(model).__name__
     if kind != "BertModel":
         return f"architecture {kind} has no packed forward pass"

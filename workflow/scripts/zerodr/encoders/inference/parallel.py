@@ -25,7 +25,6 @@ class BatchEncoder(Protocol):
 
     def encode_batch(self, rows: Sequence[Any]) -> np.ndarray:
         """Encode B rows of token ids, (B, ...) float32."""
-        ...
 
 
 class Rows(Protocol):
@@ -33,7 +32,6 @@ class Rows(Protocol):
 
     def __getitem__(self, row: int, /) -> Any:
         """Return the tokens of one text."""
-        ...
 
 
 def encode_batches(

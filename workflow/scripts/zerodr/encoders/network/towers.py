@@ -32,7 +32,8 @@ class Tower(nn.Module):
     def __init__(self, transformer: Any, contract: EncoderContract, projections: dict[str, Projection]) -> None:
         super().__init__()
         self.transformer = transformer
-        _freeze_pooler(transformer)
+        if isinstance(pooler := getattr(transformer, "pooler", None), nn.Module):
+            pooler.requires_grad_(False)  # no pooling of ours reads BERT's; it stays in the files for other tools
         self.projections = nn.ModuleList(projections.values())
         self.pooling, self.normalize = contract.pooling, contract.normalize
 
@@ -75,16 +76,11 @@ def load_tower(folder: Path, contract: EncoderContract) -> Tower:
     """
     transformer = load_transformer(folder, contract.pooling)
     projections = {name: load_projection(folder / name) for name in contract.projections}
-    size = projections[contract.projections[-1]].size if projections else hidden_size(transformer.config)
+    size = projections[contract.projections[-1]].size if projections else transformer.config.hidden_size
     if size != contract.dimension:
         problem = f"makes vectors of {size} components, zerodr.json promises {contract.dimension}"
         raise ModelError(folder, problem, "import the model again")
     return Tower(transformer, contract, projections).eval()
-
-
-def hidden_size(config: Any) -> int:
-    """Return the components of a token's vector."""
-    return config.hidden_size
 
 
 def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> Any:
@@ -122,13 +118,6 @@ def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> A
             weight.data.zero_()
     usable = encoder_only or with_decoder or not model.config.is_encoder_decoder
     return (model if usable else model.get_encoder()).eval()
-
-
-def _freeze_pooler(transformer: Any) -> None:
-    """Exclude BERT's pooler, which no pooling of ours reads, from training; it stays in the files for other tools."""
-    pooler = getattr(transformer, "pooler", None)
-    if isinstance(pooler, nn.Module):
-        pooler.requires_grad_(False)
 
 
 def check_precision(where: Path | str, model_type: str, precision: Precision, device: str | None) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
-from zerodr.encoders.folder.saving import save_router, save_tower
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract, write_contract
+from zerodr.encoders.folder.layout import write_layout
+from zerodr.encoders.folder.saving import save_tower
 from zerodr.encoders.inference.encoder import load_tokenizer, pad, token_ids
 from zerodr.encoders.network.towers import DTYPES, Precision, Tower, check_precision, check_vocabulary, load_tower
 from zerodr.errors import ModelError
@@ -94,7 +95,8 @@ class BiEncoder(nn.Module):
         for side in SIDES:
             contract = self.contract.model_copy(update={"towers": "tied"})
             save_tower(self.tower(side), self.tokenizer, contract, folder / side)
-        save_router(self.contract, folder)
+        write_layout(folder, self.contract, self.contract.dimension)
+        write_contract(folder, self.contract)
 
     @classmethod
     def load(cls, folder: Path, precision: Precision = "fp32", contract: EncoderContract | None = None) -> BiEncoder:

@@ -30,7 +30,6 @@ class Headed(Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights by name."""
-        ...
 
 
 def save_additions(model: Headed, folder: Path) -> None:

@@ -66,11 +66,12 @@ class HeadedEncoder(nn.Module):
             raise ModelError(source, f"has {depth} layers, skip_layer {skip} is not below its last", "lower skip_layer")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.layers = nn.ModuleList(_new_layers(self.backbone, layers))
-            self.prediction = Prediction(self.backbone.config, self._table.shape) if predicts else None
+            config = self.backbone.config
+            self.layers = nn.ModuleList(type(layers_of(self.backbone)[0])(config) for _ in range(layers))
+            self.prediction = Prediction(config, self._table.shape) if predicts else None
             for module in (self.layers, self.prediction):
                 if module is not None:
-                    fresh(module, getattr(self.backbone.config, "initializer_range", 0.02))
+                    fresh(module, getattr(config, "initializer_range", 0.02))
 
     @property
     def tower(self) -> Tower:
@@ -201,7 +202,3 @@ def check_family(where: object, config: Any, extra_layers: bool) -> None:
 def layers_of(backbone: Any) -> nn.ModuleList:
     """Return the layers of a BERT-like transformers module."""
     return backbone.transformer.layer if backbone.config.model_type == "distilbert" else backbone.encoder.layer
-
-
-def _new_layers(backbone: Any, count: int) -> list[nn.Module]:
-    return [type(layers_of(backbone)[0])(backbone.config) for _ in range(count)]

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zerodr.encoders.network.towers import hidden_size
 from zerodr.errors import ModelError
 
 BERT = "cls.predictions.transform"
@@ -37,7 +36,7 @@ class Prediction(nn.Module):
 
         super().__init__()
         rows, width = table
-        self.dense = nn.Linear(hidden_size(config), width)
+        self.dense = nn.Linear(config.hidden_size, width)
         self.norm = nn.LayerNorm(width, eps=getattr(config, "layer_norm_eps", 1e-12))
         self.bias = nn.Parameter(torch.zeros(rows))
         named = [getattr(config, name, None) for name in ("hidden_act", "activation", "hidden_activation")]

@@ -30,6 +30,7 @@ def token_words(
 ) -> list[tuple[np.ndarray, ...]]:
     """Tokenize texts without special tokens, uncut: ids and the number of each token's word, both (L,) int64.
 
+    A token without a word gets a number that no other token has.
     With `characters` also each token's range [start, end) in the text as the tokenizer reads it, (L, 2) int64.
     """
     if not len(texts):
@@ -37,14 +38,10 @@ def token_words(
     texts = [text.lower() for text in texts] if lowercase else list(texts)
     rows: list[tuple[np.ndarray, ...]] = []
     for encoding in tokenizer(texts, **dict.fromkeys(SWITCHED_OFF, False)).encodings:
-        row = (np.asarray(encoding.ids, np.int64), _numbers(encoding.word_ids))
+        words = [-1 - position if word is None else word for position, word in enumerate(encoding.word_ids)]
+        row = (np.asarray(encoding.ids, np.int64), np.array(words, np.int64))
         rows.append((*row, np.array(encoding.offsets, np.int64).reshape(-1, 2)) if characters else row)
     return rows
-
-
-def _numbers(words: Sequence[int | None]) -> np.ndarray:
-    """Return word numbers; a token without a word gets a number that no other token has."""
-    return np.array([-1 - position if word is None else word for position, word in enumerate(words)], np.int64)
 
 
 def ordinary_ids(tokenizer: Any) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from zerodr.artifacts.record import Record, read_record
+from zerodr.config.params import ExportParams
 from zerodr.encoders.folder.additions import CardSection
 from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.start.importing import PACKAGE
@@ -64,11 +65,7 @@ class Chain:
 
 
 def read_chain(manifest: str) -> Chain:
-    """Read the stages behind a model folder, as far as there are records.
-
-    Args:
-        manifest: path of the model's manifest, as records hold it.
-    """
+    """Read the stages behind a model's manifest (its path as in records), as far as there are records."""
     return Chain(_stages(manifest, set()), sorted(_collections(manifest, set())))
 
 
@@ -110,23 +107,21 @@ def _collections(path: str, seen: set[str]) -> set[str]:
 
 def write_card(
     folder: Path,
-    model: str,
-    scope: str,
+    params: ExportParams,
     contract: EncoderContract,
     chain: Chain,
-    licences: dict[str, str],
     table: Path | None,
     sections: Sequence[CardSection] = (),
 ) -> None:
     """Write `README.md`: summary, use, protocol, data, training and results of the model."""
-    title = f"# {model}" + (f" for {scope}" if scope != "shared" else "")
-    parts = [_front_matter(contract, chain), title, _summary(contract, chain)]
-    parts += [section.text for section in sections]
-    parts += [USAGE.format(without="".join(section.without for section in sections))]
-    parts += [_protocol(contract, chain), _data(chain, licences), _training(chain)]
+    title = f"# {params.model}" + (f" for {params.scope}" if params.scope != "shared" else "")
+    texts = [_front_matter(contract, chain), title, _summary(contract, chain)]
+    texts += [section.text for section in sections]
+    texts += [USAGE.format(without="".join(section.without for section in sections))]
+    texts += [_protocol(contract, chain), _data(chain, params.licences), _training(chain)]
     if table is not None:
-        parts.append(_results(table))
-    (folder / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        texts.append(_results(table))
+    (folder / "README.md").write_text("\n\n".join(texts) + "\n", encoding="utf-8")
 
 
 def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:

@@ -43,7 +43,7 @@ def export_model(stage: Stage) -> None:
     table = stage.path("table") if "table" in stage.spec.inputs else None
     described = [paper.describe(params) for paper in papers() if paper.describe is not None]
     sections = [section for section in described if section is not None]
-    write_card(target, params.model, params.scope, contract, chain, params.licences, table, sections)
+    write_card(target, params, contract, chain, table, sections)
     stage.metric("sentence_transformers_min_cosine", cosine)
     stage.note(contract=contract.model_dump(mode="json"), stages=[entry.name for entry in chain.stages])
 

@@ -9,16 +9,7 @@ from typing import Any, Literal
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.encoders.folder.checkpoint import (
-    PATTERNS,
-    all_model_files,
-    check_files,
-    check_weights,
-    copy_files,
-    model_files,
-    position_limit,
-    tokenizer_limit,
-)
+from zerodr.encoders.folder import checkpoint
 from zerodr.encoders.folder.contract import (
     CONTRACT,
     SIDES,
@@ -99,9 +90,9 @@ def _hub(name: str, revision: str | None, offline: bool) -> tuple[Path, str | No
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-    patterns: dict[str, Any] = {"allow_patterns": list(PATTERNS), "ignore_patterns": ["onnx/*", "openvino/*"]}
+    options: dict[str, Any] = {"allow_patterns": list(checkpoint.PATTERNS), "local_files_only": offline}
     try:
-        folder = Path(snapshot_download(name, revision=revision, local_files_only=offline, **patterns))
+        folder = Path(snapshot_download(name, revision=revision, ignore_patterns=["onnx/*", "openvino/*"], **options))
     except LocalEntryNotFoundError:
         reason = "offline is true" if offline else "the hub can't be reached"
         step = "fetch it once with offline: false" if offline else "check the network"
@@ -128,15 +119,20 @@ def copy_model(
     """
     if (source / CONTRACT).exists() and read_contract(source).towers == "separate":
         return _copy_towers(source, target, settings, revision), []
-    check_files(source)
+    checkpoint.check_files(source)
     config = read_json(source / "config.json")
     values, assumed = describe(source, settings)
     hidden = config.get("hidden_size") or config.get("d_model") or config.get("dim")
-    _check_dimension(source, values, hidden)
+    if not isinstance(hidden, int):
+        raise ModelError(source, "config.json states no hidden_size", "choose a text encoder")
+    dimension = values.setdefault("dimension", hidden)
+    if dimension != hidden and not values["projections"]:
+        problem = f"promises vectors of {dimension} components, its transformer makes {hidden}"
+        raise ModelError(source, problem, "correct the pooling's configuration")
     values["architecture"] = (config.get("architectures") or [config.get("model_type", "unknown")])[0]
     contract = make_contract(source, values | {"source": settings.model, "revision": revision})
-    check_weights(source)
-    copy_files(model_files(source, contract.projections), source, target)
+    checkpoint.check_weights(source)
+    checkpoint.copy_files(checkpoint.model_files(source, contract.projections), source, target)
     write_layout(target, contract, hidden)
     write_contract(target, contract)
     check_model(target)
@@ -152,8 +148,8 @@ def _copy_towers(source: Path, target: Path, settings: ImportSettings, revision:
         raise ModelError(source, f"has two towers, whose {', '.join(changed)} can't be overridden", "remove it")
     contract = read_contract(source)
     check_layout(source, contract)
-    check_weights(source)
-    copy_files(all_model_files(source, contract), source, target)
+    checkpoint.check_weights(source)
+    checkpoint.copy_files(checkpoint.all_model_files(source, contract), source, target)
     contract = contract.model_copy(update={"source": settings.model, "revision": revision})
     for side in SIDES:
         write_contract(target / side, contract.model_copy(update={"towers": "tied"}))
@@ -166,9 +162,9 @@ def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], li
     """Return the contract's values (of the folder, overridden by the method, else assumed) and the assumptions."""
     stated = _stated_contract(source) or read_layout(source)
     values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []} | stated
-    rows = position_limit(source)
+    rows, tokens = checkpoint.position_limit(source), checkpoint.tokenizer_limit(source)
     if "max_tokens" not in stated:
-        values["max_tokens"] = min([limit for limit in (rows, tokenizer_limit(source)) if limit], default=512)
+        values["max_tokens"] = min([limit for limit in (rows, tokens) if limit], default=512)
     keys = [key for key in ASSUMED if key not in stated and getattr(settings, key) is None]
     assumed = [ASSUMPTION.format(key, values[key]) for key in keys]
     values |= {key: value for key in OVERRIDES if (value := getattr(settings, key)) is not None}
@@ -192,15 +188,6 @@ def _stated_contract(source: Path) -> dict[str, Any] | None:
     contract = read_contract(source)
     check_layout(source, contract)
     return contract.model_dump(mode="json", exclude={"architecture", "source", "revision"})
-
-
-def _check_dimension(source: Path, values: dict[str, Any], hidden: Any) -> None:
-    if not isinstance(hidden, int):
-        raise ModelError(source, "config.json states no hidden_size", "choose a text encoder")
-    promised = values.setdefault("dimension", hidden)
-    if promised != hidden and not values["projections"]:
-        problem = f"promises vectors of {promised} components, its transformer makes {hidden}"
-        raise ModelError(source, problem, "correct the pooling's configuration")
 
 
 def check_model(folder: Path) -> EncoderContract:

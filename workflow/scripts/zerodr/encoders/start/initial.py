@@ -17,7 +17,7 @@ from zerodr.encoders.folder.layout import read_layout
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.heads import Dense, LayerNorm, Projection, ance_head, load_projection
 from zerodr.encoders.network.loading import T5_FAMILY
-from zerodr.encoders.network.towers import Tower, check_vocabulary, hidden_size, load_transformer
+from zerodr.encoders.network.towers import Tower, check_vocabulary, load_transformer
 from zerodr.encoders.network.trainable import SHARED, BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import carry_additions
 from zerodr.encoders.start.importing import check_model, resolve
@@ -152,8 +152,8 @@ def _assemble(
     if settings.pooling == "decoder_first" and not tokenizer.split_special_tokens:
         tokenizer = one_end(tokenizer)
     if settings.head == "ance":
-        heads = [head or ance_head(hidden_size(config), torch.Generator().manual_seed(seed)) for head in heads]
-    facts |= {"dimension": hidden_size(config), "architecture": type(transformers[0]).__name__}
+        heads = [head or ance_head(config.hidden_size, torch.Generator().manual_seed(seed)) for head in heads]
+    facts |= {"dimension": config.hidden_size, "architecture": type(transformers[0]).__name__}
     contract = _contract(settings, facts | {"projections": tuple(heads[0])})
     towers = [Tower(t, contract, head).eval() for t, head in zip(transformers, heads, strict=True)]
     names = [SHARED] if len(towers) == 1 else list(SIDES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from zerodr.config.item import Item
@@ -12,8 +10,6 @@ from zerodr.config.item import Item
 class UnitsItem(Item):
     """Balance, extractability and dispersion of models over the units of passages."""
 
-    kind: Literal["units"]
-    """Which kind of item it is."""
     units_of: str
     """The method whose units and labels are taken."""
     methods: tuple[str, ...] = Field(min_length=1)

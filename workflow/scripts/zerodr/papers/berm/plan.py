@@ -69,7 +69,7 @@ def mined_sample(plan: Plan, link: Link) -> Link | None:
     return plan.chains.mined(link) if sampled else None
 
 
-def _first(plan: Plan, link: Link, part: Callable[[UnitSettings], Any], sampled: bool = True) -> Link:
+def _first(plan: Plan, link: Link, select: Callable[[UnitSettings], Any], sampled: bool = True) -> Link:
     """The first stage of the chain, of the first of its family, with the same units of the same queries."""
     chains = plan.chains
 
@@ -79,7 +79,7 @@ def _first(plan: Plan, link: Link, part: Callable[[UnitSettings], Any], sampled:
             return None
         return [
             chains.encoder(at.method),
-            part(units),
+            select(units),
             chains.source_of(at.method),
             settings.source_split,
             settings.protocol,

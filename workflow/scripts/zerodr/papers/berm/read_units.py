@@ -17,7 +17,8 @@ from zerodr.artifacts.parquet import list_array
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
+from zerodr.config.params import SourceTexts
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.errors import ArtifactError, ModelError, NonFiniteScore
 from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, unit_places
@@ -33,13 +34,9 @@ from zerodr.training.teaching.scoring import WASTE, ScoreStore
 BLOCK = 2048  # pairs between two records of progress
 
 
-class ReadUnitsSettings(Settings):
+class ReadUnitsSettings(SourceTexts):
     """Params of rule read_units."""
 
-    split: str
-    """The source's split with training queries."""
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
     aggregation: Aggregation = "sum"
     """What a unit gets of its tokens' start probabilities."""
     precision: Literal["fp32", "bf16"] = "fp32"

@@ -15,7 +15,7 @@ Aggregation = Literal["sum", "max", "mean"]
 
 
 class TextCut(Settings):
-    """How a text is cut into units."""
+    """Cutting of a text into units."""
 
     segmenter: Segmenter = "rule"
     """`rule`: sentences of the text. `period_token`: up to each full stop token, as the released code does: what
@@ -25,7 +25,7 @@ class TextCut(Settings):
     min_tokens: int = Field(1, ge=1)
     """A unit with fewer tokens after truncation is left out."""
     max_units: int = Field(32, ge=2)
-    """What lies behind the last allowed unit joins it."""
+    """Text behind the last allowed unit joins it."""
 
     @model_validator(mode="after")
     def _possible(self) -> TextCut:
@@ -35,14 +35,14 @@ class TextCut(Settings):
 
 
 class CutSettings(TextCut):
-    """How a passage is cut into units."""
+    """Cutting of a passage into units."""
 
     title: Literal["none", "join"] = "none"
     """`none`: a title's tokens belong to no unit. `join`: to the first one."""
 
 
 class LabelSettings(Settings):
-    """How the essential unit of a (query, passage) pair is found."""
+    """Scoring that selects the essential unit of a (query, passage) pair."""
 
     k1: float = Field(1.5, ge=0)
     """BM25: term frequency saturation."""
@@ -58,9 +58,9 @@ class UnitSettings(Settings):
     """The units of a stage's positives and their labels."""
 
     cut: CutSettings = CutSettings()
-    """How passages are cut."""
+    """Cutting of passages."""
     label: LabelSettings = LabelSettings()
-    """How the essential unit is found."""
+    """Scoring that selects the essential unit."""
     reader: str | None = None
     """Recipe of kind `reader` whose score joins BM25's. None: BM25 alone."""
 
@@ -73,7 +73,7 @@ class UnitSettings(Settings):
 
 
 class Preset(NamedTuple):
-    """What a preset stands for.
+    """Values of a preset.
 
     Attributes:
         over_units: R1 as it is (`sum`), or divided by the number of units (`mean`).
@@ -113,7 +113,7 @@ class BermSettings(Settings):
     unit_space: UnitSpace = "raw"
     """`head`: the encoder's layers after pooling are applied to units, too; without such layers nothing changes."""
     similarity: Literal["dot", "cosine"] = "dot"
-    """How vectors and units are compared in the losses."""
+    """Comparison of vectors and units in the losses."""
     temperature: float = Field(1.0, gt=0)
     """Divides these similarities."""
 
@@ -151,11 +151,11 @@ class BalanceSettings(Settings):
     unit_space: UnitSpace = "raw"
     """As in berm: `head` applies the encoder's layers after pooling to units, too."""
     similarity: Literal["dot", "cosine"] = "dot"
-    """How vectors and units are compared."""
+    """Comparison of vectors and units."""
     temperature: float = Field(1.0, gt=0)
     """Divides these similarities."""
     cut: TextCut = TextCut()
-    """How what the encoder sees of a text is cut. A text of one unit adds nothing, so coco wants longer `spans`."""
+    """Cutting of what the encoder sees of a text. A text of one unit adds nothing, so coco wants longer `spans`."""
 
 
 def check_balance(balance: BalanceSettings | None, objective: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_serializer
 
@@ -12,8 +12,6 @@ from zerodr.config.item import Item
 class SpacesItem(Item):
     """Contrastive loss, alignment and uniformity of models on held-out documents."""
 
-    kind: Literal["spaces"]
-    """Which kind of item it is."""
     models: Annotated[dict[str, str], BeforeValidator(dict)] = Field(min_length=1)
     """Label -> `<method>@<stage>`."""
 
@@ -25,8 +23,6 @@ class SpacesItem(Item):
 class PretrainingGainItem(Item):
     """What one pretraining takes off the contrastive loss, beside what retrieval gains."""
 
-    kind: Literal["pretraining_gain"]
-    """Which kind of item it is."""
     models: tuple[str, str]
     """`<method>@<stage>` without and with the pretraining."""
     methods: tuple[str, str]
@@ -36,8 +32,6 @@ class PretrainingGainItem(Item):
 class NearestClustersItem(Item):
     """The source's query cluster that is nearest to a collection, and what a method gains in both."""
 
-    kind: Literal["nearest_clusters"]
-    """Which kind of item it is."""
     method: str
     """A method with query clusters."""
     baseline: str
@@ -49,8 +43,6 @@ class NearestClustersItem(Item):
 class NeighboursItem(Item):
     """Queries of collections with the source queries that are nearest to them, and what a method gains on each."""
 
-    kind: Literal["neighbours"]
-    """Which kind of item it is."""
     method: str
     """The method."""
     baseline: str

@@ -30,7 +30,7 @@ def _clusters_of(plan: Plan, link: Link) -> ClusterSettings | None:
 
 
 def clustered(plan: Plan, link: Link) -> Link:
-    """The stage whose query clusters a stage takes its groups from."""
+    """Return the stage whose query clusters a stage takes its groups from."""
     chains = plan.chains
 
     def history(at: Link) -> Any:

@@ -1,4 +1,4 @@
-"""What iDRO adds to a fine-tuning stage: the cluster of each query, and losses weighted by cluster."""
+"""Add iDRO to a fine-tuning stage: the cluster of each query, and losses weighted by cluster."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Groups(Addition):
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
-        """Where the settings have `groups`."""
+        """Return whether the settings have `groups`."""
         return together(stage, "groups", _groups(params) is not None, "clusters")
 
     def examples(self, examples: Examples, model: Any) -> Examples:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from zerodr.config.item import Item
@@ -12,8 +10,6 @@ from zerodr.config.item import Item
 class AdaptationItem(Item):
     """A measure over the steps that models were trained on the target's corpus."""
 
-    kind: Literal["adaptation"]
-    """Which kind of item it is."""
     lines: dict[str, tuple[str, ...]] = Field(min_length=1)
     """Label -> methods with more and more such steps."""
     references: tuple[str, ...] = ()
@@ -23,8 +19,6 @@ class AdaptationItem(Item):
 class ParametersItem(Item):
     """Numbers of parameters, trained and at inference, counted in the models themselves."""
 
-    kind: Literal["parameters"]
-    """Which kind of item it is."""
     methods: tuple[str, ...] = Field(min_length=1)
     """Trained methods."""
 

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.stages import ChainStage, FinetuneStage, PaperSettings, Scope
+from zerodr.config.stages import ChainStage, FinetuneStage, PaperSettings
 
 Shape = Literal["lora", "pa", "both", "full"]
 Target = Literal["query", "key", "value", "output"]
@@ -87,8 +87,6 @@ class AssembleStage(ChainStage):
 
     kind: Literal["assemble"]
     """Joins two stages' models."""
-    scope: Scope = "shared"
-    """`target`: one model for each target, which it is anyway where its domain module is."""
     dam: str
     """The domain module: a stage before, `<stage>.<step>`, `init`, or `<recipe>/<stage>` of another recipe."""
     rem: str

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from zerodr.config.item import Item, TargetItem
@@ -12,8 +10,6 @@ from zerodr.config.item import Item, TargetItem
 class DomainsItem(TargetItem):
     """Domain-Acc, KNN-Source% and retrieval over the kept steps of adversarial training."""
 
-    kind: Literal["domains"]
-    """Which kind of item it is."""
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods with an adversary. Steps are those of its stages: training.save_steps and the last."""
 
@@ -21,8 +17,6 @@ class DomainsItem(TargetItem):
 class NearestQueriesItem(TargetItem):
     """Source queries nearest to a target's queries before and after adversarial training."""
 
-    kind: Literal["nearest_queries"]
-    """Which kind of item it is."""
     method: str
     """A method with an adversary."""
     examples: int = Field(2, ge=1)
@@ -39,8 +33,6 @@ class NearestQueriesItem(TargetItem):
 class ProjectionsItem(TargetItem):
     """Source and target in the plane, by t-SNE of each model's vectors."""
 
-    kind: Literal["projections"]
-    """Which kind of item it is."""
     methods: tuple[str, ...] = Field(min_length=1)
     """Trained methods. One with an adversary is shown at each of its kept steps, with `steps`."""
     steps: bool = False

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.params import FinetuneParams
+from zerodr.config.params import FinetuneParams, JoinedTexts
 from zerodr.config.stages import FinetuneStage, PaperSettings
 
 OFFICIAL_CLAMP, OFFICIAL_RESTART = 5.0, 100
@@ -108,13 +108,11 @@ class AdversarySettings(Settings):
         return self
 
 
-class TargetTexts(Settings):
+class TargetTexts(JoinedTexts):
     """How one collection of a target is read."""
 
     split: str | None = None
     """Split whose queries are taken; None: the queries that no split judges, or none."""
-    title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
 
 
 class AdversarialStage(FinetuneStage):

@@ -44,7 +44,7 @@ def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
 
 
 def inference_of(method: TrainedMethod) -> InferenceSettings:
-    """What is plugged in when a recipe ranks."""
+    """Memories that are plugged in when a recipe ranks."""
     settings = method.settings
     return settings.inference if isinstance(settings, AugmentedSettings) else InferenceSettings()
 

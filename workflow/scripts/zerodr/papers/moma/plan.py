@@ -133,7 +133,7 @@ def _augmenter_params(plan: Plan, wc: Any) -> Params:
         objective = objective.model_copy(update={"negatives_per_query": stage.memory.documents})
     settings = {"objective": objective.model_dump(), "training": _augmenter_training(stage).model_dump()}
     return {
-        "settings": AugmenterStage.model_validate(settings).as_params(),
+        "settings": AugmenterStage.model_validate(settings).model_dump(mode="json"),
         "schedule": _augmenter_schedule(plan, link),
         "save_optimizer": chains.keeps_moments(link),
         "source_split": chains.trained(link.method).source_split,
@@ -203,7 +203,7 @@ def _last_episode(plan: Plan, row: str) -> MemoryStage | None:
 
 
 def _plugged_in(plan: Plan, method: str, stage: MemoryStage) -> tuple[list[str], int]:
-    """What augments the queries of targets, `target` for the target itself, and K."""
+    """Memories that augment the queries of targets, `target` for the target itself, and K."""
     names, documents = plugged_in(inference(plan, method), stage)
     source = plan.chains.source_of(method)
     return list(dict.fromkeys(source if name == SOURCE else name for name in names)), documents
