@@ -101,4 +101,6 @@ def _members(kind: Any) -> dict[str, Any]:
 
 def _bare(kind: Any) -> Any:
     """The settings inside an optional type, else the type."""
-    return next((member for member in get_args(kind) if hasattr(member, "model_fields")), kind)
+    return (
+        kind if _members(kind) else next((member for member in get_args(kind) if hasattr(member, "model_fields")), kind)
+    )

@@ -7,7 +7,7 @@ import re
 from zerodr.config.bench import Bench
 from zerodr.config.families import check_precision
 from zerodr.config.files import known
-from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
+from zerodr.config.methods import LexicalMethod, Method, TrainedMethod
 from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage
 from zerodr.config.starts import check_starts, start_of
 from zerodr.config.training import NegativesSettings
@@ -15,7 +15,7 @@ from zerodr.errors import ConfigError, nearest
 from zerodr.papers import modules
 
 STAGE = re.compile(r"[a-z][a-z0-9_-]*")
-TAKEN = {"init", "imported", "teacher", "reader"}
+TAKEN = {"init", "imported"}
 RESERVED_SOURCES = ("previous", "none")
 
 
@@ -29,8 +29,6 @@ def check_chains(bench: Bench) -> None:
             _check_corpora(bench, name, method.settings.chain)
             for paper in modules("checks"):
                 paper.check_recipe(bench, name, method)
-        elif isinstance(method, TeacherMethod):
-            _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
     _check_kinds(bench)
 
 
@@ -63,7 +61,7 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         _check_parents(where, method.settings.chain, stage, methods)
         if isinstance(settings, FinetuneStage):
             _check_negatives(where, settings.negatives, methods)
-            check_helper(where, "teacher", settings.teacher, methods)
+            check_model_of_type(f"{where}: teacher", settings.teacher, "cross_encoder", methods)
         training = settings.trainings.get("training")
         if training is None:
             continue
@@ -93,12 +91,15 @@ def stages_before(chain: dict[str, ChainStage], stage: str) -> dict[str, ChainSt
     return {"init": None, **earlier, **steps}
 
 
-def check_helper(where: str, role: str, name: str | None, methods: dict[str, Method]) -> None:
-    """A teacher is a recipe of kind teacher, a reader one of kind reader."""
-    kind = known(f"{where}: {role}", name, methods).kind if name is not None else role
-    if kind != role:
+def check_model_of_type(where: str, name: str | None, encoder: str, methods: dict[str, Method]) -> None:
+    """A recipe, or `<recipe>/<stage>`, that serves a stage trains a model of the type that the stage needs."""
+    if name is None:
+        return
+    method = known(where, name, {other.replace("@", "/"): method for other, method in methods.items()})
+    actual = method.settings.encoder.type if isinstance(method, TrainedMethod) else f"method of kind {method.kind}"
+    if actual != encoder:
         raise ConfigError(
-            f"{where}: {role} {name!r}", f"is of kind {kind}, expected {role}", f"name a recipe of kind {role}"
+            f"{where} {name!r}", f"is a {actual}, expected a {encoder}", f"name a recipe with encoder.type: {encoder}"
         )
 
 
@@ -137,9 +138,11 @@ def _check_negatives(where: str, negatives: NegativesSettings, methods: dict[str
             "searches Lucene, which mining does not",
             "name a lexical method with backend: bm25s, such as bm25-flat+bm25s",
         )
-    if method.kind not in ("lexical", "encoder", "trained"):
+    if method.kind not in ("lexical", "encoder", "trained") or not method.ranks:
         raise ConfigError(
             f"{where}: negatives.source {negatives.source!r}",
-            f"is of kind {method.kind}",
+            f"is of kind {method.kind}"
+            if method.ranks
+            else f"is a {method.settings.encoder.type}, which ranks nothing",
             "name a lexical method or a bi-encoder",
         )

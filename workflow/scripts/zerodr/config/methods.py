@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
-from zerodr.config.trained import PAPERS, TrainedSettings
-from zerodr.config.training import HelperSettings, TeacherSettings
+from zerodr.config.trained import TrainedSettings
+from zerodr.errors import ConfigError
 
 
 class LexicalSettings(Settings):
@@ -96,6 +96,18 @@ class _Method(Settings):
     remark: str = ""
     """A footnote for every table row of the method, such as what the model was trained on."""
 
+    @property
+    def ranks(self) -> bool:
+        """Whether it ranks collections."""
+        return True
+
+    def check_ranks(self, where: str) -> None:
+        """Raise ConfigError if it ranks no collection."""
+        if not self.ranks:
+            kind = self.settings.encoder.type  # type: ignore[attr-defined]
+            what = f"is a {kind}, which reads pairs of texts and ranks no collection"
+            raise ConfigError(where, what, "name a method that searches")
+
 
 class LexicalMethod(_Method):
     """A method without a model."""
@@ -124,16 +136,11 @@ class FusionMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
-class StartedMethod(_Method):
-    """A method whose model is trained here."""
+class TrainedMethod(_Method):
+    """A model that the bench trains."""
 
     start: str = ""
     """An initial model of config/starts.yaml, in place of `init` and with a remark."""
-
-
-class TrainedMethod(StartedMethod):
-    """A model that the bench trains."""
-
     kind: Literal["trained"]
     """Kind of the method."""
     settings: TrainedSettings
@@ -144,41 +151,20 @@ class TrainedMethod(StartedMethod):
     @property
     def last(self) -> str:
         """The stage that makes the model, `init` for the one before training, `<stage>.<step>` for a kept step."""
-        return self.stage or list(self.settings.chain)[-1]
+        return self.stage or ["init", *self.settings.chain][-1]
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its models embed texts; cross-encoders and readers do not."""
+        return self.settings.ranks
 
 
-class HelperMethod(StartedMethod):
-    """A network that serves another recipe's training; no row of a table."""
-
-    kind: str
-    """Kind of the method."""
-    settings: HelperSettings
-    """Settings of the recipe; a variant changes some of them."""
-
-
-class TeacherMethod(HelperMethod):
-    """A cross-encoder that scores pairs for distillation; no row of a table."""
-
-    kind: Literal["teacher"]
-    """Kind of the method."""
-    settings: TeacherSettings
-    """Settings of the recipe; a variant changes some of them."""
-
-
-def _helper(kind: str, settings: type[HelperSettings]) -> type[HelperMethod]:
-    """A kind of method with these settings."""
-    fields: dict[str, Any] = {"kind": (Literal[kind], ...), "settings": (settings, ...)}  # type: ignore[valid-type]
-    return create_model(f"{kind.title()}Method", __base__=HelperMethod, __doc__=settings.__doc__, **fields)
-
-
-Method = LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | HelperMethod
+Method = LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod
 METHOD_KINDS: dict[str, type[_Method]] = {
     "lexical": LexicalMethod,
     "encoder": EncoderMethod,
     "fusion": FusionMethod,
     "trained": TrainedMethod,
-    "teacher": TeacherMethod,
-    **{kind: _helper(kind, settings) for paper in PAPERS for kind, settings in paper.helpers.items()},
 }
 
 

@@ -77,6 +77,8 @@ class TrainingParams(JoinedTexts, Workers):
 class FinetuneParams(TrainingParams):
     """Params of rules that train on mined queries."""
 
+    encoder: str = "bi_encoder"
+    """Type of the model."""
     settings: LearningStage
     """The stage."""
     source_split: str

@@ -22,8 +22,9 @@ def model_of(plan: Plan, name: str, scope: str = SCOPE) -> str:
     """Manifest of the model that a row's embeddings in a scope are made with.
 
     Raises:
-        ConfigError: there is no model in this scope.
+        ConfigError: there is no model in this scope, or it embeds nothing.
     """
+    plan.method(name).check_ranks(f"method {name!r}")
     if isinstance(plan.method(name), TrainedMethod):
         return plan.chains.model(plan.chains.check(plan.chains.link(name, scope)._replace(scope=scope)))
     return paths.model(name, scope, "imported")

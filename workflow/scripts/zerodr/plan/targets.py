@@ -85,10 +85,10 @@ def add_targets(*targets: Target, **placeholders: Placeholder) -> None:
 def names(plan: Plan) -> dict[str, list[str]]:
     """Names for the placeholders: methods that rank collections, `judged` collections that can be evaluated."""
     rows, methods = plan.bench.collections.values(), plan.bench.methods.items()
-    trained = [name for name, method in methods if method.kind == "trained"]
+    trained = [name for name, method in methods if method.kind == "trained" and method.ranks]
     adapted = [name for name in trained if plan.chains.is_adapted(name)]
     return {
-        "method": sorted(name for name, method in methods if method.kind not in ("teacher", "reader")),
+        "method": sorted(name for name, method in methods if method.ranks),
         "paper": sorted(plan.bench.papers),
         "item": sorted({name for paper in plan.bench.papers.values() for name in paper.items}),
         "trained": sorted(set(trained) - set(adapted)),

@@ -202,7 +202,7 @@ def read_passages(
             f"has units of passages whose title is joined by another string than {title_join!r}",
             "cut the units again",
         )
-    spans_by_id = unit_places(folder)
+    spans_by_id = read_unit_spans(folder)
     passages = {}
     for ids, titles, texts in passages_of(source, rows):
         for key, title, text in zip(ids, titles, texts, strict=True):
@@ -218,8 +218,8 @@ def read_passages(
     return passages
 
 
-def unit_places(folder: Path) -> dict[str, np.ndarray]:
-    """Characters of each document's units: (units, 2) int64 by id."""
+def read_unit_spans(folder: Path) -> dict[str, np.ndarray]:
+    """Read the characters of each document's units: (units, 2) int64 by id."""
     with open_parquet(folder / UNITS, UNIT_SCHEMA) as file:
         table = file.read(columns=["document", "char_start", "char_end"])
     columns = (table[name].to_pylist() for name in ("document", "char_start", "char_end"))

@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.stages import FinetuneStage, PaperSettings, PretrainStage
-from zerodr.config.training import HelperSettings, TrainingSettings
+from zerodr.config.stages import FinetuneStage, FollowingStage, LearningStage, PaperSettings, PretrainStage
+from zerodr.config.training import LossSettings, PairSettings, TrainingSettings
 
 Segmenter = Literal["rule", "period_token", "fixed_tokens"]
 Aggregation = Literal["sum", "max", "mean"]
@@ -62,7 +62,7 @@ class UnitSettings(Settings):
     label: LabelSettings = LabelSettings()
     """Scoring that selects the essential unit."""
     reader: str | None = None
-    """Recipe of kind `reader` whose score joins BM25's. None: BM25 alone."""
+    """Recipe of a reader, or `<recipe>/<stage>` of one, whose score joins BM25's. None: BM25 alone."""
 
     @model_validator(mode="after")
     def _used(self) -> UnitSettings:
@@ -168,44 +168,50 @@ def check_balance(balance: BalanceSettings | None, objective: str) -> None:
         raise ValueError(f"balance joins the objectives {' and '.join(BALANCED)}, found {objective}: leave it out")
 
 
-class ReaderSettings(HelperSettings):
-    """An extractive reader: from a question and a passage to the tokens where an answer may start and end.
+class ReaderSettings(PairSettings):
+    """An extractive reader: from a question and a passage to the tokens where an answer may start and end."""
 
-    It learns from answers; `training.dev_queries` are questions of dev_split (a seeded sample).
-    """
-
+    type: Literal["reader"]  # type: ignore[assignment]
+    """Which type of model it is."""
     max_tokens: int = Field(384, ge=8)
     """Length of question and passage, special tokens included; the passage is cut."""
     answer_tokens: int = Field(30, ge=1)
     """Longest answer that is predicted."""
-    source: str = "squad-v1.1"
-    """The collection with answers that it is trained on."""
+
+
+class SpanLoss(LossSettings):
+    """The loss of a reader."""
+
+    name: Literal["spans"] = "spans"  # type: ignore[assignment]
+    """Cross entropy of an answer's first and last token."""
+    negatives_per_query: Literal[0] = 0  # type: ignore[assignment]
+    """A reader reads passages that hold the answer."""
+
+
+READER_IGNORES = ("cache_chunk", "bucket_batches", "save_steps", "dev_negatives")
+
+
+class AnswerStage(LearningStage, FollowingStage):
+    """One stage of a reader's chain. `training.dev_queries` are questions of dev_split (a seeded sample)."""
+
+    trains = ("reader",)
+    rule = "finetune"
+
+    kind: Literal["answers"]
+    """Learns from the source's answers."""
+    scope: Literal["shared"] = "shared"
+    """A reader is made once."""
+    objective: SpanLoss = SpanLoss()
+    """The loss."""
     dev_split: str = "dev"
-    """Its split with questions for exact match and F1."""
+    """The source's split with questions for exact match and F1."""
 
     @model_validator(mode="after")
-    def _possible(self) -> ReaderSettings:
-        if self.init == "scratch":
-            raise ValueError("a reader starts from a checkpoint, or from `<recipe>/init` of a recipe from scratch")
-        if self.training is None and self.layers is not None:
-            raise ValueError("layers is for training, but training is not set: the reader comes trained")
-        if self.training is not None:
-            check_reader_training(self.training)
+    def _read(self) -> AnswerStage:
+        for name in READER_IGNORES:
+            if getattr(self.training, name) != TrainingSettings.model_fields[name].default:
+                raise ValueError(f"training.{name} is not for a reader: leave it out")
         return self
-
-
-READER_IGNORES = ("cache_chunk", "bucket_batches", "keep_optimizer", "save_steps", "dev_negatives")
-
-
-def check_reader_training(training: TrainingSettings) -> None:
-    """No setting that training a reader would not read.
-
-    Raises:
-        ValueError: names it.
-    """
-    for name in READER_IGNORES:
-        if getattr(training, name) != TrainingSettings.model_fields[name].default:
-            raise ValueError(f"training.{name} is not for a reader: leave it out")
 
 
 class UnitStage(FinetuneStage):
@@ -240,4 +246,6 @@ class BalancedStage(PretrainStage):
         return self
 
 
-SETTINGS = PaperSettings(extensions=(UnitStage, BalancedStage), helpers={"reader": ReaderSettings})
+SETTINGS = PaperSettings(
+    extensions=(UnitStage, BalancedStage), stages={"answers": AnswerStage}, encoders={"reader": ReaderSettings}
+)

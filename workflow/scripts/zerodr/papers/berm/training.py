@@ -20,6 +20,7 @@ from zerodr.errors import ArtifactError
 from zerodr.papers.berm.losses import pool_units
 from zerodr.papers.berm.objective import BermTerms, EncodedUnits, Units, check_space
 from zerodr.papers.berm.settings import BermSettings, UnitStage
+from zerodr.papers.berm.train_reader import READER
 from zerodr.papers.berm.unit_table import UnitTable, load_units
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.distributed.processes import Group
@@ -159,4 +160,4 @@ class UnitForward(Forward):
         return EncodedUnits(**{entry.name: getattr(whole, entry.name) for entry in fields(whole)}, units=units)
 
 
-TRAINING = PaperTraining((UnitLosses,))
+TRAINING = PaperTraining((UnitLosses,), objectives={"spans": lambda settings: Objective()}, kinds={"reader": READER})

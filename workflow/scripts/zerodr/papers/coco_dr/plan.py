@@ -64,7 +64,7 @@ def _cluster_params(plan: Plan, wc: Any) -> Params:
 
 @adds_inputs("finetune", "clusters")
 def _cluster_file(plan: Plan, link: Link) -> Files:
-    return {"clusters": paths.clusters(*clustered(plan, link).place)}
+    return {"clusters": paths.clusters(*clustered(plan, link).path_keys)}
 
 
 # ---- vector spaces ---------------------------------------------------------------------------------------------

@@ -144,6 +144,8 @@ def refuse_options(stage: dict[str, object]) -> None:
 class MemoryStage(FinetuneStage):
     """One stage of a chain that trains a model whose queries are augmented, then what augments them (MoMA)."""
 
+    trains = ("bi_encoder",)
+
     kind: Literal["moma"]  # type: ignore[assignment]
     """Learns from the source's judgements and from memories."""
     memory: MemorySettings = MemorySettings()

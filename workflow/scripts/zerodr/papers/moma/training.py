@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class FusedQueries(Addition):
 
     def kind(self, kind: Kind) -> Kind:
         """A T5 with fusion in its decoder."""
-        return Kind(FusionEncoder.load, FusedForward, evaluate_fused)
+        return replace(kind, load=FusionEncoder.load, forward=FusedForward, evaluate=evaluate_fused)
 
     def examples(self, examples: Examples, model: FusionEncoder) -> GroundedExamples:
         """With the first K documents of each query's ranking; the model's `fusion` records how many.
