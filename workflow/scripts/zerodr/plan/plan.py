@@ -14,15 +14,11 @@ from zerodr.config.settings import Protocol
 from zerodr.plan import paths, registry
 from zerodr.plan.chains import Chains
 from zerodr.plan.lines import Link, link_of
+from zerodr.plan.memo import with_signature
 from zerodr.plan.resources import Machines
 from zerodr.plan.rules import RULES
 
-
-def _signature(wildcards: Any) -> None:
-    """Take wildcards; Snakemake asks for the signature of its functions at each call."""
-
-
-SIGNATURE = inspect.signature(_signature)
+SIGNATURE = inspect.signature(lambda wildcards: None)
 
 
 class Plan:
@@ -49,16 +45,17 @@ class Plan:
         """The `input: unpack()` of a rule: wildcards -> paths by name."""
         function = registry.INPUTS[rule]
 
+        @with_signature(SIGNATURE)
         def files(wildcards: Any) -> registry.Files:
             return function(self, wildcards)
 
-        files.__signature__ = SIGNATURE  # type: ignore[attr-defined]
         return files
 
     def settings(self, rule: str) -> Callable[[Any], str]:
         """The `params: settings=` of a rule: wildcards -> canonical JSON, so that equal settings look equal."""
         function, nodes = registry.PARAMS[rule], self.machines.nodes(rule)
 
+        @with_signature(SIGNATURE)
         def render(wildcards: Any) -> str:
             return canonical_json(
                 {
@@ -68,7 +65,6 @@ class Plan:
                 }
             )
 
-        render.__signature__ = SIGNATURE  # type: ignore[attr-defined]
         return render
 
     def _draws(self, rule: str, wildcards: Any) -> bool:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zerodr.config.bench import Bench
 from zerodr.config.registry import Collection
+from zerodr.plan.memo import with_signature
 from zerodr.plan.needs import Need
 from zerodr.plan.rules import RULES
 
 OF_ALL_JOBS = "--open-mode=append --signal=TERM@120"  # as the profile `slurm` has it: `slurm_extra` replaces it
+SIGNATURE = inspect.signature(lambda wildcards, attempt=1: None)
 MOST_TIMES = 3  # an attempt after several asks for no more than this many times the first one
 
 
@@ -95,6 +98,7 @@ class Machines:
         """
         rows = self.bench.collections
 
+        @with_signature(SIGNATURE)
         def amount(wildcards: Any, attempt: int = 1) -> int:
             first = base
             if slope:
