@@ -47,7 +47,7 @@ def run_work(stage: Stage, workers: Workers, work: Work) -> None:
 
 
 def device_of(gpus: int, group: Group) -> str:
-    """Choose this process's device: one GPU each where `gpus` are asked for, else the GPU that there is, else the CPU."""
+    """Choose this process's device: one GPU each where `gpus` are asked for, else the GPU if any, else the CPU."""
     if gpus == 0 and (group.world > 1 or not torch.cuda.is_available()):
         return "cpu"
     number = int(os.environ.get("LOCAL_RANK", group.rank))
