@@ -34,6 +34,10 @@ def params(plan: Plan, model: str, scope: str, stage: str = "modir1") -> dict:
     return json.loads(plan.settings("finetune")(wildcards))["settings"]
 
 
+def stage_of(plan: Plan, model: str, scope: str, stage: str = "modir1") -> dict:
+    return params(plan, model, scope, stage)["settings"]
+
+
 def test_a_mode_says_what_is_not_set():
     paper, official = AdversarySettings(), AdversarySettings(mode="official")
     told = [(s.clamp, s.by_micro_step, s.in_file_order, s.restart, s.official) for s in (paper, official)]
@@ -69,7 +73,7 @@ def test_an_adversary_needs_a_target():
 def test_a_stage_learns_how_its_target_is_read(lab):
     told = params(lab, "modir-dpr", "scifact")
     assert told["targets"] == {"scifact": {"split": "test", "title_join": " "}} and not told["continue_classifier"]
-    assert "adversary" not in params(lab, "dpr", "shared", "ep0")["settings"]
+    assert "adversary" not in stage_of(lab, "dpr", "shared", "ep0")
     assert params(lab, "modir-dpr+inductive", "scifact")["targets"]["scifact"]["split"] is None
     inputs = lab.inputs("finetune")(SimpleNamespace(model="modir-dpr", scope="cqadupstack", stage="modir1"))
     assert len(inputs["targets"]) == 12 and set(params(lab, "modir-dpr", "cqadupstack")["targets"]) == {
@@ -78,23 +82,21 @@ def test_a_stage_learns_how_its_target_is_read(lab):
 
 
 def test_the_published_settings(paper):
-    ance = params(paper, "modir-ance", "trec-covid")["settings"]
+    ance = stage_of(paper, "modir-ance", "trec-covid")
     assert (ance["adversary"]["weight"], ance["adversary"]["half_life_steps"]) == (1.0, 10000)
     assert (ance["training"]["steps"], ance["training"]["dropout"]) == (10000, 0.0)
-    single, matched = (
-        params(paper, f"modir-ance+{v}", "scifact")["settings"]["adversary"] for v in ("single", "single-matched")
-    )
+    single, matched = (stage_of(paper, f"modir-ance+{v}", "scifact")["adversary"] for v in ("single", "single-matched"))
     assert (single["queue_length"], single["updates"], single["learning_rate"]) == (1, 1, 5e-6)
     assert (matched["queue_length"], matched["updates"], matched["learning_rate"]) == (1, 1, 20 * 5e-6)
-    repeat, n100 = (params(paper, f"modir-ance+{v}", "scifact")["settings"]["adversary"] for v in ("repeat", "n100"))
+    repeat, n100 = (stage_of(paper, f"modir-ance+{v}", "scifact")["adversary"] for v in ("repeat", "n100"))
     assert [(a["queue_length"], a["updates"]) for a in (repeat, n100)] == [(1, 20), (100, 2)]
-    official = params(paper, "modir-dpr+official", "scifact")["settings"]
+    official = stage_of(paper, "modir-dpr+official", "scifact")
     assert (official["adversary"]["weight"], official["training"]["learning_rate"]) == (0.5, 5e-6)
 
 
 def test_longer_runs_go_on_with_schedule_and_classifier(paper):
     first, second = (params(paper, "modir-ance+30k", "scifact", stage) for stage in ("modir1", "modir2"))
-    assert (first["schedule"]["first_step"], second["schedule"]["first_step"]) == (0, 10000)
+    assert [one["schedule"]["first_step"] for one in (first, second)] == [0, 10000]
     assert (first["continue_classifier"], second["continue_classifier"]) == (False, True)
     assert paper.chains.parent(Link("modir-ance+30k", "modir2", "scifact")) == Link(
         "modir-ance+30k", "modir1", "scifact"

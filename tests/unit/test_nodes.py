@@ -95,7 +95,7 @@ def test_rules_ask_for_nodes_only_where_they_train_on_them():
     }
     assert cpu.placement("pretrain") == {"nodes": 2, "mpi": "srun", "tasks": 2}
     assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 1, 0)
-    assert (one.gpus("train_teacher"), one.gpus("score_pairs"), cpu.gpus("embed_corpus")) == (8, 1, 0)
+    assert (one.gpus("finetune"), one.gpus("score_pairs"), cpu.gpus("embed_corpus")) == (8, 1, 0)
 
 
 def test_what_the_plugin_makes_of_it():

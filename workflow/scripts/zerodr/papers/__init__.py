@@ -1,10 +1,18 @@
-"""What the papers add to the core, a folder a paper. This is the one place that lists them.
+"""List the papers that extend the core, a folder for each. No other module names them.
 
-A paper's modules have names that the core asks for, a layer each. The core takes what is there and names no paper:
+The core asks for modules by the name of a layer, takes what is there, and names no paper. Layers that Snakemake parses:
 
-* `settings`: fields that it adds to stages, and kinds of stages; pydantic alone.
-* `checks`: what must hold between its settings and the rest of the configuration.
-* `training`: what it adds to a fine-tuning stage (zerodr.training.additions).
+* `settings`: `SETTINGS`, fields that a paper adds to stages and params, kinds of stages and of recipes.
+* `checks`: `check_recipe`, `check_row`: what must hold between these and the rest of the configuration.
+* `items`: `ITEMS`, kinds of tables and figures.
+* `plan`: rules, their inputs and params.
+
+Layers that stages import:
+
+* `training`: `TRAINING`, what it adds to a fine-tuning stage (zerodr.training.additions), and objectives.
+* `pretraining`: `token_loss`, a loss beside pretraining (zerodr.training.pretraining.token_losses).
+* `folders`: `FOLDERS`, what it adds to model folders and cards (zerodr.encoders.folder.additions).
+* `report`: `REPORT`, functions that build and draw its items.
 """
 
 from __future__ import annotations
@@ -17,6 +25,6 @@ NAMES = ("coco_dr", "ddr", "modir", "moma", "berm")
 
 
 def modules(layer: str) -> list[ModuleType]:
-    """The modules `zerodr.papers.<paper>.<layer>` of the papers that have one, in the order of `NAMES`."""
+    """Import the modules `zerodr.papers.<paper>.<layer>` of the papers that have one, in the order of `NAMES`."""
     names = [f"{__name__}.{paper}.{layer}" for paper in NAMES]
     return [importlib.import_module(name) for name in names if find_spec(name) is not None]

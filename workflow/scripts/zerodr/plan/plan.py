@@ -116,7 +116,7 @@ class Plan:
         return self.bench.protocols[name]
 
     def title_join(self, collection: str, protocol: str) -> str | None:
-        """What stands between a document's title and text under a protocol; None: text alone."""
+        """Text that joins a document's title and text under a protocol; None: text alone."""
         joins = self.protocol(protocol).title_join == "registry"
         return self.collection(collection).title_join if joins else None
 
@@ -124,9 +124,9 @@ class Plan:
         """The model that a rule's wildcards name; there must be such a model."""
         return self.chains.check(link_of(wildcards, stage))
 
-    def evaluations(self, part: str, model: str | None = None) -> list[str]:
+    def evaluations(self, output: str, model: str | None = None) -> list[str]:
         """`summary` or `per_query` files of the main table, or of one of its rows."""
-        name = {"summary": paths.summary, "per_query": paths.per_query}[part]
+        name = {"summary": paths.summary, "per_query": paths.per_query}[output]
         models = [model] if model else self.methods
         return [name(m, row.name, self.config.protocol) for m in models for row in self.columns]
 

@@ -45,7 +45,7 @@ def millions(row: Collection | None, shard_documents: int, rule: str, split: str
 
 
 class Machines:
-    """What rules write under `resources:` and `threads:`.
+    """Values of `resources:` and `threads:` in the rules.
 
     Args:
         bench: the configuration.

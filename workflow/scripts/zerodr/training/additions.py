@@ -118,10 +118,12 @@ class PaperTraining:
     Attributes:
         additions: to fine-tuning stages.
         objectives: makers of objectives, by the name in their settings.
+        kinds: kinds of models, by the type in their settings.
     """
 
     additions: tuple[type[Addition], ...] = ()
     objectives: Mapping[str, Callable[[Any], Objective]] = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
 
 
 def papers() -> list[PaperTraining]:

@@ -222,9 +222,12 @@ def _overlap(found: list[str], gold: list[str]) -> float:
 
 
 def evaluate_reader(
-    reader: Reader, questions: Questions, rows: Sequence[int], device: str, group: Group
+    reader: Reader, questions: Questions, rows: Sequence[int], negatives: int, device: str, group: Group
 ) -> dict[str, float]:
-    """Exact match and F1, means over questions, and the share whose answer truncation cut off; each process a part."""
+    """Exact match and F1, means over questions, and the share whose answer truncation cut off; each process a part.
+
+    It takes what every kind's evaluation is given; `negatives` are not for readers.
+    """
     was_training = reader.training
     reader.eval()
     mine = list(rows)[group.rank :: group.world]

@@ -1,6 +1,7 @@
 """COCO-DR: implicit distributionally robust optimisation over clusters of source queries (iDRO), and its controls.
 
-In the order of the method: `settings`; `cluster_queries`; `losses`, `group_weights` (how weights follow from losses
-and gradients); `group_layers`, `group_sums`, `group_engines` (how gradients of groups are compared); `objective`,
-`training` (what a fine-tuning stage gets); `measure_space` (COCO pretraining's spaces); `report`.
+In order of the method: `settings`, `items`, `plan`; `cluster_queries`; `losses`, `group_weights` (how weights follow
+from losses and gradients); `group_layers`, `group_sums`, `group_engines` (how gradients of groups are compared);
+`objective`, `training` (what a fine-tuning stage gets); `measure_space` (spaces of COCO pretraining); `report_spaces`,
+`report`.
 """

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
+from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.objective import weigh_groups
 from zerodr.papers.coco_dr.settings import GroupedStage, GroupSettings
@@ -39,8 +40,10 @@ class Groups(Addition):
         """Weighted by the clusters that training queries belong to."""
         groups, of_queries = _groups(self.params), prepared.examples.groups
         assert groups is not None and of_queries is not None, "examples have clusters"
+        loss = self.params.settings.objective
+        assert isinstance(loss, ObjectiveSettings), "as of all stages with clusters"
         clusters = np.unique(of_queries[prepared.rows]).tolist()
-        return weigh_groups(objective, groups, self.params.settings.objective, prepared.model, clusters)
+        return weigh_groups(objective, groups, loss, prepared.model, clusters)
 
 
 def _groups(params: FinetuneParams) -> GroupSettings | None:

@@ -1,5 +1,6 @@
 """Disentangled dense retrieval: a relevance module (REM), trained once, on any corpus' domain module (DAM).
 
-In the order of the method: `settings`; `inserting` (LoRA and parallel adapters), `rem_files`, `folding` (a plain model
-of both), `modular`; `training` (what a fine-tuning stage gets); `assemble`.
+In order of the method: `settings`, `checks`, `items`, `plan`; `inserting` (LoRA and parallel adapters), `rem_files`,
+`folding` (a plain model of both), `modular`; `training` (what a fine-tuning stage gets); `folders` (its model folders),
+`assemble`; `report`.
 """

@@ -27,7 +27,7 @@ add_targets(
     Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
     Target(paths.domains("{learned}", "{target}", "tsne.parquet"), "both in the plane, by t-SNE"),
     learned=Placeholder(
-        lambda plan: [name for name, method in plan.bench.methods.items() if method.kind == "trained"],
+        lambda plan: [name for name, method in plan.bench.methods.items() if method.kind == "trained" and method.ranks],
         "{trained} and {adapted}",
     ),
 )

@@ -1,7 +1,8 @@
 """MoMA: queries are augmented with documents of memories that are plugged in.
 
-In the order of the method: `settings`, `mixtures` (which memories); `grounding`, `fid_attention`, `fusion_encoder`,
-`decoder_once`, `state_cache`, `fused_vectors`, `components` (the model); `embed_fused`, `search_memory` (what augments
-queries); `fused_training`, `measure_attention`, `attention_labels`, `mine_memories`, `losses`, `episode` (learning);
-`retriever` (from Python); `measure_shares`, `report`.
+In the order of the method: `settings`, `checks`, `items`, `mixtures` (which memories), `plan`, `memory_plan`;
+`grounding`, `fid_attention`, `fusion_encoder`, `decoder_once`, `state_cache`, `fused_vectors`, `components` (model);
+`embed_fused`, `search_memory` (what augments queries); `training` (what a fine-tuning stage gets), `measure_attention`,
+`attention_labels`, `mine_memories`, `losses`, `episode` (learning); `folders` (exported models), `retriever` (from
+Python); `measure_shares`, `report`.
 """

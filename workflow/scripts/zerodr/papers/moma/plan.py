@@ -203,7 +203,7 @@ def _last_episode(plan: Plan, row: str) -> MemoryStage | None:
 
 
 def _plugged_in(plan: Plan, method: str, stage: MemoryStage) -> tuple[list[str], int]:
-    """What augments the queries of targets, `target` for the target itself, and K."""
+    """Memories that augment the queries of targets, `target` for the target itself, and K."""
     names, documents = plugged_in(inference(plan, method), stage)
     source = plan.chains.source_of(method)
     return list(dict.fromkeys(source if name == SOURCE else name for name in names)), documents

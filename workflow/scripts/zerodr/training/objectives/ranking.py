@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerodr.config.training import LOSSES, ObjectiveSettings
+from zerodr.config.training import LOSSES, LossSettings
 from zerodr.errors import ConfigError
 from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
 from zerodr.papers import modules
@@ -120,14 +120,13 @@ OBJECTIVES: dict[str, Callable[[Any], Objective]] = {  # losses of vectors, by t
 }
 
 
-def make_objective(settings: ObjectiveSettings) -> Objective:
+def make_objective(settings: LossSettings) -> Objective:
     """Make the objective that the settings name, of the core or of a paper.
 
     Raises:
         ConfigError: it needs hard negatives and the settings draw none.
     """
-    needs_negatives = settings.name != "info_nce" or not settings.in_batch
-    if needs_negatives and settings.negatives_per_query < 1:
+    if settings.compares and settings.negatives_per_query < 1:
         raise ConfigError(
             "objective.negatives_per_query",
             f"{settings.name} compares a positive with hard negatives, found 0",
