@@ -80,7 +80,6 @@ NOT_CLEAN_YET = (
     "plan/lines.py",
     *("papers/berm/label_units.py", "papers/berm/read_units.py"),
     *("papers/berm/reader_data.py", "papers/berm/reader_network.py"),
-    *("training/finetune.py", "training/jobs.py", "training/kinds.py"),
     *("training/teaching/pairs.py", "training/teaching/scoring.py"),
 )
 VAGUE_WORDS = set(

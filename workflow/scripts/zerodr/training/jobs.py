@@ -72,7 +72,7 @@ def keeper(state: Path, model: Any) -> Callable[[int], None]:
     return keep
 
 
-def publish_kept(stage: Stage, steps: Sequence[int]) -> None:
+def publish_steps(stage: Stage, steps: Sequence[int]) -> None:
     """Copy the saved models into output `model`, where `take_step` finds them."""
     for step in steps:
         shutil.copytree(_step_folder(stage.state, step), stage.output("model") / STEPS / str(step))
