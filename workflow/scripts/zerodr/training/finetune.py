@@ -25,7 +25,7 @@ from zerodr.training.additions import Addition, Prepared, additions_of
 from zerodr.training.data.batches import Stream, usable_rows
 from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, keeper, publish_kept, run_work
+from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
 from zerodr.training.kinds import BI_ENCODER, Kind, Lessons, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.loop.engine import Batches, Engine, Run
@@ -70,7 +70,7 @@ def finetune(stage: Stage) -> None:
     """
     task = task_of(stage)
     run_work(stage, task.params, train)
-    publish_kept(stage, task.params.settings.training.save_steps)
+    publish_steps(stage, task.params.settings.training.save_steps)
 
 
 def task_of(stage: Stage) -> Task:
@@ -99,11 +99,11 @@ def fit(task: Task) -> dict[str, Any]:
         `curves`: points (name, value, step); `notes`: facts for lineage.
     """
     stage, params, additions, group = task.stage, task.params, task.additions, Group()
-    training, place = params.settings.training, params.schedule
+    training, position = params.settings.training, params.schedule
     torch.set_num_threads(max(1, stage.threads // params.workers_of_a_node))
     device = device_of(params.gpus, group)
-    kind = reduce(lambda made, addition: addition.kind(made), additions, task.kind)
-    model = reduce(lambda made, addition: addition.model(made), additions, kind.load(task.model, training.precision))
+    kind = reduce(lambda value, addition: addition.kind(value), additions, task.kind)
+    model = reduce(lambda value, addition: addition.model(value), additions, kind.load(task.model, training.precision))
     model.to(device)
     if training.dropout is not None:
         set_dropout(model, training.dropout)
@@ -114,13 +114,13 @@ def fit(task: Task) -> dict[str, Any]:
     if training.keep_optimizer:
         _take_moments(optimizer, task.model)
     forward = kind.forward(model, examples, device, training.cache_chunk)
-    forward = reduce(lambda made, addition: addition.forward(made), additions, forward)
+    forward = reduce(lambda value, addition: addition.forward(value), additions, forward)
     batches: Batches = stream
-    batches = reduce(lambda made, addition: addition.batches(made), additions, batches)
-    factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or place.total_steps)
+    batches = reduce(lambda value, addition: addition.batches(value), additions, batches)
+    factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or position.total_steps)
     objective = make_objective(params.settings.objective)
     prepared = Prepared(model, examples, lessons.rows, factor)
-    objective = reduce(lambda made, addition: addition.objective(made, prepared), additions, objective)
+    objective = reduce(lambda value, addition: addition.objective(value, prepared), additions, objective)
 
     def evaluate() -> dict[str, float]:
         return kind.evaluate(model, lessons.dev_examples, lessons.dev, training.dev_negatives, device, group)
@@ -131,7 +131,7 @@ def fit(task: Task) -> dict[str, Any]:
         stage.state,
         identity,
         words_of(task),
-        place.first_step,
+        position.first_step,
         evaluate if len(lessons.dev) else None,
         keeper(stage.state, model),
     )
@@ -149,7 +149,7 @@ def fit(task: Task) -> dict[str, Any]:
         "epochs": round(training.steps / stream.steps_per_epoch, 3),
         "queries_per_second": round(engine.rate(), 2),
     }
-    return {"curves": curves, "notes": reduce(lambda made, addition: made | addition.facts, additions, notes)}
+    return {"curves": curves, "notes": reduce(lambda value, addition: value | addition.facts, additions, notes)}
 
 
 def words_of(task: Task) -> list[int]:
@@ -162,7 +162,7 @@ def mined_lessons(task: Task, model: Any) -> Lessons:
     assert task.mined is not None, "an input of stages that learn from mined queries"
     settings = task.params.settings
     examples = load_examples(task.mined, task.source, task.params.title_join, task.scored)
-    examples = reduce(lambda made, addition: addition.examples(made, model), task.additions, examples)
+    examples = reduce(lambda value, addition: addition.examples(value, model), task.additions, examples)
     rows, dev, notes = split_rows(examples, task)
     training, drawn = settings.training, settings.objective.negatives_per_query
     stream = Stream(examples, rows, training.batch_queries, drawn, words_of(task), training.bucket_batches)
@@ -205,7 +205,7 @@ def _take_moments(optimizer: Optimizer, parent: Path) -> None:
             f"has no optimiser moments ({MOMENTS}), which keep_optimizer continues with",
             "train it with save_optimizer, or set keep_optimizer: false",
         )
-    kept = read_tensors(path)
-    if not moments_fit(optimizer, kept):
+    saved = read_tensors(path)
+    if not moments_fit(optimizer, saved):
         raise ArtifactError(path, "holds moments of other weights or of another optimiser", "set keep_optimizer: false")
-    load_moments(optimizer, kept)
+    load_moments(optimizer, saved)

@@ -47,7 +47,7 @@ def run_work(stage: Stage, workers: Workers, work: Work) -> None:
 
 
 def device_of(gpus: int, group: Group) -> str:
-    """Choose this process's device: a GPU of its own where `gpus` are set, else any GPU, else the CPU."""
+    """Choose this process's device: one GPU each where `gpus` are asked for, else the GPU if any, else the CPU."""
     if gpus == 0 and (group.world > 1 or not torch.cuda.is_available()):
         return "cpu"
     number = int(os.environ.get("LOCAL_RANK", group.rank))
@@ -72,7 +72,7 @@ def keeper(state: Path, model: Any) -> Callable[[int], None]:
     return keep
 
 
-def publish_kept(stage: Stage, steps: Sequence[int]) -> None:
+def publish_steps(stage: Stage, steps: Sequence[int]) -> None:
     """Copy the saved models into output `model`, where `take_step` finds them."""
     for step in steps:
         shutil.copytree(_step_folder(stage.state, step), stage.output("model") / STEPS / str(step))

@@ -27,7 +27,7 @@ from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, keeper, publish_kept, run_work
+from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
 from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.gradcache import WASTE
 from zerodr.training.loop.speed import set_dropout, speed_up
@@ -87,7 +87,7 @@ def pretrain(stage: Stage) -> None:
     stage.note(left_out=json.loads(counts.read_text()))
     capped(params, Passages(file), stage.seed)
     run_work(stage, params, train)
-    publish_kept(stage, params.settings.training.save_steps)
+    publish_steps(stage, params.settings.training.save_steps)
 
 
 def capped(params: PretrainParams, passages: Passages, seed: int) -> tuple[TrainingSettings, int]:

@@ -64,7 +64,7 @@ class GroupEngine:
         raise NotImplementedError
 
     def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
-        """Read products from training's backward pass, group k's gradient scaled by factors_k; (n,) float64."""
+        """Read products from training's backward pass, with group k's gradient scaled by factors_k; (n,) float64."""
         raise NotImplementedError
 
     def fill(self, turn: Turn, members: Tensor) -> None:

@@ -179,7 +179,7 @@ class Representation:
     passes: list[tuple[Tensor | None, dict[str, Tensor]]] = field(default_factory=list)
 
     def backward(self, scale: Tensor | float = 1.0) -> dict[str, Tensor]:
-        """Send gradients of vectors, and of the groups' losses times `scale`, into the weights; return these losses."""
+        """Send gradients of vectors and of the groups' losses times `scale`, into the weights; return these losses."""
         gradients = None if self.leaf is None else self.leaf.grad
         if gradients is None and not self.totals:
             return {}

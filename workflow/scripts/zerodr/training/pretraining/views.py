@@ -178,7 +178,7 @@ class ViewMaker:
 
 
 def cloze(spans: Sequence[str], draws: np.ndarray, keep_rate: float) -> list[str]:
-    """Choose a span and the document around it; with probability `keep_rate` it stays there  # ICT (Lee 2019)"""
+    """Choose a span and the document around it; with probability `keep_rate` it stays there  # ICT (Lee et al. 2019)"""
     chosen = int(draws[0] * len(spans))
     rest = spans if draws[1] < keep_rate else [*spans[:chosen], *spans[chosen + 1 :]]
     return [spans[chosen], " ".join(rest)]
