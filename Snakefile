@@ -61,7 +61,6 @@ localrules:
     import_model,
     init_model,
     take_step,
-    init_teacher,
     build_table,
     build_row,
     plot_table,

@@ -47,7 +47,7 @@ def planned_jobs(root: Path, scale: str) -> list[Any]:
 def targets_of(plan: Any) -> Iterator[str]:
     """Targets that together need every rule of a recipe."""
     for name, method in plan.bench.methods.items():
-        if "@" not in name and method.kind not in ("teacher", "reader"):
+        if "@" not in name and method.ranks:
             yield f"results/beir/{name}.tsv"
             if method.kind == "trained":
                 scope = TARGETS[0] if plan.chains.is_adapted(name) else "shared"

@@ -12,8 +12,8 @@ from model_helpers import SMALL, tiny_collection
 from training_helpers import seal
 
 from zerodr.artifacts.stage import StageSpec
-from zerodr.config.training import Architecture
-from zerodr.encoders.cross_encoder.initial import InitTeacherSettings, cross_from_checkpoint
+from zerodr.config.training import Architecture, CrossEncoderSettings
+from zerodr.encoders.cross_encoder.initial import pair_from_checkpoint
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.folder.saving import save_tokenizer
 from zerodr.encoders.start.scratch import _config
@@ -47,12 +47,12 @@ def classifier(folder: Path, family: str = "bert", labels: int = 1, seed: int = 
     return folder
 
 
-def settings_of(folder: Path | str, **changes: Any) -> InitTeacherSettings:
-    return InitTeacherSettings(**({"init": str(folder), "max_tokens": TOKENS, "trained": False} | changes))
+def settings_of(folder: Path | str, **changes: Any) -> CrossEncoderSettings:
+    return CrossEncoderSettings(**({"type": "cross_encoder", "init": str(folder), "max_tokens": TOKENS} | changes))
 
 
 def from_folder(folder: Path, seed: int = 5, **changes: Any) -> CrossEncoder:
-    return cross_from_checkpoint(settings_of(folder, **changes), folder, None, seed)[0]
+    return pair_from_checkpoint(CrossEncoder, settings_of(folder, **changes), folder, None, seed)[0]
 
 
 def tiny_teacher(folder: Path, trained: bool = True, max_tokens: int = TOKENS, **config: Any) -> Path:
@@ -75,11 +75,11 @@ def init_spec(init: str | Path, place: str = "init", seed: int = 5, **changes: A
     inputs = changes.pop("inputs", {})
     params = settings_of(init, **changes).model_dump(mode="json")
     return StageSpec(
-        "init_teacher",
-        1,
+        "init_model",
+        2,
         {"model": place},
         inputs,
-        {"teacher": f"results/{place}/manifest.json"},
+        {"model": f"results/{place}/manifest.json"},
         params,
         seed,
         1,
@@ -102,18 +102,19 @@ def train_spec(place: str = "teacher", inputs: dict[str, str] | None = None, **c
     training |= {key: value for key, value in changes.items() if key not in own}
     objective = {"name": "info_nce", "in_batch": False, "negatives_per_query": params.pop("negatives_per_query")}
     params["settings"] = {"objective": objective, "training": training}
-    params["schedule"] = {"stage": "teacher", "stage_index": 0, "total_steps": training["steps"]}
+    params["encoder"] = "cross_encoder"
+    params["schedule"] = {"stage": "ep0", "stage_index": 0, "total_steps": training["steps"]}
     named = {
-        "teacher": "results/init/manifest.json",
+        "model": "results/init/manifest.json",
         "mined": "results/mined/manifest.json",
         "source": "results/source/manifest.json",
     } | (inputs or {})
     return StageSpec(
-        "train_teacher",
+        "finetune",
         1,
         {"model": place},
         named,
-        {"teacher": f"results/{place}/manifest.json"},
+        {"model": f"results/{place}/manifest.json"},
         params,
         13,
         1,

@@ -106,7 +106,7 @@ class Parts:
         self.stream = adapting.batches(source)
         ranking = make_objective(ObjectiveSettings(name=name, negatives_per_query=negatives))
         self.objective = adapting.objective(ranking, Prepared(self.model, examples, rows, lambda step: 1.0))
-        self.adversary: Adversary = self.objective.parts["adversary"][1]
+        self.adversary: Adversary = self.objective.objectives["adversary"][1]
         self.accumulation = accumulation
 
     def step(self, step: int) -> dict[str, torch.Tensor]:
@@ -114,7 +114,7 @@ class Parts:
         self.model.zero_grad()
         group, batch, terms = Group(), self.stream.batch(step), {}
         for part in range(self.accumulation):
-            share = self.forward.prepare(batch.part(part, self.accumulation), group)
+            share = self.forward.prepare(batch.shard(part, self.accumulation), group)
             found = add_gradients(self.forward, self.objective, share, group, [1, step, part], 1 / self.accumulation)
             terms = {k: terms.get(k, 0) + v / self.accumulation for k, v in found.items()}
         self.facts = self.objective.on_step(step + 1)
@@ -250,7 +250,7 @@ def test_the_converged_classifier_separates_the_queue(tmp_path):
     learned = {name: SMALL[name] for name in ("half_life_steps",)}
     parts = Parts(tmp_path)
     parts.adversary = Adversary("stage", AdversarySettings(**learned | values), 8, 32, [5, 0], lambda step: 1.0)
-    parts.objective.parts["adversary"] = (1.0, parts.adversary)
+    parts.objective.objectives["adversary"] = (1.0, parts.adversary)
     weights = []
     for step in range(4):
         parts.step(step)

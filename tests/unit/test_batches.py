@@ -80,7 +80,7 @@ def test_batches_are_functions_of_seed_and_step(examples, step, seed, world):
     other.batch(7)
     batch, again = one.batch(step), other.batch(step)
     np.testing.assert_array_equal(batch.documents, again.documents)
-    parts = [batch.part(rank, world) for rank in range(world)]
+    parts = [batch.shard(rank, world) for rank in range(world)]
     np.testing.assert_array_equal(np.concatenate([part.documents for part in parts]), batch.documents)
     np.testing.assert_array_equal(np.concatenate([part.rows for part in parts]), batch.rows)
 

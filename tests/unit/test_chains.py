@@ -142,7 +142,7 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
         ({"chain": {"ep0": {"negatives": {"source": "hybrid"}}}}, "is of kind fusion"),
         (
             {"chain": {"ep0": {"objective": {"name": "kl", "inverse_temperature": 1.0}, "teacher": "bm25-flat"}}},
-            "kind lexical, expected teacher",
+            "is a method of kind lexical, expected a cross_encoder",
         ),
         ({"chain": {"ep0": {"training": {"keep_optimizer": True}}}}, "the initial model has no moments"),
         ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
@@ -163,7 +163,7 @@ def test_chains_that_are_refused(root, change_of, told):
 
 
 def test_a_teacher_is_no_row(root):
-    with pytest.raises(ConfigError, match="is a teacher, which scores pairs and ranks no collection"):
+    with pytest.raises(ConfigError, match="is a cross_encoder, which reads pairs of texts and ranks no collection"):
         plan(root, methods=("cross-encoder", "bm25-flat"))
 
 
@@ -222,10 +222,50 @@ def test_hub_names_and_folders_that_are_there_start_a_recipe(root, tmp_path):
         "google/dpr",
         "drp/model",
         "organisation/ep0",
-        "cross-encoder/model",
     ):
         change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
         assert plan(root).chains.parent_of(init) is None
+
+
+def test_a_revision_says_that_a_name_is_of_the_hub(root):
+    """`cross-encoder` is a recipe and an organisation."""
+    init = "cross-encoder/model"
+    change(root, "ance", odd={"settings": {"encoder": {"init": init, "revision": "1234"}}})
+    assert plan(root).chains.parent_of(init) is None
+    change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
+    with pytest.raises(ConfigError, match="cross-encoder has no stage 'model'"):
+        plan(root)
+
+
+def test_a_bi_encoder_does_not_start_from_what_ranks_nothing(root):
+    change(root, "dpr", odd={"settings": {"encoder": {"init": "cross-encoder/ep0"}}})
+    with pytest.raises(ConfigError, match="is a model that ranks nothing"):
+        plan(root)
+
+
+@pytest.mark.parametrize("teacher", ["cross-encoder", "cross-encoder/ep0"])
+def test_a_teacher_is_a_recipe_or_one_of_its_stages(root, teacher):
+    change(root, "kd", odd={"settings": {"chain": {"ep0": {"teacher": teacher}}}})
+    made, wc = plan(root), SimpleNamespace(model="kd+odd", scope="shared", stage="ep0")
+    assert made.inputs("score_pairs")(wc)["teacher"] == "results/models/cross-encoder/shared/ep0/manifest.json"
+    published = plan(root, scale="paper") if teacher == "cross-encoder" else None
+    if published is not None:
+        assert (
+            published.inputs("score_pairs")(wc)["teacher"] == "results/models/cross-encoder/shared/init/manifest.json"
+        )
+
+
+def test_what_ranks_nothing_is_trained_by_the_rules_of_all_models(root):
+    made = plan(root)
+    teacher = SimpleNamespace(model="cross-encoder", scope="shared", stage="ep0")
+    reader = SimpleNamespace(model="reader", scope="shared", stage="squad")
+    assert set(made.inputs("finetune")(teacher)) == {"model", "mined", "source"}
+    assert set(made.inputs("finetune")(reader)) == {"model", "source"}
+    assert settings(made, "finetune", model="reader", stage="squad")["settings"]["encoder"] == "reader"
+    assert "encoder" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]
+    for model in ("cross-encoder", "reader"):
+        assert "type" in settings(made, "init_model", model=model)["settings"]
+    assert "type" not in settings(made, "init_model", model="dpr")["settings"]
 
 
 @pytest.mark.parametrize(
@@ -234,9 +274,13 @@ def test_hub_names_and_folders_that_are_there_start_a_recipe(root, tmp_path):
         ("kind: encoder\nsettings: {model: /nope}", "method mine: model '/nope': is no folder"),
         ("kind: encoder\nsettings: {model: dpr/ep0}", "is a model of a recipe: it is a method already, dpr@ep0"),
         ("kind: encoder\nsettings: {model: dpr@ep0}", "name dpr@ep0 where methods are named"),
-        ("kind: teacher\nsettings: {init: ./nope}", "teacher mine: init './nope': is no folder"),
-        ("kind: teacher\nsettings: {init: drp/ep0}", "did you mean dpr/ep0"),
-        ("kind: reader\nsettings: {init: dpr/ep9}", "dpr has no stage 'ep9'"),
+        (
+            "kind: trained\nsettings: {encoder: {type: cross_encoder, init: ./nope}}",
+            "method mine: init './nope': is no fol",
+        ),
+        ("kind: trained\nsettings: {encoder: {type: cross_encoder, init: drp/ep0}}", "did you mean dpr/ep0"),
+        ("kind: trained\nsettings: {encoder: {type: reader, init: dpr/ep9}}", "dpr has no stage 'ep9'"),
+        ("kind: trained\nsettings: {encoder: {type: raeder, init: dpr/ep0}}", "did you mean reader"),
     ],
 )
 def test_models_of_other_kinds_are_looked_at_too(root, recipe, told):

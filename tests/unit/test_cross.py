@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from zerodr.encoders.cross_encoder.initial import FAMILIES, cross_from_checkpoint
+from zerodr.encoders.cross_encoder.initial import FAMILIES, pair_from_checkpoint
 from zerodr.encoders.cross_encoder.network import CROSS_CONTRACT, CrossEncoder
 from zerodr.encoders.cross_encoder.pairs import bare_ids, pad_pairs, pair_lengths, pair_template
 from zerodr.encoders.cross_encoder.scorer import Scorer
@@ -149,7 +149,7 @@ def test_a_masked_language_model_gets_a_head(tmp_path):
     config = BertConfig.from_pretrained(folder)
     torch.manual_seed(0)
     BertForMaskedLM(config).save_pretrained(folder)
-    model, facts = cross_from_checkpoint(settings_of(folder), folder, None, 0)
+    model, facts = pair_from_checkpoint(CrossEncoder, settings_of(folder), folder, None, 0)
     assert [name for name in facts["fresh_weights"] if "pooler" in name] and not model.contract.trained
 
 

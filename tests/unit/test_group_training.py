@@ -353,5 +353,5 @@ def test_clusters_reach_batches_in_the_order_of_queries(project):
     assert examples.groups.tolist() == expected
     batch = Stream(examples, np.arange(QUERIES), 8, 1, [0]).batch(3)
     assert batch.groups.tolist() == [expected[row] for row in batch.rows]
-    assert batch.part(1, 2).groups.tolist() == batch.groups[4:].tolist()
+    assert batch.shard(1, 2).groups.tolist() == batch.groups[4:].tolist()
     assert json.loads(json.dumps(batch.groups.tolist())) == batch.groups.tolist()

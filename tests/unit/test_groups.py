@@ -238,7 +238,7 @@ def test_another_loss_does_not_count_as_a_group(data, folders, engine):
     fast = Stack({"rank": (0.5, weighted(model, data, engine=engine)), "pull": (2.0, Pull())})
     assert fast.by_group and not slow.by_group
     same_gradients(one_step(model, data, fast, batch), one_step(model, data, slow, batch))
-    near(fast.parts["rank"][1].sums, alone.sums)
+    near(fast.objectives["rank"][1].sums, alone.sums)
 
 
 def test_a_gradient_that_is_no_number_skips_the_update_and_is_counted(data, folders, monkeypatch):

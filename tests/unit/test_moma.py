@@ -276,9 +276,9 @@ def test_fewer_documents_make_other_vectors_and_no_cache_the_same(here):
 def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here, monkeypatch):
     from zerodr.papers.moma import embed_fused as stage
 
-    assert stage.PART > 100_000, "collections that fit into one part keep their bytes"
+    assert stage.CHECKPOINT_QUERIES > 100_000, "collections that fit into one part keep their bytes"
     monkeypatch.setattr(stage, "WINDOW", 3)
-    monkeypatch.setattr(stage, "PART", 9)
+    monkeypatch.setattr(stage, "CHECKPOINT_QUERIES", 9)
     fused("whole.npy")
     done, calls = stage.Fuser.vectors, []
 

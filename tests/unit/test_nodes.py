@@ -12,7 +12,7 @@ from zerodr.config.base import validate
 from zerodr.config.params import Workers
 from zerodr.errors import ConfigError, MachineError
 from zerodr.plan.resources import OF_ALL_JOBS, Machines
-from zerodr.training.distributed.nodes import across_nodes, meeting_place
+from zerodr.training.distributed.nodes import across_nodes, rendezvous
 
 JOB = {
     "SLURM_JOB_ID": "7",
@@ -48,7 +48,7 @@ def test_nodes_are_only_to_be_had_from_slurm():
 
 
 def test_agents_meet_where_srun_was_called():
-    told = meeting_place("2", "4711", {"SLURM_NODEID": "1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.5"})
+    told = rendezvous("2", "4711", {"SLURM_NODEID": "1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.5"})
     assert told == ["--nnodes=2", "--node-rank=1", "--master-addr=10.0.0.5", "--master-port=4711"]
 
 
@@ -95,7 +95,7 @@ def test_rules_ask_for_nodes_only_where_they_train_on_them():
     }
     assert cpu.placement("pretrain") == {"nodes": 2, "mpi": "srun", "tasks": 2}
     assert (two.gpus("finetune"), two.gpus("embed_corpus"), two.gpus("evaluate_run")) == (8, 1, 0)
-    assert (one.gpus("train_teacher"), one.gpus("score_pairs"), cpu.gpus("embed_corpus")) == (8, 1, 0)
+    assert (one.gpus("finetune"), one.gpus("score_pairs"), cpu.gpus("embed_corpus")) == (8, 1, 0)
 
 
 def test_what_the_plugin_makes_of_it():

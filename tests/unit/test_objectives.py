@@ -62,10 +62,10 @@ def test_pairwise_averages_over_negatives():
 
 def test_own_negatives_only():
     batch = random_batch(4, 3)
-    expected = -torch.log_softmax(batch.own_scores(), 1)[:, 0].mean().item()
+    expected = -torch.log_softmax(batch.document_scores(), 1)[:, 0].mean().item()
     assert InfoNCE(in_batch=False)(batch)["info_nce"].item() == pytest.approx(expected, abs=1e-6)
     known = encoded(batch.queries, batch.documents, positives=[{"0-0", "0-2"}, {"1-0"}, {"2-0"}, {"3-0"}])
-    scores = batch.own_scores()
+    scores = batch.document_scores()
     scores[0, 2] = -math.inf
     expected = -torch.log_softmax(scores, 1)[:, 0].mean().item()
     assert InfoNCE(in_batch=False)(known)["info_nce"].item() == pytest.approx(expected, abs=1e-6)
@@ -102,7 +102,7 @@ def test_margin_mse_is_ddr_o5():
 def test_kl_is_zero_for_the_teacher_itself_and_needs_one():
     batch = random_batch(3, 2)
     objective = make_objective(ObjectiveSettings(name="kl"))
-    taught = encoded(batch.queries, batch.documents, teacher=batch.own_scores())
+    taught = encoded(batch.queries, batch.documents, teacher=batch.document_scores())
     assert objective(taught)["kl"].item() == pytest.approx(0, abs=1e-6)
     with pytest.raises(ConfigError, match="needs a teacher"):
         objective(batch)
@@ -140,4 +140,4 @@ def test_a_stack_weighs_terms_and_fans_out_hooks_and_states():
     assert stack.on_step(1) == {"extra.steps": 1.0}
     other = Stack({"rank": (1.0, InfoNCE()), "extra": (0.5, Counter())})
     other.load_state_dict(stack.state_dict())
-    assert other.parts["extra"][1].steps == 1
+    assert other.objectives["extra"][1].steps == 1

@@ -126,7 +126,7 @@ def test_views_of_parts_are_the_views_of_the_whole(world):
     batch = PassageStream(np.arange(90), 8, [13, 0]).batch(2)
     for name in ("coco", "tsdae", "ict", "simcse", "mlm"):
         maker = forward(world, name, dropout=0.1, max_tokens=7).maker
-        whole, parts = maker.make(batch), [maker.make(batch.part(number, 4)) for number in range(4)]
+        whole, parts = maker.make(batch), [maker.make(batch.shard(number, 4)) for number in range(4)]
         for field in ("tokens", "targets"):
             pieces = [row for part in parts for row in getattr(part, field)]
             assert len(pieces) == len(getattr(whole, field))

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from zerodr import papers
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
 from zerodr.plan.dense import embedded_by
+from zerodr.plan.patterns import alternatives
 from zerodr.plan.registry import INPUTS, PARAMS
 from zerodr.plan.reporting import table
 from zerodr.plan.rules import RULES
@@ -99,6 +104,28 @@ def test_own_document_is_left_out_only_where_the_registry_says_so(root):
 def test_every_rule_has_params_and_inputs():
     assert set(PARAMS) == set(RULES)
     assert set(INPUTS) == set(RULES)
+
+
+def test_a_rules_functions_are_in_the_module_with_its_files_name(root):
+    wrong = []
+    for path in sorted((root / "workflow/rules").rglob("*.smk")):
+        names = [f"zerodr.plan.{path.stem}"]
+        if path.parent.name == "papers":
+            paper, _, topic = path.stem.rpartition("_") if path.stem not in papers.NAMES else (path.stem, "", "")
+            names = [f"zerodr.papers.{paper}.{topic}{'_' if topic else ''}plan"]
+        for rule in re.findall(r"^rule (\w+):", path.read_text(), re.M):
+            places = {table[rule].__module__ for table in (INPUTS, PARAMS) if rule in table}
+            wrong += [f"{rule}: {place}, expected {names[0]}" for place in places - set(names)]
+    assert wrong == []
+
+
+@given(
+    names=st.sets(st.from_regex(r"[ab]{1,3}(\+[ab]{1,2})?(@[ab]{1,2}(\.1)?)?", fullmatch=True)), other=st.text("ab+@.1")
+)
+def test_a_constraint_matches_its_names_and_nothing_else(names, other):
+    pattern = alternatives(names)
+    assert all(re.fullmatch(pattern, name) for name in names)
+    assert bool(re.fullmatch(pattern, other)) == (other in names)
 
 
 def test_needs_grow_with_the_collection_and_the_attempt(root):

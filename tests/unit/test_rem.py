@@ -105,7 +105,7 @@ def test_o2_relu_by_a_wider_gelu(k, expected, error):
     inward, outward = nn.Linear(4, 3), nn.Linear(3, 4)
     for weight in (*inward.parameters(), *outward.parameters()):
         weight.data.zero_()
-    inserting._set_beside(inserting.Block(host, False, inward, outward), adapter)
+    inserting._attach(inserting.Block(host, False, inward, outward), adapter)
     assert _widen(inserting.Block(host, False, inward, outward), k) == 5
     made = outward(functional.gelu(inward(h)))
     assert made.tolist() == pytest.approx(expected, abs=1e-5)

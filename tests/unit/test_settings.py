@@ -145,7 +145,7 @@ def test_fusions_that_mix_nothing_are_refused(project, settings, told):
 
 
 def test_a_baseline_that_ranks_nothing_is_refused(root):
-    with pytest.raises(ConfigError, match="baseline 'cross-encoder': is a teacher, which scores pairs"):
+    with pytest.raises(ConfigError, match="baseline 'cross-encoder': is a cross_encoder, which reads pairs"):
         load_bench(root, {"baseline": "cross-encoder"})
 
 

@@ -76,7 +76,7 @@ def test_labels_wait_for_a_reader_only_where_there_is_one(root):
     assert set(made.inputs("label_units")(of("berm-dpr"))) == {"source", "units", "index", "mined", "read"}
     assert set(made.inputs("label_units")(of("berm-dpr+bm25-labels"))) == {"source", "units", "index", "mined"}
     assert "mined" not in plan(root, scale="paper").inputs("label_units")(of("berm-dpr"))
-    assert made.inputs("read_units")(of("berm-dpr"))["reader"] == "results/models/reader/shared/reader/manifest.json"
+    assert made.inputs("read_units")(of("berm-dpr"))["reader"] == "results/models/reader/shared/squad/manifest.json"
     assert made.inputs("segment_units")(of("berm-dpr"))["model"] == made.chains.model(
         made.chains.link(f"berm-dpr@{INIT}")
     )
@@ -100,7 +100,7 @@ def test_units_of_documents_of_another_length_are_refused_in_the_plan(root):
     "stage, said",
     [
         ({"units": None}, "give units and berm, or none"),
-        ({"units": {"reader": "cross-encoder"}}, "is of kind teacher, expected reader"),
+        ({"units": {"reader": "cross-encoder"}}, "is a cross_encoder, expected a reader"),
         ({"units": {"reader": "raeder"}}, "did you mean reader"),
         ({"berm": {"w_r1": 0.0, "w_r2": 0.0}}, "both 0"),
         ({"units": {"cut": {"segmenter": "nltk"}}}, "segmenter"),
@@ -114,7 +114,7 @@ def test_what_can_not_be_meant_is_refused(root, stage, said):
 
 
 def test_a_reader_is_no_row_of_the_table(root):
-    with pytest.raises(ConfigError, match="is a reader, which scores pairs and ranks no collection"):
+    with pytest.raises(ConfigError, match="is a reader, which reads pairs of texts and ranks no collection"):
         plan(root, methods=("reader", "bm25-flat"))
 
 

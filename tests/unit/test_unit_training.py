@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from zerodr.papers.berm.objective import BermTerms
 from zerodr.papers.berm.settings import BermSettings
 from zerodr.papers.berm.training import UnitForward
 from zerodr.papers.berm.unit_table import load_units
-from zerodr.papers.coco_dr import objective as group_objective
+from zerodr.papers.coco_dr import training as coco_dr_training
+from zerodr.papers.coco_dr.objective import weigh_groups
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import load_examples
 from zerodr.training.distributed.processes import Group
@@ -212,6 +214,9 @@ def test_distillation_with_units(project, name):
 
 @pytest.mark.parametrize("engine", ["segment", "ghost", "jvp", "loop"])
 def test_groups_weigh_the_loss_and_not_the_units(project, monkeypatch, engine):
+    def force(name: str) -> None:
+        monkeypatch.setattr(coco_dr_training, "weigh_groups", partial(weigh_groups, engine_name=name))
+
     folder = project / "results/clusters"
     folder.mkdir()
     clusters = pa.array([i % 4 for i in range(QUERIES)], pa.int32())
@@ -219,11 +224,30 @@ def test_groups_weigh_the_loss_and_not_the_units(project, monkeypatch, engine):
     pq.write_table(pa.table(columns), folder / "clusters.parquet")
     seal(folder)
     groups = {"mode": "paper", "layers": 1, "similarity": "dot"}
-    given, steps = {"clusters": "results/clusters/manifest.json"}, {"steps": 6, "total_steps": 6}
-    for place, name in ((engine, engine), ("loop-again", "loop")):
-        chosen = (name, "the test names it")
-        monkeypatch.setattr(group_objective, "choose_engine", lambda groups, objective, chosen=chosen: chosen)
-        run_spec(spec(place, given, name="pairwise_nll", groups=groups, dropout=0.0, **steps))
+    force(engine)
+    run_spec(
+        spec(
+            engine,
+            {"clusters": "results/clusters/manifest.json"},
+            name="pairwise_nll",
+            groups=groups,
+            dropout=0.0,
+            steps=6,
+            total_steps=6,
+        )
+    )
+    force("loop")
+    run_spec(
+        spec(
+            "loop-again",
+            {"clusters": "results/clusters/manifest.json"},
+            name="pairwise_nll",
+            groups=groups,
+            dropout=0.0,
+            steps=6,
+            total_steps=6,
+        )
+    )
     assert curve("main.omega_max", engine) == pytest.approx(curve("main.omega_max", "loop-again"), rel=1e-3)
     assert curve("berm.r1", engine) == pytest.approx(curve("berm.r1", "loop-again"), rel=1e-3)
 

@@ -3,10 +3,6 @@
 from zerodr.papers.berm.plan import pattern_of_units
 
 
-localrules:
-    init_reader,
-
-
 rule segment_units:
     input:
         unpack(PLAN.inputs("segment_units")),
@@ -47,51 +43,6 @@ rule label_units:
         **PLAN.resources("label_units"),
     params:
         settings=PLAN.settings("label_units"),
-    script:
-        "../../scripts/run_stage.py"
-
-
-rule init_reader:
-    input:
-        unpack(PLAN.inputs("init_reader")),
-    output:
-        reader=paths.model("{model}", "{scope}", "init"),
-    log:
-        "results/logs/init_reader/{model}/{scope}.log",
-    benchmark:
-        "results/benchmarks/init_reader/{model}/{scope}.tsv"
-    wildcard_constraints:
-        model=PATTERNS.methods("reader"),
-        scope="shared",
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("init_reader"),
-    params:
-        settings=PLAN.settings("init_reader"),
-    script:
-        "../../scripts/run_stage.py"
-
-
-rule train_reader:
-    input:
-        unpack(PLAN.inputs("train_reader")),
-    output:
-        reader=paths.model("{model}", "{scope}", "reader"),
-    log:
-        "results/logs/train_reader/{model}/{scope}.log",
-    benchmark:
-        "results/benchmarks/train_reader/{model}/{scope}.tsv"
-    wildcard_constraints:
-        model=PATTERNS.methods("reader"),
-        scope="shared",
-    conda:
-        ENVIRONMENT
-    threads: PLAN.threads("train_reader")
-    resources:
-        **PLAN.resources("train_reader"),
-    params:
-        settings=PLAN.settings("train_reader"),
     script:
         "../../scripts/run_stage.py"
 

@@ -22,7 +22,7 @@ from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.schedule import longest_path, makespan
 
-TRAINING = ("finetune", "pretrain", "train_teacher", "train_reader", "train_main", "train_augmenter")
+TRAINING = ("finetune", "pretrain", "train_main", "train_augmenter")
 FARMS = (8, 64)
 HOUR_S = 3600
 START_S = 10.0  # a job's start: Snakemake in the job, Python, imports

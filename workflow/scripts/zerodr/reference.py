@@ -35,12 +35,12 @@ def render(root: Path = Path(".")) -> str:
 
     advanced = advanced_fields(root)
     shown: set[type] = set()
-    parts: list[str] = []
+    paragraphs: list[str] = []
     for heading, note, roots in sections():
-        parts.append(f"## {heading}\n\n{note}\n")
+        paragraphs.append(f"## {heading}\n\n{note}\n")
         for outermost in roots:
-            parts += [_block(block, advanced) for block in _reachable(outermost, shown)]
-    body = "\n".join(parts)
+            paragraphs += [_block(block, advanced) for block in _reachable(outermost, shown)]
+    body = "\n".join(paragraphs)
     return f"{PREAMBLE}{ADVANCED if '*Advanced.*' in body else ''}\n{body}"
 
 
@@ -76,8 +76,8 @@ def _reachable(model: type[BaseModel], shown: set[type]) -> Iterator[type[BaseMo
 def _models(kind: Any) -> Iterator[type[BaseModel]]:
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         yield kind
-    for part in get_args(kind):
-        yield from _models(part)
+    for argument in get_args(kind):
+        yield from _models(argument)
 
 
 def _block(model: type[BaseModel], advanced: set[tuple[type[BaseModel], str]]) -> str:
@@ -90,7 +90,10 @@ def _row(name: str, field: FieldInfo, is_advanced: bool) -> str:
     required = field.is_required()
     advanced = " *Advanced.*" if is_advanced else ""
     limits = ", ".join(
-        text.format(getattr(part, key)) for part in field.metadata for key, text in LIMITS.items() if hasattr(part, key)
+        text.format(getattr(limit, key))
+        for limit in field.metadata
+        for key, text in LIMITS.items()
+        if hasattr(limit, key)
     )
     value = _kind(field.annotation) + (f", {limits}" if limits else "")
     default = "" if required else _default(field.get_default(call_default_factory=True))
@@ -100,19 +103,19 @@ def _row(name: str, field: FieldInfo, is_advanced: bool) -> str:
 
 def _kind(kind: Any) -> str:
     """A type in words: `int | None` -> "whole number or `null`"."""
-    origin, parts = get_origin(kind), get_args(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _kind(parts[0])
+        return _kind(arguments[0])
     if origin is Literal:
-        return " or ".join(f"`{part}`" for part in parts)
+        return " or ".join(f"`{argument}`" for argument in arguments)
     if origin in (Union, UnionType):
-        return " or ".join(_kind(part) for part in parts)
+        return " or ".join(_kind(argument) for argument in arguments)
     if origin is tuple:
-        if parts[-1] is Ellipsis:
-            return f"list of {_kind(parts[0])}"
-        return f"list of {len(parts)}: " + ", ".join(_kind(part) for part in parts)
+        if arguments[-1] is Ellipsis:
+            return f"list of {_kind(arguments[0])}"
+        return f"list of {len(arguments)}: " + ", ".join(_kind(argument) for argument in arguments)
     if origin is dict:
-        return f"{_kind(parts[1])} by name"
+        return f"{_kind(arguments[1])} by name"
     if kind is NoneType:
         return "`null`"
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -125,7 +128,7 @@ def _default(value: Any) -> str:
     if isinstance(value, BaseModel):
         changed = value.model_dump(mode="json", exclude_defaults=True)
         return f"`{json.dumps(changed)}`" if changed else "its defaults"
-    if isinstance(value, tuple) and any(isinstance(part, BaseModel) for part in value):
+    if isinstance(value, tuple) and any(isinstance(member, BaseModel) for member in value):
         return f"{len(value)} blocks"
     return f"`{json.dumps(value, ensure_ascii=False)}`"
 

@@ -15,7 +15,7 @@ from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
-DOWNLOADS = ("fetch_archive", "import_model", "init_model", "init_teacher", "init_reader")
+DOWNLOADS = ("fetch_archive", "import_model", "init_model")
 
 
 def spec_of(snakemake: Any) -> StageSpec:

@@ -1,7 +1,7 @@
-"""How a stage runs: spec -> lock -> library function -> atomic publication -> lineage record.
+"""Run a stage: spec -> lock -> library function -> atomic publication -> lineage record.
 
 A stage is a library function that takes one `Stage`. It reads `stage.path("corpus")`, writes `stage.output("run")`
-(a temporary place that is renamed when the function returned), keeps what must survive a kill in `stage.state`, and
+(a temporary path that is renamed when the function returned), writes what must survive a kill to `stage.state`, and
 reports with `stage.metric(...)` and `stage.note(...)`. The same `spec.json` runs by hand: `python -m zerodr.run SPEC`.
 """
 
@@ -46,7 +46,7 @@ class StageSpec:
         params: the stage's settings, canonical JSON types.
         seed: source of every random choice.
         threads: cores to use (no part of the digest).
-        site: what belongs to the place and not to the result: mirror folders, offline (no part of the digest).
+        site: what belongs to the machine and not to the result: mirror folders, offline (no part of the digest).
     """
 
     rule: str
@@ -77,7 +77,7 @@ class StageSpec:
 
 @dataclass
 class Stage:
-    """What a stage function gets to work with."""
+    """Inputs, outputs and settings of a running stage, and the facts that it reports."""
 
     spec: StageSpec
     state: Path
@@ -126,7 +126,7 @@ class Stage:
 
 
 def temporary_output(declared: str) -> Path:
-    """The hidden sibling in which an output grows before it is renamed."""
+    """Path of the hidden sibling in which an output grows before it is renamed."""
     path = Path(declared)
     if is_folder_artifact(path):
         return path.parent.with_name(f".{path.parent.name}.making")
@@ -156,7 +156,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             work.mkdir(exist_ok=True)
             stage = Stage(spec, work)
             _clear(spec)
-            _make_places(spec)
+            _prepare_outputs(spec)
             try:
                 with Spent(home, work) as spent:
                     function(stage)
@@ -169,13 +169,13 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
 
 
 def forget_published() -> None:
-    """Called where a run starts: what it is told to make again is made again."""
+    """Forget what jobs of earlier runs published: a new run makes again what it is asked to."""
     for path in STATE.glob(f"*/{PUBLISHED}"):
         path.unlink()
 
 
 def function_of(rule: str) -> Callable[[Stage], None]:
-    """The library function that a rule runs.
+    """Import the library function that a rule runs.
 
     Raises:
         ZerodrError: there is no such rule.
@@ -204,7 +204,7 @@ def _published(spec: StageSpec, digest: str) -> bool:
             record = read_record(path)
             if not (record and record["spec_digest"] == digest and artifact_digest(path) == record["digest"]):
                 return False
-    except ArtifactError:  # missing or damaged: to be made again
+    except ArtifactError:  # missing or damaged: the stage runs again
         return False
     return True
 
@@ -224,7 +224,7 @@ def _clear(spec: StageSpec) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _make_places(spec: StageSpec) -> None:
+def _prepare_outputs(spec: StageSpec) -> None:
     for declared in spec.outputs.values():
         path = temporary_output(declared)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -235,25 +235,25 @@ def _make_places(spec: StageSpec) -> None:
 def _publish(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> None:
     spec = stage.spec
     for name, declared in spec.outputs.items():
-        made = temporary_output(declared)
-        if not made.exists() or (made.is_dir() and not any(made.iterdir())):
+        temporary = temporary_output(declared)
+        if not temporary.exists() or (temporary.is_dir() and not any(temporary.iterdir())):
             raise ArtifactError(
                 spec.name(), f"output {name} ({declared}) was not written", "this is a defect: report it"
             )
     base = _record(stage, digest, inputs, spent)
     for name, declared in spec.outputs.items():  # everything that a full disk can refuse comes before the first rename
-        made, path = temporary_output(declared), Path(declared)
-        content = seal_folder(made, stage.volatile) if is_folder_artifact(path) else made
+        temporary, path = temporary_output(declared), Path(declared)
+        content = seal_folder(temporary, stage.volatile) if is_folder_artifact(path) else temporary
         stat = content.stat()
-        own = {"artifact": declared, "output": name, "digest": file_digest(content), "bytes": stat.st_size}
-        write_json(_temporary_record(declared), base | own | {"mtime_ns": stat.st_mtime_ns})
+        facts = {"artifact": declared, "output": name, "digest": file_digest(content), "bytes": stat.st_size}
+        write_json(_temporary_record(declared), base | facts | {"mtime_ns": stat.st_mtime_ns})
     for declared in spec.outputs.values():
-        made, path = temporary_output(declared), Path(declared)
+        temporary, path = temporary_output(declared), Path(declared)
         record_path(path).unlink(missing_ok=True)
         if is_folder_artifact(path):
-            move_folder(made, path)
+            move_folder(temporary, path)
         else:
-            made.replace(path)
+            temporary.replace(path)
         _temporary_record(declared).replace(record_path(path))
 
 
@@ -262,13 +262,13 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> 
     listed = []
     for name, value in sorted(spec.inputs.items()):
         for path in [value] if isinstance(value, str) else value:
-            kept = record_path(path)
+            record = record_path(path)
             listed.append(
                 {
                     "name": name,
                     "path": path,
                     "digest": inputs[path],
-                    "record": str(kept) if kept.exists() else None,
+                    "record": str(record) if record.exists() else None,
                 }
             )
     return {

@@ -14,7 +14,7 @@ DOWNLOADED, NORMALISED = "resources/archives", "results/collections"
 
 def find_mirrored(rows: Iterable[Collection], mirrors: Sequence[str]) -> dict[str, str]:
     """Return the path of each archive, and of each file of a publisher, that a mirror folder has: the first one."""
-    names = {name for row in rows if row.archive and row.kind != "own" for name in row.parts}
+    names = {name for row in rows if row.archive and row.kind != "own" for name in row.mirror_files}
     paths = ((name, Path(folder, name)) for folder in reversed(mirrors) for name in sorted(names))
     return {name: str(path) for name, path in paths if path.is_file()}
 

@@ -34,7 +34,7 @@ def validate(model: type[Model], value: Any, where: str) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise ConfigError(where, *_tell(model, error)) from None
+        raise ConfigError(where, *_explain(model, error)) from None
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:
@@ -53,9 +53,9 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
-def _tell(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
+def _explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     first = min(
-        error.errors(), key=lambda found: found["type"] != "extra_forbidden"
+        error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"
     )  # a misspelled key is missing, too
     location, kind = first["loc"], first["type"]
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -75,21 +75,21 @@ def _tell(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
 
 
 def _walk(model: Any, location: tuple) -> tuple[list[str], list[str]]:
-    """Keys of a location as the user wrote them, and the known keys of the settings that stand there.
+    """Keys of a location as the user wrote them, and the known keys of its settings.
 
     Names of the members of a union are in pydantic's locations and not in the user's keys.
     """
     keys: list[str] = []
-    for part in location:
+    for key in location:
         members = _members(model)
-        if part in members:
-            model = members[part]
+        if key in members:
+            model = members[key]
             continue
-        keys.append(str(part))
+        keys.append(str(key))
         if get_origin(model) is dict:
             model = get_args(model)[1]
-        elif part in getattr(model, "model_fields", {}):
-            model = _bare(model.model_fields[part].annotation)
+        elif key in getattr(model, "model_fields", {}):
+            model = _bare(model.model_fields[key].annotation)
     return keys, list(getattr(model, "model_fields", {}))
 
 
@@ -101,4 +101,6 @@ def _members(kind: Any) -> dict[str, Any]:
 
 def _bare(kind: Any) -> Any:
     """The settings inside an optional type, else the type."""
-    return kind if _members(kind) else next((part for part in get_args(kind) if hasattr(part, "model_fields")), kind)
+    return (
+        kind if _members(kind) else next((member for member in get_args(kind) if hasattr(member, "model_fields")), kind)
+    )

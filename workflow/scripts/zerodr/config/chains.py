@@ -7,7 +7,7 @@ import re
 from zerodr.config.bench import Bench
 from zerodr.config.families import check_precision
 from zerodr.config.files import known
-from zerodr.config.methods import LexicalMethod, Method, TeacherMethod, TrainedMethod
+from zerodr.config.methods import LexicalMethod, Method, TrainedMethod
 from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage
 from zerodr.config.starts import check_starts, start_of
 from zerodr.config.training import NegativesSettings
@@ -15,8 +15,8 @@ from zerodr.errors import ConfigError, nearest
 from zerodr.papers import modules
 
 STAGE = re.compile(r"[a-z][a-z0-9_-]*")
-TAKEN = {"init", "imported", "teacher", "reader"}
-PLACES = ("previous", "none")
+TAKEN = {"init", "imported"}
+RESERVED_SOURCES = ("previous", "none")
 
 
 def check_chains(bench: Bench) -> None:
@@ -29,8 +29,6 @@ def check_chains(bench: Bench) -> None:
             _check_corpora(bench, name, method.settings.chain)
             for paper in modules("checks"):
                 paper.check_recipe(bench, name, method)
-        elif isinstance(method, TeacherMethod):
-            _check_negatives(f"teacher {name}", method.settings.negatives, bench.methods)
     _check_kinds(bench)
 
 
@@ -63,7 +61,7 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         _check_parents(where, method.settings.chain, stage, methods)
         if isinstance(settings, FinetuneStage):
             _check_negatives(where, settings.negatives, methods)
-            check_helper(where, "teacher", settings.teacher, methods)
+            check_model_of_type(f"{where}: teacher", settings.teacher, "cross_encoder", methods)
         training = settings.trainings.get("training")
         if training is None:
             continue
@@ -87,23 +85,26 @@ def _check_parents(where: str, chain: dict[str, ChainStage], stage: str, methods
 
 
 def stages_before(chain: dict[str, ChainStage], stage: str) -> dict[str, ChainStage | None]:
-    """What may be a stage's parent, by name: `init`, the stages before it and their kept steps."""
+    """Possible parents of a stage by name: `init`, the stages before it and their kept steps."""
     earlier = dict(list(chain.items())[: list(chain).index(stage)])
-    steps = {f"{name}.{step}": own for name, own in earlier.items() for step in own.save_steps}
+    steps = {f"{name}.{step}": settings for name, settings in earlier.items() for step in settings.save_steps}
     return {"init": None, **earlier, **steps}
 
 
-def check_helper(where: str, role: str, name: str | None, methods: dict[str, Method]) -> None:
-    """A teacher is a recipe of kind teacher, a reader one of kind reader."""
-    kind = known(f"{where}: {role}", name, methods).kind if name is not None else role
-    if kind != role:
+def check_model_of_type(where: str, name: str | None, encoder: str, methods: dict[str, Method]) -> None:
+    """A recipe, or `<recipe>/<stage>`, that serves a stage trains a model of the type that the stage needs."""
+    if name is None:
+        return
+    method = known(where, name, {other.replace("@", "/"): method for other, method in methods.items()})
+    actual = method.settings.encoder.type if isinstance(method, TrainedMethod) else f"method of kind {method.kind}"
+    if actual != encoder:
         raise ConfigError(
-            f"{where}: {role} {name!r}", f"is of kind {kind}, expected {role}", f"name a recipe of kind {role}"
+            f"{where} {name!r}", f"is a {actual}, expected a {encoder}", f"name a recipe with encoder.type: {encoder}"
         )
 
 
 def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> None:
-    groups = {part for row in bench.collections.values() for part in (row.column, *row.groups)}
+    groups = {group for row in bench.collections.values() for group in (row.column, *row.groups)}
     for stage, settings in stages.items():
         for corpus in settings.corpora if isinstance(settings, PretrainStage) else ():
             known(
@@ -128,18 +129,20 @@ def _check_kinds(bench: Bench) -> None:
 
 
 def _check_negatives(where: str, negatives: NegativesSettings, methods: dict[str, Method]) -> None:
-    if negatives.source in PLACES:
+    if negatives.source in RESERVED_SOURCES:
         return
-    method = known(f"{where}: negatives.source", negatives.source, methods | dict.fromkeys(PLACES))
+    method = known(f"{where}: negatives.source", negatives.source, methods | dict.fromkeys(RESERVED_SOURCES))
     if isinstance(method, LexicalMethod) and (method.settings.backend, method.settings.fields) != ("bm25s", "flat"):
         raise ConfigError(
             f"{where}: negatives.source {negatives.source!r}",
             "searches Lucene, which mining does not",
             "name a lexical method with backend: bm25s, such as bm25-flat+bm25s",
         )
-    if method.kind not in ("lexical", "encoder", "trained"):
+    if method.kind not in ("lexical", "encoder", "trained") or not method.ranks:
         raise ConfigError(
             f"{where}: negatives.source {negatives.source!r}",
-            f"is of kind {method.kind}",
+            f"is of kind {method.kind}"
+            if method.ranks
+            else f"is a {method.settings.encoder.type}, which ranks nothing",
             "name a lexical method or a bi-encoder",
         )

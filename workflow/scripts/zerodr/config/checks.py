@@ -9,7 +9,7 @@ from pathlib import Path
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, FusionMethod, HelperMethod, Method, TrainedMethod
+from zerodr.config.methods import EncoderMethod, FusionMethod, TrainedMethod
 from zerodr.config.starts import start_of
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
@@ -20,7 +20,7 @@ RESERVED = {"all", "significance", "published", "holes"}  # files of results/bei
 
 def check_bench(bench: Bench) -> None:
     """Raise ConfigError for the first unknown name or impossible combination."""
-    _check_names("method", [part for name in bench.methods for part in name.partition("@")[0].split("+")])
+    _check_names("method", [component for name in bench.methods for component in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
     _check_runs(bench)
     check_chains(bench)
@@ -34,7 +34,7 @@ def _check_runs(bench: Bench) -> None:
     for name, method in bench.methods.items():
         for run in method.settings.runs if isinstance(method, FusionMethod) else ():
             other = known(f"method {name}: run", run, bench.methods)
-            if other.kind == "fusion" or isinstance(other, HelperMethod):
+            if other.kind == "fusion" or not other.ranks:
                 raise ConfigError(
                     f"method {name}", f"fuses {run}, which has no ranking of its own", "name two plain methods"
                 )
@@ -56,7 +56,7 @@ def _check_chosen(bench: Bench) -> None:
     _check_gpus(scale.gpus if config.gpus is None else config.gpus, config.nodes)
     known("protocol", config.protocol, bench.protocols)
     known("source", config.source or scale.source, bench.collections)
-    _check_ranks("baseline", config.baseline, known("baseline", config.baseline, bench.methods))
+    known("baseline", config.baseline, bench.methods).check_ranks(f"baseline {config.baseline!r}")
     groups = {group: None for row in bench.collections.values() for group in (*row.groups, row.column)}
     collections = scale.collections if config.collections is None else config.collections
     methods = scale.methods if config.methods is None else config.methods
@@ -71,27 +71,18 @@ def _check_chosen(bench: Bench) -> None:
             raise ConfigError(f"method {name!r}", "is named twice in methods", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
-        _check_ranks("method", name, method)
+        method.check_ranks(f"method {name!r}")
     check_supervision(bench, chosen)
-    parts = [run for method in chosen.values() if isinstance(method, FusionMethod) for run in method.settings.runs]
-    for name in dict.fromkeys([*chosen, *parts]):
+    fused = [run for method in chosen.values() if isinstance(method, FusionMethod) for run in method.settings.runs]
+    for name in dict.fromkeys([*chosen, *fused]):
         method = bench.methods[name]
         if isinstance(method, TrainedMethod):
             for paper in modules("checks"):
                 paper.check_row(bench, name, method)
-    _check_titles(bench, [*chosen, *parts])
+    _check_titles(bench, [*chosen, *fused])
     if config.scale == "paper":
-        _check_revisions(bench, [*chosen, *parts])
+        _check_revisions(bench, [*chosen, *fused])
     _check_columns(bench, set(collections))
-
-
-def _check_ranks(what: str, name: str, method: Method) -> None:
-    if isinstance(method, HelperMethod):
-        raise ConfigError(
-            f"{what} {name!r}",
-            f"is a {method.kind}, which scores pairs and ranks no collection",
-            "name a method that searches",
-        )
 
 
 def _check_gpus(gpus: int, nodes: int) -> None:

@@ -6,31 +6,31 @@ from collections.abc import Mapping
 
 from zerodr.config.methods import Method, TrainedMethod
 from zerodr.config.starts import start_of
-from zerodr.config.training import InitSettings
+from zerodr.config.training import InitSettings, StartSettings
 from zerodr.errors import ConfigError
 
 SCRATCH = "scratch"
 OF_T5 = "decoder_first"
 
 
-def encoder_of(name: str, methods: Mapping[str, Method]) -> InitSettings:
+def encoder_of(name: str, methods: Mapping[str, Method]) -> StartSettings:
     """Give the settings of a recipe's initial model; those it leaves out come from the recipe that it starts from."""
     settings = _settings(name, methods)
     start = start_of(settings.init, methods)
-    if start is None:
+    parent = None if start is None else encoder_of(start[0], methods)
+    if parent is None or parent.type != settings.type:
         return settings
-    changes = settings.model_dump(include=settings.model_fields_set)
-    return encoder_of(start[0], methods).model_copy(update=changes)
+    return parent.model_copy(update=settings.model_dump(include=settings.model_fields_set))
 
 
-def line_of(name: str, methods: Mapping[str, Method]) -> list[InitSettings]:
+def line_of(name: str, methods: Mapping[str, Method]) -> list[StartSettings]:
     """Give the initial models of a recipe and of those that it comes from, the very first one last."""
     encoder = encoder_of(name, methods)
     start = start_of(encoder.init, methods)
     return [encoder, *(line_of(start[0], methods) if start is not None else ())]
 
 
-def _settings(name: str, methods: Mapping[str, Method]) -> InitSettings:
+def _settings(name: str, methods: Mapping[str, Method]) -> StartSettings:
     method = methods[name]
     assert isinstance(method, TrainedMethod), "only trained methods have stages"
     return method.settings.encoder
@@ -45,9 +45,10 @@ def check_precision(name: str, method: TrainedMethod, methods: Mapping[str, Meth
     Raises:
         ConfigError: names the setting.
     """
-    line = line_of(name, methods)
-    is_t5 = any(encoder.pooling == OF_T5 for encoder in line)
-    is_t5 = is_t5 or line[-1].init == SCRATCH and line[-1].architecture.family == "t5"
+    line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
+    is_t5 = any(
+        encoder.pooling == OF_T5 or encoder.init == SCRATCH and encoder.architecture.family == "t5" for encoder in line
+    )
     for stage, settings in method.settings.chain.items():
         for key, training in settings.trainings.items():
             if training.precision == "fp16" and is_t5:

@@ -49,8 +49,8 @@ class UniqueLoader(Loader):
         for key_node, value_node in node.value:
             value = self._build(value_node, built)
             if key_node.tag == MERGE:
-                for part in reversed(value if isinstance(value, list) else [value]):
-                    merged |= part if isinstance(part, dict) else _refuse("<< is no mapping", key_node)
+                for layer in reversed(value if isinstance(value, list) else [value]):
+                    merged |= layer if isinstance(layer, dict) else _refuse("<< is no mapping", key_node)
                 continue
             key = self._build(key_node, built)
             if isinstance(key, list | dict):
@@ -99,11 +99,11 @@ def read_yaml(path: Path) -> Any:
         return UniqueLoader(read_text(path)).get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        location = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = " ".join(str(getattr(error, "problem", error)).split())
         if isinstance(error, DuplicateKey):
-            raise ConfigError(place, f"{problem} in one mapping", "remove one of them") from None
-        raise ConfigError(place, f"is no YAML ({problem})", "correct the line") from None
+            raise ConfigError(location, f"{problem} in one mapping", "remove one of them") from None
+        raise ConfigError(location, f"is no YAML ({problem})", "correct the line") from None
 
 
 def known(what: str, name: str, table: Iterable[str]) -> Any:

@@ -1,4 +1,4 @@
-"""How a shard of embeddings is searched: part of an encoder's recipe and of the params of rule search_shard."""
+"""Settings for the search of a shard of embeddings, of an encoder's recipe and of the params of rule search_shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every table or figure of a paper has in its settings."""
+"""Settings that every table or figure of a paper has."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from zerodr.config.base import Settings
 
 
 class Item(Settings):
-    """What all items have."""
+    """Base of all items."""
 
     kind: str
-    """Which kind of item it is."""
+    """Kind of the item."""
     title: str
     """Heading of the table and the figure."""
     collections: tuple[str, ...] | None = None

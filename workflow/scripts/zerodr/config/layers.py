@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known
-from zerodr.config.methods import METHOD_KINDS, Change, Method, StartedMethod, TrainedMethod, Variant
+from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
 from zerodr.config.starts import init_of, start_of
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 
-CHECKPOINT = {"init", "revision", "layers"}  # the part of a start that teachers and readers take
+CHECKPOINT = {"init", "revision", "layers"}  # the part of a start that models of other types than its own take
 
 
 class Start(Settings):
@@ -63,7 +63,8 @@ class Layers:
         self.where, self.scale, self.scales, self.starts = where, scale, scales, starts
         self.kind = known(f"{where}: kind", str(written.get("kind")), METHOD_KINDS)
         recipe = {key: value for key, value in written.items() if key not in ("scales", "variants")}
-        mapping(recipe.setdefault("settings", {}), f"{where}: settings")
+        settings = mapping(recipe.setdefault("settings", {}), f"{where}: settings")
+        self.encoder = mapping(settings.get("encoder"), f"{where}: settings.encoder").get("type")
         self.label = written.get("label")
         self.base = [*self._under("recipe", recipe, where), *self._of_scale(written.get("scales"), "", where)]
         self.variants = mapping(written.get("variants"), f"{where}: variants")
@@ -84,9 +85,9 @@ class Layers:
         changes = mapping(changes, f"{where}: scales")
         for name in changes:
             known(f"{where}: scales", name, self.scales)
-        place = f"{where}: scales.{self.scale}"
-        change = validate(Change, mapping(changes.get(self.scale), where), place)
-        return self._under(f"{prefix}scale {self.scale}", _values(change), place)
+        location = f"{where}: scales.{self.scale}"
+        change = validate(Change, mapping(changes.get(self.scale), where), location)
+        return self._under(f"{prefix}scale {self.scale}", _values(change), location)
 
     def _under(self, name: str, value: dict[str, Any], where: str) -> list[Layer]:
         """Give the layer, and before it the start that it names."""
@@ -94,14 +95,13 @@ class Layers:
         if "start" not in value:
             return [layer]
         start = known(f"{where}: start", str(value["start"]), self.starts)
-        trained = self.kind is TrainedMethod
-        if not issubclass(self.kind, StartedMethod):
+        if self.kind is not TrainedMethod:
             raise ConfigError(f"{where}: start", "is for methods that train a model", "leave it out")
-        settings = value["settings"].get("encoder", {}) if trained else value["settings"]
-        if "init" in settings:
+        if "init" in value["settings"].get("encoder", {}):
             raise ConfigError(f"{where}: start", "gives the initial model, and so does init", "leave one of them out")
-        values = {"encoder": start.values} if trained else {k: v for k, v in start.values.items() if k in CHECKPOINT}
-        return [Layer(f"start {value['start']}", {"settings": values}), layer]
+        same = self.encoder in (None, start.encoder.type)
+        values = {key: setting for key, setting in start.values.items() if same or key in CHECKPOINT}
+        return [Layer(f"start {value['start']}", {"settings": {"encoder": values}}), layer]
 
 
 def _values(change: Change) -> dict[str, Any]:
@@ -138,10 +138,10 @@ def _with_remark(method: Method, start: str, starts: Mapping[str, Start]) -> Met
 def _start_behind(method: Method, methods: Mapping[str, Method]) -> str:
     """Name the start of a method or of the recipe that it starts from; empty where there is none."""
     seen: set[str] = set()
-    while isinstance(method, StartedMethod) and not method.start:
+    while isinstance(method, TrainedMethod) and not method.start:
         parent = start_of(init_of(method), methods)
         if parent is None or parent[0] in seen:
             return ""
         seen.add(parent[0])
         method = methods[parent[0]]
-    return method.start if isinstance(method, StartedMethod) else ""
+    return method.start if isinstance(method, TrainedMethod) else ""

@@ -88,7 +88,7 @@ def user_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
         raise ConfigError(f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder")
     if not folder.is_dir():
         raise ConfigError(f"byo={folder}", "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
-    if name in RESERVED | {part for row in taken.values() for part in (row.column, *row.groups)}:
+    if name in RESERVED | {group for row in taken.values() for group in (row.column, *row.groups)}:
         raise ConfigError(f"byo={folder}", f"the name {name!r} has another meaning here", "rename the folder")
     if not re.fullmatch(NAME, name):
         raise ConfigError(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
-from zerodr.config.trained import PAPERS, TrainedSettings
-from zerodr.config.training import HelperSettings, TeacherSettings
+from zerodr.config.trained import TrainedSettings
+from zerodr.errors import ConfigError
 
 
 class LexicalSettings(Settings):
@@ -92,16 +92,28 @@ class _Method(Settings):
     label: str
     """The row's name in tables."""
     description: str
-    """What it is, in a sentence."""
+    """Description in a sentence."""
     remark: str = ""
     """A footnote for every table row of the method, such as what the model was trained on."""
+
+    @property
+    def ranks(self) -> bool:
+        """Whether it ranks collections."""
+        return True
+
+    def check_ranks(self, where: str) -> None:
+        """Raise ConfigError if it ranks no collection."""
+        if not self.ranks:
+            kind = self.settings.encoder.type  # type: ignore[attr-defined]
+            what = f"is a {kind}, which reads pairs of texts and ranks no collection"
+            raise ConfigError(where, what, "name a method that searches")
 
 
 class LexicalMethod(_Method):
     """A method without a model."""
 
     kind: Literal["lexical"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: LexicalSettings = LexicalSettings()
     """Settings of the recipe; a variant changes some of them."""
 
@@ -110,7 +122,7 @@ class EncoderMethod(_Method):
     """A model that exists already."""
 
     kind: Literal["encoder"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: EncoderSettings
     """Settings of the recipe; a variant changes some of them."""
 
@@ -119,23 +131,18 @@ class FusionMethod(_Method):
     """Two runs made one."""
 
     kind: Literal["fusion"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: FusionSettings
     """Settings of the recipe; a variant changes some of them."""
 
 
-class StartedMethod(_Method):
-    """A method whose model is trained here."""
+class TrainedMethod(_Method):
+    """A model that the bench trains."""
 
     start: str = ""
     """An initial model of config/starts.yaml, in place of `init` and with a remark."""
-
-
-class TrainedMethod(StartedMethod):
-    """A model that the bench trains."""
-
     kind: Literal["trained"]
-    """Which kind of method this is."""
+    """Kind of the method."""
     settings: TrainedSettings
     """Settings of the recipe; a variant changes some of them."""
     stage: str = ""
@@ -144,46 +151,25 @@ class TrainedMethod(StartedMethod):
     @property
     def last(self) -> str:
         """The stage that makes the model, `init` for the one before training, `<stage>.<step>` for a kept step."""
-        return self.stage or list(self.settings.chain)[-1]
+        return self.stage or ["init", *self.settings.chain][-1]
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its models embed texts; cross-encoders and readers do not."""
+        return self.settings.ranks
 
 
-class HelperMethod(StartedMethod):
-    """A network that serves another recipe's training; no row of a table."""
-
-    kind: str
-    """Which kind of method this is."""
-    settings: HelperSettings
-    """Settings of the recipe; a variant changes some of them."""
-
-
-class TeacherMethod(HelperMethod):
-    """A cross-encoder that scores pairs for distillation; no row of a table."""
-
-    kind: Literal["teacher"]
-    """Which kind of method this is."""
-    settings: TeacherSettings
-    """Settings of the recipe; a variant changes some of them."""
-
-
-def _helper(kind: str, settings: type[HelperSettings]) -> type[HelperMethod]:
-    """A kind of method with these settings."""
-    fields: dict[str, Any] = {"kind": (Literal[kind], ...), "settings": (settings, ...)}  # type: ignore[valid-type]
-    return create_model(f"{kind.title()}Method", __base__=HelperMethod, __doc__=settings.__doc__, **fields)
-
-
-Method = LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | HelperMethod
+Method = LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod
 METHOD_KINDS: dict[str, type[_Method]] = {
     "lexical": LexicalMethod,
     "encoder": EncoderMethod,
     "fusion": FusionMethod,
     "trained": TrainedMethod,
-    "teacher": TeacherMethod,
-    **{kind: _helper(kind, settings) for paper in PAPERS for kind, settings in paper.helpers.items()},
 }
 
 
 class Change(Settings):
-    """What a scale or a variant changes of a recipe."""
+    """Changes of a recipe by a scale or a variant."""
 
     label: str | None = None
     """The row's name in tables. None: the recipe's, a variant's with the variant's name."""
@@ -199,4 +185,4 @@ class Variant(Change):
     """A named change of a recipe."""
 
     scales: dict[str, Any] = {}
-    """What changes further at a scale."""
+    """Further changes by scale."""

@@ -65,16 +65,16 @@ class MethodsItem(Item):
     baseline: str
     """The row that the others are tested against; it is a row itself."""
     measure: Measure = "ndcg_cut_10"
-    """What is compared."""
+    """Measure that is compared."""
     beside: tuple[Measure, ...] = ()
-    """Measures that stand beside it, without tests, such as hole rates."""
+    """Measures next to it, without tests, such as hole rates."""
 
 
 class SimilarityItem(Item):
-    """How like the source a collection is, beside what methods gain over a baseline there."""
+    """Similarity of a collection to the source, next to the gains of methods over a baseline there."""
 
     methods: tuple[str, ...] = Field(min_length=1)
-    """Methods whose gains are told."""
+    """Methods whose gains are shown."""
     baseline: str
     """The method that they are compared with."""
 
@@ -134,7 +134,7 @@ def item_of(value: Any, where: str) -> Item:
 
 
 class _Head(Settings):
-    """What a paper's file holds besides its items."""
+    """Content of a paper's file besides its items."""
 
     label: str
     """Name of the paper."""

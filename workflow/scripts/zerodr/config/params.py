@@ -9,7 +9,7 @@ from zerodr.config.stages import LearningStage, PretrainStage
 
 
 class Workers(Settings):
-    """Where a stage trains."""
+    """Machine on which a stage trains."""
 
     gpus: int = Field(0, ge=0)
     """GPUs to train on, those of all nodes together. 0: one if there is one, else the CPU."""
@@ -57,7 +57,7 @@ class JoinedTexts(Settings):
     """How documents become texts."""
 
     title_join: str | None = " "
-    """What stands between a document's title and text. None: text alone."""
+    """Text that joins a document's title and text. None: text alone."""
 
 
 class SourceTexts(JoinedTexts):
@@ -77,6 +77,8 @@ class TrainingParams(JoinedTexts, Workers):
 class FinetuneParams(TrainingParams):
     """Params of rules that train on mined queries."""
 
+    encoder: str = "bi_encoder"
+    """Type of the model."""
     settings: LearningStage
     """The stage."""
     source_split: str

@@ -14,7 +14,7 @@ from zerodr.config.files import known, read_yaml, yaml_files
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
 from zerodr.config.methods import Method, TrainedMethod
 from zerodr.config.starts import init_of
-from zerodr.config.trained import STAGE_KINDS
+from zerodr.config.trained import ENCODERS, STAGE_KINDS
 from zerodr.errors import ConfigError, nearest
 
 INIT = "init"
@@ -87,6 +87,8 @@ def _method(layers: Layers, value: dict[str, Any], where: str) -> Method:
     where = f"{where} at scale {layers.scale}"
     settings = value["settings"]
     if layers.kind is TrainedMethod:
+        encoder = mapping(settings.get("encoder"), f"{where}: settings.encoder")
+        known(f"{where}: settings.encoder.type", str(encoder.get("type", next(iter(ENCODERS)))), ENCODERS)
         settings = settings | {"chain": unfold(settings.get("chain"), where)}
     method: Method = validate(layers.kind, value | {"settings": settings}, where)
     start = value.get("start")

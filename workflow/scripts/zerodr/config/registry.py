@@ -129,13 +129,13 @@ class Collection(Settings):
         return [*self.urls, *([originals.address_of(file) for file in originals.files] if originals else [])]
 
     @property
-    def parts(self) -> dict[str, bool]:
+    def mirror_files(self) -> dict[str, bool]:
         """File names in a mirror folder, the archive first, and whether a checksum pins each."""
-        parts = {self.archive: bool(self.checksums)}
+        pinned = {self.archive: bool(self.checksums)}
         if self.originals:
             files = self.originals.files
-            parts |= {self.originals.mirrored_as(self.archive, file): bool(file.checksum) for file in files}
-        return parts
+            pinned |= {self.originals.mirrored_as(self.archive, file): bool(file.checksum) for file in files}
+        return pinned
 
     @property
     def planned_documents(self) -> int:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import (
-    HelperSettings,
-    InitSettings,
+    LossSettings,
     NegativesSettings,
     ObjectiveSettings,
+    StartSettings,
     TrainingSettings,
-    check_kept,
+    check_negative_counts,
 )
 
 DISTILLATION = ("margin_mse", "kl")
@@ -29,34 +29,30 @@ Scope = Literal["shared", "target"]
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """What a paper adds to the configuration, as `SETTINGS` of its module `settings`.
+    """Additions of a paper to the configuration, as `SETTINGS` of its module `settings`.
 
     Attributes:
         extensions: subclasses of a core class, whose fields and checks join that class.
         stages: kinds of stages, by name.
-        helpers: kinds of recipes that train what serves another recipe's training, by name.
+        encoders: types of models, by name.
     """
 
     extensions: tuple[type[Settings], ...] = ()
     stages: Mapping[str, type[ChainStage]] = field(default_factory=dict)
-    helpers: Mapping[str, type[HelperSettings]] = field(default_factory=dict)
+    encoders: Mapping[str, type[StartSettings]] = field(default_factory=dict)
 
 
 class ChainStage(Settings):
     """A stage of a chain, of any kind."""
 
-    if TYPE_CHECKING:
-
-        @property
-        def kind(self) -> str: ...
-
-        @property
-        def scope(self) -> Scope: ...
-
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that papers add to this kind."""
+    trains: ClassVar[tuple[str, ...]] = ("bi_encoder",)
+    """Types of models that this kind trains."""
+    rule: ClassVar[str] = ""
+    """The rule that trains them, where it is not named as this kind."""
     kind: str
-    """What the stage does."""
+    """Kind of the stage."""
     scope: Scope = "shared"
     """`target`: one model for each target. Stages after such a stage are made for each target, too."""
 
@@ -82,7 +78,7 @@ class ChainStage(Settings):
 
     @property
     def trainings(self) -> dict[str, TrainingSettings]:
-        """How the stage's models are optimised, by key; nothing where none is trained."""
+        """Optimisation of the stage's models, by key; empty where none is trained."""
         return {"training": self.training} if isinstance(self, LearningStage | PretrainStage) else {}
 
     @property
@@ -92,9 +88,9 @@ class ChainStage(Settings):
 
 
 class LearningStage(Settings):
-    """What learns from queries and documents: with which loss, how."""
+    """Model that learns from queries and documents: its loss and its terms."""
 
-    objective: ObjectiveSettings
+    objective: LossSettings
     """The loss."""
     training: TrainingSettings = TrainingSettings()
     """How it is optimised."""
@@ -110,12 +106,15 @@ class FollowingStage(ChainStage):
 class FinetuneStage(LearningStage, FollowingStage):
     """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
 
+    trains: ClassVar[tuple[str, ...]] = ("bi_encoder", "cross_encoder")
     kind: Literal["finetune"] = "finetune"
     """Learns from the source's judgements."""
+    objective: ObjectiveSettings
+    """The loss."""
     negatives: NegativesSettings = NegativesSettings()
-    """Where negatives come from."""
+    """Source of negatives."""
     teacher: str | None = None
-    """Recipe of kind `teacher` whose scores a distillation objective follows."""
+    """Recipe of a cross-encoder, or `<recipe>/<stage>` of one, whose scores a distillation objective follows."""
 
     @model_validator(mode="after")
     def _learns(self) -> FinetuneStage:
@@ -126,7 +125,7 @@ class FinetuneStage(LearningStage, FollowingStage):
             raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
         if not hard and self.negatives.source != "none":
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
-        check_kept(hard, self.negatives)
+        check_negative_counts(hard, self.negatives)
         if len(changing := self.encoding) > 1:
             first, second = changing[:2]
             raise ValueError(
@@ -183,10 +182,11 @@ class PretrainStage(FollowingStage):
 class TrainedSettings(Settings):
     """A trained method: an initial model and a chain of named stages, in order (`ep0`, `ep1`, ...)."""
 
-    encoder: InitSettings
-    """The initial model."""
-    chain: dict[str, ChainStage] = Field(min_length=1)
-    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out."""
+    encoder: StartSettings
+    """The initial model: `type: bi_encoder`, or one that serves other recipes, such as `type: cross_encoder`."""
+    chain: dict[str, ChainStage] = {}
+    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out. Empty: the
+    initial model comes trained, which only models that rank nothing do."""
     source: str | None = None
     """The collection with supervision. None: the scale's source."""
     source_split: str = "train"
@@ -194,6 +194,46 @@ class TrainedSettings(Settings):
     protocol: str = "standard"
     """Protocol under which the source is embedded for mining; its title join holds in training too."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of embedding."""
+    """Arithmetic of embedding, or of scoring."""
     batch_tokens: int = Field(4096, ge=64)
     """Padded tokens of an embedding batch."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainedSettings:
+        if not self.chain and self.ranks:
+            raise ValueError("chain has no stage: a bi-encoder that comes trained is a recipe of kind encoder")
+        if not self.chain and self.encoder.layers is not None:
+            raise ValueError("encoder.layers is for training, but chain is empty: the model comes trained")
+        for name, stage in self.chain.items():
+            if self.encoder.type not in stage.trains:
+                types = " or ".join(stage.trains)
+                raise ValueError(f"stage {name} of kind {stage.kind} trains a {types}, not a {self.encoder.type}")
+            if not self.ranks and isinstance(stage, FinetuneStage):
+                check_pair_stage(name, stage)
+        return self
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its models embed texts, so that they rank collections."""
+        return self.encoder.type == "bi_encoder"
+
+
+def check_pair_stage(name: str, stage: FinetuneStage) -> None:
+    """A cross-encoder learns to tell the positive from a query's own mined negatives, in a stage with no addition.
+
+    Raises:
+        ValueError: the stage asks for something else.
+    """
+    given = [key for key in sorted(stage.added | {"teacher"}) if getattr(stage, key) is not None]
+    if given:
+        raise ValueError(f"{given[0]} is not for a cross-encoder: leave it out of stage {name}")
+    if not stage.objective.compares:
+        raise ValueError(
+            f"a cross-encoder reads a query with its own documents: set objective.in_batch: false in {name}"
+        )
+    if stage.negatives.source == "previous":
+        raise ValueError("negatives.source previous is not for a cross-encoder: name a method that ranks")
+    if stage.training.save_steps:
+        raise ValueError("training.save_steps is not for a cross-encoder: leave it out")
+    if stage.training.dev_queries and not stage.training.dev_negatives:
+        raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")

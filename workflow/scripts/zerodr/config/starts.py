@@ -6,7 +6,8 @@ import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
-from zerodr.config.methods import EncoderMethod, HelperMethod, Method, TrainedMethod
+from zerodr.config.methods import EncoderMethod, Method, TrainedMethod
+from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError, nearest
 
 PATHS = ("/", "./", "../", "~")
@@ -18,12 +19,18 @@ def check_starts(methods: dict[str, Method]) -> None:
     for name, method in methods.items():
         if isinstance(method, EncoderMethod):
             check_model(f"method {name}: model", method.settings.model, methods, is_start=False)
-        elif isinstance(method, HelperMethod):
-            check_model(f"{method.kind} {name}: init", method.settings.init, methods)
         elif isinstance(method, TrainedMethod) and not method.stage:
             encoder = method.settings.encoder
-            check_model(f"method {name}: init", encoder.init, methods)
-            check_model(f"method {name}: tokenizer", encoder.tokenizer, methods, is_start=False)
+            check_model(f"method {name}: init", encoder.init, methods, revision=encoder.revision)
+            if isinstance(encoder, InitSettings):
+                check_model(f"method {name}: tokenizer", encoder.tokenizer, methods, is_start=False)
+            start = start_of(encoder.init, methods)
+            if start is not None and method.ranks and not methods[start[0]].ranks:
+                raise ConfigError(
+                    f"method {name}: init {encoder.init!r}",
+                    "is a model that ranks nothing, a bi-encoder can't start from it",
+                    "name a stage of a bi-encoder",
+                )
             _check_circle(name, methods)
 
 
@@ -35,12 +42,12 @@ def start_of(init: str, methods: Mapping[str, Method]) -> tuple[str, str] | None
 
 def init_of(method: Method) -> str:
     """Name the model that a method's training starts from; empty for methods that train none."""
-    if isinstance(method, TrainedMethod):
-        return method.settings.encoder.init
-    return method.settings.init if isinstance(method, HelperMethod) else ""
+    return method.settings.encoder.init if isinstance(method, TrainedMethod) else ""
 
 
-def check_model(where: str, name: str, methods: dict[str, Method], is_start: bool = True) -> None:
+def check_model(
+    where: str, name: str, methods: dict[str, Method], is_start: bool = True, revision: str | None = None
+) -> None:
     """A name that is written like a stage of a recipe is one, and one that is written like a folder is there.
 
     Args:
@@ -48,6 +55,7 @@ def check_model(where: str, name: str, methods: dict[str, Method], is_start: boo
         name: its value.
         methods: by full name, `<recipe>@<stage>` included.
         is_start: whether a recipe's stage is allowed here.
+        revision: the hub's commit; with one the name is of the hub, even where a recipe is called as its organisation.
 
     Raises:
         ConfigError: with what to write instead.
@@ -64,7 +72,7 @@ def check_model(where: str, name: str, methods: dict[str, Method], is_start: boo
     if name in methods or "@" in name:
         raise ConfigError(where, *_meant(name, methods, is_start))
     recipe, slash, stage = name.rpartition("/")
-    if not slash:
+    if not slash or revision is not None:
         return
     stages = _stages(recipe, methods)
     if stage in stages and not is_start:
@@ -87,7 +95,7 @@ def _is_stage(name: str, methods: dict[str, Method]) -> bool:
 
 
 def _meant(name: str, methods: dict[str, Method], is_start: bool) -> tuple[str, str]:
-    """What is wrong with `<recipe>` or `<recipe>@<stage>`, and what to write."""
+    """Describe what is wrong with `<recipe>` or `<recipe>@<stage>`, and what to write."""
     recipe, at, stage = name.partition("@")
     stages = _stages(recipe, methods)
     if not at:

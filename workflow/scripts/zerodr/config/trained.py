@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union
 
 from pydantic import BaseModel, Discriminator, Field, Tag, create_model
 
 from zerodr.config import params, stages
-from zerodr.config.stages import ChainStage, FinetuneStage, PaperSettings, PretrainStage
+from zerodr.config.stages import ChainStage, FinetuneStage, LearningStage, PaperSettings, PretrainStage
+from zerodr.config.training import CrossEncoderSettings, InitSettings, StartSettings
 from zerodr.papers import modules
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -23,14 +24,14 @@ def extended(core: type[Model], **fields: Any) -> type[Model]:
         fields: fields of other types than the core's, as pydantic's `create_model` takes them.
     """
     every = [extension for paper in PAPERS for extension in paper.extensions]
-    own = [extension for extension in every if any(issubclass(core, base) for base in extension.__bases__)]
-    bases = (*([] if any(issubclass(extension, core) for extension in own) else [core]), *reversed(own))
+    extensions = [extension for extension in every if any(issubclass(core, base) for base in extension.__bases__)]
+    bases = (*([] if any(issubclass(extension, core) for extension in extensions) else [core]), *reversed(extensions))
     described: dict[str, Any] = {"__doc__": core.__doc__, "__module__": core.__module__}
     build: Callable[..., Any] = create_model
-    made = build(core.__name__, __base__=bases, **described, **fields)
+    combined = build(core.__name__, __base__=bases, **described, **fields)
     if issubclass(core, ChainStage):
-        made.added = frozenset(made.model_fields) - frozenset(core.model_fields)
-    return made
+        combined.added = frozenset(combined.model_fields) - frozenset(core.model_fields)
+    return combined
 
 
 STAGES: dict[str, type[ChainStage]] = {  # the first where a stage names none
@@ -39,30 +40,42 @@ STAGES: dict[str, type[ChainStage]] = {  # the first where a stage names none
     **{kind: extended(stage) for paper in PAPERS for kind, stage in paper.stages.items()},
 }
 STAGE_KINDS = tuple(STAGES)
+ENCODERS: dict[str, type[StartSettings]] = {
+    "bi_encoder": InitSettings,
+    "cross_encoder": CrossEncoderSettings,
+    **{name: encoder for paper in PAPERS for name, encoder in paper.encoders.items()},
+}
 
 
-def _kind(value: Any) -> str:
-    kind = value.get("kind", STAGE_KINDS[0]) if isinstance(value, dict) else value.kind
-    return kind if kind in STAGES else STAGE_KINDS[0]
+def _any_of(choices: Mapping[str, type[BaseModel]], key: str) -> Any:
+    """The type of settings whose `key` says which of the choices they are; the first where it says nothing known."""
+    first = next(iter(choices))
+
+    def chosen(value: Any) -> str:
+        name = value.get(key, first) if isinstance(value, dict) else getattr(value, key)
+        return name if name in choices else first
+
+    kinds = tuple(Annotated[choice, Tag(name)] for name, choice in choices.items())
+    return Annotated[Union[kinds], Discriminator(chosen)]  # noqa: UP007
 
 
 def _stage(core: type[ChainStage]) -> Any:
     """The type of a stage of any kind below `core`."""
-    kinds = tuple(Annotated[stage, Tag(kind)] for kind, stage in STAGES.items() if issubclass(stage, core))
-    return Annotated[Union[kinds], Discriminator(_kind)]  # noqa: UP007
+    return _any_of({kind: stage for kind, stage in STAGES.items() if issubclass(stage, core)}, "kind")
 
 
 if TYPE_CHECKING:
     from zerodr.config.params import ExportParams, FinetuneParams, PretrainParams
     from zerodr.config.stages import TrainedSettings
 else:
-    _chain = stages.TrainedSettings.model_fields["chain"]
+    _fields = stages.TrainedSettings.model_fields
     TrainedSettings = extended(
         stages.TrainedSettings,
-        chain=(dict[str, _stage(ChainStage)], Field(min_length=1, description=_chain.description)),
+        encoder=(_any_of(ENCODERS, "type"), Field(description=_fields["encoder"].description)),
+        chain=(dict[str, _stage(ChainStage)], Field({}, description=_fields["chain"].description)),
     )
-    FinetuneParams = extended(params.FinetuneParams, settings=(_stage(FinetuneStage), ...))
+    FinetuneParams = extended(params.FinetuneParams, settings=(_stage(LearningStage), ...))
     ExportParams = extended(params.ExportParams)
     PretrainParams = extended(params.PretrainParams, settings=(STAGES["pretrain"], ...))
 
-__all__ = ["PAPERS", "STAGES", "STAGE_KINDS", "ExportParams", "FinetuneParams", "PretrainParams", "TrainedSettings"]
+__all__ = ["ExportParams", "FinetuneParams", "PretrainParams", "TrainedSettings"]

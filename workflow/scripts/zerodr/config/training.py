@@ -46,15 +46,52 @@ class Architecture(Settings):
     """Tokens of the tokenizer that is trained when `tokenizer` is `train`."""
 
 
-class InitSettings(Settings):
-    """The model before any training of ours."""
+class StartSettings(Settings):
+    """The model before any training of ours, of any type."""
 
+    type: str
+    """Which type of model it is."""
     init: str
-    """`scratch`, a folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
+    """A folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
     revision: str | None = None
     """Hub revision."""
     layers: int | None = Field(None, ge=1)
     """Keep the first n layers of the checkpoint."""
+
+
+class PairSettings(StartSettings):
+    """A network that reads two texts together. It ranks no collection; it serves another recipe's training."""
+
+    max_tokens: int = Field(256, ge=8)
+    """Length of a pair, special tokens included; the second text is cut."""
+    trained: bool = False
+    """Refuse a checkpoint without a trained head. Always so where the chain is empty."""
+    batch_pairs: int = Field(64, ge=1)
+    """Pairs of one batch of scoring."""
+
+    @model_validator(mode="after")
+    def _starts(self) -> PairSettings:
+        if self.init == "scratch":
+            raise ValueError(
+                f"a {self.type} starts from a checkpoint, or from `<recipe>/init` of a recipe from scratch"
+            )
+        return self
+
+
+class CrossEncoderSettings(PairSettings):
+    """A cross-encoder, which scores (query, document) pairs for distillation."""
+
+    type: Literal["cross_encoder"]  # type: ignore[assignment]
+    """Which type of model it is."""
+
+
+class InitSettings(StartSettings):
+    """A bi-encoder."""
+
+    type: Literal["bi_encoder"] = "bi_encoder"  # type: ignore[assignment]
+    """Which type of model it is."""
+    init: str
+    """`scratch`, a folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
     architecture: Architecture = Architecture()
     """Only for `init: scratch`."""
     tokenizer: str = "train"
@@ -106,13 +143,25 @@ class NegativesSettings(Settings):
     """Train queries that are mined (a seeded sample). None: all."""
 
 
-class ObjectiveSettings(Settings):
-    """The loss of a stage. An option that the loss does not read is refused."""
+class LossSettings(Settings):
+    """The loss of a stage."""
 
-    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]
-    """A loss of LOSSES."""
+    name: str
+    """Its name."""
     negatives_per_query: int = Field(1, ge=0)
     """Hard negatives drawn for a query in a step."""
+
+    @property
+    def compares(self) -> bool:
+        """Whether it compares a positive with hard negatives of its query."""
+        return False
+
+
+class ObjectiveSettings(LossSettings):
+    """The loss of a stage. An option that the loss does not read is refused."""
+
+    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]  # type: ignore[assignment]
+    """A loss of LOSSES."""
     in_batch: bool = True
     """info_nce: documents of other queries are negatives too (across processes)."""
     mask_known_positives: bool = True
@@ -121,6 +170,11 @@ class ObjectiveSettings(Settings):
     """info_nce: factor on similarities."""
     teacher_temperature: float = Field(1.0, gt=0)
     """kl: divides the teacher's scores."""
+
+    @property
+    def compares(self) -> bool:
+        """All do so but InfoNCE with in-batch negatives."""
+        return self.name != "info_nce" or not self.in_batch
 
     @property
     def options(self) -> set[str]:
@@ -186,69 +240,8 @@ class TrainingSettings(Settings):
     """Steps at which the model is also kept as `<recipe>@<stage>.<step>`."""
 
 
-class HelperSettings(Settings):
-    """A network that reads query and document together, to serve another recipe's training. It ranks no collection."""
-
-    init: str
-    """A folder, `organisation/name`, `package:<module>`, or `<recipe>/<stage>` of another recipe."""
-    revision: str | None = None
-    """Hub revision."""
-    layers: int | None = Field(None, ge=1)
-    """Keep the first n layers of the checkpoint; it has to be trained then."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of scoring; what comes out is float32."""
-    batch_pairs: int = Field(64, ge=1)
-    """Pairs of one batch of scoring."""
-    training: TrainingSettings | None = None
-    """How it is optimised on the source. None: it comes trained."""
-    source_split: str = "train"
-    """The split of its source with queries to learn from."""
-    protocol: str = "standard"
-    """Protocol whose title join holds in training."""
-
-
-class TeacherSettings(HelperSettings):
-    """A cross-encoder that scores (query, document) pairs for distillation: one that comes trained, or one of ours.
-
-    It learns to tell the positive from its hard negatives, by cross entropy.
-    """
-
-    max_tokens: int = Field(256, ge=8)
-    """Length of a pair, special tokens included; the document is cut."""
-    source: str | None = None
-    """The collection it is trained on. None: the scale's source."""
-    negatives: NegativesSettings = NegativesSettings(source="bm25-flat+bm25s")
-    """Where the negatives of its training come from."""
-    negatives_per_query: int = Field(7, ge=1)
-    """Hard negatives drawn for a query in a step."""
-
-    @property
-    def objective(self) -> ObjectiveSettings:
-        """Cross entropy of the positive among a query's own documents."""
-        return ObjectiveSettings(name="info_nce", in_batch=False, negatives_per_query=self.negatives_per_query)
-
-    @model_validator(mode="after")
-    def _possible(self) -> TeacherSettings:
-        if self.init == "scratch":
-            raise ValueError("a teacher starts from a checkpoint, or from `<recipe>/init` of a recipe from scratch")
-        if self.training is None:
-            unused = ("layers", "source", "source_split", "protocol", "negatives", "negatives_per_query")
-            given = [name for name in unused if getattr(self, name) != type(self).model_fields[name].default]
-            if given:
-                raise ValueError(f"{given[0]} is for training, but training is not set: the teacher comes trained")
-            return self
-        if self.negatives.source in ("previous", "none"):
-            raise ValueError(f"negatives.source {self.negatives.source} is not for a teacher: name a method that ranks")
-        if self.training.keep_optimizer or self.training.save_steps:
-            raise ValueError("a teacher is trained in one stage: keep_optimizer and save_steps are not for it")
-        if self.training.dev_queries and not self.training.dev_negatives:
-            raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")
-        check_kept(self.negatives_per_query, self.negatives)
-        return self
-
-
-def check_kept(drawn: int, negatives: NegativesSettings) -> None:
-    """There are ranks for as many negatives as are kept for a query, and a step draws no more than these.
+def check_negative_counts(drawn: int, negatives: NegativesSettings) -> None:
+    """Check that ranks yield the negatives of a query, and that a step draws no more than these.
 
     Raises:
         ValueError: it is not so.

@@ -1,4 +1,4 @@
-"""What the papers add to the core, a folder a paper. This is the one place that lists them.
+"""List the papers that extend the core, a folder for each. No other module names them.
 
 The core asks for modules by the name of a layer, takes what is there, and names no paper. Layers that Snakemake parses:
 
@@ -27,6 +27,6 @@ NAMES = ("coco_dr", "ddr", "modir", "moma", "berm")
 
 @cache
 def modules(layer: str) -> tuple[ModuleType, ...]:
-    """The modules `zerodr.papers.<paper>.<layer>` of the papers that have one, in the order of `NAMES`."""
+    """Import the modules `zerodr.papers.<paper>.<layer>` of the papers that have one, in the order of `NAMES`."""
     names = [f"{__name__}.{paper}.{layer}" for paper in NAMES]
     return tuple(importlib.import_module(name) for name in names if find_spec(name) is not None)

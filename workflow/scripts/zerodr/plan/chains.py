@@ -100,6 +100,7 @@ class Chains(Lines):
 
         No model is adapted to the source. It is ranked by the last model of the chain that all targets share.
         """
+        self.bench.methods[name].check_ranks(f"method {name!r}")
         method, stage = name.partition("@")[0], self.last(name)
         rows = self.bench.collections
         scope = rows[collection].column
@@ -135,7 +136,7 @@ class Chains(Lines):
 
     def model(self, link: Link) -> str:
         """Manifest of the model."""
-        return paths.model(*link.place)
+        return paths.model(*link.path_keys)
 
     def parent(self, link: Link) -> Link:
         """The model that a stage starts from."""
@@ -145,6 +146,10 @@ class Chains(Lines):
         """The model that `init: <recipe>/<stage>` names; None where it names none of ours."""
         start = self.start(init)
         return None if start is None else self.link("@".join(start), scope)
+
+    def server(self, name: str, scope: str = SCOPE) -> Link:
+        """The model of a recipe, or of `<recipe>/<stage>`, that serves a stage, such as its teacher."""
+        return self.parent_of(name, scope) or self.link(name, scope)
 
     @remembered
     def mined(self, link: Link) -> Link:

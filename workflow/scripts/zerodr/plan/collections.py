@@ -30,7 +30,7 @@ def _fetch_inputs(plan: Plan, wc: Any) -> Files:
     """Return what mirror folders have without a checksum, so that a change there is noticed."""
     row = archive_row(plan, wc.archive)
     refuse_absent(plan.bench, row)
-    unpinned = [name for name, pinned in row.parts.items() if not pinned]
+    unpinned = [name for name, pinned in row.mirror_files.items() if not pinned]
     return {"mirror": [plan.bench.mirrored[name] for name in unpinned if name in plan.bench.mirrored]}
 
 

@@ -22,8 +22,9 @@ def model_of(plan: Plan, name: str, scope: str = SCOPE) -> str:
     """Manifest of the model that a row's embeddings in a scope are made with.
 
     Raises:
-        ConfigError: there is no model in this scope.
+        ConfigError: there is no model in this scope, or it embeds nothing.
     """
+    plan.method(name).check_ranks(f"method {name!r}")
     if isinstance(plan.method(name), TrainedMethod):
         return plan.chains.model(plan.chains.check(plan.chains.link(name, scope)._replace(scope=scope)))
     return paths.model(name, scope, "imported")
@@ -68,12 +69,12 @@ def _queries_params(plan: Plan, wc: Any) -> Params:
 
 
 # ---- search ----------------------------------------------------------------------------------------------------
-def embeddings_for(plan: Plan, wc: Any, part: str, protocol: str) -> str:
+def embeddings_for(plan: Plan, wc: Any, content: str, protocol: str) -> str:
     """The embeddings that the method of wildcards searches: those of the model made for the collection."""
     if isinstance(plan.method(wc.model), TrainedMethod):
         link = plan.chains.ranker(wc.model, wc.collection)
-        return paths.embeddings(link.name, link.scope, wc.collection, protocol, part)
-    return paths.embeddings(embedded_by(plan, wc.model), SCOPE, wc.collection, protocol, part)
+        return paths.embeddings(link.name, link.scope, wc.collection, protocol, content)
+    return paths.embeddings(embedded_by(plan, wc.model), SCOPE, wc.collection, protocol, content)
 
 
 def embedded_by(plan: Plan, method: str) -> str:

@@ -22,7 +22,7 @@ NAMING = ("methods", "method", "baseline", "models", "units_of", "lines", "refer
 
 @dataclass(frozen=True)
 class Reads:
-    """What an item reads.
+    """Inputs of an item.
 
     Attributes:
         ranked: methods whose metrics by query it reads.
@@ -93,8 +93,8 @@ def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item
 def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ():
-        yield from _leaves(part)
+    for member in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ():
+        yield from _leaves(member)
 
 
 def per_query(plan: Plan, methods: list[str], collections: list[str]) -> list[str]:

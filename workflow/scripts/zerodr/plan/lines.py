@@ -1,4 +1,4 @@
-"""Read chains as recipes write them: stages, what a model comes from, the place of a stage in its schedule."""
+"""Read chains as recipes write them: stages, parents of a model, the position of a stage in its schedule."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
 from zerodr.config.starts import start_of
-from zerodr.config.training import InitSettings, TrainingSettings
+from zerodr.config.training import InitSettings, PairSettings, StartSettings, TrainingSettings
 from zerodr.plan.memo import remembered
 
 SCOPE = "shared"
@@ -35,7 +35,7 @@ class Link(NamedTuple):
         return f"{self.method}@{self.stage}"
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def path_keys(self) -> tuple[str, str, str]:
         """Method, scope and stage, in the order of paths."""
         return self.method, self.scope, self.stage
 
@@ -125,9 +125,15 @@ class Lines:
 
     # ---- what a chain begins with ------------------------------------------------------------------------------
     @remembered
-    def encoder(self, method: str) -> InitSettings:
+    def encoder(self, method: str) -> StartSettings:
         """Settings of the initial model; what a recipe that starts from another leaves out is the other's."""
         return encoder_of(method, self.bench.methods)
+
+    def bi_encoder(self, method: str) -> InitSettings:
+        """The same of a method that ranks."""
+        encoder = self.encoder(method)
+        assert isinstance(encoder, InitSettings), f"{method} is no bi-encoder"
+        return encoder
 
     def start(self, init: str) -> tuple[str, str] | None:
         """Recipe and stage that `init: <recipe>/<stage>` names; None where it names none of ours."""
@@ -137,19 +143,27 @@ class Lines:
         """Recipe and stage that a chain starts from; None where it starts from a checkpoint or from scratch."""
         return self.start(self.trained(method).encoder.init)
 
+    def scoring(self, link: Link) -> dict[str, Any]:
+        """How a model that reads pairs of texts scores them."""
+        encoder = self.encoder(link.method)
+        assert isinstance(encoder, PairSettings), f"{link.name} reads no pairs"
+        return {"precision": self.trained(link.method).precision, "batch_pairs": encoder.batch_pairs}
+
     def origin(self, method: str) -> InitSettings:
         """Settings of the model from scratch or of the checkpoint that a chain of recipes begins with."""
-        return line_of(method, self.bench.methods)[-1]
+        origin = line_of(method, self.bench.methods)[-1]
+        assert isinstance(origin, InitSettings), f"{method} is no bi-encoder"
+        return origin
 
     # ---- schedules ---------------------------------------------------------------------------------------------
     def trainings(self, method: str) -> dict[str, TrainingSettings]:
-        """How the stages of a chain that train are optimised, by stage."""
+        """Optimisation of the stages of a chain that train, by stage."""
         chain = self.trained(method).chain
         return {name: stage.trainings["training"] for name, stage in chain.items() if stage.trainings}
 
     @remembered
     def schedule(self, link: Link) -> dict[str, Any]:
-        """Find the place of a stage in its schedule.
+        """Find the position of a stage in its schedule.
 
         Fine-tuning stages in a row have one schedule, and so have pretraining stages; `restart_schedule` begins anew.
         """

@@ -1,14 +1,16 @@
-"""Remember results of pure methods: a plan does not change after it was made."""
+"""Remember results of pure methods, and signatures of functions that Snakemake inspects at each call."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import Signature
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 Key = ParamSpec("Key")
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def remembered(method: Callable[Concatenate[Owner, Key], Result]) -> Callable[Concatenate[Owner, Key], Result]:
@@ -24,3 +26,13 @@ def remembered(method: Callable[Concatenate[Owner, Key], Result]) -> Callable[Co
         return results[key]
 
     return look_up
+
+
+def with_signature(signature: Signature) -> Callable[[Function], Function]:
+    """Keep a function's signature with it, so that nobody computes it again."""
+
+    def attach(function: Function) -> Function:
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return attach

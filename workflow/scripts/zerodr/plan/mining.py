@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerodr.config.methods import LexicalSettings, TeacherMethod, TrainedMethod
+from zerodr.config.methods import LexicalSettings, TrainedMethod
 from zerodr.plan import paths
 from zerodr.plan.dense import embeddings_for, query_embeddings
-from zerodr.plan.lines import SCOPE, Link, link_of
+from zerodr.plan.lines import link_of
 from zerodr.plan.plan import Plan, shard_numbers
 from zerodr.plan.registry import Files, Params, inputs, params
-from zerodr.plan.teachers import TEACHER, source_of_teacher, teacher_settings
 
 INDEX = "bm25s-flat"
 PROTOCOL = "standard"  # of encoders that were not trained here
@@ -48,12 +47,12 @@ def mining_queries(plan: Plan, wc: Any) -> str:
     return query_embeddings(plan, link.name, link, wc.collection, plan.chains.trained(link.method).protocol, wc.split)
 
 
-def mining_embeddings(plan: Plan, wc: Any, part: str) -> str:
+def mining_embeddings(plan: Plan, wc: Any, content: str) -> str:
     """The embeddings of the source that negatives are searched in."""
     if not isinstance(plan.method(wc.model), TrainedMethod):
-        return embeddings_for(plan, wc, part, PROTOCOL)
+        return embeddings_for(plan, wc, content, PROTOCOL)
     link = plan.chains.link(wc.model, wc.scope)
-    return paths.embeddings(link.name, link.scope, wc.collection, plan.chains.trained(link.method).protocol, part)
+    return paths.embeddings(link.name, link.scope, wc.collection, plan.chains.trained(link.method).protocol, content)
 
 
 @params("search_candidates")
@@ -63,8 +62,8 @@ def _search_params(plan: Plan, wc: Any) -> Params:
 
 @inputs("merge_candidates")
 def _merge_inputs(plan: Plan, wc: Any) -> Files:
-    place = (wc.model, wc.scope, wc.collection, wc.split, wc.depth)
-    hits = [paths.candidate_hits(*place, shard) for shard in plan.shard_names("shard", wc.collection)]
+    keys = (wc.model, wc.scope, wc.collection, wc.split, wc.depth)
+    hits = [paths.candidate_hits(*keys, shard) for shard in plan.shard_names("shard", wc.collection)]
     return {"hits": hits, "collection": paths.collection(wc.collection)}
 
 
@@ -76,35 +75,21 @@ def _merge_params(plan: Plan, wc: Any) -> Params:
 @inputs("mine_negatives")
 def _mine_inputs(plan: Plan, wc: Any) -> Files:
     """The source, a ranking to take negatives from, what the stage before mined."""
-    chains = plan.chains
-    ranker: tuple[str, str] | None
-    if isinstance(plan.method(wc.model), TeacherMethod):
-        settings, source, before = teacher_settings(plan, wc.model), source_of_teacher(plan, wc.model), None
-        ranker, split, depth = (settings.negatives.source, SCOPE), settings.source_split, settings.negatives.depth
-    else:
-        link, source = link_of(wc), chains.source_of(wc.model)
-        ranker, before = chains.negatives_from(link), chains.mined_before(link)
-        split, depth = chains.trained(wc.model).source_split, chains.stage(link).negatives.depth
+    chains, link = plan.chains, link_of(wc)
+    source, ranker, before = chains.source_of(wc.model), chains.negatives_from(link), chains.mined_before(link)
+    split, depth = chains.trained(wc.model).source_split, chains.stage(link).negatives.depth
     files = {"source": paths.collection(source)}
     files |= {"candidates": paths.candidates(*ranker, source, split, depth)} if ranker else {}
-    return files | ({"previous": paths.mined(*before.place)} if before else {})
+    return files | ({"previous": paths.mined(*before.path_keys)} if before else {})
 
 
 @params("mine_negatives")
 def _mine_params(plan: Plan, wc: Any) -> Params:
-    if isinstance(plan.method(wc.model), TeacherMethod):
-        settings = teacher_settings(plan, wc.model)
-        negatives, split, stage, index = settings.negatives, settings.source_split, TEACHER, 0
-        dev = settings.training.dev_queries if settings.training else 0
-    else:
-        trained = plan.chains.trained(wc.model)
-        tuned = plan.chains.stage(Link(wc.model, wc.stage))
-        negatives, dev = tuned.negatives, tuned.training.dev_queries
-        split, stage, index = trained.source_split, wc.stage, list(trained.chain).index(wc.stage)
+    settings, stage = plan.chains.trained(wc.model), plan.chains.stage(link_of(wc))
     return {
-        "negatives": negatives.model_dump(mode="json"),
-        "split": split,
-        "stage": stage,
-        "stage_index": index,
-        "dev_queries": dev,
+        "negatives": stage.negatives.model_dump(mode="json"),
+        "split": settings.source_split,
+        "stage": wc.stage,
+        "stage_index": list(settings.chain).index(wc.stage),
+        "dev_queries": stage.training.dev_queries,
     }

@@ -36,9 +36,10 @@ class Patterns:
 
     @remembered
     def stages(self, *kinds: str) -> str:
-        """Stages of these kinds in all chains."""
+        """Stages of these kinds in all chains, and those that a rule with such a name trains."""
         chains = [self.lines.trained(name).chain for name in self.lines.names()]
-        return alternatives(name for chain in chains for name, stage in chain.items() if stage.kind in kinds)
+        stages = [(name, stage) for chain in chains for name, stage in chain.items()]
+        return alternatives(name for name, stage in stages if stage.kind in kinds or stage.rule in kinds)
 
     @remembered
     def scopes(self) -> str:

@@ -14,15 +14,11 @@ from zerodr.config.settings import Protocol
 from zerodr.plan import paths, registry
 from zerodr.plan.chains import Chains
 from zerodr.plan.lines import Link, link_of
+from zerodr.plan.memo import with_signature
 from zerodr.plan.resources import Machines
 from zerodr.plan.rules import RULES
 
-
-def _signature(wildcards: Any) -> None:
-    """Take wildcards; Snakemake asks for the signature of its functions at each call."""
-
-
-SIGNATURE = inspect.signature(_signature)
+SIGNATURE = inspect.signature(lambda wildcards: None)
 
 
 class Plan:
@@ -49,16 +45,17 @@ class Plan:
         """The `input: unpack()` of a rule: wildcards -> paths by name."""
         function = registry.INPUTS[rule]
 
+        @with_signature(SIGNATURE)
         def files(wildcards: Any) -> registry.Files:
             return function(self, wildcards)
 
-        files.__signature__ = SIGNATURE  # type: ignore[attr-defined]
         return files
 
     def settings(self, rule: str) -> Callable[[Any], str]:
         """The `params: settings=` of a rule: wildcards -> canonical JSON, so that equal settings look equal."""
         function, nodes = registry.PARAMS[rule], self.machines.nodes(rule)
 
+        @with_signature(SIGNATURE)
         def render(wildcards: Any) -> str:
             return canonical_json(
                 {
@@ -68,7 +65,6 @@ class Plan:
                 }
             )
 
-        render.__signature__ = SIGNATURE  # type: ignore[attr-defined]
         return render
 
     def _draws(self, rule: str, wildcards: Any) -> bool:
@@ -116,7 +112,7 @@ class Plan:
         return self.bench.protocols[name]
 
     def title_join(self, collection: str, protocol: str) -> str | None:
-        """What stands between a document's title and text under a protocol; None: text alone."""
+        """Text that joins a document's title and text under a protocol; None: text alone."""
         joins = self.protocol(protocol).title_join == "registry"
         return self.collection(collection).title_join if joins else None
 
@@ -124,9 +120,9 @@ class Plan:
         """The model that a rule's wildcards name; there must be such a model."""
         return self.chains.check(link_of(wildcards, stage))
 
-    def evaluations(self, part: str, model: str | None = None) -> list[str]:
+    def evaluations(self, output: str, model: str | None = None) -> list[str]:
         """`summary` or `per_query` files of the main table, or of one of its rows."""
-        name = {"summary": paths.summary, "per_query": paths.per_query}[part]
+        name = {"summary": paths.summary, "per_query": paths.per_query}[output]
         models = [model] if model else self.methods
         return [name(m, row.name, self.config.protocol) for m in models for row in self.columns]
 

@@ -31,7 +31,7 @@ def _pretrain_inputs(plan: Plan, wc: Any) -> Files:
     if plan.chains.pretraining(link).cut is None:
         return {"model": model, "collections": [paths.collection(name) for name in corpora]}
     cut = plan.chains.cut(link)
-    return {"model": model, "spans": [paths.spans(*cut.place, name) for name in corpora]}
+    return {"model": model, "spans": [paths.spans(*cut.path_keys, name) for name in corpora]}
 
 
 @params("pretrain")

@@ -94,7 +94,7 @@ def remark_of(plan: Plan, name: str) -> str:
 
 
 def remarks_of(plan: Plan, name: str) -> list[str]:
-    """What a reader must know of a row on its targets, one by one."""
+    """Remarks on a row's targets, one by one."""
     remarks = [plan.method(name).remark]
     if isinstance(plan.method(name), TrainedMethod):
         remarks += ["one model for each target"] if plan.chains.is_adapted(name) else []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from zerodr.config.bench import Bench
 from zerodr.config.registry import Collection
+from zerodr.plan.memo import with_signature
 from zerodr.plan.needs import Need
 from zerodr.plan.rules import RULES
 
 OF_ALL_JOBS = "--open-mode=append --signal=TERM@120"  # as the profile `slurm` has it: `slurm_extra` replaces it
+SIGNATURE = inspect.signature(lambda wildcards, attempt=1: None)
 MOST_TIMES = 3  # an attempt after several asks for no more than this many times the first one
 
 
@@ -45,7 +48,7 @@ def millions(row: Collection | None, shard_documents: int, rule: str, split: str
 
 
 class Machines:
-    """What rules write under `resources:` and `threads:`.
+    """Values of `resources:` and `threads:` in the rules.
 
     Args:
         bench: the configuration.
@@ -95,6 +98,7 @@ class Machines:
         """
         rows = self.bench.collections
 
+        @with_signature(SIGNATURE)
         def amount(wildcards: Any, attempt: int = 1) -> int:
             first = base
             if slope:

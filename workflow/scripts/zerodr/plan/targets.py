@@ -83,12 +83,12 @@ def add_targets(*targets: Target, **placeholders: Placeholder) -> None:
 
 
 def names(plan: Plan) -> dict[str, list[str]]:
-    """What the placeholders stand for: methods that rank collections, `judged` collections that can be evaluated."""
+    """Names for the placeholders: methods that rank collections, `judged` collections that can be evaluated."""
     rows, methods = plan.bench.collections.values(), plan.bench.methods.items()
-    trained = [name for name, method in methods if method.kind == "trained"]
+    trained = [name for name, method in methods if method.kind == "trained" and method.ranks]
     adapted = [name for name in trained if plan.chains.is_adapted(name)]
     return {
-        "method": sorted(name for name, method in methods if method.kind not in ("teacher", "reader")),
+        "method": sorted(name for name, method in methods if method.ranks),
         "paper": sorted(plan.bench.papers),
         "item": sorted({name for paper in plan.bench.papers.values() for name in paper.items}),
         "trained": sorted(set(trained) - set(adapted)),
@@ -104,43 +104,43 @@ def names(plan: Plan) -> dict[str, list[str]]:
 
 def is_target(path: str, plan: Plan) -> bool:
     """Whether a path is one that users ask for."""
-    parts, known = path.split("/"), names(plan)
+    segments, known = path.split("/"), names(plan)
     return any(
-        all(part in choices for part, choices in zip(parts, _choices(target, known), strict=True))
-        for target in _alike(parts)
+        all(segment in choices for segment, choices in zip(segments, _choices(target, known), strict=True))
+        for target in _alike(segments)
     )
 
 
 def nearest_target(path: str, plan: Plan) -> str:
     """A next step for a `path` that is no target."""
-    parts, known = path.split("/"), names(plan)
+    segments, known = path.split("/"), names(plan)
     alike: set[str] = set()
-    for target in _alike(parts):
+    for target in _alike(segments):
         close = [
-            get_close_matches(part, choices, TRIES, LIKE)
-            for part, choices in zip(parts, _choices(target, known), strict=True)
+            get_close_matches(segment, choices, TRIES, LIKE)
+            for segment, choices in zip(segments, _choices(target, known), strict=True)
         ]
         alike |= {"/".join(words) for words in product(*close)}
     return nearest(path, alike) if alike else "see: python -m zerodr targets"
 
 
-def _alike(parts: list[str]) -> Iterator[Target]:
-    """Targets with as many parts."""
-    return (target for target in TARGETS if target.path.count("/") == len(parts) - 1)
+def _alike(segments: list[str]) -> Iterator[Target]:
+    """Targets with as many segments."""
+    return (target for target in TARGETS if target.path.count("/") == len(segments) - 1)
 
 
 def _choices(target: Target, known: dict[str, list[str]]) -> list[list[str]]:
-    """What each part of a target's path may be."""
-    return [_expansions(part, known) for part in target.path.split("/")]
+    """Choices for each segment of a target's path."""
+    return [_expansions(segment, known) for segment in target.path.split("/")]
 
 
-def _expansions(part: str, known: dict[str, list[str]]) -> list[str]:
-    braces = IN_BRACES.search(part)
-    return [part.replace(braces.group(), name) for name in known[braces.group(1)]] if braces else [part]
+def _expansions(segment: str, known: dict[str, list[str]]) -> list[str]:
+    braces = IN_BRACES.search(segment)
+    return [segment.replace(braces.group(), name) for name in known[braces.group(1)]] if braces else [segment]
 
 
 def render(plan: Plan) -> str:
-    """All targets, and the names that their placeholders stand for."""
+    """All targets, and the names for their placeholders."""
     width = max(len(target.path) for target in TARGETS)
     lines = [f"{target.path:<{width}}  {target.what}" for target in TARGETS]
     known = names(plan)

@@ -7,6 +7,8 @@ from typing import Any
 from zerodr.config.families import SCRATCH
 from zerodr.config.load import files_of_model
 from zerodr.config.recipes import INIT
+from zerodr.config.stages import FinetuneStage
+from zerodr.config.training import InitSettings, PairSettings
 from zerodr.plan import paths
 from zerodr.plan.dense import model_of
 from zerodr.plan.lines import Link, link_of
@@ -21,7 +23,7 @@ def _init_inputs(plan: Plan, wc: Any) -> Files:
     parent = plan.chains.parent_of(encoder.init, scope)
     if parent is not None:
         return {"parent": plan.chains.model(parent)}
-    if encoder.init != SCRATCH:
+    if not isinstance(encoder, InitSettings) or encoder.init != SCRATCH:
         return {"files": files_of_model(encoder.init)}
     if encoder.tokenizer == "train":
         return {"source": paths.collection(plan.chains.source_of(wc.model))}
@@ -31,27 +33,32 @@ def _init_inputs(plan: Plan, wc: Any) -> Files:
 @params("init_model")
 def _init_params(plan: Plan, wc: Any) -> Params:
     encoder = plan.chains.encoder(wc.model)
+    if isinstance(encoder, PairSettings):
+        trained = encoder.trained or not plan.chains.trained(wc.model).chain
+        return encoder.model_dump(mode="json", exclude={"batch_pairs"}) | {"trained": trained}
     unused = set() if encoder.init == SCRATCH else {"architecture", "tokenizer"}
-    return encoder.model_dump(mode="json", exclude=unused)
+    return encoder.model_dump(mode="json", exclude={"type", *unused})
 
 
 @draws("init_model")
 def _init_draws(plan: Plan, wc: Any) -> bool:
     encoder = plan.chains.encoder(wc.model)
-    return encoder.init == SCRATCH or encoder.head != "none"
+    return not isinstance(encoder, InitSettings) or encoder.init == SCRATCH or encoder.head != "none"
 
 
 @inputs("finetune")
 def finetune_inputs(plan: Plan, wc: Any) -> Files:
     """The parent model, mined queries, the source, scores where the objective distils, and what papers add."""
     link = plan.link(wc)
+    stage = plan.chains.find_stage(link)
     files = {
         "model": plan.chains.model(plan.chains.parent(link)),
-        "mined": paths.mined(*plan.chains.mined(link).place),
         "source": paths.collection(plan.chains.source_of(wc.model)),
     }
-    if plan.chains.stage(link).teacher is not None:
-        files["scored"] = paths.scored(*plan.chains.scored(link).place)
+    if isinstance(stage, FinetuneStage):
+        files["mined"] = paths.mined(*plan.chains.mined(link).path_keys)
+    if isinstance(stage, FinetuneStage) and stage.teacher is not None:
+        files["scored"] = paths.scored(*plan.chains.scored(link).path_keys)
     return files | plan.added(ADDED_INPUTS, "finetune", link)
 
 
@@ -60,7 +67,8 @@ def finetune_params(plan: Plan, wc: Any) -> Params:
     """The stage's settings, its place in the schedule, and what papers add."""
     link, settings = link_of(wc), plan.chains.trained(wc.model)
     return {
-        "settings": plan.chains.stage(link).as_params(),
+        **({} if settings.ranks else {"encoder": settings.encoder.type}),
+        "settings": settings.chain[link.stage].as_params(),
         "schedule": plan.chains.schedule(link),
         "save_optimizer": plan.chains.keeps_moments(link),
         "source_split": settings.source_split,

@@ -1,4 +1,4 @@
-"""What a paper adds to a fine-tuning stage: one protocol, over whose implementations `finetune` folds.
+"""Protocol of a paper's additions to a fine-tuning stage, over whose implementations `finetune` folds.
 
 A paper registers its additions as `TRAINING` of its module `training`.
 """
@@ -95,17 +95,17 @@ class Addition:
 
 
 def together(stage: Stage, key: str, given: bool, *inputs: str) -> bool:
-    """Whether an addition is asked for: settings that need inputs come with all of them, others with none.
+    """Check whether an addition is asked for: settings that need inputs come with all of them, others with none.
 
     Raises:
         ConfigError: they don't.
     """
-    found = [name for name in inputs if name in stage.spec.inputs]
-    if found != (list(inputs) if given else []):
+    present = [name for name in inputs if name in stage.spec.inputs]
+    if present != (list(inputs) if given else []):
         raise ConfigError(
             stage.spec.name(),
             f"params.settings.{key} and the input{'s' * (len(inputs) > 1)} {' and '.join(f'`{n}`' for n in inputs)} go "
-            f"together, found {'' if given else 'no '}params.settings.{key} and the inputs {found}",
+            f"together, found {'' if given else 'no '}params.settings.{key} and the inputs {present}",
             "give all of them or none",
         )
     return given
@@ -118,18 +118,20 @@ class PaperTraining:
     Attributes:
         additions: to fine-tuning stages.
         objectives: makers of objectives, by the name in their settings.
+        kinds: kinds of models, by the type in their settings.
     """
 
     additions: tuple[type[Addition], ...] = ()
     objectives: Mapping[str, Callable[[Any], Objective]] = field(default_factory=dict)
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
 
 
 def papers() -> list[PaperTraining]:
-    """What all papers add, in their order."""
+    """List what all papers add, in their order."""
     return [module.TRAINING for module in modules("training")]
 
 
 def additions_of(stage: Stage, params: FinetuneParams) -> list[Addition]:
-    """The additions that a stage's settings ask for, in the papers' order."""
+    """Make the additions that a stage's settings ask for, in the papers' order."""
     every = [addition for paper in papers() for addition in paper.additions]
     return [addition(stage, params) for addition in every if addition.asked(stage, params)]

@@ -1,4 +1,4 @@
-"""Stage `finetune`: train a bi-encoder on mined queries. The work is `fit(task)`, in one process or in several."""
+"""Stage `finetune`: train a model of any kind, by `fit(task)`, in one process or in several."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from zerodr.training.additions import Addition, Prepared, additions_of
 from zerodr.training.data.batches import Stream, usable_rows
 from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, keeper, publish_kept, run_work
-from zerodr.training.kinds import BI_ENCODER, Kind
+from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
+from zerodr.training.kinds import BI_ENCODER, Kind, Lessons, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.loop.engine import Batches, Engine, Run
 from zerodr.training.loop.speed import set_dropout, speed_up
@@ -40,12 +40,13 @@ MOMENTS = Path("optimizer") / "moments.safetensors"
 
 @dataclass(frozen=True)
 class Task:
-    """A training on mined queries.
+    """A training.
 
     Attributes:
         stage: the stage that it is of; its state is where the training continues after a kill.
         params: of the stage.
-        model: folder of the start; mined: of the mined queries; source: of their collection; output: of the result.
+        model: folder of the start; source: of the collection; output: of the result.
+        mined: folder of the mined queries; None: the kind learns from something else.
         scored: folder or file with a teacher's scores of the mined queries, or None.
         kind: how the model is loaded, run and evaluated.
         additions: what papers add.
@@ -54,7 +55,7 @@ class Task:
     stage: Stage
     params: FinetuneParams
     model: Path
-    mined: Path
+    mined: Path | None
     source: Path
     output: Path
     scored: Path | None = None
@@ -63,13 +64,13 @@ class Task:
 
 
 def finetune(stage: Stage) -> None:
-    """Stage: inputs `model`, `mined`, `source`, optional `scored`, and those of papers' additions; output `model`.
+    """Stage: inputs `model`, `source`, `mined` for most, optional `scored`, and those of additions; output `model`.
 
     The output holds `steps/<n>` of save_steps, and what the objective writes beside the model.
     """
     task = task_of(stage)
     run_work(stage, task.params, train)
-    publish_kept(stage, task.params.settings.training.save_steps)
+    publish_steps(stage, task.params.settings.training.save_steps)
 
 
 def task_of(stage: Stage) -> Task:
@@ -81,9 +82,9 @@ def task_of(stage: Stage) -> Task:
     """
     params = validate(AnyParams, stage.params, stage.spec.name())
     check_gpus(params.gpus_of_a_node, stage.spec.name())
-    scored = stage.path("scored") if "scored" in stage.spec.inputs else None
-    paths = (stage.path("model"), stage.path("mined"), stage.path("source"), stage.output("model"))
-    return Task(stage, params, *paths, scored, additions=tuple(additions_of(stage, params)))
+    mined, scored = (stage.path(name) if name in stage.spec.inputs else None for name in ("mined", "scored"))
+    paths = (stage.path("model"), mined, stage.path("source"), stage.output("model"))
+    return Task(stage, params, *paths, scored, kind_of(params.encoder), tuple(additions_of(stage, params)))
 
 
 def train(stage: Stage) -> dict[str, Any]:
@@ -98,44 +99,40 @@ def fit(task: Task) -> dict[str, Any]:
         `curves`: points (name, value, step); `notes`: facts for lineage.
     """
     stage, params, additions, group = task.stage, task.params, task.additions, Group()
-    training, place = params.settings.training, params.schedule
+    training, position = params.settings.training, params.schedule
     torch.set_num_threads(max(1, stage.threads // params.workers_of_a_node))
     device = device_of(params.gpus, group)
-    kind = reduce(lambda made, addition: addition.kind(made), additions, task.kind)
-    model = reduce(lambda made, addition: addition.model(made), additions, kind.load(task.model, training.precision))
+    kind = reduce(lambda value, addition: addition.kind(value), additions, task.kind)
+    model = reduce(lambda value, addition: addition.model(value), additions, kind.load(task.model, training.precision))
     model.to(device)
     if training.dropout is not None:
         set_dropout(model, training.dropout)
     kernels = speed_up(model, device, training.precision)
-    examples = load_examples(task.mined, task.source, params.title_join, task.scored)
-    examples = reduce(lambda made, addition: addition.examples(made, model), additions, examples)
-    rows, dev, notes = split_rows(examples, task)
-    words = [stage.seed, place.stage_index]
-    drawn = params.settings.objective.negatives_per_query
-    stream = Stream(examples, rows, training.batch_queries, drawn, words, training.bucket_batches)
+    lessons = (kind.lessons or mined_lessons)(task, model)
+    examples, stream = lessons.examples, lessons.stream
     optimizer = make_optimizer(model, training)
     if training.keep_optimizer:
         _take_moments(optimizer, task.model)
     forward = kind.forward(model, examples, device, training.cache_chunk)
-    forward = reduce(lambda made, addition: addition.forward(made), additions, forward)
+    forward = reduce(lambda value, addition: addition.forward(value), additions, forward)
     batches: Batches = stream
-    batches = reduce(lambda made, addition: addition.batches(made), additions, batches)
-    factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or place.total_steps)
+    batches = reduce(lambda value, addition: addition.batches(value), additions, batches)
+    factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or position.total_steps)
     objective = make_objective(params.settings.objective)
-    prepared = Prepared(model, examples, rows, factor)
-    objective = reduce(lambda made, addition: addition.objective(made, prepared), additions, objective)
+    prepared = Prepared(model, examples, lessons.rows, factor)
+    objective = reduce(lambda value, addition: addition.objective(value, prepared), additions, objective)
 
     def evaluate() -> dict[str, float]:
-        return kind.evaluate(model, examples, dev, training.dev_negatives, device, group)
+        return kind.evaluate(model, lessons.dev_examples, lessons.dev, training.dev_negatives, device, group)
 
     identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world})
     run = Run(
         stage.spec.name(),
         stage.state,
         identity,
-        words,
-        place.first_step,
-        evaluate if len(dev) else None,
+        words_of(task),
+        position.first_step,
+        evaluate if len(lessons.dev) else None,
         keeper(stage.state, model),
     )
     engine = Engine(forward, objective, batches, optimizer, factor, training, run, group)
@@ -145,14 +142,31 @@ def fit(task: Task) -> dict[str, Any]:
         objective.save(task.output)
         if params.save_optimizer:
             write_tensors(task.output / MOMENTS, moments(optimizer))
-    notes |= {
+    notes = lessons.facts | {
         "kernels": kernels,
         "device": device,
         "processes": group.world,
         "epochs": round(training.steps / stream.steps_per_epoch, 3),
         "queries_per_second": round(engine.rate(), 2),
     }
-    return {"curves": curves, "notes": reduce(lambda made, addition: made | addition.facts, additions, notes)}
+    return {"curves": curves, "notes": reduce(lambda value, addition: value | addition.facts, additions, notes)}
+
+
+def words_of(task: Task) -> list[int]:
+    """Words that every random choice of the training comes from."""
+    return [task.stage.seed, task.params.schedule.stage_index]
+
+
+def mined_lessons(task: Task, model: Any) -> Lessons:
+    """Mined queries, with what additions make of them."""
+    assert task.mined is not None, "an input of stages that learn from mined queries"
+    settings = task.params.settings
+    examples = load_examples(task.mined, task.source, task.params.title_join, task.scored)
+    examples = reduce(lambda value, addition: addition.examples(value, model), task.additions, examples)
+    rows, dev, notes = split_rows(examples, task)
+    training, drawn = settings.training, settings.objective.negatives_per_query
+    stream = Stream(examples, rows, training.batch_queries, drawn, words_of(task), training.bucket_batches)
+    return Lessons(examples, rows, examples, dev, stream, notes)
 
 
 def split_rows(examples: Examples, task: Task) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
@@ -191,7 +205,7 @@ def _take_moments(optimizer: Optimizer, parent: Path) -> None:
             f"has no optimiser moments ({MOMENTS}), which keep_optimizer continues with",
             "train it with save_optimizer, or set keep_optimizer: false",
         )
-    kept = read_tensors(path)
-    if not moments_fit(optimizer, kept):
+    saved = read_tensors(path)
+    if not moments_fit(optimizer, saved):
         raise ArtifactError(path, "holds moments of other weights or of another optimiser", "set keep_optimizer: false")
-    load_moments(optimizer, kept)
+    load_moments(optimizer, saved)

@@ -1,4 +1,4 @@
-"""What every stage that trains does around the loop: its processes, its device, and the models kept on its way."""
+"""Run training stages around the loop: processes, devices, and models saved after some steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zerodr.training.distributed.processes import Group, launch
 Work = Callable[[Stage], dict[str, Any]]
 
 
-def run_work(stage: Stage, place: Workers, work: Work) -> None:
+def run_work(stage: Stage, workers: Workers, work: Work) -> None:
     """Train in this process or in several, and put curves and facts into the stage's lineage.
 
     Args:
@@ -29,7 +29,7 @@ def run_work(stage: Stage, place: Workers, work: Work) -> None:
         work: a function of a module, which every process calls with the stage. It returns `curves`: points (name,
             value, step), and `notes`: facts.
     """
-    if place.workers > 1:
+    if workers.workers > 1:
         file = stage.state / "job.json"
         given = {
             "work": f"{work.__module__}:{work.__qualname__}",
@@ -38,7 +38,7 @@ def run_work(stage: Stage, place: Workers, work: Work) -> None:
         }
         file.write_text(json.dumps(given))
         name, threads = stage.spec.name(), stage.threads
-        result = launch(file, place.workers_of_a_node, threads, name, place.nodes, place.gpus_of_a_node)
+        result = launch(file, workers.workers_of_a_node, threads, name, workers.nodes, workers.gpus_of_a_node)
     else:
         result = work(stage)
     for name, value, step in result["curves"]:
@@ -47,7 +47,7 @@ def run_work(stage: Stage, place: Workers, work: Work) -> None:
 
 
 def device_of(gpus: int, group: Group) -> str:
-    """The device of this process: one GPU each where `gpus` are asked for, else the GPU that there is, else the CPU."""
+    """Choose this process's device: one GPU each where `gpus` are asked for, else the GPU if any, else the CPU."""
     if gpus == 0 and (group.world > 1 or not torch.cuda.is_available()):
         return "cpu"
     number = int(os.environ.get("LOCAL_RANK", group.rank))
@@ -58,25 +58,25 @@ def device_of(gpus: int, group: Group) -> str:
 
 
 def keeper(state: Path, model: Any) -> Callable[[int], None]:
-    """A function that keeps the model as it is after a step, whole or not at all."""
+    """Make a function that saves the model after a step, whole or not at all."""
 
     def keep(step: int) -> None:
-        place = _kept(state, step)
-        made = place.with_name(f".{step}.making")
-        shutil.rmtree(made, ignore_errors=True)
-        shutil.rmtree(place, ignore_errors=True)
-        made.mkdir(parents=True)
-        model.save(made)
-        made.replace(place)
+        folder = _step_folder(state, step)
+        partial = folder.with_name(f".{step}.making")
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.mkdir(parents=True)
+        model.save(partial)
+        partial.replace(folder)
 
     return keep
 
 
-def publish_kept(stage: Stage, steps: Sequence[int]) -> None:
-    """Copy the kept models into output `model`, where `take_step` finds them."""
+def publish_steps(stage: Stage, steps: Sequence[int]) -> None:
+    """Copy the saved models into output `model`, where `take_step` finds them."""
     for step in steps:
-        shutil.copytree(_kept(stage.state, step), stage.output("model") / STEPS / str(step))
+        shutil.copytree(_step_folder(stage.state, step), stage.output("model") / STEPS / str(step))
 
 
-def _kept(state: Path, step: int) -> Path:
+def _step_folder(state: Path, step: int) -> Path:
     return state / "kept" / str(step)

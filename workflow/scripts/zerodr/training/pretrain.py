@@ -27,7 +27,7 @@ from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, keeper, publish_kept, run_work
+from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
 from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.gradcache import WASTE
 from zerodr.training.loop.speed import set_dropout, speed_up
@@ -55,7 +55,7 @@ HEADS: dict[str, Kind] = {"coco": "condenser", "condenser": "condenser", "tsdae"
 
 
 def pretrain(stage: Stage) -> None:
-    """Inputs `model`, and `spans` (folders of cut_spans) or `collections`; output `model`, in it `steps/<n>`.
+    """Pretrain: inputs `model`, and `spans` (folders of cut_spans) or `collections`; output `model`, in it `steps/<n>`.
 
     The output is a plain model folder; its subfolder `pretraining` holds extra layers for a next pretraining.
 
@@ -87,14 +87,14 @@ def pretrain(stage: Stage) -> None:
     stage.note(left_out=json.loads(counts.read_text()))
     capped(params, Passages(file), stage.seed)
     run_work(stage, params, train)
-    publish_kept(stage, params.settings.training.save_steps)
+    publish_steps(stage, params.settings.training.save_steps)
 
 
 def capped(params: PretrainParams, passages: Passages, seed: int) -> tuple[TrainingSettings, int]:
     """Optimisation with as many steps as max_epochs lets it have, and by how many steps it is shorter.
 
     Raises:
-        ConfigError: a step that is to be kept would never be made.
+        ConfigError: a step of save_steps is never reached.
     """
     training, most_epochs = params.settings.training, params.settings.max_epochs
     rows = split_documents(passages, training.dev_queries, seed)[0]
@@ -116,13 +116,13 @@ def _corpora(stage: Stage, paired: bool, title_join: str | None, left_out: dict[
     folders = [path.parent for path in stage.paths("spans" if paired else "collections")]
     if paired:
         return {name: spans_of(folder) for name, folder in span_folders(folders).items()}
-    tokenizer, made = load_tokenizer(_any_tower(stage.path("model"))), {}
+    tokenizer, corpora = load_tokenizer(_any_tower(stage.path("model"))), {}
     for folder in folders:
         left_out[folder.name] = Counter()
-        made[folder.name] = screened(
+        corpora[folder.name] = screened(
             folder.name, partial(texts_of, folder, title_join), tokenizer, left_out[folder.name]
         )
-    return made
+    return corpora
 
 
 def _any_tower(folder: Path) -> Path:
@@ -137,10 +137,10 @@ def train(stage: Stage) -> dict[str, Any]:
     """
     passages, group = Passages(stage.state / PASSAGES), Group()
     params = validate(PretrainParams, stage.params, stage.spec.name())
-    settings, place = params.settings, params.schedule
+    settings, position = params.settings, params.schedule
     training, fewer = capped(params, passages, stage.seed)
     torch.set_num_threads(max(1, stage.threads // params.workers_of_a_node))
-    device, words = device_of(params.gpus, group), [stage.seed, place.stage_index]
+    device, words = device_of(params.gpus, group), [stage.seed, position.stage_index]
     model, taken = load_headed(stage.path("model"), settings, words)
     model.to(device)
     kernels = speed_up(model, device, training.precision)
@@ -160,13 +160,13 @@ def train(stage: Stage) -> dict[str, Any]:
     evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}
     identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world})
-    kept = keeper(stage.state, model)
-    run = Run(stage.spec.name(), stage.state, identity, words, place.first_step, evaluate, kept)
-    ends = training.schedule_steps or place.total_steps - fewer
+    keep = keeper(stage.state, model)
+    run = Run(stage.spec.name(), stage.state, identity, words, position.first_step, evaluate, keep)
+    ends = training.schedule_steps or position.total_steps - fewer
     factor = schedule(training.schedule, training.warmup_steps, ends)
     objective, optimizer = make_span_objective(settings.objective), make_optimizer(model, training)
     engine = Engine(forward, objective, stream, optimizer, factor, training, run, group)
-    curves = [(f"dev.{name}", value, place.first_step) for name, value in before.items()] + engine.fit()
+    curves = [(f"dev.{name}", value, position.first_step) for name, value in before.items()] + engine.fit()
     if group.rank == 0:
         model.save(stage.output("model"))
     facts = {

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
+from zerodr.config.training import StartSettings
 from zerodr.encoders.folder import checkpoint
 from zerodr.encoders.folder.contract import (
     CONTRACT,
@@ -58,6 +59,13 @@ def import_model(stage: Stage) -> None:
     source, revision = resolve(settings.model, settings.revision, settings.offline)
     contract, assumed = copy_model(source, stage.output("model"), settings, revision)
     stage.note(contract=contract.model_dump(mode="json"), assumed=assumed)
+
+
+def start_folder(stage: Stage, settings: StartSettings) -> tuple[Path, str | None]:
+    """The folder that an initial model comes from, input `parent` or the one that `init` names, and its hub commit."""
+    if "parent" in stage.spec.inputs:
+        return stage.path("parent"), None
+    return resolve(settings.init, settings.revision, bool(stage.spec.site.get("offline", False)))
 
 
 def resolve(model: str, revision: str | None, offline: bool) -> tuple[Path, str | None]:

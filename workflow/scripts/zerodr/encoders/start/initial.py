@@ -1,4 +1,4 @@
-"""Stage `init_model`: write the first model of a chain, before any training of ours."""
+"""Write the first bi-encoder of a chain, before any training of ours: stage `init_model`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zerodr.encoders.network.loading import T5_FAMILY
 from zerodr.encoders.network.towers import Tower, check_vocabulary, load_transformer
 from zerodr.encoders.network.trainable import SHARED, BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import carry_additions
-from zerodr.encoders.start.importing import check_model, resolve
+from zerodr.encoders.start.importing import check_model, resolve, start_folder
 from zerodr.encoders.start.scratch import POSITIONS, random_transformer
 from zerodr.encoders.start.vocabulary import corpus_texts, one_end, train_tokenizer
 from zerodr.errors import ModelError
@@ -31,17 +31,15 @@ Head = dict[str, Projection]
 INHERITED = ("query_prefix", "document_prefix", "lowercase")
 
 
-def init_model(stage: Stage) -> None:
+def init_bi_encoder(stage: Stage) -> None:
     """Read `parent` (another recipe's model) or `source` (texts for a tokenizer) or nothing; write `model`."""
     settings, target = validate(InitSettings, stage.params, stage.spec.name()), stage.output("model")
-    inputs, offline = stage.spec.inputs, bool(stage.spec.site.get("offline", False))
     if settings.init == SCRATCH:
-        source = stage.path("source") if "source" in inputs else None
-        model, facts = from_scratch(settings, source, stage.seed, offline)
+        source = stage.path("source") if "source" in stage.spec.inputs else None
+        model, facts = from_scratch(settings, source, stage.seed, bool(stage.spec.site.get("offline", False)))
         model.save(target)
     else:
-        parent = (stage.path("parent"), None) if "parent" in inputs else None
-        folder, revision = parent or resolve(settings.init, settings.revision, offline)
+        folder, revision = start_folder(stage, settings)
         model, facts = from_checkpoint(settings, folder, revision, stage.seed)
         model.save(target)
         if settings.layers is None and settings.towers == "tied":

@@ -22,9 +22,9 @@ class Answers:
     """Answers by (query, document): (text, first character in the document's text).
 
     Attributes:
-        spans: of answers whose text stands where it is said to stand.
+        spans: of answers whose text is at the offset that is recorded for it.
         texts: all answers of a query, for exact match and F1.
-        displaced: answers whose text does not stand there; they are left out of `spans`.
+        displaced: answers whose text is not there; they are left out of `spans`.
     """
 
     spans: dict[Pair, list[Answer]]
@@ -46,7 +46,7 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
         texts: text of each document (without title) by id.
 
     Raises:
-        CollectionError: no answers came along, the split has none, or none stands where it is said to stand.
+        CollectionError: no answers came along, the split has none, or none is at the offset that is recorded for it.
     """
     if not has_answers(collection):
         raise CollectionError(
@@ -56,16 +56,16 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
         )
     rows = pq.read_table(collection / FILE, filters=[("split", "=", split)]).to_pylist()
     if not rows:
-        have = ", ".join(sorted(set(pq.read_table(collection / FILE, columns=["split"])["split"].to_pylist())))
-        raise CollectionError(f"{collection.name}/{split}", f"has no answers (have: {have})", "take another split")
+        available = ", ".join(sorted(set(pq.read_table(collection / FILE, columns=["split"])["split"].to_pylist())))
+        raise CollectionError(f"{collection.name}/{split}", f"has no answers (have: {available})", "take another split")
     spans: dict[Pair, list[Answer]] = {}
-    said: dict[str, list[str]] = {}
+    gold: dict[str, list[str]] = {}
     displaced, first = 0, ""
     for row in rows:
         text, pair = texts.get(row["corpus_id"], ""), (row["query_id"], row["corpus_id"])
         for answer in row["answers"]:
-            said.setdefault(row["query_id"], []).append(answer["text"])
-            if stands(text, answer):
+            gold.setdefault(row["query_id"], []).append(answer["text"])
+            if matches(text, answer):
                 spans.setdefault(pair, []).append((answer["text"], answer["start"]))
             else:
                 displaced += 1
@@ -84,10 +84,10 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
             displaced,
             first,
         )
-    return Answers(spans, said, displaced)
+    return Answers(spans, gold, displaced)
 
 
-def stands(text: str, answer: dict[str, Any]) -> bool:
-    """Whether an answer's text is at its place."""
+def matches(text: str, answer: dict[str, Any]) -> bool:
+    """Whether a text has an answer at its offset."""
     start = answer["start"]
     return bool(answer["text"]) and start is not None and start >= 0 and text.startswith(answer["text"], start)

@@ -55,7 +55,7 @@ class LabelUnitsSettings(SourceTexts):
     """Params of rule label_units."""
 
     label: LabelSettings
-    """How the essential unit is found."""
+    """Scoring that selects the essential unit."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class Passage:
 
     Attributes:
         text: as training reads it; begin: where the document's text begins in it.
-        places: (units, 2) first and last-plus-one character of each unit.
+        spans: (units, 2) first and last-plus-one character of each unit.
         terms: of each unit.
     """
 
     text: str
     begin: int
-    places: np.ndarray
+    spans: np.ndarray
     terms: list[list[str]]
 
 
@@ -89,8 +89,8 @@ class Tally:
     guess: float = 0.0
 
     def facts(self, with_reader: bool) -> dict[str, Any]:
-        """All of it, as JSON values."""
-        made: dict[str, Any] = {
+        """Counts and shares of pairs, as JSON values."""
+        counts: dict[str, Any] = {
             "pairs": self.pairs,
             "labelled": self.labelled,
             "ignored": dict(self.reasons),
@@ -98,12 +98,12 @@ class Tally:
             "random_guess": self.guess / max(self.labelled, 1),
         }
         if with_reader:
-            made["changed_by_reader"] = self.changed
+            counts["changed_by_reader"] = self.changed
         if self.answered:
             names = ("bm25", "hybrid") if with_reader else ("bm25",)
-            made |= {"pairs_with_answer_in_a_unit": self.answered, "random_holds_answer": self.chance / self.answered}
-            made |= {f"{name}_holds_answer": self.holds[name] / self.answered for name in names}
-        return made
+            counts |= {"pairs_with_answer_in_a_unit": self.answered, "random_holds_answer": self.chance / self.answered}
+            counts |= {f"{name}_holds_answer": self.holds[name] / self.answered for name in names}
+        return counts
 
 
 def label_units(stage: Stage) -> None:
@@ -202,24 +202,24 @@ def read_passages(
             f"has units of passages whose title is joined by another string than {title_join!r}",
             "cut the units again",
         )
-    places = unit_places(folder)
-    made = {}
+    spans_by_id = read_unit_spans(folder)
+    passages = {}
     for ids, titles, texts in passages_of(source, rows):
         for key, title, text in zip(ids, titles, texts, strict=True):
-            if key not in places:
+            if key not in spans_by_id:
                 raise ArtifactError(
                     folder / UNITS,
                     f"lacks document {key}, a positive of {source.name}",
                     "cut the units of this source and split",
                 )
             whole, begin = joined(title, text, title_join)
-            own = places[key]
-            made[key] = Passage(whole, begin, own, [analyze(whole[start:end]) for start, end in own])
-    return made
+            spans = spans_by_id[key]
+            passages[key] = Passage(whole, begin, spans, [analyze(whole[start:end]) for start, end in spans])
+    return passages
 
 
-def unit_places(folder: Path) -> dict[str, np.ndarray]:
-    """Characters of each document's units: (units, 2) int64 by id."""
+def read_unit_spans(folder: Path) -> dict[str, np.ndarray]:
+    """Read the characters of each document's units: (units, 2) int64 by id."""
     with open_parquet(folder / UNITS, UNIT_SCHEMA) as file:
         table = file.read(columns=["document", "char_start", "char_end"])
     columns = (table[name].to_pylist() for name in ("document", "char_start", "char_end"))
@@ -250,10 +250,10 @@ def _row(
     if read is not None:
         reader = read.get((query, document))
         if reader is None or len(reader) != len(terms):
-            have = "none" if reader is None else len(reader)
+            scored = "none" if reader is None else len(reader)
             raise ArtifactError(
                 where,
-                f"has {len(terms)} units of {document}, of which the reader scored {have} for query {query}",
+                f"has {len(terms)} units of {document}, of which the reader scored {scored} for query {query}",
                 "read these units again",
             )
     whole = hybrid(bm25, reader, delta)
@@ -271,7 +271,7 @@ def _row(
 def _answers(source: Path, split: str, passages: dict[str, Passage]) -> Answers | None:
     if not has_answers(source):
         return None
-    return read_answers(source, split, {key: own.text[own.begin :] for key, own in passages.items()})
+    return read_answers(source, split, {key: passage.text[passage.begin :] for key, passage in passages.items()})
 
 
 def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers | None, with_reader: bool) -> None:
@@ -289,18 +289,18 @@ def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers
         if answers is None
         else [passage.begin + start for _, start in answers.spans.get((row["query"], row["document"]), [])]
     )
-    places = passage.places
-    gold = {int(unit) for start in starts for unit in np.flatnonzero((places[:, 0] <= start) & (start < places[:, 1]))}
+    spans = passage.spans
+    gold = {int(unit) for start in starts for unit in np.flatnonzero((spans[:, 0] <= start) & (start < spans[:, 1]))}
     if gold:
         tally.answered += 1
-        tally.chance += len(gold) / len(places)
+        tally.chance += len(gold) / len(spans)
         tally.holds["hybrid"] += row["label"] in gold
         tally.holds["bm25"] += plain in gold
 
 
 def _example(row: dict[str, Any], query: str, passage: Passage) -> Iterator[dict[str, Any]]:
     """Rows of examples.tsv: the units of a pair, the essential one marked."""
-    for number, (start, end) in enumerate(passage.places):
+    for number, (start, end) in enumerate(passage.spans):
         reader = "" if row["reader"] is None else f"{row['reader'][number]:.4f}"
         yield {
             "query": " ".join(query.split()),

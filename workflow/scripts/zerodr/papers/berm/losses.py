@@ -102,9 +102,9 @@ def unit_extraction(
     shares = _log_softmax(unit_scores(matching_vector(queries, passages), units, similarity, temperature), valid)
     if softmaxes == 2:
         shares = _log_softmax(shares.exp(), valid)
-    kept, places = labelled(valid, labels), labels.clamp(min=0)
-    chosen = shares.gather(-1, places.unsqueeze(-1)).squeeze(-1)
-    return torch.where(kept, -chosen, 0.0)
+    counted, indices = labelled(valid, labels), labels.clamp(min=0)
+    chosen = shares.gather(-1, indices.unsqueeze(-1)).squeeze(-1)
+    return torch.where(counted, -chosen, 0.0)
 
 
 def labelled(valid: Tensor, labels: Tensor) -> Tensor:

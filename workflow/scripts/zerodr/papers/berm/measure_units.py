@@ -1,4 +1,4 @@
-"""Stage `measure_units`: BERM's tables 5 and 6 for one model, over units and labels that training made."""
+"""Stage `measure_units`: BERM's tables 5 and 6 for one model, over the units and labels of its training."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ def measure_units(stage: Stage) -> None:
     asked = query_texts(stage.path("source"), pa.array(queries))
     wanted = list(dict.fromkeys(documents))
     passages, units, valid = embedded(model, *passages_with_units(stage, wanted, settings.title_join), device)
-    rows = _places(wanted, documents)
+    rows = _row_numbers(wanted, documents)
     asked_vectors = vectors_of(model, asked, device)
-    found = measures(asked_vectors, passages[rows], units[rows], valid[rows], labels)
+    results = measures(asked_vectors, passages[rows], units[rows], valid[rows], labels)
     with open(stage.output("measures"), "w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
         writer.writerow(["measure", "mean", "low", "high", "count"])
-        for name, values in found.items():
-            told = mean_with_interval(values)
-            writer.writerow([name, *(f"{told[key]:.6g}" for key in ("mean", "low", "high")), told["count"]])
-            stage.metric(name, told["mean"])
+        for name, values in results.items():
+            interval = mean_with_interval(values)
+            writer.writerow([name, *(f"{interval[key]:.6g}" for key in ("mean", "low", "high")), interval["count"]])
+            stage.metric(name, interval["mean"])
     stage.note(pairs=len(labels), passages=len(wanted), device=device)
 
 
@@ -111,8 +111,8 @@ def sampled(stage: Stage, count: int) -> tuple[list[str], list[str], np.ndarray]
     return chosen["query"].to_pylist(), chosen["document"].to_pylist(), labels[rows].astype(np.int64)
 
 
-def _places(wanted: list[str], documents: list[str]) -> np.ndarray:
-    number = {key: place for place, key in enumerate(wanted)}
+def _row_numbers(wanted: list[str], documents: list[str]) -> np.ndarray:
+    number = {key: row for row, key in enumerate(wanted)}
     return np.array([number[key] for key in documents], np.int64)
 
 
@@ -134,29 +134,29 @@ def embedded(
     model: BiEncoder, texts: Sequence[str], spans: Spans, device: str
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Vectors (N, D), units (N, U, D) and which units there are (N, U)."""
-    tokens, most = model.tokenize(list(texts), "document"), max(len(own) for own in spans)
+    tokens, most = model.tokenize(list(texts), "document"), max(len(passage_spans) for passage_spans in spans)
     size = model.tower("document").transformer.config.hidden_size
     vectors = np.zeros((len(texts), model.contract.dimension), np.float32)
     units, valid = np.zeros((len(texts), most, size), np.float32), np.zeros((len(texts), most), bool)
-    for places in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
-        features = {key: value.to(device) for key, value in model.pad([tokens[place] for place in places]).items()}
+    for batch in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
+        features = {key: value.to(device) for key, value in model.pad([tokens[index] for index in batch]).items()}
         numbers = np.full(features["input_ids"].shape, -1, np.int64)
-        for line, place in enumerate(places):
-            for number, (first, stop) in enumerate(spans[place]):
+        for line, index in enumerate(batch):
+            for number, (first, stop) in enumerate(spans[index]):
                 numbers[line, first:stop] = number
         with torch.no_grad():
-            found, states = model.encode_tokens(features, "document")
+            encoded, states = model.encode_tokens(features, "document")
             pooled, there = pool_units(states, torch.from_numpy(numbers).to(device), most)
-        vectors[places], units[places], valid[places] = (part.cpu().numpy() for part in (found, pooled, there))
+        vectors[batch], units[batch], valid[batch] = (tensor.cpu().numpy() for tensor in (encoded, pooled, there))
     return vectors, units, valid
 
 
 def vectors_of(model: BiEncoder, texts: Sequence[str], device: str, side: Side = "query") -> np.ndarray:
     """Vectors of texts, (N, D) float32."""
     tokens = model.tokenize(list(texts), side)
-    made = np.zeros((len(texts), model.contract.dimension), np.float32)
-    for places in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
-        features = {key: value.to(device) for key, value in model.pad([tokens[place] for place in places]).items()}
+    vectors = np.zeros((len(texts), model.contract.dimension), np.float32)
+    for batch in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
+        features = {key: value.to(device) for key, value in model.pad([tokens[index] for index in batch]).items()}
         with torch.no_grad():
-            made[places] = model.encode(features, side).cpu().numpy()
-    return made
+            vectors[batch] = model.encode(features, side).cpu().numpy()
+    return vectors

@@ -69,22 +69,22 @@ class BermTerms(Objective):
         """`{"r1": scalar, "r2": scalar}` with weights applied, those of weight 0 left out."""
         if not isinstance(batch, EncodedUnits) or batch.units is None:
             raise ConfigError("berm", "the batch has no units of its positives", "give the stage units and labels")
-        own, units = self.settings, batch.units
-        w_r1, w_r2 = own.weights(self.first_step + batch.step)
-        passages, how = batch.documents[:, 0], (own.similarity, own.temperature)
+        settings, units = self.settings, batch.units
+        w_r1, w_r2 = settings.weights(self.first_step + batch.step)
+        passages, how = batch.documents[:, 0], (settings.similarity, settings.temperature)
         terms = {}
         if w_r1:
-            terms["r1"] = w_r1 * r1(passages, units.vectors, units.valid, own.how.over_units, *how)
+            terms["r1"] = w_r1 * r1(passages, units.vectors, units.valid, settings.how.over_units, *how)
         if w_r2:
             terms["r2"] = w_r2 * r2(
-                batch.queries, passages, units.vectors, units.valid, units.labels, own.how.softmaxes, *how
+                batch.queries, passages, units.vectors, units.valid, units.labels, settings.how.softmaxes, *how
             )
         with torch.no_grad():
             self._seen = watch(batch.queries, passages, units) | {"w_r1": w_r1, "w_r2": w_r2}
         return terms
 
     def on_step(self, finished: int) -> dict[str, float]:
-        """Measures that tell a solution from a trivial one: R1 is 0, too, where all units are one vector."""
+        """Measures that distinguish a solution from a trivial one: R1 is 0, too, where all units are one vector."""
         return self._seen
 
 

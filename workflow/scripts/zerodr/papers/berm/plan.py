@@ -8,20 +8,18 @@ from typing import Any
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
 from zerodr.papers.berm.items import UnitsItem
-from zerodr.papers.berm.settings import ReaderSettings, UnitSettings, UnitStage
+from zerodr.papers.berm.settings import UnitSettings, UnitStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.mining import INDEX
-from zerodr.plan.needs import Need, encoding, training
+from zerodr.plan.needs import Need, encoding
 from zerodr.plan.patterns import alternatives
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
 from zerodr.plan.rules import RULES, Rule
 from zerodr.plan.targets import Placeholder, Target, add_targets
-from zerodr.plan.teachers import model_of_helper, start_of_helper
 
-READER = "reader"
 MEASURED_PAIRS = 10000
 MEASURING = Need(8000, 0, 120, threads=8, gpu=True)
 
@@ -29,8 +27,6 @@ RULES |= {
     "segment_units": Rule("papers.berm.segment_units:segment_units", 1, Need(4000, 0, 60)),
     "label_units": Rule("papers.berm.label_units:label_units", 1, Need(8000, 0, 60)),
     "measure_units": Rule("papers.berm.measure_units:measure_units", 1, MEASURING, seeded=True),
-    "init_reader": Rule("papers.berm.train_reader:init_reader", 1, Need(6000, 0, 60), seeded=True),
-    "train_reader": Rule("papers.berm.train_reader:train_reader", 1, training(12000, 1440), seeded=True),
     "read_units": Rule("papers.berm.read_units:read_units", 1, encoding(8000, 0, 720)),
 }
 
@@ -69,7 +65,7 @@ def mined_sample(plan: Plan, link: Link) -> Link | None:
     return plan.chains.mined(link) if sampled else None
 
 
-def _first(plan: Plan, link: Link, part: Callable[[UnitSettings], Any], sampled: bool = True) -> Link:
+def _first(plan: Plan, link: Link, select: Callable[[UnitSettings], Any], sampled: bool = True) -> Link:
     """The first stage of the chain, of the first of its family, with the same units of the same queries."""
     chains = plan.chains
 
@@ -79,7 +75,7 @@ def _first(plan: Plan, link: Link, part: Callable[[UnitSettings], Any], sampled:
             return None
         return [
             chains.encoder(at.method),
-            part(units),
+            select(units),
             chains.source_of(at.method),
             settings.source_split,
             settings.protocol,
@@ -94,11 +90,11 @@ def _first(plan: Plan, link: Link, part: Callable[[UnitSettings], Any], sampled:
 
 
 def _cut_file(plan: Plan, link: Link) -> str:
-    return paths.units(*cut_units(plan, link).place, "cut")
+    return paths.units(*cut_units(plan, link).path_keys, "cut")
 
 
 def _label_file(plan: Plan, link: Link) -> str:
-    return paths.units(*labelled_units(plan, link).place, "labels")
+    return paths.units(*labelled_units(plan, link).path_keys, "labels")
 
 
 # ---- what a stage adds -----------------------------------------------------------------------------------------
@@ -135,14 +131,14 @@ def _label_inputs(plan: Plan, wc: Any) -> Files:
         "index": paths.bm25_index(INDEX, source),
     } | _sample(plan, link)
     if _units(plan, link).reader is not None:
-        files["read"] = paths.units(*units_read(plan, link).place, "read")
+        files["read"] = paths.units(*units_read(plan, link).path_keys, "read")
     return files
 
 
 def _sample(plan: Plan, link: Link) -> Files:
     """The mined queries, where they are a sample: others need no label."""
     mined = mined_sample(plan, link)
-    return {} if mined is None else {"mined": paths.mined(*mined.place)}
+    return {} if mined is None else {"mined": paths.mined(*mined.path_keys)}
 
 
 @params("label_units")
@@ -153,10 +149,8 @@ def _label_params(plan: Plan, wc: Any) -> Params:
 @inputs("read_units")
 def _read_inputs(plan: Plan, wc: Any) -> Files:
     link = link_of(wc)
-    reader = _units(plan, link).reader
-    assert reader is not None, "only units with a reader are read"
     return {
-        "reader": model_of_helper(plan, reader, READER),
+        "reader": plan.chains.model(_reader(plan, link)),
         "units": _cut_file(plan, link),
         "source": paths.collection(plan.chains.source_of(wc.model)),
         **_sample(plan, link),
@@ -165,11 +159,15 @@ def _read_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("read_units")
 def _read_params(plan: Plan, wc: Any) -> Params:
-    units = _units(plan, link_of(wc))
-    assert units.reader is not None, "only units with a reader are read"
-    reader = plan.bench.settings(units.reader, ReaderSettings)
-    precision = reader.model_dump(mode="json", include={"precision", "batch_pairs"})
-    return precision | {"aggregation": units.label.aggregation} | _pairs(plan, wc.model)
+    link = link_of(wc)
+    aggregation = _units(plan, link).label.aggregation
+    return plan.chains.scoring(_reader(plan, link)) | {"aggregation": aggregation} | _pairs(plan, wc.model)
+
+
+def _reader(plan: Plan, link: Link) -> Link:
+    reader = _units(plan, link).reader
+    assert reader is not None, "only units with a reader are read"
+    return plan.chains.server(reader)
 
 
 # ---- measures --------------------------------------------------------------------------------------------------
@@ -198,7 +196,7 @@ def _measure_inputs(plan: Plan, wc: Any) -> Files:
         ConfigError: the model reads documents of another length, so the units are not of its tokens.
     """
     link, model = plan.chains.link(wc.units_of), plan.chains.link(wc.model)
-    cut, length = (plan.chains.encoder(at.method).document_tokens for at in (link, model))
+    cut, length = (plan.chains.bi_encoder(at.method).document_tokens for at in (link, model))
     if cut != length:
         raise ConfigError(
             f"units of {wc.units_of}",
@@ -218,31 +216,3 @@ def _measure_params(plan: Plan, wc: Any) -> Params:
 def _units_item(plan: Plan, item: UnitsItem, collections: list[str]) -> Reads:
     measures = [paths.unit_measures(item.units_of, name) for name in item.methods]
     return Reads(named=list(item.methods), files={"measures": measures})
-
-
-# ---- readers ---------------------------------------------------------------------------------------------------
-@inputs("init_reader")
-def _init_inputs(plan: Plan, wc: Any) -> Files:
-    return start_of_helper(plan, wc.model)
-
-
-@params("init_reader")
-def _init_params(plan: Plan, wc: Any) -> Params:
-    settings = plan.bench.settings(wc.model, ReaderSettings)
-    named = settings.model_dump(mode="json", include={"init", "revision", "layers", "max_tokens", "answer_tokens"})
-    return named | {"trained": settings.training is None}
-
-
-@inputs("train_reader")
-def _train_inputs(plan: Plan, wc: Any) -> Files:
-    source = plan.bench.settings(wc.model, ReaderSettings).source
-    return {"reader": paths.model(wc.model, SCOPE, INIT), "source": paths.collection(source)}
-
-
-@params("train_reader")
-def _train_params(plan: Plan, wc: Any) -> Params:
-    settings = plan.bench.settings(wc.model, ReaderSettings)
-    return settings.model_dump(mode="json", include={"training", "source_split", "dev_split"}) | {
-        "title_join": plan.title_join(settings.source, settings.protocol),
-        "gpus": plan.machines.training_gpus,
-    }

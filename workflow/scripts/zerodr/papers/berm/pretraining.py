@@ -1,9 +1,9 @@
-"""R1 beside a pretraining objective: the units of the texts that it encodes, and their balance  # specs/berm 9
+"""R1 next to a pretraining objective: the units of the texts that it encodes, and their balance  # specs/berm 9
 
 R1 needs a text's vector and the states of its tokens, nothing else. So it is a loss of a text's own, as the prediction
 of masked tokens is, taken from the same pass through the network and of the same view: the words that are masked there
-are masked in the units, too, and the vector is the one that COCO compares. Masking changes no token's place, so units
-are told by the text as it was. They are cut from the characters that are left of it: of a long document a random
+are masked in the units, too, and the vector is the one that COCO compares. Masking changes no token's position. Units
+are those of the text as it was. They are cut from the characters that are left of it: of a long document a random
 stretch, whose ends may be parts of sentences.
 """
 
@@ -18,7 +18,7 @@ from zerodr.config.stages import PretrainStage
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.papers.berm.losses import pool_units, unit_balance
 from zerodr.papers.berm.objective import check_space
-from zerodr.papers.berm.segment_units import check_tokenizer, lowered_places, text_units
+from zerodr.papers.berm.segment_units import check_tokenizer, lowered_offsets, text_units
 from zerodr.papers.berm.settings import BalancedStage, BalanceSettings
 from zerodr.papers.berm.unit_spans import Token
 from zerodr.training.pretraining.masking import Words
@@ -28,7 +28,7 @@ R1 = "balance.r1"
 
 
 class Balance(TokenLoss):
-    """Cuts texts into units, and tells how evenly their vectors draw on them  # BERM eq. 4
+    """Cuts texts into units, and measures how evenly their vectors draw on them  # BERM eq. 4
 
     Args:
         settings: weight and form of the loss, and how texts are cut.
@@ -53,22 +53,22 @@ class Balance(TokenLoss):
 
     def marks(self, text: str, left: Words) -> np.ndarray:
         """Unit of each token that is left of a text, from 0, -1 where it belongs to none; (L,) int64."""
-        made, tokens = np.full(len(left), NO_MARK, np.int64), self._tokens(text, left)
+        marks, tokens = np.full(len(left), NO_MARK, np.int64), self._tokens(text, left)
         if tokens:
             begin, end = tokens[0].start, tokens[-1].end
-            own = [token._replace(start=token.start - begin, end=token.end - begin) for token in tokens]
-            for number, unit in enumerate(text_units(text[begin:end], own, self.settings.cut, self.tokenizer)):
-                made[unit.first : unit.stop] = number
-        return made
+            shifted = [token._replace(start=token.start - begin, end=token.end - begin) for token in tokens]
+            for number, unit in enumerate(text_units(text[begin:end], shifted, self.settings.cut, self.tokenizer)):
+                marks[unit.first : unit.stop] = number
+        return marks
 
     def _tokens(self, text: str, left: Words) -> list[Token]:
-        """Tokens that stand for characters, with their places in the text as it was before it was lower-cased."""
+        """Tokens that stand for characters, with their offsets in the text as it was before it was lower-cased."""
         assert left.characters is not None, "the view maker asks for characters"
-        back = lowered_places(text) if self.lowercase else range(len(text))
+        back = lowered_offsets(text) if self.lowercase else range(len(text))
         rows = zip(left.ids.tolist(), left.characters.tolist(), strict=True)
         return [
-            Token(place, number, back[start], back[end - 1] + 1)
-            for place, (number, (start, end)) in enumerate(rows)
+            Token(index, number, back[start], back[end - 1] + 1)
+            for index, (number, (start, end)) in enumerate(rows)
             if end > start
         ]
 
@@ -86,10 +86,10 @@ class Balance(TokenLoss):
 
     def count(self, marks: Sequence[np.ndarray]) -> int:
         """Texts that R1 counts: those of at least two units."""
-        return sum(int(own.max(initial=NO_MARK)) > 0 for own in marks)
+        return sum(int(row.max(initial=NO_MARK)) > 0 for row in marks)
 
 
 def token_loss(stage: PretrainStage, encoder: BiEncoder) -> Balance | None:
-    """R1 beside a stage's objective; None where the stage has none, or of weight 0."""
+    """R1 next to a stage's objective; None where the stage has none, or of weight 0."""
     settings = stage.balance if isinstance(stage, BalancedStage) else None
     return Balance(settings, encoder) if settings is not None and settings.w_r1 else None

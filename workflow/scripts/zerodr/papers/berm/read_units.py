@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from pydantic import Field
 
 from zerodr.artifacts.parquet import list_array
 from zerodr.artifacts.progress import Progress
@@ -20,8 +19,8 @@ from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.encoders.inference.malloc import keep_freed_memory
-from zerodr.errors import ArtifactError, ModelError, NonFiniteScore
-from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, unit_places
+from zerodr.errors import ArtifactError, NonFiniteScore
+from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, read_unit_spans
 from zerodr.papers.berm.reader_network import Reader, ReadTokens
 from zerodr.papers.berm.segment_units import joined, passages_of
 from zerodr.papers.berm.settings import Aggregation
@@ -30,19 +29,16 @@ from zerodr.papers.berm.unit_spans import first_letters
 from zerodr.training.data.grouping import length_groups
 from zerodr.training.loop.speed import speed_up
 from zerodr.training.teaching.scoring import WASTE, ScoreStore
+from zerodr.training.teaching.teacher import ScoreSettings
 
 BLOCK = 2048  # pairs between two records of progress
 
 
-class ReadUnitsSettings(SourceTexts):
+class ReadUnitsSettings(ScoreSettings, SourceTexts):
     """Params of rule read_units."""
 
     aggregation: Aggregation = "sum"
     """What a unit gets of its tokens' start probabilities."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the network; probabilities are float32."""
-    batch_pairs: int = Field(64, ge=1)
-    """Most pairs of a batch."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +67,7 @@ def read_units(stage: Stage) -> None:
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     keep_freed_memory()
     torch.set_num_threads(max(1, stage.threads))
-    reader = Reader.load(stage.path("reader"), settings.precision)
-    if not reader.contract.trained:
-        raise ModelError(
-            stage.path("reader"),
-            "has a head that was never trained, its scores would be arbitrary",
-            "train it with stage train_reader",
-        )
+    reader = Reader.load_trained(stage.path("reader"), settings.precision)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
     kernels = speed_up(reader, device, settings.precision)
@@ -104,7 +94,7 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
     source, folder = stage.path("source"), stage.path("units")
     corpus = corpus_ids(source)
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
-    known, places = positives_of(source, settings.split, corpus, mined), unit_places(folder)
+    known, places = positives_of(source, settings.split, corpus, mined), read_unit_spans(folder)
     texts = {}
     for ids, titles, bodies in passages_of(source, np.unique(known.documents)):
         for key, title, body in zip(ids, titles, bodies, strict=True):

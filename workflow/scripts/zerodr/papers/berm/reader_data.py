@@ -111,9 +111,9 @@ class QuestionBatch:
     step: int
     rows: np.ndarray
 
-    def part(self, number: int, parts: int) -> QuestionBatch:
-        """The `number`-th of `parts` equal parts, in order."""
-        size = len(self.rows) // parts
+    def shard(self, number: int, shards: int) -> QuestionBatch:
+        """Return the `number`-th of `shards` equal slices, in order."""
+        size = len(self.rows) // shards
         return QuestionBatch(self.step, self.rows[number * size : (number + 1) * size])
 
 
@@ -162,7 +162,7 @@ class ReadForward(Forward):
 
     def prepare(self, batch: QuestionBatch, group: Group) -> Share:
         """This process's questions of a micro-batch."""
-        own = batch.part(group.rank, group.world)
+        own = batch.shard(group.rank, group.world)
         pairs = self.examples.tokens(self.model, own.rows.tolist())
         targets = [self.examples.targets(int(row), pair) for row, pair in zip(own.rows, pairs, strict=True)]
         waste = WASTE[torch.device(self.device).type]
@@ -222,9 +222,12 @@ def _overlap(found: list[str], gold: list[str]) -> float:
 
 
 def evaluate_reader(
-    reader: Reader, questions: Questions, rows: Sequence[int], device: str, group: Group
+    reader: Reader, questions: Questions, rows: Sequence[int], negatives: int, device: str, group: Group
 ) -> dict[str, float]:
-    """Exact match and F1, means over questions, and the share whose answer truncation cut off; each process a part."""
+    """Exact match and F1, means over questions, and the share whose answer truncation cut off; each process a part.
+
+    It takes what every kind's evaluation is given; `negatives` are not for readers.
+    """
     was_training = reader.training
     reader.eval()
     mine = list(rows)[group.rank :: group.world]

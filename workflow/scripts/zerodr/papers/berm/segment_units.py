@@ -1,7 +1,7 @@
 """Stage `segment_units`: the passages that are some query's positive, cut into units  # BERM eq. 1, specs/berm 2
 
 Units are kept as characters of the passage and as tokens of the model that will train on it. What decides the tokens
-(tokenizer, length, prefix, title join) stands in statistics.json, and training refuses units made for other tokens.
+(tokenizer, length, prefix, title join) is in statistics.json, and training refuses units made for other tokens.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from zerodr.papers.berm.unit_spans import Token, Unit, by_count, by_full_stop, b
 
 log = logging.getLogger("zerodr")
 UNITS, STATISTICS = "units.parquet", "statistics.json"
-PLACES = ("char_start", "char_end", "token_start", "token_end")
-SCHEMA = pa.schema([("document", pa.string()), *((name, pa.list_(pa.int32())) for name in PLACES)])
+SPAN_COLUMNS = ("char_start", "char_end", "token_start", "token_end")
+SCHEMA = pa.schema([("document", pa.string()), *((name, pa.list_(pa.int32())) for name in SPAN_COLUMNS)])
 ROW_GROUP, BLOCK = 4096, 512
 FULL_STOP = "."
 MANY = 10  # histogram: this many units or more
@@ -45,12 +45,12 @@ class SegmentSettings(SourceTexts):
     """Params of rule segment_units."""
 
     cut: CutSettings
-    """How passages are cut."""
+    """Cutting of passages."""
 
 
 @dataclass
 class Tally:
-    """What became of the passages."""
+    """Counts of passages and their units."""
 
     counts: Counter[int] = field(default_factory=Counter)
     tokens: int = 0
@@ -107,9 +107,10 @@ def segment_units(stage: Stage) -> None:
             "take another segmenter (fixed_tokens), or longer passages",
         )
     write_json(
-        folder / STATISTICS, {"collection": source.name, "split": settings.split, "made_for": cutter.made_for} | facts
+        folder / STATISTICS,
+        {"collection": source.name, "split": settings.split, "made_for": cutter.token_facts} | facts,
     )
-    stage.note(statistics=facts, made_for=cutter.made_for)
+    stage.note(statistics=facts, made_for=cutter.token_facts)
     for name, value in facts.items():
         if not isinstance(value, dict):
             stage.metric(name, value)
@@ -125,7 +126,7 @@ def segment_units(stage: Stage) -> None:
             "%s: %d units are lost, they lie behind the first %d tokens of a passage (%d of %d passages are truncated)",
             source.name,
             facts["units_lost_by_truncation"],
-            cutter.made_for["tokens"],
+            cutter.token_facts["tokens"],
             facts["truncated"],
             facts["passages"],
         )
@@ -144,14 +145,14 @@ def passages_of(source: Path, rows: np.ndarray) -> Iterator[tuple[list[str], lis
 
 
 def joined(title: str, text: str, title_join: str | None) -> tuple[str, int]:
-    """A passage as training reads it, and the place where its text begins."""
+    """A passage as training reads it, and the offset at which its text begins."""
     if title_join is None or not title:
         return text, 0
     return f"{title}{title_join}{text}", len(title) + len(title_join)
 
 
-def made_for(contract: EncoderContract, tokenizer: Any, title_join: str | None) -> dict[str, Any]:
-    """What decides the tokens of a passage; equal facts mean equal tokens."""
+def token_facts(contract: EncoderContract, tokenizer: Any, title_join: str | None) -> dict[str, Any]:
+    """Facts that decide the tokens of a passage; equal facts mean equal tokens."""
     vocabulary = object_digest(sorted(tokenizer.get_vocab().items()))
     return {
         "vocabulary": vocabulary,
@@ -185,17 +186,17 @@ class Cutter:
         return cls(tokenizer, contract, settings, title_join)
 
     @property
-    def made_for(self) -> dict[str, Any]:
-        """What decides the tokens."""
-        return made_for(self.contract, self.tokenizer, self.title_join)
+    def token_facts(self) -> dict[str, Any]:
+        """Facts that decide the tokens."""
+        return token_facts(self.contract, self.tokenizer, self.title_join)
 
     def cut(self, titles: Sequence[str], texts: Sequence[str]) -> list[list[Unit]]:
         """Units of each passage."""
         whole = [joined(title, text, self.title_join) for title, text in zip(titles, texts, strict=True)]
         tokens = self._tokens([text for text, _ in whole])
         return [
-            self._units(text, 0 if self.settings.title == "join" else start, own)
-            for (text, start), own in zip(whole, tokens, strict=True)
+            self._units(text, 0 if self.settings.title == "join" else start, text_tokens)
+            for (text, start), text_tokens in zip(whole, tokens, strict=True)
         ]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[Token]]:
@@ -203,7 +204,7 @@ class Cutter:
         prefix, limit = self.contract.prefix("document"), self.contract.tokens("document")
         given = [prefix + text for text in texts]
         given = [text.lower() for text in given] if self.contract.lowercase else given
-        made = self.tokenizer(
+        encoded = self.tokenizer(
             given,
             truncation=True,
             max_length=limit,
@@ -214,23 +215,23 @@ class Cutter:
             return_token_type_ids=False,
             verbose=False,
         )
-        rows = zip(texts, made["input_ids"], made["offset_mapping"], made["special_tokens_mask"], strict=True)
+        rows = zip(texts, encoded["input_ids"], encoded["offset_mapping"], encoded["special_tokens_mask"], strict=True)
         return [self._of_text(text, *row) for text, *row in rows]
 
     def _of_text(self, text: str, ids: list[int], offsets: list[tuple[int, int]], special: list[int]) -> list[Token]:
-        """Tokens with places in the text as it was before prefix and lower case."""
+        """Tokens with offsets in the text as it was before prefix and lower case."""
         shift, back = len(self.contract.prefix("document")), None
         if self.contract.lowercase:
             shift = len(self.contract.prefix("document").lower())
-            back = lowered_places(text)
+            back = lowered_offsets(text)
         tokens = []
-        for place, (number, (start, end), skipped) in enumerate(zip(ids, offsets, special, strict=True)):
+        for index, (number, (start, end), skipped) in enumerate(zip(ids, offsets, special, strict=True)):
             start, end = max(start - shift, 0), end - shift
             if skipped or end <= start:
                 continue
             if back is not None:
                 start, end = back[start], back[end - 1] + 1
-            tokens.append(Token(place, number, start, end))
+            tokens.append(Token(index, number, start, end))
         return tokens
 
     def _units(self, text: str, begin: int, tokens: list[Token]) -> list[Unit]:
@@ -244,19 +245,19 @@ class Cutter:
             tally.lost += there - len(units)
             tally.one_sentence += there == 1
         else:
-            own = [token for token in tokens if token.start >= begin]
-            units = by_tokens(own, settings, self.tokenizer)
+            body = [token for token in tokens if token.start >= begin]
+            units = by_tokens(body, settings, self.tokenizer)
             tally.one_sentence += len(units) < 2
         long = [unit for unit in units if unit.stop - unit.first >= settings.min_tokens]
-        kept = merged(long, settings.max_units)
-        tally.merged += len(long) - len(kept)
-        tally.counts[len(kept)] += 1
-        tally.tokens += sum(unit.stop - unit.first for unit in kept)
-        return kept
+        limited = merged(long, settings.max_units)
+        tally.merged += len(long) - len(limited)
+        tally.counts[len(limited)] += 1
+        tally.tokens += sum(unit.stop - unit.first for unit in limited)
+        return limited
 
 
 def check_tokenizer(where: object, tokenizer: Any, settings: TextCut) -> None:
-    """Units can be told by a tokenizer's tokens.
+    """Check that a tokenizer's tokens can be assigned to units.
 
     Raises:
         ModelError: it can't tell characters, or knows no full stop that period_token could look for.
@@ -284,15 +285,15 @@ def by_tokens(tokens: list[Token], settings: TextCut, tokenizer: Any) -> list[Un
     return by_count(tokens, settings.tokens_per_unit)
 
 
-def lowered_places(text: str) -> list[int]:
-    """Place in the text of each character of its lower-cased form (which may be longer)."""
-    return [place for place, letter in enumerate(text) for _ in letter.lower()]
+def lowered_offsets(text: str) -> list[int]:
+    """Offset in the text of each character of its lower-cased form (which may be longer)."""
+    return [index for index, letter in enumerate(text) for _ in letter.lower()]
 
 
 def _table(ids: list[str], units: list[list[Unit]]) -> pa.Table:
     columns = {
-        name: pa.array([[unit[at] for unit in own] for own in units], SCHEMA.field(name).type)
-        for at, name in enumerate(PLACES)
+        name: pa.array([[unit[at] for unit in passage_units] for passage_units in units], SCHEMA.field(name).type)
+        for at, name in enumerate(SPAN_COLUMNS)
     }
     return pa.table({"document": pa.array(ids, pa.string())} | columns, schema=SCHEMA)
 

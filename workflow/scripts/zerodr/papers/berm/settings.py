@@ -7,15 +7,15 @@ from typing import Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.stages import FinetuneStage, PaperSettings, PretrainStage
-from zerodr.config.training import HelperSettings, TrainingSettings
+from zerodr.config.stages import FinetuneStage, FollowingStage, LearningStage, PaperSettings, PretrainStage
+from zerodr.config.training import LossSettings, PairSettings, TrainingSettings
 
 Segmenter = Literal["rule", "period_token", "fixed_tokens"]
 Aggregation = Literal["sum", "max", "mean"]
 
 
 class TextCut(Settings):
-    """How a text is cut into units."""
+    """Cutting of a text into units."""
 
     segmenter: Segmenter = "rule"
     """`rule`: sentences of the text. `period_token`: up to each full stop token, as the released code does: what
@@ -25,7 +25,7 @@ class TextCut(Settings):
     min_tokens: int = Field(1, ge=1)
     """A unit with fewer tokens after truncation is left out."""
     max_units: int = Field(32, ge=2)
-    """What lies behind the last allowed unit joins it."""
+    """Text behind the last allowed unit joins it."""
 
     @model_validator(mode="after")
     def _possible(self) -> TextCut:
@@ -35,14 +35,14 @@ class TextCut(Settings):
 
 
 class CutSettings(TextCut):
-    """How a passage is cut into units."""
+    """Cutting of a passage into units."""
 
     title: Literal["none", "join"] = "none"
     """`none`: a title's tokens belong to no unit. `join`: to the first one."""
 
 
 class LabelSettings(Settings):
-    """How the essential unit of a (query, passage) pair is found."""
+    """Scoring that selects the essential unit of a (query, passage) pair."""
 
     k1: float = Field(1.5, ge=0)
     """BM25: term frequency saturation."""
@@ -58,11 +58,11 @@ class UnitSettings(Settings):
     """The units of a stage's positives and their labels."""
 
     cut: CutSettings = CutSettings()
-    """How passages are cut."""
+    """Cutting of passages."""
     label: LabelSettings = LabelSettings()
-    """How the essential unit is found."""
+    """Scoring that selects the essential unit."""
     reader: str | None = None
-    """Recipe of kind `reader` whose score joins BM25's. None: BM25 alone."""
+    """Recipe of a reader, or `<recipe>/<stage>` of one, whose score joins BM25's. None: BM25 alone."""
 
     @model_validator(mode="after")
     def _used(self) -> UnitSettings:
@@ -73,7 +73,7 @@ class UnitSettings(Settings):
 
 
 class Preset(NamedTuple):
-    """What a preset stands for.
+    """Values of a preset.
 
     Attributes:
         over_units: R1 as it is (`sum`), or divided by the number of units (`mean`).
@@ -113,7 +113,7 @@ class BermSettings(Settings):
     unit_space: UnitSpace = "raw"
     """`head`: the encoder's layers after pooling are applied to units, too; without such layers nothing changes."""
     similarity: Literal["dot", "cosine"] = "dot"
-    """How vectors and units are compared in the losses."""
+    """Comparison of vectors and units in the losses."""
     temperature: float = Field(1.0, gt=0)
     """Divides these similarities."""
 
@@ -151,11 +151,11 @@ class BalanceSettings(Settings):
     unit_space: UnitSpace = "raw"
     """As in berm: `head` applies the encoder's layers after pooling to units, too."""
     similarity: Literal["dot", "cosine"] = "dot"
-    """How vectors and units are compared."""
+    """Comparison of vectors and units."""
     temperature: float = Field(1.0, gt=0)
     """Divides these similarities."""
     cut: TextCut = TextCut()
-    """How what the encoder sees of a text is cut. A text of one unit adds nothing, so coco wants longer `spans`."""
+    """Cutting of what the encoder sees of a text. A text of one unit adds nothing, so coco wants longer `spans`."""
 
 
 def check_balance(balance: BalanceSettings | None, objective: str) -> None:
@@ -168,44 +168,50 @@ def check_balance(balance: BalanceSettings | None, objective: str) -> None:
         raise ValueError(f"balance joins the objectives {' and '.join(BALANCED)}, found {objective}: leave it out")
 
 
-class ReaderSettings(HelperSettings):
-    """An extractive reader: from a question and a passage to the tokens where an answer may start and end.
+class ReaderSettings(PairSettings):
+    """An extractive reader: from a question and a passage to the tokens where an answer may start and end."""
 
-    It learns from answers; `training.dev_queries` are questions of dev_split (a seeded sample).
-    """
-
+    type: Literal["reader"]  # type: ignore[assignment]
+    """Which type of model it is."""
     max_tokens: int = Field(384, ge=8)
     """Length of question and passage, special tokens included; the passage is cut."""
     answer_tokens: int = Field(30, ge=1)
     """Longest answer that is predicted."""
-    source: str = "squad-v1.1"
-    """The collection with answers that it is trained on."""
+
+
+class SpanLoss(LossSettings):
+    """The loss of a reader."""
+
+    name: Literal["spans"] = "spans"  # type: ignore[assignment]
+    """Cross entropy of an answer's first and last token."""
+    negatives_per_query: Literal[0] = 0  # type: ignore[assignment]
+    """A reader reads passages that hold the answer."""
+
+
+READER_IGNORES = ("cache_chunk", "bucket_batches", "save_steps", "dev_negatives")
+
+
+class AnswerStage(LearningStage, FollowingStage):
+    """One stage of a reader's chain. `training.dev_queries` are questions of dev_split (a seeded sample)."""
+
+    trains = ("reader",)
+    rule = "finetune"
+
+    kind: Literal["answers"]
+    """Learns from the source's answers."""
+    scope: Literal["shared"] = "shared"
+    """A reader is made once."""
+    objective: SpanLoss = SpanLoss()
+    """The loss."""
     dev_split: str = "dev"
-    """Its split with questions for exact match and F1."""
+    """The source's split with questions for exact match and F1."""
 
     @model_validator(mode="after")
-    def _possible(self) -> ReaderSettings:
-        if self.init == "scratch":
-            raise ValueError("a reader starts from a checkpoint, or from `<recipe>/init` of a recipe from scratch")
-        if self.training is None and self.layers is not None:
-            raise ValueError("layers is for training, but training is not set: the reader comes trained")
-        if self.training is not None:
-            check_reader_training(self.training)
+    def _read(self) -> AnswerStage:
+        for name in READER_IGNORES:
+            if getattr(self.training, name) != TrainingSettings.model_fields[name].default:
+                raise ValueError(f"training.{name} is not for a reader: leave it out")
         return self
-
-
-READER_IGNORES = ("cache_chunk", "bucket_batches", "keep_optimizer", "save_steps", "dev_negatives")
-
-
-def check_reader_training(training: TrainingSettings) -> None:
-    """No setting that training a reader would not read.
-
-    Raises:
-        ValueError: names it.
-    """
-    for name in READER_IGNORES:
-        if getattr(training, name) != TrainingSettings.model_fields[name].default:
-            raise ValueError(f"training.{name} is not for a reader: leave it out")
 
 
 class UnitStage(FinetuneStage):
@@ -240,4 +246,6 @@ class BalancedStage(PretrainStage):
         return self
 
 
-SETTINGS = PaperSettings(extensions=(UnitStage, BalancedStage), helpers={"reader": ReaderSettings})
+SETTINGS = PaperSettings(
+    extensions=(UnitStage, BalancedStage), stages={"answers": AnswerStage}, encoders={"reader": ReaderSettings}
+)

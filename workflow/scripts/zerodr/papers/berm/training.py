@@ -1,4 +1,4 @@
-"""What BERM adds to a fine-tuning stage: units of positives in every pass, and two losses beside the stage's own.
+"""Extend a fine-tuning stage for BERM: units of positives in every pass, and two losses next to the stage's.
 
 A unit's vector is the mean of its tokens' last hidden states. It is one more row of the representation, so gradient
 caching, accumulation and several processes treat units as they treat texts.
@@ -20,6 +20,7 @@ from zerodr.errors import ArtifactError
 from zerodr.papers.berm.losses import pool_units
 from zerodr.papers.berm.objective import BermTerms, EncodedUnits, Units, check_space
 from zerodr.papers.berm.settings import BermSettings, UnitStage
+from zerodr.papers.berm.train_reader import READER
 from zerodr.papers.berm.unit_table import UnitTable, load_units
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.distributed.processes import Group
@@ -32,7 +33,7 @@ class UnitLosses(Addition):
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
-        """Where the settings have `berm`."""
+        """Apply where the settings have `berm`."""
         return together(stage, "berm", _berm(params) is not None, "units", "labels")
 
     @property
@@ -78,34 +79,34 @@ class UnitTexts(Texts):
 
 @dataclass
 class UnitForward(Forward):
-    """How a bi-encoder is trained whose objective sees units."""
+    """Forward pass of a bi-encoder whose objective sees units."""
 
     table: UnitTable = field(kw_only=True)
     head: bool = field(kw_only=True)
 
     def texts(self, batch: Any) -> UnitTexts:
         """Texts of a batch; those that are some query's positive have units."""
-        made, nothing = super().texts(batch), np.zeros((0, 2), np.int64)
-        tokens = [nothing] * len(made.tokens)
-        for place, document in zip(len(batch) + made.documents[:, 0], batch.documents[:, 0].tolist(), strict=True):
-            own = np.stack([self.table.first[document], self.table.stop[document]], 1)
-            tokens[place] = own
-            if len(own) and own[-1, 1] > len(made.tokens[place]):
+        plain, nothing = super().texts(batch), np.zeros((0, 2), np.int64)
+        tokens = [nothing] * len(plain.tokens)
+        for index, document in zip(len(batch) + plain.documents[:, 0], batch.documents[:, 0].tolist(), strict=True):
+            spans = np.stack([self.table.first[document], self.table.stop[document]], 1)
+            tokens[index] = spans
+            if len(spans) and spans[-1, 1] > len(plain.tokens[index]):
                 name = self.examples.document_ids(np.array([document]))[0]
                 raise ArtifactError(
                     "units",
-                    f"document {name} has a unit up to token {own[-1, 1]} of {len(made.tokens[place])}",
+                    f"document {name} has a unit up to token {spans[-1, 1]} of {len(plain.tokens[index])}",
                     "cut the units again",
                 )
-        counts = np.array([len(own) for own in tokens], np.int64)
+        counts = np.array([len(spans) for spans in tokens], np.int64)
         ends = len(tokens) + np.cumsum(counts)
-        return UnitTexts(made.tokens, made.documents, made.groups, ends - counts, tokens, int(ends[-1]))
+        return UnitTexts(plain.tokens, plain.documents, plain.groups, ends - counts, tokens, int(ends[-1]))
 
     def rows(self, texts: UnitTexts, number: int) -> list[int]:
-        """Places of a group's texts, then the rows of their units."""
-        places = texts.groups[number][1]
-        units = [texts.unit_rows[place] + at for place in places for at in range(len(texts.unit_tokens[place]))]
-        return [*places, *map(int, units)]
+        """Rows of a group's texts, then of their units."""
+        indices = texts.groups[number][1]
+        units = [texts.unit_rows[index] + at for index in indices for at in range(len(texts.unit_tokens[index]))]
+        return [*indices, *map(int, units)]
 
     def count(self, texts: UnitTexts) -> int:
         """Texts and units."""
@@ -113,25 +114,25 @@ class UnitForward(Forward):
 
     def encode(self, texts: UnitTexts, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group's texts, then of their units, float32."""
-        side, places = texts.groups[number]
+        side, indices = texts.groups[number]
         set_random(seed, number)
-        features = self.model.pad([texts.tokens[place] for place in places])
+        features = self.model.pad([texts.tokens[index] for index in indices])
         features = {key: value.to(self.device) for key, value in features.items()}
         vectors, states = self.model.encode_tokens(features, side)
-        having = [line for line, place in enumerate(places) if len(texts.unit_tokens[place])]
+        having = [line for line, index in enumerate(indices) if len(texts.unit_tokens[index])]
         if not having:
             return vectors.float()
-        spans = [texts.unit_tokens[places[line]] for line in having]
+        spans = [texts.unit_tokens[indices[line]] for line in having]
         units = self._pool(states[torch.tensor(having, device=states.device)], spans, side)
         return torch.cat([vectors.float(), units])
 
     def _pool(self, states: Tensor, spans: list[np.ndarray], side: Any) -> Tensor:
         """Vectors of the units of n passages, one below the other. states (n, L, d)."""
         numbers = np.full(states.shape[:2], -1, np.int64)
-        for line, own in enumerate(spans):
-            for number, (first, stop) in enumerate(own):
+        for line, passage_spans in enumerate(spans):
+            for number, (first, stop) in enumerate(passage_spans):
                 numbers[line, first:stop] = number
-        most = max(len(own) for own in spans)
+        most = max(len(passage_spans) for passage_spans in spans)
         pooled, valid = pool_units(states, torch.from_numpy(numbers).to(states.device), most)
         units = pooled[valid]
         for project in self.model.tower(side).projections if self.head else ():
@@ -139,15 +140,15 @@ class UnitForward(Forward):
         return units
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> EncodedUnits:
-        """What the objective is shown, units included."""
+        """Vectors for the objective, units included."""
         batch, texts, table = share.batch, share.texts, self.table
         sizes = table.first.sizes[batch.documents[:, 0]]
-        most, own = max(1, int(sizes.max())), len(texts.documents)
-        places = own + texts.documents[:, 0]
-        rows = np.zeros((own, most), np.int64)
-        for line, place in enumerate(places):
-            count = len(texts.unit_tokens[place])
-            rows[line, :count] = texts.unit_rows[place] + np.arange(count)
+        most, size = max(1, int(sizes.max())), len(texts.documents)
+        indices = size + texts.documents[:, 0]
+        rows = np.zeros((size, most), np.int64)
+        for line, index in enumerate(indices):
+            count = len(texts.unit_tokens[index])
+            rows[line, :count] = texts.unit_rows[index] + np.arange(count)
         valid = np.arange(most) < sizes[:, None]
         labels = [
             table.label(self.examples, int(row), int(document))
@@ -156,7 +157,7 @@ class UnitForward(Forward):
         vectors = group.gather(leaf[torch.from_numpy(rows).to(leaf.device)])
         units = Units(vectors, torch.from_numpy(valid).to(leaf.device), torch.tensor(labels, device=leaf.device))
         whole = super().view(share, leaf, group)
-        return EncodedUnits(**{own.name: getattr(whole, own.name) for own in fields(whole)}, units=units)
+        return EncodedUnits(**{entry.name: getattr(whole, entry.name) for entry in fields(whole)}, units=units)
 
 
-TRAINING = PaperTraining((UnitLosses,))
+TRAINING = PaperTraining((UnitLosses,), objectives={"spans": lambda settings: Objective()}, kinds={"reader": READER})

@@ -48,10 +48,10 @@ def absolute_cosine(units: np.ndarray, valid: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(rows, axis=2, keepdims=True)
     rows = np.where(valid[..., None], rows / np.maximum(lengths, np.finfo(np.float64).tiny), 0.0)
     cosines = np.abs(np.einsum("pud,pvd->puv", rows, rows))
-    own = np.einsum("puu->p", cosines)
+    diagonal = np.einsum("puu->p", cosines)
     counts = valid.sum(1)
     pairs = counts * (counts - 1)
-    return np.where(pairs > 0, (cosines.sum((1, 2)) - own) / np.maximum(pairs, 1), np.nan)
+    return np.where(pairs > 0, (cosines.sum((1, 2)) - diagonal) / np.maximum(pairs, 1), np.nan)
 
 
 def two_axes(points: np.ndarray) -> np.ndarray:
@@ -68,8 +68,8 @@ def dispersion(units: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
     The paper's projection and unit are not known: compare models, not papers.
     """
-    places = units.astype(np.float64) @ two_axes(units[valid])
-    return np.stack([balance_variance(places[..., axis], valid) for axis in (0, 1)], 1)
+    projected = units.astype(np.float64) @ two_axes(units[valid])
+    return np.stack([balance_variance(projected[..., axis], valid) for axis in (0, 1)], 1)
 
 
 def mean_with_interval(values: np.ndarray) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Which unit of a passage answers a query: BM25, a reader's score, and the label. Pure functions  # specs/berm 3"""
+"""Score the units of a passage for a query: BM25, a reader's score, and the label. Pure functions  # specs/berm 3"""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class UnitScorer:
             (units,) float64.
         """
         counts = [Counter(unit) for unit in units]
-        made = np.zeros(len(units))
+        scores = np.zeros(len(units))
         for term, times in Counter(query).items():
-            found = np.array([count[term] for count in counts], np.float64)
-            if not found.any():
+            frequencies = np.array([count[term] for count in counts], np.float64)
+            if not frequencies.any():
                 continue
             sizes = np.array([len(unit) for unit in units], np.float64)
-            below = found + self.k1 * (1 - self.b + self.b * sizes / self.mean_length)
+            below = frequencies + self.k1 * (1 - self.b + self.b * sizes / self.mean_length)
             with np.errstate(invalid="ignore"):  # 0 / 0 where k1 is 0
-                made += np.where(found > 0, times * self.idf(term) * found * (self.k1 + 1) / below, 0.0)
-        return made
+                scores += np.where(frequencies > 0, times * self.idf(term) * frequencies * (self.k1 + 1) / below, 0.0)
+        return scores
 
 
 def hybrid(bm25: np.ndarray, reader: np.ndarray | None, delta: float) -> np.ndarray:

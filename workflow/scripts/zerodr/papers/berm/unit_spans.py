@@ -1,6 +1,6 @@
 """Units of a passage: character spans by rules, and the tokens that each one has. Pure functions  # specs/berm 2
 
-A token belongs to the unit in which its first character that is no white space stands; special tokens, prefixes and
+A token belongs to the unit in which its first character that is no white space lies; special tokens, prefixes and
 padding belong to none.
 """
 
@@ -28,16 +28,16 @@ class Unit(NamedTuple):
 
 
 class Token(NamedTuple):
-    """A token of the passage that is no special one: its place in the sequence, its id and its characters."""
+    """A token of the passage that is no special one: its position in the sequence, its id and its characters."""
 
-    place: int
+    position: int
     id: int
     start: int
     end: int
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Where each sentence of a text begins, ascending.
+    """Offsets at which each sentence of a text begins, ascending.
 
     Ends are . ! ? (syntok's rules: abbreviations, decimals and addresses are none) and line breaks; where no space
     follows, as in Chinese, full-width punctuation alone.
@@ -68,27 +68,27 @@ def rule_spans(text: str, begin: int = 0) -> list[Span]:
 
 def first_letters(text: str, offsets: Sequence[Span]) -> list[int]:
     """First character of each span that is no white space (tokens of some tokenizers begin with the space before)."""
-    made = []
+    letters = []
     for start, end in offsets:
         while start < end - 1 and text[start].isspace():
             start += 1
-        made.append(start)
-    return made
+        letters.append(start)
+    return letters
 
 
 def by_spans(tokens: Sequence[Token], spans: Sequence[Span], text: str) -> list[Unit]:
     """Tokens of each span that has any; the last characters of a cut span are those of its last token."""
     starts = [start for start, _ in spans]
-    found: dict[int, list[Token]] = {}
+    by_unit: dict[int, list[Token]] = {}
     for token, letter in zip(tokens, first_letters(text, [(t.start, t.end) for t in tokens]), strict=True):
         number = bisect_right(starts, letter) - 1
         if number >= 0 and letter < spans[number][1]:
-            found.setdefault(number, []).append(token)
+            by_unit.setdefault(number, []).append(token)
     units = []
-    for number, own in sorted(found.items()):
-        start, end = spans[number]
-        cut = own[-1] is tokens[-1] and text[own[-1].end : end].strip() != ""
-        units.append(Unit(start, own[-1].end if cut else end, own[0].place, own[-1].place + 1))
+    for number, unit_tokens in sorted(by_unit.items()):
+        (start, end), last = spans[number], unit_tokens[-1]
+        cut = last is tokens[-1] and text[last.end : end].strip() != ""
+        units.append(Unit(start, last.end if cut else end, unit_tokens[0].position, last.position + 1))
     return units
 
 
@@ -112,7 +112,7 @@ def by_count(tokens: Sequence[Token], size: int) -> list[Unit]:
 
 
 def _unit(tokens: Sequence[Token]) -> Unit:
-    return Unit(tokens[0].start, tokens[-1].end, tokens[0].place, tokens[-1].place + 1)
+    return Unit(tokens[0].start, tokens[-1].end, tokens[0].position, tokens[-1].position + 1)
 
 
 def merged(units: Sequence[Unit], most: int) -> list[Unit]:

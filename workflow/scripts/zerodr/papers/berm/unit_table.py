@@ -15,7 +15,7 @@ from zerodr.errors import ArtifactError, ModelError
 from zerodr.papers.berm.label_units import LABELS
 from zerodr.papers.berm.label_units import SCHEMA as LABEL_SCHEMA
 from zerodr.papers.berm.segment_units import SCHEMA as UNIT_SCHEMA
-from zerodr.papers.berm.segment_units import UNITS, made_for, read_statistics
+from zerodr.papers.berm.segment_units import UNITS, read_statistics, token_facts
 from zerodr.training.data.examples import Examples, Ragged
 
 
@@ -56,7 +56,7 @@ def load_units(units: Path, labels: Path, examples: Examples, model: Any, title_
     with open_parquet(units / UNITS, UNIT_SCHEMA) as file:
         table = file.read(columns=["document", "token_start", "token_end"])
     wanted = np.unique(examples.positives.values)
-    rows = _found(units / UNITS, examples.documents.take(pa.array(wanted)), table["document"], "positive")
+    rows = _rows_of(units / UNITS, examples.documents.take(pa.array(wanted)), table["document"], "positive")
     first, stop = (
         _spread(table[name].take(rows), wanted, len(examples.documents)) for name in ("token_start", "token_end")
     )
@@ -75,15 +75,15 @@ def check_tokens(units: Path, labels: Path, model: Any, title_join: str | None) 
             "gives the decoder's state, from which no unit can be pooled",
             "take a model with pooling cls or mean, or leave berm out",
         )
-    expected = made_for(model.contract, model.tokenizer, title_join)
+    expected = token_facts(model.contract, model.tokenizer, title_join)
     for folder in (units, labels):
-        found = read_statistics(folder)["made_for"]
-        differs = [key for key, value in expected.items() if found.get(key) != value]
+        recorded = read_statistics(folder)["made_for"]
+        differs = [key for key, value in expected.items() if recorded.get(key) != value]
         if differs:
             key = differs[0]
             raise ArtifactError(
                 folder,
-                f"was made for {key} {found.get(key)!r}, this training has {expected[key]!r}: "
+                f"was made for {key} {recorded.get(key)!r}, this training has {expected[key]!r}: "
                 "units would cover other tokens",
                 "cut and label the units for this model",
             )
@@ -98,7 +98,7 @@ def _spread(lists: pa.ChunkedArray, wanted: np.ndarray, documents: int) -> Ragge
     return Ragged(column.flatten().to_numpy().astype(np.int64), np.r_[0, np.cumsum(sizes)])
 
 
-def _found(path: Path, wanted: pa.Array, known: pa.ChunkedArray, kind: str) -> pa.Array:
+def _rows_of(path: Path, wanted: pa.Array, known: pa.ChunkedArray, kind: str) -> pa.Array:
     rows = pc.index_in(wanted, value_set=known)
     if rows.null_count:
         first = wanted.filter(pc.is_null(rows))[0]
@@ -118,4 +118,4 @@ def _labels(path: Path, examples: Examples) -> np.ndarray:
     documents = examples.documents.take(pa.array(examples.positives.values))
     known = pc.binary_join_element_wise(table["query"], table["document"], "\x1f")
     wanted = pc.binary_join_element_wise(queries.cast(pa.string()), documents.cast(pa.string()), "\x1f")
-    return table["label"].to_numpy()[_found(path, wanted, known, "pair").to_numpy()]
+    return table["label"].to_numpy()[_rows_of(path, wanted, known, "pair").to_numpy()]

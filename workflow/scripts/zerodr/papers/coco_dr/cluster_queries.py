@@ -1,4 +1,4 @@
-"""Stage `cluster_queries`: K-means of a source's training queries by the embeddings of the current model.
+"""Stage `cluster_queries`: compute K-means of a source's training queries by the embeddings of the current model.
 
 COCO-DR groups training queries anew at each episode, with its negatives (specs/coco-dr 3). The released code clusters
 by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take all points.
@@ -88,12 +88,12 @@ def cluster_queries(stage: Stage) -> None:
             f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made",
             f"set it to at most {len(queries)}",
         )
-    found = cluster(vectors, settings, stage.seed, stage.threads)
-    table = pa.table([pa.array(queries, pa.string()), pa.array(found.assigned)], schema=SCHEMA)
+    clusters = cluster(vectors, settings, stage.seed, stage.threads)
+    table = pa.table([pa.array(queries, pa.string()), pa.array(clusters.assigned)], schema=SCHEMA)
     pq.write_table(table, folder / CLUSTERS, compression="zstd")
-    np.save(folder / CENTROIDS, found.centroids, allow_pickle=False)
-    facts = found.facts()
-    write_json(folder / STATISTICS, facts | {"sizes": found.sizes.tolist(), "metric": settings.metric})
+    np.save(folder / CENTROIDS, clusters.centroids, allow_pickle=False)
+    facts = clusters.facts()
+    write_json(folder / STATISTICS, facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric})
     for name, value in facts.items():
         stage.metric(name, value)
     stage.note(statistics=facts)

@@ -1,4 +1,4 @@
-"""How the agreement of group gradients is computed (specs/coco-dr 8): four engines with the same results.
+"""Compute the agreement of group gradients (specs/coco-dr 8): four engines with the same results.
 
 `segment` and `ghost` read the backward pass of training itself where they can, or take one of their own through the
 compared layers. `jvp` needs no assumption on the model or on which group a text belongs to. `loop` is the reference.
@@ -54,7 +54,7 @@ class GroupEngine:
         return nullcontext()
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """By passes of its own, before the backward pass of training.
+        """Compute products by separate passes, before the backward pass of training.
 
         Args:
             members: (B,) group of each query, 0 to n - 1.
@@ -64,14 +64,14 @@ class GroupEngine:
         raise NotImplementedError
 
     def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
-        """From the backward pass of training, in which group k's gradient came times factors_k; (n,) float64."""
+        """Read products from training's backward pass, with group k's gradient scaled by factors_k; (n,) float64."""
         raise NotImplementedError
 
     def fill(self, turn: Turn, members: Tensor) -> None:
         """Gradients that the backward pass of training left out, when it is not read."""
 
     def forget(self) -> None:
-        """The step is over."""
+        """Drop the step's records."""
 
 
 class Recorded(GroupEngine):
@@ -88,37 +88,37 @@ class Recorded(GroupEngine):
         return self.watch.open(spare)
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """By a backward pass from the vectors to the compared layers."""
-        parts = _parts(turn, (losses * turn.scale).sum())
+        """Compute products by a backward pass from the vectors to the compared layers."""
+        upstream = _upstream(turn, (losses * turn.scale).sum())
         outputs = [output for record in self.watch.records for output in record.outputs]
         vectors = [vectors for vectors, _ in turn.held.passes]
-        found = iter(torch.autograd.grad(vectors, outputs, parts, retain_graph=True, allow_unused=True))
+        gradients = iter(torch.autograd.grad(vectors, outputs, upstream, retain_graph=True, allow_unused=True))
         for record in self.watch.records:
             for number, output in enumerate(record.outputs):
-                delta = next(found)
+                delta = next(gradients)
                 record.deltas[number] = torch.zeros_like(output) if delta is None else delta
         factors = torch.full((len(losses),), float(turn.scale), dtype=torch.float64)
         return self._take(turn, members, factors, coefficients, spare=False)
 
     def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
-        """From output gradients that hooks kept; the weights' gradients are added, too."""
+        """Read products from output gradients that hooks recorded; add the weights' gradients, too."""
         return self._take(turn, members, factors, coefficients, spare=True)
 
     def fill(self, turn: Turn, members: Tensor) -> None:
-        """The compared weights' gradients."""
+        """Add the compared weights' gradients."""
         group_sums.add_plain(self.watch.records, self._layouts(turn, members))
 
     def forget(self) -> None:
-        """Let activations go."""
+        """Drop activations."""
         self.watch.clear()
 
     def _layouts(self, turn: Turn, members: Tensor) -> Layouts:
         documents = turn.held.texts.documents
         first = turn.group.rank * len(documents)
-        own = members[first : first + len(documents)].cpu().numpy()
+        query_groups = members[first : first + len(documents)].cpu().numpy()
         owner = np.zeros(len(turn.held.texts.tokens), np.int64)
-        owner[: len(own)] = own
-        owner[len(own) + documents] = own[:, None]
+        owner[: len(query_groups)] = query_groups
+        owner[len(query_groups) + documents] = query_groups[:, None]
         return Layouts(turn.held.texts, owner, turn.held.leaf.device)
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
@@ -144,8 +144,8 @@ class Ghost(Recorded):
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
         layouts = self._layouts(turn, members)
-        found = group_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
-        return Products(None, found / factors)
+        products = group_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
+        return Products(None, products / factors)
 
 
 class Weights(GroupEngine):
@@ -155,31 +155,31 @@ class Weights(GroupEngine):
         chosen = (
             model
             if layers is None
-            else nn.ModuleList([nn.ModuleList(found) for found in compared_layers(model, layers).values()])
+            else nn.ModuleList([nn.ModuleList(stack) for stack in compared_layers(model, layers).values()])
         )
         self.weights = [weight for weight in chosen.parameters() if weight.requires_grad]
         mine = {id(weight) for weight in self.weights}
-        self.places = [
+        self.locations = [
             (module, name)
             for module in model.modules()
             for name, weight in module.named_parameters(recurse=False)
             if id(weight) in mine
         ]
 
-    def gradients(self, turn: Turn, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Gradients of the weights when those of vectors are `parts`, added up over processes."""
+    def gradients(self, turn: Turn, upstream: Sequence[Tensor]) -> list[Tensor]:
+        """Compute gradients of the weights from those of vectors, `upstream`; add them up over processes."""
         held = turn.held
         if held.passes:
             vectors = [vectors for vectors, _ in held.passes]
             sums = _filled(
-                torch.autograd.grad(vectors, self.weights, parts, retain_graph=True, allow_unused=True), self.weights
+                torch.autograd.grad(vectors, self.weights, upstream, retain_graph=True, allow_unused=True), self.weights
             )
         else:
             sums = [torch.zeros_like(weight) for weight in self.weights]
-            for number, part in enumerate(parts):
+            for number, gradient in enumerate(upstream):
                 vectors = held.forward.encode(held.texts, number, held.seed)
-                made = torch.autograd.grad(vectors, self.weights, part, allow_unused=True)
-                sums = [total + one for total, one in zip(sums, _filled(made, self.weights), strict=True)]
+                gradients = torch.autograd.grad(vectors, self.weights, gradient, allow_unused=True)
+                sums = [total + one for total, one in zip(sums, _filled(gradients, self.weights), strict=True)]
         turn.group.add_gradients(sums)
         return sums
 
@@ -188,10 +188,13 @@ class Loop(Weights):
     """One backward pass for each group: K times the cost."""
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """Group by group."""
+        """Compute products group by group."""
         scale = float(turn.scale)
         every = torch.stack(
-            [torch.cat([g.flatten() for g in self.gradients(turn, _parts(turn, loss * turn.scale))]) for loss in losses]
+            [
+                torch.cat([g.flatten() for g in self.gradients(turn, _upstream(turn, loss * turn.scale))])
+                for loss in losses
+            ]
         )
         gram = (every / scale @ every.T / scale).double().cpu()
         return Products(gram, gram @ coefficients)
@@ -204,48 +207,48 @@ class Directional(Weights):
     """
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """Products with the sum."""
+        """Compute products with the sum."""
         together = (losses * coefficients.to(losses)).sum() * turn.scale
-        direction = self.gradients(turn, _parts(turn, together))
-        length = torch.stack([part.double().square().sum() for part in direction]).sum().sqrt()
+        direction = self.gradients(turn, _upstream(turn, together))
+        length = torch.stack([component.double().square().sum() for component in direction]).sum().sqrt()
         if not bool(length > 0) or not bool(length.isfinite()):
             return Products(None, torch.full((len(losses),), 0.0 if bool(length == 0) else torch.nan).double())
-        tangents = self._tangents(turn, [part / length.to(part) for part in direction])
+        tangents = self._tangents(turn, [component / length.to(component) for component in direction])
         units = torch.ones_like(losses, requires_grad=True)
         (slopes,) = torch.autograd.grad((units * losses).sum(), turn.held.leaf, create_graph=True)
-        (found,) = torch.autograd.grad((slopes * tangents).sum(), units, retain_graph=True)
-        rows = found.double().cpu()
+        (gradient,) = torch.autograd.grad((slopes * tangents).sum(), units, retain_graph=True)
+        rows = gradient.double().cpu()
         turn.group.add_gradients([rows])
         return Products(None, rows * length.cpu() / float(turn.scale))
 
     def _tangents(self, turn: Turn, direction: list[Tensor]) -> Tensor:
-        """Derivatives of this process's vectors along `direction`, (T, D)."""
+        """Compute derivatives of this process's vectors along `direction`, (T, D)."""
         held = turn.held
-        made = torch.zeros_like(held.leaf)
-        along = {id(weight): part for weight, part in zip(self.weights, direction, strict=True)}
+        tangents = torch.zeros_like(held.leaf)
+        along = {id(weight): component for weight, component in zip(self.weights, direction, strict=True)}
         for number in range(len(held.texts.groups)):
             with torch.no_grad(), forward_ad.dual_level(), sdpa_kernel(SDPBackend.MATH), self._moved(along):
                 tangent = forward_ad.unpack_dual(held.forward.encode(held.texts, number, held.seed)).tangent
                 if tangent is not None:
-                    made[held.forward.rows(held.texts, number)] = tangent
-        return made.detach()
+                    tangents[held.forward.rows(held.texts, number)] = tangent
+        return tangents.detach()
 
     @contextmanager
     def _moved(self, along: dict[int, Tensor]) -> Iterator[None]:
-        """The model with weights that carry tangents."""
-        kept = [module._parameters[name] for module, name in self.places]
+        """Give the model weights that carry tangents."""
+        originals = [module._parameters[name] for module, name in self.locations]
         try:
-            for (module, name), weight in zip(self.places, kept, strict=True):
+            for (module, name), weight in zip(self.locations, originals, strict=True):
                 assert weight is not None
                 module._parameters[name] = forward_ad.make_dual(weight.detach(), along[id(weight)])  # type: ignore
             yield
         finally:
-            for (module, name), weight in zip(self.places, kept, strict=True):
+            for (module, name), weight in zip(self.locations, originals, strict=True):
                 module._parameters[name] = weight
 
 
 def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine:
-    """The engine of a name for a model.
+    """Make the engine of a name for a model.
 
     Args:
         layers: last transformer layers that are compared. None: all weights.
@@ -259,12 +262,12 @@ def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine
     return makers[name](model, layers)
 
 
-def _parts(turn: Turn, loss: Tensor) -> list[Tensor]:
-    """Gradient of a loss with respect to the vectors of each pass."""
+def _upstream(turn: Turn, loss: Tensor) -> list[Tensor]:
+    """Compute the gradient of a loss with respect to the vectors of each pass."""
     (gradient,) = torch.autograd.grad(loss, turn.held.leaf, retain_graph=True)
     held = turn.held
     return [gradient[held.forward.rows(held.texts, number)] for number in range(len(held.texts.groups))]
 
 
-def _filled(found: Gradients, weights: Sequence[Tensor]) -> list[Tensor]:
-    return [torch.zeros_like(weight) if g is None else g for g, weight in zip(found, weights, strict=True)]
+def _filled(gradients: Gradients, weights: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.zeros_like(weight) if g is None else g for g, weight in zip(gradients, weights, strict=True)]

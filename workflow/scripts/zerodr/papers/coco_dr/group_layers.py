@@ -1,4 +1,4 @@
-"""What passes the compared layers: their inputs, and gradients of their outputs, sorted by the group of each text.
+"""Record what passes the compared layers: inputs and gradients of outputs, sorted by the group of each text.
 
 A text belongs to one group, so a token's contribution to a weight's gradient does, too: of inputs a and output
 gradients delta of a group's tokens, delta^T a is that group's gradient (specs/coco-dr 8). Gradients of outputs come
@@ -23,12 +23,12 @@ LIKE = 0.75  # groups are multiplied together when the smaller has at least this
 
 
 def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
-    """The last `count` transformer layers of each tower (all, where there are fewer), first ones first.
+    """Select the last `count` transformer layers of each tower (all, where there are fewer), first ones first.
 
     Raises:
-        ModelError: a tower's layers can't be told.
+        ModelError: a tower has no list of its layers.
     """
-    found = {}
+    layers = {}
     for name, tower in model.towers.items():
         transformer = tower.transformer
         depth = getattr(transformer.config, "num_hidden_layers", None)
@@ -39,8 +39,8 @@ def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
                 f"has no stack of {depth} layers, groups compare gradients of the last ones",
                 "set groups.layers: all",
             )
-        found[name] = list(stacks[-1])[-count:]
-    return found
+        layers[name] = list(stacks[-1])[-count:]
+    return layers
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Record:
 
 
 def leaves(layer: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules of a layer that hold trained weights of their own."""
+    """List modules of a layer that hold trained weights themselves."""
     for name, module in layer.named_modules():
         if any(weight.requires_grad for weight in module.parameters(recurse=False)):
             yield name, module
@@ -105,9 +105,9 @@ class Watch:
                             "take engine jvp with similarity: dot",
                         )
                     self.records.append(Record(module, tower))
-        own = {id(weight) for record in self.records for weight in record.module.parameters(recurse=False)}
+        recorded = {id(weight) for record in self.records for weight in record.module.parameters(recurse=False)}
         trained = [weight for weight in model.parameters() if weight.requires_grad]
-        self.carries = bool(trained) and id(trained[0]) not in own  # gradients pass the layers for others below
+        self.carries = bool(trained) and id(trained[0]) not in recorded  # gradients pass the layers for others below
 
     @contextmanager
     def open(self, spare: bool) -> Iterator[None]:
@@ -143,72 +143,72 @@ class Layout:
     """Rows (tokens) of all passes, sorted by group: groups with most rows first, like sizes padded to one length.
 
     Attributes:
-        places: for each pass the place of each of its rows; the place after the last is for rows that don't count.
-        empty: (E,) places that no row has, which hold zeros.
+        positions: for each pass the position of each of its rows; the one after the last is for rows that don't count.
+        empty: (E,) positions that no row has, which hold zeros.
         groups: (m,) the batch's groups that have rows here, in this order.
-        parts: (groups, length) of each run of groups of one padded length.
+        runs: (groups, length) of each run of groups of one padded length.
         sizes: rows of each of `groups`, padding not counted.
     """
 
-    places: list[Tensor]
+    positions: list[Tensor]
     empty: Tensor
     groups: Tensor
-    parts: list[tuple[int, int]]
+    runs: list[tuple[int, int]]
     sizes: list[int]
 
     @classmethod
     def of(cls, owners: Sequence[np.ndarray], device: torch.device) -> Layout:
-        """From the group of every row of each pass, -1 for rows that count for none (padding)."""
+        """Make a layout from the group of every row of each pass, -1 for rows that count for none (padding)."""
         owner = np.concatenate(owners)
         rows = np.flatnonzero(owner >= 0)
         sizes = np.bincount(owner[rows])
         groups = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
         order = rows[np.argsort(owner[rows], kind="stable")]
         starts = np.cumsum(sizes) - sizes
-        parts: list[tuple[int, int]] = []
+        runs: list[tuple[int, int]] = []
         first = size = 0
-        place = np.empty(len(owner), np.int64)
+        position = np.empty(len(owner), np.int64)
         filled = []
         while first < len(groups):
             length = int(sizes[groups[first]])
             last = first + int((sizes[groups[first:]] >= LIKE * length).sum())
             for number in groups[first:last]:
                 filled.append(np.arange(size, size + sizes[number]))
-                place[order[starts[number] : starts[number] + sizes[number]]] = filled[-1]
+                position[order[starts[number] : starts[number] + sizes[number]]] = filled[-1]
                 size += length
-            parts.append((last - first, length))
+            runs.append((last - first, length))
             first = last
-        place[owner < 0] = size
+        position[owner < 0] = size
         empty = np.setdiff1d(np.arange(size), np.concatenate(filled), assume_unique=True)
-        cuts = np.cumsum([len(part) for part in owners])[:-1]
+        cuts = np.cumsum([len(owned) for owned in owners])[:-1]
         return cls(
-            [torch.from_numpy(part).to(device) for part in np.split(place, cuts)],
+            [torch.from_numpy(owned).to(device) for owned in np.split(position, cuts)],
             torch.from_numpy(empty).to(device),
             torch.from_numpy(groups).to(device),
-            parts,
+            runs,
             sizes[groups].tolist(),
         )
 
     @property
     def size(self) -> int:
         """R, rows with padding."""
-        return sum(groups * length for groups, length in self.parts)
+        return sum(groups * length for groups, length in self.runs)
 
     def rows(self, passes: Sequence[Tensor]) -> Tensor:
-        """Sorted and padded rows of tensors (n, L, d) of each pass, (R, d)."""
-        made = passes[0].new_empty(self.size + 1, passes[0].shape[-1])
-        made.index_fill_(0, self.empty, 0)
-        for x, places in zip(passes, self.places, strict=True):
-            made.index_copy_(0, places, x.reshape(-1, x.shape[-1]))
-        return made[:-1]
+        """Sort and pad rows of tensors (n, L, d) of each pass, (R, d)."""
+        ordered = passes[0].new_empty(self.size + 1, passes[0].shape[-1])
+        ordered.index_fill_(0, self.empty, 0)
+        for x, positions in zip(passes, self.positions, strict=True):
+            ordered.index_copy_(0, positions, x.reshape(-1, x.shape[-1]))
+        return ordered[:-1]
 
     def blocks(self, rows: Tensor) -> list[Tensor]:
-        """Sorted rows (R, d) as (groups, length, d) of each run."""
-        parts = rows.split([groups * length for groups, length in self.parts])
-        return [part.view(groups, length, -1) for part, (groups, length) in zip(parts, self.parts, strict=True)]
+        """View sorted rows (R, d) as (groups, length, d) of each run."""
+        runs = rows.split([groups * length for groups, length in self.runs])
+        return [run.view(groups, length, -1) for run, (groups, length) in zip(runs, self.runs, strict=True)]
 
     def sums(self, rows: Tensor) -> Tensor:
-        """Sum of each group's rows, (R, d) -> (m, d) float32."""
+        """Sum each group's rows, (R, d) -> (m, d) float32."""
         return torch.cat([block.sum(1, dtype=torch.float32) for block in self.blocks(rows)])
 
 
@@ -223,36 +223,36 @@ class Layouts:
 
     def __init__(self, texts: Any, owner: np.ndarray, device: torch.device) -> None:
         self.texts, self.owner, self.device = texts, owner, device
-        self.made: dict[tuple, Layout] = {}
+        self.layouts: dict[tuple, Layout] = {}
         self.last: tuple[list[Any], Tensor] = ([], torch.empty(0))
 
     def inputs(self, record: Record) -> Tensor:
-        """Sorted rows of a layer's inputs, (R, in); layers that follow each other may have the same."""
+        """Sort rows of a layer's inputs, (R, in); layers that follow each other may have the same."""
         layout, key = self.of(record), [(x.data_ptr(), x.shape) for x in record.inputs]
         if key != self.last[0]:
             self.last = (key, layout.rows(record.inputs))
         return self.last[1]
 
     def of(self, record: Record) -> Layout:
-        """Of what passed one layer."""
-        passes = [places for side, places in self.texts.groups if record.tower in ("shared", side)]
+        """Return the layout of what passed one layer."""
+        passes = [numbers for side, numbers in self.texts.groups if record.tower in ("shared", side)]
         if len(passes) != len(record.inputs):
             raise ModelError(
                 record.tower,
                 f"a compared layer was passed {len(record.inputs)} times, expected {len(passes)}",
                 "take engine jvp with similarity: dot",
             )
-        widths = tuple(x.shape[:-1].numel() // len(places) for x, places in zip(record.inputs, passes, strict=True))
+        widths = tuple(x.shape[:-1].numel() // len(numbers) for x, numbers in zip(record.inputs, passes, strict=True))
         key = (record.tower, widths)
-        if key not in self.made:
-            owners = [self._owners(places, width) for places, width in zip(passes, widths, strict=True)]
-            self.made[key] = Layout.of(owners, self.device)
-        return self.made[key]
+        if key not in self.layouts:
+            owners = [self._owners(numbers, width) for numbers, width in zip(passes, widths, strict=True)]
+            self.layouts[key] = Layout.of(owners, self.device)
+        return self.layouts[key]
 
-    def _owners(self, places: list[int], width: int) -> np.ndarray:
-        """Group of each row of a pass; padding, where rows are tokens, has none."""
-        lengths = np.array([len(self.texts.tokens[place]) for place in places])
-        made = np.repeat(self.owner[places][:, None], width, axis=1)
+    def _owners(self, numbers: list[int], width: int) -> np.ndarray:
+        """Return the group of each row of a pass; padding, where rows are tokens, has none."""
+        lengths = np.array([len(self.texts.tokens[number]) for number in numbers])
+        owners = np.repeat(self.owner[numbers][:, None], width, axis=1)
         if width == lengths.max():
-            made[np.arange(width)[None, :] >= lengths[:, None]] = -1
-        return made.ravel()
+            owners[np.arange(width)[None, :] >= lengths[:, None]] = -1
+        return owners.ravel()

@@ -19,7 +19,7 @@ from zerodr.training.loop.speed import FastLinear, multiply
 
 
 class Room:
-    """Memory for the groups' gradients of one weight, kept from weight to weight and from step to step."""
+    """Memory for the groups' gradients of one weight, reused for all weights and steps."""
 
     def __init__(self) -> None:
         self.held = torch.empty(0)
@@ -32,7 +32,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Part:
+class WeightRecord:
     """One weight's view of a layer's records, rows sorted by group.
 
     Attributes:
@@ -52,32 +52,34 @@ class Part:
     def blocks(self, out: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
         """Runs of groups of the layout with their gradients, (groups, numel) float32; in rows of `out` (m, numel)."""
         if self.inputs is None:
-            run, made = slice(0, len(self.layout.groups)), self.layout.sums(self.deltas)
-            yield run, made if out is None else out.copy_(made)
+            run, gradients = slice(0, len(self.layout.groups)), self.layout.sums(self.deltas)
+            yield run, gradients if out is None else out.copy_(gradients)
             return
         first = 0
         for delta, a in zip(self.layout.blocks(self.deltas), self.layout.blocks(self.inputs), strict=True):
             run = slice(first, first + len(delta))
             first = run.stop
-            made = delta.new_empty((len(delta), self.weight.numel()), dtype=torch.float32) if out is None else out[run]
+            gradients = (
+                delta.new_empty((len(delta), self.weight.numel()), dtype=torch.float32) if out is None else out[run]
+            )
             if self.fast and delta.dtype == torch.float32:
-                for line, size, own_delta, own_a in zip(made, self.layout.sizes[run], delta, a, strict=True):
-                    line.view_as(self.weight).copy_(multiply(own_delta[:size].t(), own_a[:size].t(), None))
+                for line, size, group_delta, group_a in zip(gradients, self.layout.sizes[run], delta, a, strict=True):
+                    line.view_as(self.weight).copy_(multiply(group_delta[:size].t(), group_a[:size].t(), None))
             elif delta.dtype == torch.float32:
-                torch.bmm(delta.transpose(1, 2), a, out=made.view(len(delta), *self.weight.shape))
+                torch.bmm(delta.transpose(1, 2), a, out=gradients.view(len(delta), *self.weight.shape))
             else:
-                made.copy_(torch.bmm(delta.transpose(1, 2), a.to(delta.dtype)).flatten(1))
-            yield run, made
+                gradients.copy_(torch.bmm(delta.transpose(1, 2), a.to(delta.dtype)).flatten(1))
+            yield run, gradients
 
     def whole(self, room: Room) -> Tensor:
-        """Gradients of all groups of the layout, (m, numel) float32."""
+        """Compute gradients of all groups of the layout, (m, numel) float32."""
         out = room.take(len(self.layout.groups), self.weight.numel(), self.deltas.device)
         for _ in self.blocks(out):
             pass
         return out
 
     def along(self, vector: Tensor) -> Tensor:
-        """Inner product of each group's gradient with `vector`, as the weight; (m,) float32."""
+        """Compute the inner product of each group's gradient with `vector`, as the weight; (m,) float32."""
         if self.inputs is None:
             return self.layout.sums(self.deltas) @ vector.flatten()
         inputs, vector = self.inputs.to(self.deltas.dtype), vector.to(self.deltas.dtype)
@@ -86,8 +88,8 @@ class Part:
         return self.layout.sums(moved.float().mul_(self.deltas).sum(1, keepdim=True))[:, 0]
 
 
-def parts_of(record: Record, layouts: Layouts) -> Iterator[Part]:
-    """Trained weights of a layer."""
+def weight_records(record: Record, layouts: Layouts) -> Iterator[WeightRecord]:
+    """List the trained weights of a layer, with its records."""
     layout, module = layouts.of(record), record.module
     deltas = layout.rows([record.deltas[number] for number in range(len(record.inputs))])
     weight, bias = module.weight, module.bias
@@ -95,11 +97,11 @@ def parts_of(record: Record, layouts: Layouts) -> Iterator[Part]:
         inputs = layouts.inputs(record)
         if isinstance(module, nn.LayerNorm):
             unit = functional.layer_norm(inputs.float(), module.normalized_shape, None, None, module.eps)
-            yield Part(weight, layout, deltas * unit, None)
+            yield WeightRecord(weight, layout, deltas * unit, None)
         else:
-            yield Part(weight, layout, deltas, inputs, isinstance(module, FastLinear))
+            yield WeightRecord(weight, layout, deltas, inputs, isinstance(module, FastLinear))
     if isinstance(bias, nn.Parameter) and bias.requires_grad:
-        yield Part(bias, layout, deltas, None)
+        yield WeightRecord(bias, layout, deltas, None)
 
 
 def add_to(weight: nn.Parameter, gradient: Tensor) -> None:
@@ -109,17 +111,17 @@ def add_to(weight: nn.Parameter, gradient: Tensor) -> None:
 
 
 def add_plain(records: list[Record], layouts: Layouts) -> None:
-    """The weights' gradients alone, where similarities came by another way."""
+    """Add the weights' gradients alone, where similarities were computed otherwise."""
     for record in records:
-        for part in parts_of(record, layouts):
-            made: Tensor | float = 0.0
-            for _, block in part.blocks():
-                made = made + block.sum(0)
-            add_to(part.weight, torch.as_tensor(made))
+        for view in weight_records(record, layouts):
+            total: Tensor | float = 0.0
+            for _, block in view.blocks():
+                total = total + block.sum(0)
+            add_to(view.weight, torch.as_tensor(total))
 
 
 def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spare: bool, room: Room) -> Tensor:
-    """Inner products of the groups' gradients as they came (scaled), (n, n) float64.
+    """Compute inner products of the groups' gradients as they came (scaled), (n, n) float64.
 
     Args:
         count: n, groups of the batch.
@@ -127,43 +129,43 @@ def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spar
         spare: also add the weights' gradients.
         room: for the groups' gradients of one weight.
     """
-    made = torch.zeros(count, count, dtype=torch.float64)
+    products = torch.zeros(count, count, dtype=torch.float64)
     for record in records:
-        for part in parts_of(record, layouts):
-            places, whole = part.layout.groups, part.whole(room)
+        for view in weight_records(record, layouts):
+            groups, whole = view.layout.groups, view.whole(room)
             if spare:
-                add_to(part.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+                add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
             if group.world > 1:
-                own, whole = whole, whole.new_zeros(count, whole.shape[1])
-                whole[places] = own
+                local, whole = whole, whole.new_zeros(count, whole.shape[1])
+                whole[groups] = local
                 group.add_gradients([whole])
-                places = torch.arange(count)
-            here = places.cpu()
-            made[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
-    return made
+                groups = torch.arange(count)
+            here = groups.cpu()
+            products[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
+    return products
 
 
 def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: Group, spare: bool) -> Tensor:
-    """Inner product of each group's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
+    """Compute the product of each group's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
 
     Args:
         coefficients: (n,) factors of the groups' gradients as they came.
         group: the processes; group gradients are those of the whole batch.
         spare: also add the weights' gradients.
     """
-    made = torch.zeros(len(coefficients), dtype=torch.float64)
+    products = torch.zeros(len(coefficients), dtype=torch.float64)
     for record in records:
-        for part in parts_of(record, layouts):
-            places = part.layout.groups
-            factors = coefficients.to(places.device, torch.float32)[places]
+        for view in weight_records(record, layouts):
+            groups = view.layout.groups
+            factors = coefficients.to(groups.device, torch.float32)[groups]
             factors = torch.stack([torch.ones_like(factors), factors])  # the gradient itself, and the sum
-            sums = part.deltas.new_zeros((2, part.weight.numel()), dtype=torch.float32)
-            for run, block in part.blocks():
+            sums = view.deltas.new_zeros((2, view.weight.numel()), dtype=torch.float32)
+            for run, block in view.blocks():
                 sums.addmm_(factors[:, run], block)
             if spare:
-                add_to(part.weight, sums[0])
+                add_to(view.weight, sums[0])
             together = sums[1].contiguous()
             group.add_gradients([together])
-            made[places.cpu()] += part.along(together.view_as(part.weight)).double().cpu()
-    group.add_gradients([made])
-    return made
+            products[groups.cpu()] += view.along(together.view_as(view.weight)).double().cpu()
+    group.add_gradients([products])
+    return products

@@ -1,4 +1,4 @@
-"""State and rules of group weights: what each mode does with group losses and similarities. No network here."""
+"""Update group weights from group losses and similarities, by mode. No network here."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Seen:
     """Groups of a batch, of all processes.
 
     Attributes:
-        members: (B,) place of each query's group among the present ones.
-        present: (n,) places of these among all K groups, ascending.
+        members: (B,) index of each query's group among the present ones.
+        present: (n,) indices of these among all K groups, ascending.
         counts: (n,) queries of each.
         losses: (n,) mean losses, with graph.
     """
@@ -36,21 +36,21 @@ class Seen:
         return cls(members, present, counts, shares @ losses / counts)
 
     def spread(self, values: Tensor, groups: int) -> Tensor:
-        """(n,) values of the present groups among all K, zeros elsewhere; float64 on the CPU."""
-        made = torch.zeros(groups, dtype=torch.float64)
-        made[self.present.cpu()] = values.detach().double().cpu()
-        return made
+        """Put (n,) values of the present groups among all K, zeros elsewhere; float64 on the CPU."""
+        filled = torch.zeros(groups, dtype=torch.float64)
+        filled[self.present.cpu()] = values.detach().double().cpu()
+        return filled
 
     def mask(self, groups: int) -> Tensor:
-        """(K,) which groups are present."""
-        made = torch.zeros(groups, dtype=torch.bool)
-        made[self.present.cpu()] = True
-        return made
+        """Return a mask of present groups, (K,) bool."""
+        filled = torch.zeros(groups, dtype=torch.bool)
+        filled[self.present.cpu()] = True
+        return filled
 
 
 @dataclass
 class GroupState:
-    """What group weights remember from step to step; float64 on the CPU.
+    """State of group weights from step to step; float64 on the CPU.
 
     Attributes:
         omega: (K,) weights: of groups, in greedy_dro of examples by group.
@@ -81,7 +81,7 @@ class GroupState:
 
 
 def powers(settings: GroupSettings, seen: Seen) -> Tensor:
-    """alpha of the present groups, (n,) float64 on the CPU."""
+    """Compute alpha of the present groups, (n,) float64 on the CPU."""
     losses = seen.losses.detach().double().cpu()
     return dro.loss_powers(losses, torch.ones(len(losses), dtype=torch.bool), settings.beta)
 
@@ -92,7 +92,7 @@ def coefficients(settings: GroupSettings, alpha: Tensor) -> Tensor:
 
 
 def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None, rows: Tensor) -> Tensor:
-    """s of the present groups (COCO-DR eq. 12), (n,).
+    """Compute s of the present groups (COCO-DR eq. 12), (n,).
 
     Args:
         gram: (n, n) inner products of group gradients, or None where `rows` is enough.
@@ -105,7 +105,7 @@ def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None,
 
 
 def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tensor) -> Tensor:
-    """omega after a step with similarities `sums`, (K,)."""
+    """Compute omega after a step with similarities `sums`, (K,)."""
     if settings.mode == "official":
         return dro.official_update(omega, sums, present, settings.rho, settings.ema, settings.floor)
     return dro.update_weights(
@@ -131,13 +131,13 @@ def from_losses(settings: GroupSettings, state: GroupState, seen: Seen) -> Group
 
 
 def weights_of(settings: GroupSettings, omega: Tensor, seen: Seen) -> Tensor:
-    """Factors of the present groups' mean losses, (n,) float64 on the CPU."""
-    own, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
+    """Compute factors of the present groups' mean losses, (n,) float64 on the CPU."""
+    weights, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
     shares = (seen.counts / seen.counts.sum()).double().cpu()
     if settings.mode == "paper":
-        return dro.loss_weights(own, powers(settings, seen), ones, settings.normalise_present)
+        return dro.loss_weights(weights, powers(settings, seen), ones, settings.normalise_present)
     if settings.mode == "balanced":
         return dro.balanced_weights(ones)
     if settings.mode == "erm":
         return shares
-    return own * shares if settings.mode == "greedy_dro" else own
+    return weights * shares if settings.mode == "greedy_dro" else weights

@@ -82,15 +82,15 @@ def update_weights(
     Returns:
         (K,), sum 1.
     """
-    part = present if absent == "keep" else torch.ones_like(present)
+    active = present if absent == "keep" else torch.ones_like(present)
     scores = kappa * omega.clamp(min=TINY).log() + torch.where(present, sums, torch.zeros_like(sums)) / temperature
-    shared = torch.softmax(scores.masked_fill(~part, float("-inf")), 0) * omega[part].sum()
-    made = torch.where(part, shared, omega).clamp(min=floor)
-    return made / made.sum()
+    shared = torch.softmax(scores.masked_fill(~active, float("-inf")), 0) * omega[active].sum()
+    updated = torch.where(active, shared, omega).clamp(min=floor)
+    return updated / updated.sum()
 
 
 def official_update(weights: Tensor, sums: Tensor, present: Tensor, rho: float, ema: float, floor: float) -> Tensor:
-    """The released code's step: h^ema exp(rho mean_j r_ij) on present groups, sum 1, then at least `floor` (4.4).
+    """Update as the released code: h^ema exp(rho mean_j r_ij) on present groups, sum 1, then at least `floor` (4.4).
 
     Args:
         weights: (K,) h before; ones at the start.
@@ -104,8 +104,8 @@ def official_update(weights: Tensor, sums: Tensor, present: Tensor, rho: float, 
         (K,).
     """
     scores = torch.where(present, sums * (rho / len(sums)), torch.zeros_like(sums))
-    made = weights.pow(ema) * (scores - scores.max()).exp() * present
-    return (made / made.sum()).clamp(min=floor)
+    updated = weights.pow(ema) * (scores - scores.max()).exp() * present
+    return (updated / updated.sum()).clamp(min=floor)
 
 
 def group_dro_update(weights: Tensor, losses: Tensor, present: Tensor, eta: float, absent: str = "keep") -> Tensor:
@@ -130,13 +130,13 @@ def greedy_weights(losses: Tensor, fractions: Tensor, share: float, floor: float
     before = sizes.cumsum(0) - sizes
     taken = (share - before).clamp(min=0).minimum(sizes)  # part of each group within the share
     full = torch.where(sizes > 0, taken / (sizes.clamp(min=TINY) * share), torch.zeros_like(sizes))
-    made = torch.empty_like(full)
-    made[order] = full.clamp(min=floor)
-    return made
+    weights = torch.empty_like(full)
+    weights[order] = full.clamp(min=floor)
+    return weights
 
 
 def balanced_weights(present: Tensor) -> Tensor:
-    """The same weight for each present group, sum 1, (K,) bool -> (K,) float64: the control without gradients."""
+    """Give each present group the same weight, sum 1, (K,) bool -> (K,) float64: the control without gradients."""
     return present.double() / present.sum()
 
 
@@ -149,8 +149,8 @@ def loss_weights(omega: Tensor, alpha: Tensor, present: Tensor, normalise: bool 
     Returns:
         (K,), 0 for absent groups.
     """
-    made = alpha * omega * present
-    return made / made.sum() if normalise else made
+    weights = alpha * omega * present
+    return weights / weights.sum() if normalise else weights
 
 
 def running(before: Tensor, now: Tensor, share: float) -> Tensor:

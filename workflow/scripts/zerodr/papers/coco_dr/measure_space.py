@@ -1,4 +1,4 @@
-"""Stage `measure_space`: contrastive loss, alignment and uniformity of a model on held-out documents of one corpus.
+"""Stage `measure_space`: compute contrastive loss, alignment and uniformity of a model on held-out documents.
 
 Two spans of a document are a pair (specs/coco-dr 1.4, 9). The documents are those that every pretraining stage with
 this seed holds out, so no model of the DAG has learned from them.
@@ -77,24 +77,24 @@ def measure_space(stage: Stage) -> None:
         )
     torch.set_num_threads(stage.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    found = measure(BiEncoder.load(stage.path("model")), passages, dev, settings, stage.seed, device)
+    measures = measure(BiEncoder.load(stage.path("model")), passages, dev, settings, stage.seed, device)
     facts = {"model": settings.model, "collection": corpus, "documents": count, "seed": stage.seed}
-    write_json(stage.output("measures"), facts | found)
-    for name, value in found.items():
+    write_json(stage.output("measures"), facts | measures)
+    for name, value in measures.items():
         stage.metric(name, value)
     log.info(
         "%s on %d documents of %s: %s",
         settings.model,
         count,
         corpus,
-        ", ".join(f"{name} {value:.4f}" for name, value in found.items()),
+        ", ".join(f"{name} {value:.4f}" for name, value in measures.items()),
     )
 
 
 def measure(
     encoder: BiEncoder, passages: Passages, dev: dict[str, np.ndarray], settings: SpaceSettings, seed: int, device: str
 ) -> dict[str, float]:
-    """The measures of held-out documents."""
+    """Measure held-out documents."""
     model = HeadedEncoder(encoder, predicts=False).to(device)
     speed_up(model, device, "fp32")
     rules = PretrainSettings(

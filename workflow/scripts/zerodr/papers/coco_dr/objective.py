@@ -81,7 +81,7 @@ class GroupWeighted(Objective):
         self._skip = 0
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
-        """The base's one term, reweighted."""
+        """Return the base's one term, reweighted."""
         seen = self._look(batch)
         if self._next is None:
             self._next = from_losses(self.settings, self.state, seen)
@@ -99,7 +99,7 @@ class GroupWeighted(Objective):
         return self.engine.watching(self._riding)
 
     def before(self, turn: Turn) -> None:
-        """Similarities by the engine's own passes, unless the backward pass of training will do."""
+        """Compute similarities by the engine's passes, unless the backward pass of training will do."""
         if self.engine is None or turn.batch.step % self.settings.update_every:
             return
         seen = self._look(turn.batch)
@@ -112,7 +112,7 @@ class GroupWeighted(Objective):
             self._update(seen, alpha, self.engine.products(turn, seen.members, seen.losses, wanted))
 
     def after(self, turn: Turn) -> None:
-        """Similarities from the backward pass of training."""
+        """Read similarities from the backward pass of training."""
         if self.engine is not None and self._riding:
             seen = self._look(turn.batch)
             if self._read_later:
@@ -154,23 +154,23 @@ class GroupWeighted(Objective):
 
     @property
     def has_weights(self) -> bool:
-        """Whether there are weights that change."""
+        """Return whether there are weights that change."""
         return self.settings.mode not in ("erm", "balanced")
 
     def state_dict(self) -> State:
-        """Weights, running averages, skipped updates, the trace."""
+        """Return weights, running averages, skipped updates, the trace."""
         trace = torch.stack(self.trace) if self.trace else torch.zeros(0, len(self.clusters), dtype=torch.float64)
         numbers = {"skipped": self.skipped, "finished": self.finished, "trace_steps": self.trace_steps}
         return self.state.tensors() | numbers | {"trace": trace}
 
     def load_state_dict(self, state: State) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state of `state_dict`."""
         self.state = GroupState(**{name: state[name].clone() for name in self.state.tensors()})
         self.skipped, self.finished = int(state["skipped"]), int(state["finished"])
         self.trace_steps, self.trace = list(state["trace_steps"]), list(state["trace"])
 
     def _look(self, batch: Encoded) -> Seen:
-        """Group losses of the batch, computed once a step."""
+        """Compute group losses of the batch, once a step."""
         if self._seen is None:
             if batch.groups is None:
                 raise ConfigError("groups", "the batch has no clusters of its queries", "give the stage clusters")
@@ -209,7 +209,7 @@ def weigh_groups(
     clusters: Sequence[int],
     engine_name: EngineName | None = None,
 ) -> GroupWeighted:
-    """An objective with weights of groups; the log says how similarities are computed, and why.
+    """Make an objective with weights of groups; the log says how similarities are computed, and why.
 
     Args:
         base: of `objective`.

@@ -30,7 +30,7 @@ def _clusters_of(plan: Plan, link: Link) -> ClusterSettings | None:
 
 
 def clustered(plan: Plan, link: Link) -> Link:
-    """The stage whose query clusters a stage takes its groups from."""
+    """Return the stage whose query clusters a stage takes its groups from."""
     chains = plan.chains
 
     def history(at: Link) -> Any:
@@ -64,7 +64,7 @@ def _cluster_params(plan: Plan, wc: Any) -> Params:
 
 @adds_inputs("finetune", "clusters")
 def _cluster_file(plan: Plan, link: Link) -> Files:
-    return {"clusters": paths.clusters(*clustered(plan, link).place)}
+    return {"clusters": paths.clusters(*clustered(plan, link).path_keys)}
 
 
 # ---- vector spaces ---------------------------------------------------------------------------------------------

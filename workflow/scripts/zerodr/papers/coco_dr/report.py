@@ -79,15 +79,15 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     asked = queries[settings.source]
     source, rows = _differences(scores, item, settings.source, asked), []
     for name in settings.collections:
-        own = _differences(scores, item, name, queries[name])
-        order = np.argsort(-own.to_numpy(), kind="stable")
-        for place in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
-            near = np.argsort(-(vectors[settings.source] @ vectors[name][place]), kind="stable")[: item.neighbours]
+        gains = _differences(scores, item, name, queries[name])
+        order = np.argsort(-gains.to_numpy(), kind="stable")
+        for position in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
+            near = np.argsort(-(vectors[settings.source] @ vectors[name][position]), kind="stable")[: item.neighbours]
             rows += [
                 {
                     "collection": name,
-                    "query": queries[name]["text"].iloc[place],
-                    "gain": float(own.iloc[place]),
+                    "query": queries[name]["text"].iloc[position],
+                    "gain": float(gains.iloc[position]),
                     "source_query": asked["text"].iloc[at],
                     "source_gain": float(source.iloc[at]),
                 }
@@ -127,25 +127,25 @@ def _queries(stage: Stage, settings: ItemParams) -> tuple[dict[str, pd.DataFrame
 
 
 def _vectors(file: Path, count: int, name: str) -> np.ndarray:
-    made = np.load(file, allow_pickle=False).astype(np.float32)
-    if len(made) != count:
-        raise ArtifactError(file, f"holds {len(made)} vectors, {name} has {count} queries", "embed them again")
-    return made
+    vectors = np.load(file, allow_pickle=False).astype(np.float32)
+    if len(vectors) != count:
+        raise ArtifactError(file, f"holds {len(vectors)} vectors, {name} has {count} queries", "embed them again")
+    return vectors
 
 
 def _differences(
     scores: dict, item: NearestClustersItem | NeighboursItem, name: str, queries: pd.DataFrame
 ) -> pd.Series:
     """Gain of each query, in the order of its vectors."""
-    found = (scores[item.method, name] - scores[item.baseline, name]).reindex(queries["id"])
-    if found.isna().any():
+    differences = (scores[item.method, name] - scores[item.baseline, name]).reindex(queries["id"])
+    if differences.isna().any():
         raise ArtifactError(
             f"metrics of {item.method} on {name}",
-            f"lack {int(found.isna().sum())} of its "
-            f"{len(queries)} queries, the first is {found.index[found.isna()][0]}",
+            f"lack {int(differences.isna().sum())} of its "
+            f"{len(queries)} queries, the first is {differences.index[differences.isna()][0]}",
             "evaluate it again",
         )
-    return found
+    return differences
 
 
 def _nearest_centroid(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:

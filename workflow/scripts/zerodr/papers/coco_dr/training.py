@@ -1,4 +1,4 @@
-"""What iDRO adds to a fine-tuning stage: the cluster of each query, and losses weighted by cluster."""
+"""Add iDRO to a fine-tuning stage: the cluster of each query, and losses weighted by cluster."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
+from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.objective import weigh_groups
 from zerodr.papers.coco_dr.settings import GroupedStage, GroupSettings
@@ -28,7 +29,7 @@ class Groups(Addition):
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
-        """Where the settings have `groups`."""
+        """Return whether the settings have `groups`."""
         return together(stage, "groups", _groups(params) is not None, "clusters")
 
     def examples(self, examples: Examples, model: Any) -> Examples:
@@ -39,8 +40,10 @@ class Groups(Addition):
         """Weighted by the clusters that training queries belong to."""
         groups, of_queries = _groups(self.params), prepared.examples.groups
         assert groups is not None and of_queries is not None, "examples have clusters"
+        loss = self.params.settings.objective
+        assert isinstance(loss, ObjectiveSettings), "as of all stages with clusters"
         clusters = np.unique(of_queries[prepared.rows]).tolist()
-        return weigh_groups(objective, groups, self.params.settings.objective, prepared.model, clusters)
+        return weigh_groups(objective, groups, loss, prepared.model, clusters)
 
 
 def _groups(params: FinetuneParams) -> GroupSettings | None:

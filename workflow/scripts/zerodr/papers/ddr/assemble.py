@@ -1,4 +1,4 @@
-"""Stage `assemble`: a relevance module (REM), trained once, on the domain module (DAM) of any corpus  # specs/ddr 5"""
+"""Stage `assemble`: put a trained relevance module (REM) on the domain module (DAM) of any corpus  # specs/ddr 5"""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def assemble(stage: Stage) -> None:
         ConfigError: a domain module of a family that can't take a relevance module.
     """
     settings = validate(AssembleSettings, stage.params, stage.spec.name())
-    dam, kept, target = stage.path("dam"), stage.path("rem") / REM, stage.output("model")
-    rem, source = read_rem(kept)
+    dam, rem_folder, target = stage.path("dam"), stage.path("rem") / REM, stage.output("model")
+    rem, source = read_rem(rem_folder)
     changes = {"fold": settings.fold} | ({"sharpness": settings.sharpness} if settings.sharpness else {})
     rem = validate(type(rem), rem.model_dump() | changes, stage.spec.name())
     encoder = BiEncoder.load(dam)
     transformer = encoder.tower("document").transformer
-    check_shapes(kept, rem_facts(kept)["shape"], dam, shape_of(transformer))
+    check_shapes(rem_folder, rem_facts(rem_folder)["shape"], dam, shape_of(transformer))
     if rem.fold:
         check_folding(dam, transformer, rem)
-    model = ModularEncoder.of(with_contract_of(encoder, kept), rem, source=source)
-    model.take(kept)
+    model = ModularEncoder.of(with_contract_of(encoder, rem_folder), rem, source=source)
+    model.take(rem_folder)
     model.eval().save(target)
     if rem.fold:
         stage.metric("plain_relative_difference", difference(model, BiEncoder.load(target)))
@@ -61,12 +61,12 @@ def assemble(stage: Stage) -> None:
     stage.note(
         rem=model.facts(),
         contract=model.contract.model_dump(mode="json"),
-        sequential=told_ancestry(str(stage.spec.inputs["dam"]), source),
+        sequential=shares_ancestry(str(stage.spec.inputs["dam"]), source),
     )
 
 
-def told_ancestry(dam: str, source: Source | None) -> bool | None:
-    """Whether a DAM stems from the model that a REM was trained on; a warning where it does not, or can't be told.
+def shares_ancestry(dam: str, source: Source | None) -> bool | None:
+    """Check whether a DAM stems from the model that a REM was trained on; warn where it does not, or is unknown.
 
     Args:
         dam: manifest.
@@ -74,36 +74,36 @@ def told_ancestry(dam: str, source: Source | None) -> bool | None:
     """
     if source is None:
         log.warning(
-            "%s: the relevance module does not say which model it was trained on, so nobody can tell whether "
+            "%s: the relevance module does not say which model it was trained on, so it is unknown whether "
             "this domain module stems from it (DDR) or not (DDR\\SI)",
             dam,
         )
         return None
     artifacts, weights = ancestry(dam)
-    found = source["artifact"] in artifacts or source["weights"] in weights
-    if not found:
+    related = source["artifact"] in artifacts or source["weights"] in weights
+    if not related:
         log.warning(
             "%s: does not stem from the model that the relevance module was trained on. This is the ablation "
             "DDR\\SI (no sequential initialisation), which the paper finds worse: start the target's domain "
             "module from the source's",
             dam,
         )
-    return found
+    return related
 
 
 def ancestry(artifact: str) -> tuple[set[str], set[str]]:
     """Digests of an artifact and of everything that it was made from, and of their weights, by records and manifests.
 
-    The same weights may stand in several artifacts: another recipe that starts from a stage copies them.
+    The same weights may be in several artifacts: another recipe that starts from a stage copies them.
     """
-    found, weights, waiting = {artifact_digest(artifact)}, set[str](), [artifact]
+    digests, weights, waiting = {artifact_digest(artifact)}, set[str](), [artifact]
     while waiting:
         path = Path(waiting.pop())
         record = read_record(path)
         if is_folder_artifact(path) and path.exists():
             weights |= {weights_digest(path.parent)} - {""}
         for given in record["inputs"] if record else ():
-            if given["digest"] not in found:
-                found.add(given["digest"])
+            if given["digest"] not in digests:
+                digests.add(given["digest"])
                 waiting.append(given["path"])
-    return found, weights
+    return digests, weights

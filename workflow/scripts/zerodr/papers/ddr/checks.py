@@ -1,4 +1,4 @@
-"""Checks of relevance modules across a chain: what takes one up comes after what trained one."""
+"""Check relevance modules across a chain: a stage that takes one up comes after one that trained it."""
 
 from __future__ import annotations
 

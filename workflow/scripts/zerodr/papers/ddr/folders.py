@@ -1,4 +1,4 @@
-"""What DDR adds to model folders: modules to insert, and the relevance module beside a plain model."""
+"""Add DDR's files to model folders: modules to insert, and the relevance module next to a plain model."""
 
 from __future__ import annotations
 

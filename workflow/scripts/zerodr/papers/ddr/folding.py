@@ -1,8 +1,8 @@
-"""A transformer with inserted modules as a plain one: LoRA merged, parallel adapters in wider feed-forward blocks.
+"""Fold inserted modules into a plain transformer: LoRA merged, parallel adapters in wider feed-forward blocks.
 
 relu(x) = lim gelu(kx)/k, so with the adapter's units appended to those of the block (specs/ddr 7):
 W_i' = [W_i; k W_down], b_i' = [b_i; k b_down], W_o' = [W_o | (s/k) W_up], b_o' = b_o + s b_up.
-Where the block's activation is the adapter's own, k = 1 is exact.
+Where the block's activation equals the adapter's, k = 1 is exact.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ACTIVATIONS = ("hidden_act", "activation", "dense_act_fn")
 
 
 def check_folding(where: object, transformer: Any, settings: RemSettings) -> None:
-    """The transformer with such modules can be made plain.
+    """Check that the transformer with such modules can be made plain.
 
     Raises:
         ModelError: says why not, and what can be had.
@@ -41,7 +41,7 @@ def sharpness_for(where: object, transformer: Any, settings: RemSettings) -> flo
     """k by which the adapter's units are scaled.
 
     Raises:
-        ModelError: the block's activation can't stand for the adapter's.
+        ModelError: the block's activation can't replace the adapter's.
     """
     given = {name: getattr(transformer.config, name, None) for name in ACTIVATIONS}
     activation = next((name for name in given.values() if isinstance(name, str)), "")
@@ -58,7 +58,7 @@ def sharpness_for(where: object, transformer: Any, settings: RemSettings) -> flo
 
 
 def folded(where: object, transformer: Any, settings: RemSettings) -> Any:
-    """A plain copy of a transformers module with inserted modules, in its own weights' precision.
+    """Make a plain copy of a transformers module with inserted modules, in the precision of its weights.
 
     Raises:
         ModelError: it can't be made plain.
@@ -79,8 +79,8 @@ def merge_lora(transformer: Any) -> None:
     """W' = W + (alpha/r) B A in every layer that has LoRA, and the layer is a plain one again  # specs/ddr 1.1"""
     for name, layer in list(lora_layers(transformer)):
         layer.merge(safe_merge=True)
-        parent, _, own = name.rpartition(".")
-        setattr(transformer.get_submodule(parent), own, layer.get_base_layer())
+        parent, _, name_in_parent = name.rpartition(".")
+        setattr(transformer.get_submodule(parent), name_in_parent, layer.get_base_layer())
     if hasattr(transformer, "peft_config"):
         del transformer.peft_config
 

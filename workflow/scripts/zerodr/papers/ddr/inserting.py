@@ -1,6 +1,6 @@
-"""Networks inserted into a transformer: LoRA (by peft) and parallel adapters (ours, specs/ddr 1.1, 1.2).
+"""Insert networks into a transformer: LoRA (by peft) and parallel adapters (ours, specs/ddr 1.1, 1.2).
 
-Both are zero at their start, so that a backbone with fresh ones gives its own vectors.
+Both are zero at their start, so that a backbone with fresh ones gives the same vectors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zerodr.papers.ddr.settings import RemSettings
 
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet")
 T5_LIKE = ("t5", "mt5", "umt5")
-ADAPTER = "parallel"  # name of an adapter in the module that it is set beside
+ADAPTER = "parallel"  # name of an adapter in its host module
 PEFT_PREFIX = "base_model.model."  # of names in adapter_model.safetensors
 BERT_NAMES = {
     "query": "attention.self.query",
@@ -61,7 +61,7 @@ class Block:
     """A feed-forward block.
 
     Attributes:
-        host: module that an adapter is set beside.
+        host: module that an adapter is attached to.
         residual: host is called with (inner states, h) and adds h; else with h alone.
         inward, outward: its linear layers; None where it is gated.
     """
@@ -73,12 +73,12 @@ class Block:
 
     @property
     def gated(self) -> bool:
-        """Whether a product of two branches stands between input and output."""
+        """Return whether a product of two branches lies between input and output."""
         return self.inward is None
 
 
 def blocks(transformer: Any) -> list[Block]:
-    """The feed-forward blocks of a transformers module, in order.
+    """List the feed-forward blocks of a transformers module, in order.
 
     Raises:
         ConfigError: a family whose blocks are not known.
@@ -115,7 +115,7 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
     Raises:
         ConfigError: the transformer's family can't take them.
     """
-    found = blocks(transformer)
+    feed_forward = blocks(transformer)
     transformer.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -124,8 +124,8 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
 
             inject_adapter_in_model(lora_config(transformer.config.model_type, settings), transformer)
         if settings.has_adapters:
-            for block in found:
-                _set_beside(block, ParallelAdapter(transformer.config.hidden_size, settings, _has_bias(block)))
+            for block in feed_forward:
+                _attach(block, ParallelAdapter(transformer.config.hidden_size, settings, _has_bias(block)))
 
 
 def lora_config(family: str, settings: RemSettings) -> Any:
@@ -142,7 +142,7 @@ def _has_bias(block: Block) -> bool:
     return block.outward is not None and block.outward.bias is not None
 
 
-def _set_beside(block: Block, adapter: ParallelAdapter) -> None:
+def _attach(block: Block, adapter: ParallelAdapter) -> None:
     block.host.add_module(ADAPTER, adapter)
     if block.residual:
         block.host.register_forward_pre_hook(join_residual)
@@ -162,46 +162,46 @@ def join_output(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> Tens
 
 
 def lora_layers(transformer: Any) -> Iterator[tuple[str, Any]]:
-    """Names and modules of peft that stand in place of linear layers."""
+    """List names and modules of peft that replace linear layers."""
     return ((name, module) for name, module in transformer.named_modules() if hasattr(module, "lora_A"))
 
 
 def adapters(transformer: Any) -> list[ParallelAdapter]:
-    """The parallel adapters, in the order of their blocks."""
+    """List the parallel adapters, in the order of their blocks."""
     return [module for module in transformer.modules() if isinstance(module, ParallelAdapter)]
 
 
 def weights(transformer: Any) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Weights of LoRA by peft's names, and of parallel adapters as `layer.<i>.down.weight` and so on."""
+    """Return weights of LoRA by peft's names, and of parallel adapters as `layer.<i>.down.weight` and so on."""
     lora: dict[str, Tensor] = {}
     if next(lora_layers(transformer), None) is not None:
         from peft import get_peft_model_state_dict
 
-        kept = get_peft_model_state_dict(transformer, save_embedding_layers=False)
-        lora = {f"{PEFT_PREFIX}{name}": value for name, value in kept.items() if ".lora_" in name}
-    own = {
+        state = get_peft_model_state_dict(transformer, save_embedding_layers=False)
+        lora = {f"{PEFT_PREFIX}{name}": value for name, value in state.items() if ".lora_" in name}
+    parallel = {
         f"layer.{number}.{name}": value
         for number, adapter in enumerate(adapters(transformer))
         for name, value in adapter.state_dict().items()
     }
-    return lora, own
+    return lora, parallel
 
 
-def take_weights(transformer: Any, lora: dict[str, Tensor], own: dict[str, Tensor], where: object) -> None:
-    """Copy what `weights` gave into modules of the same shapes.
+def take_weights(transformer: Any, lora: dict[str, Tensor], parallel: dict[str, Tensor], where: object) -> None:
+    """Copy weights as of `weights` into modules of the same shapes.
 
     Raises:
         ModelError: names or shapes differ.
     """
     there = weights(transformer)
-    for mine, given in zip(there, (lora, own), strict=True):
-        shapes = ({key: tuple(value.shape) for key, value in part.items()} for part in (mine, given))
-        expected, found = shapes
-        if expected != found:
-            key = sorted(expected.items() ^ found.items())[0][0]
+    for mine, given in zip(there, (lora, parallel), strict=True):
+        shapes = ({key: tuple(value.shape) for key, value in tensors.items()} for tensors in (mine, given))
+        expected, actual = shapes
+        if expected != actual:
+            key = sorted(expected.items() ^ actual.items())[0][0]
             raise ModelError(
                 where,
-                f"its modules don't fit: {key} is {found.get(key, 'missing')}, expected {expected.get(key, 'none')}",
+                f"its modules don't fit: {key} is {actual.get(key, 'missing')}, expected {expected.get(key, 'none')}",
                 "take modules of the same settings",
             )
         with torch.no_grad():
@@ -210,11 +210,11 @@ def take_weights(transformer: Any, lora: dict[str, Tensor], own: dict[str, Tenso
 
 
 def counts(transformer: Any) -> dict[str, int]:
-    """Numbers in the LoRA matrices, in the parallel adapters, and in the backbone (its pooler counted, too)."""
+    """Count numbers in the LoRA matrices, in the parallel adapters, and in the backbone (its pooler counted, too)."""
     lora = sum(weight.numel() for name, weight in transformer.named_parameters() if ".lora_" in name)
-    own = sum(weight.numel() for adapter in adapters(transformer) for weight in adapter.parameters())
+    parallel = sum(weight.numel() for adapter in adapters(transformer) for weight in adapter.parameters())
     return {
         "lora": lora,
-        "parallel_adapter": own,
-        "backbone": sum(weight.numel() for weight in transformer.parameters()) - lora - own,
+        "parallel_adapter": parallel,
+        "backbone": sum(weight.numel() for weight in transformer.parameters()) - lora - parallel,
     }

@@ -1,7 +1,7 @@
 """A bi-encoder of a frozen domain module (DAM) and a relevance module (REM), and the files of both forms.
 
 The plain form is an ordinary model folder with the REM merged, and the REM by itself in its subfolder `rem`. The
-modular form is the DAM's own files with that subfolder; its contract names it.
+modular form is the DAM's files with that subfolder; its contract names it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from zerodr.papers.ddr.settings import RemSettings
 
 TOLERANCE = 1e-4
 PROBES, LONGEST = 32, 64
-KEPT = ("pooling", "similarity", "normalize", "query_tokens", "document_tokens", "query_prefix", "document_prefix")
+FIELDS = ("pooling", "similarity", "normalize", "query_tokens", "document_tokens", "query_prefix", "document_prefix")
 
 
 class ModularEncoder(BiEncoder):
@@ -58,13 +58,13 @@ class ModularEncoder(BiEncoder):
             )
         tower: Tower = encoder.towers[SHARED]  # type: ignore[assignment]
         inserting.insert(tower.transformer, rem, seed)
-        made = cls(contract, encoder.tokenizer, {SHARED: tower}, encoder.precision)
-        made.rem, made.source = rem, source
-        return made
+        modular = cls(contract, encoder.tokenizer, {SHARED: tower}, encoder.precision)
+        modular.rem, modular.source = rem, source
+        return modular
 
     @property
     def transformer(self) -> Any:
-        """The transformers module with what is inserted."""
+        """Return the transformers module with what is inserted."""
         return self.tower("document").transformer
 
     def take(self, folder: Path) -> None:
@@ -78,7 +78,7 @@ class ModularEncoder(BiEncoder):
         return counts | {"trained": trained, "trained_share": trained / counts["backbone"]}
 
     def plain(self) -> BiEncoder:
-        """The same bi-encoder without inserted modules, in evaluation mode.
+        """Return the same bi-encoder without inserted modules, in evaluation mode.
 
         Raises:
             ModelError: its feed-forward blocks can't take up the adapters.
@@ -102,7 +102,7 @@ class ModularEncoder(BiEncoder):
         self.save_rem(folder / REM)
 
     def save_modular(self, folder: Path) -> None:
-        """Write the DAM's own weights with `rem` beside them."""
+        """Write the DAM's weights with `rem` next to them."""
         folder.mkdir(parents=True, exist_ok=True)
         self.transformer.save_pretrained(folder, state_dict=self._backbone(), max_shard_size=ONE_FILE)
         save_tokenizer(self.tokenizer, folder)
@@ -110,7 +110,7 @@ class ModularEncoder(BiEncoder):
         self.save_rem(folder / REM)
 
     def _backbone(self) -> dict[str, Tensor]:
-        """The DAM's weights by their own names."""
+        """Return the DAM's weights by their original names."""
         state = self.transformer.state_dict()
         return {
             name.replace(".base_layer.", "."): value
@@ -120,25 +120,25 @@ class ModularEncoder(BiEncoder):
 
     def save_rem(self, folder: Path) -> None:
         """Write the REM by itself."""
-        said = self.contract.model_dump(mode="json", include=set(KEPT))
-        write_rem(folder, self.transformer, self.rem, {"source": self.source, "contract": said})
+        contract = self.contract.model_dump(mode="json", include=set(FIELDS))
+        write_rem(folder, self.transformer, self.rem, {"source": self.source, "contract": contract})
 
     @classmethod
     def load(cls, folder: Path, precision: str = "fp32") -> ModularEncoder:  # type: ignore[override]
-        """The bi-encoder of a modular form, on the CPU, in evaluation mode."""
+        """Load the bi-encoder of a modular form, on the CPU, in evaluation mode."""
         contract = read_contract(folder)
         if contract.modules is None:
             raise ModelError(folder, "is no modular form", "load it with BiEncoder.load")
         plain = contract.model_copy(update={"modules": None})
         rem, source = read_rem(folder / contract.modules)
         encoder = BiEncoder.load(folder, precision, plain)  # type: ignore[arg-type]
-        made = cls.of(encoder, rem, source=source)
-        made.take(folder / contract.modules)
-        return made.eval()
+        modular = cls.of(encoder, rem, source=source)
+        modular.take(folder / contract.modules)
+        return modular.eval()
 
 
 def with_contract_of(encoder: BiEncoder, rem: Path) -> BiEncoder:
-    """The bi-encoder with the pooling, similarity, prefixes and lengths that a REM was trained with."""
+    """Give a bi-encoder the pooling, similarity, prefixes and lengths that a REM was trained with."""
     values = encoder.contract.model_dump() | rem_facts(rem)["contract"]
     contract = EncoderContract.model_validate(values)
     tower = Tower(encoder.tower("document").transformer, contract, {})
@@ -146,7 +146,7 @@ def with_contract_of(encoder: BiEncoder, rem: Path) -> BiEncoder:
 
 
 def difference(modular: BiEncoder, plain: BiEncoder) -> float:
-    """Largest relative difference of the vectors of 32 made-up texts, in float32 and with padding.
+    """Compute the largest relative difference of the vectors of 32 random texts, in float32 and with padding.
 
     A text's difference is its largest in any component, as a share of the vector's largest component.
 
@@ -157,18 +157,18 @@ def difference(modular: BiEncoder, plain: BiEncoder) -> float:
     features = {key: value.to(next(modular.parameters()).device) for key, value in _probes(modular).items()}
     modular.eval()
     with torch.inference_mode():
-        own, other = (
+        exact, folded = (
             model.tower("document")(features["input_ids"], features["attention_mask"]) for model in (modular, plain)
         )
     modular.train(was)
-    found = float(((own - other).abs().amax(1) / own.abs().amax(1)).max())
-    if not found <= TOLERANCE:
+    error = float(((exact - folded).abs().amax(1) / exact.abs().amax(1)).max())
+    if not error <= TOLERANCE:
         raise ModelError(
             source,
-            f"the plain model's vectors differ from the modular one's by {found:.1e}, expected at most {TOLERANCE:.0e}",
+            f"the plain model's vectors differ from the modular one's by {error:.1e}, expected at most {TOLERANCE:.0e}",
             f"raise rem.sharpness, or sharpness of the stage of kind assemble; {UNFOLDED}",
         )
-    return found
+    return error
 
 
 def _probes(model: BiEncoder) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ def rem_of(plan: Plan, link: Link) -> RemSettings | None:
 
 
 def domain_module(plan: Plan, link: Link) -> Link:
-    """The model in whose frozen weights a relevance module is trained: the first before it without one."""
+    """Return the model in whose frozen weights a relevance module is trained: the first before it without one."""
     while link.stage != INIT and (rem := rem_of(plan, link)) is not None:
         parent = plan.chains.before(link)
         if not rem.go_on:

@@ -1,4 +1,4 @@
-"""The files of a relevance module (REM): LoRA as peft has it, parallel adapters, and `rem.json`."""
+"""Read and write files of a relevance module (REM): LoRA as peft has it, parallel adapters, and `rem.json`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FACTS, LORA, LORA_CONFIG, ADAPTERS = "rem.json", "adapter_model.safetensors", "a
 
 
 def write_rem(folder: Path, transformer: Any, settings: RemSettings, facts: dict[str, Any]) -> None:
-    """Write what is inserted into a transformer. peft loads its part; equal weights give equal bytes.
+    """Write modules inserted into a transformer. peft loads its file; equal weights give equal bytes.
 
     Args:
         facts: further keys of `rem.json`: `source` and `contract`.
@@ -29,10 +29,10 @@ def write_rem(folder: Path, transformer: Any, settings: RemSettings, facts: dict
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    lora, own = inserting.weights(transformer)
-    for name, part in ((LORA, lora), (ADAPTERS, own)):
-        if part:
-            tensors = {key: value.detach().cpu().contiguous() for key, value in part.items()}
+    lora, parallel = inserting.weights(transformer)
+    for name, weights in ((LORA, lora), (ADAPTERS, parallel)):
+        if weights:
+            tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
             save_file(tensors, folder / name, metadata={"format": "pt"})
     if lora:
         config = inserting.lora_config(transformer.config.model_type, settings).to_dict()
@@ -87,10 +87,10 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     from safetensors.torch import load_file
 
     try:
-        lora, own = (load_file(folder / name) if (folder / name).exists() else {} for name in (LORA, ADAPTERS))
+        lora, parallel = (load_file(folder / name) if (folder / name).exists() else {} for name in (LORA, ADAPTERS))
     except SafetensorError as error:
         raise ModelError(folder, f"has no whole safetensors file ({error})", "train the module again") from None
-    return lora, own
+    return lora, parallel
 
 
 def insert_from(folder: Path, transformer: Any) -> None:
@@ -105,22 +105,22 @@ def insert_from(folder: Path, transformer: Any) -> None:
 
 
 def shape_of(transformer: Any) -> dict[str, Any]:
-    """What a REM must have in common with a DAM."""
+    """Return the facts that a REM must have in common with a DAM."""
     config = transformer.config
     return {"family": config.model_type, "hidden": config.hidden_size, "layers": len(inserting.blocks(transformer))}
 
 
-def check_shapes(rem: Path, wanted: dict[str, Any], dam: Path | str, found: dict[str, Any]) -> None:
-    """A REM fits a DAM.
+def check_shapes(rem: Path, wanted: dict[str, Any], dam: Path | str, actual: dict[str, Any]) -> None:
+    """Check that a REM fits a DAM.
 
     Raises:
         ModelError: with both shapes.
     """
-    if wanted == found:
+    if wanted == actual:
         return
-    told = [f"{s['family']}, {s['layers']} feed-forward blocks, hidden size {s['hidden']}" for s in (wanted, found)]
+    shapes = [f"{s['family']}, {s['layers']} feed-forward blocks, hidden size {s['hidden']}" for s in (wanted, actual)]
     raise ModelError(
         rem,
-        f"is a relevance module for another shape ({told[0]}) than the domain module {dam} has ({told[1]})",
+        f"is a relevance module for another shape ({shapes[0]}) than the domain module {dam} has ({shapes[1]})",
         "train both from one checkpoint",
     )

@@ -1,4 +1,4 @@
-"""What DDR adds to a fine-tuning stage: a relevance module in the frozen model, which alone is trained."""
+"""Add DDR to a fine-tuning stage: a relevance module in the frozen model, which alone is trained."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class RelevanceModule(Addition):
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
-        """Where the settings have `rem`, of a shape other than full."""
+        """Return whether the settings have `rem`, of a shape other than full."""
         rem = _rem(params)
         together(stage, "rem.go_on", rem is not None and rem.go_on, "rem")
         return rem is not None and rem.shape != "full"
 
     def model(self, model: Any) -> Any:
-        """The modular form.
+        """Insert the relevance module into the model.
 
         Raises:
             ModelError: the model can't take a module, or not in the form that is asked for.
@@ -37,11 +37,11 @@ class RelevanceModule(Addition):
         if rem.fold:
             check_folding(model.contract.source, model.tower("document").transformer, rem)
         word = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
-        made = ModularEncoder.of(model, rem, word, source_of(self.stage.path("model")))
+        modular = ModularEncoder.of(model, rem, word, source_of(self.stage.path("model")))
         if rem.go_on:
-            made.take(self.stage.path("rem") / REM)
-        self.facts = {"rem": made.facts()}
-        return made
+            modular.take(self.stage.path("rem") / REM)
+        self.facts = {"rem": modular.facts()}
+        return modular
 
 
 def _rem(params: FinetuneParams) -> RemSettings | None:

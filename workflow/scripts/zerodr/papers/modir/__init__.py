@@ -1,4 +1,4 @@
-"""MoDIR: a bi-encoder learns from the source what can't be told from the target.
+"""MoDIR: train a bi-encoder on the source so that a classifier can't separate source from target vectors.
 
 In the order of the method: `settings`, `items`, `plan`; `target_texts` and `domain_batches` (the data);
 `domain_classifier`, `losses`, `momentum_queue`, `objective` (the adversary); `training` (what a stage gets);

@@ -28,12 +28,12 @@ class DomainBatch(Batch):
     target_documents: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     target_queries: np.ndarray | None = None
 
-    def part(self, number: int, parts: int) -> DomainBatch:
-        """The `number`-th of `parts` equal parts, in order."""
-        size = len(self) // parts
+    def shard(self, number: int, shards: int) -> DomainBatch:
+        """Return the `number`-th of `shards` equal slices, in order."""
+        size = len(self) // shards
         cut = slice(number * size, (number + 1) * size)
         queries = None if self.target_queries is None else self.target_queries[cut]
-        return _extended(DomainBatch, super().part(number, parts), self.target_documents[cut], queries)
+        return _extended(DomainBatch, super().shard(number, shards), self.target_documents[cut], queries)
 
 
 @dataclass(frozen=True)
@@ -50,43 +50,43 @@ class EncodedDomains(Encoded):
 
 
 class DomainStream:
-    """The source's batches, each with the target's texts of its step."""
+    """Batches of the source, each with the target's texts of its step."""
 
     def __init__(self, source: Batches, target: TargetStream) -> None:
         self.source, self.target = source, target
 
     def batch(self, step: int) -> DomainBatch:
-        """The batch of step `step`, a pure function of it."""
+        """Return the batch of step `step`, a pure function of it."""
         return _extended(DomainBatch, self.source.batch(step), self.target.documents(step), self.target.queries(step))
 
 
 def _extended(kind: Any, base: Any, documents: Any, queries: Any) -> Any:
     """`base` as a `kind`, with what the target adds."""
-    own = {one.name: getattr(base, one.name) for one in fields(base)}
-    return kind(**own | {"target_documents": documents, "target_queries": queries})
+    values = {one.name: getattr(base, one.name) for one in fields(base)}
+    return kind(**values | {"target_documents": documents, "target_queries": queries})
 
 
 @dataclass
 class DomainForward(Forward):
-    """Encodes the target's texts in the same passes as the source's; they stand behind those."""
+    """Encodes the target's texts in the same passes as the source's; their rows follow those."""
 
     target: DrawnTexts | None = None
 
     def texts(self, batch: Any) -> Texts:
-        """Tokenise the distinct texts of (a process's part of) a batch, and the target's, documents first."""
-        assert self.target is not None, "made with the target's texts"
+        """Tokenise the distinct texts of (a process's shard of) a batch, and the target's, documents first."""
+        assert self.target is not None, "the forward needs the target's texts"
         source = super().texts(batch)
         documents = self.model.tokenize(self.target.texts_of_documents(batch.target_documents), "document")
         asked = [] if batch.target_queries is None else self.target.texts_of_queries(batch.target_queries)
         queries = self.model.tokenize(asked, "query") if asked else []
         tokens, first = [*source.tokens, *documents, *queries], len(source.tokens)
-        own, end = len(batch), first + len(documents)
-        query_places = [*range(own), *range(end, len(tokens))]
-        return Texts(tokens, source.documents, self.passes(tokens, query_places, range(own, end)))
+        count, end = len(batch), first + len(documents)
+        query_positions = [*range(count), *range(end, len(tokens))]
+        return Texts(tokens, source.documents, self.passes(tokens, query_positions, range(count, end)))
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
-        """Vectors of all processes, of both domains."""
-        batch = share.batch.part(group.rank, group.world)
+        """Gather the vectors of all processes, of both domains."""
+        batch = share.batch.shard(group.rank, group.world)
         asked = batch.target_queries is not None
         first = len(leaf) - len(batch) * (1 + asked)
         documents, queries = leaf[first : first + len(batch)], leaf[first + len(batch) :]

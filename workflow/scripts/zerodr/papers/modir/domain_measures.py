@@ -1,6 +1,6 @@
-"""How far source and target lie apart in the space of embeddings (specs/modir-ance 5). Pure functions of vectors.
+"""Measure how far source and target lie apart as embeddings (specs/modir-ance 5). Pure functions of vectors.
 
-Domain-Acc is the accuracy of a classifier of domains on vectors that it has not seen: 0.5 where nothing tells them
+Domain-Acc is the accuracy of a classifier of domains on vectors that it has not seen: 0.5 where nothing separates them
 apart, on as many vectors of one domain as of the other. KNN-Source% is the share of source documents among the nearest
 documents of a target query; mixed perfectly it is the source's share of all documents, the base rate.
 """
@@ -35,7 +35,7 @@ class Split:
 
 
 def split(source: Tensor, target: Tensor, seed: Sequence[int] = (0,)) -> Split:
-    """A random choice of the larger domain's vectors, 70 % of both to learn from. Both are shuffled alike.
+    """Choose as many vectors of the larger domain at random, 70 % of both to learn from. Both are shuffled alike.
 
     Args:
         source: (N, D); target: (M, D); at least 2 of each.
@@ -49,7 +49,7 @@ def split(source: Tensor, target: Tensor, seed: Sequence[int] = (0,)) -> Split:
 def domain_accuracy(
     source: Mapping[str, Tensor], target: Mapping[str, Tensor], seed: Sequence[int] = (0,)
 ) -> dict[str, float]:
-    """Global Domain-Acc by two fresh linear classifiers, each of queries and documents together.
+    """Compute global Domain-Acc by two fresh linear classifiers, each of queries and documents together.
 
     `released`: 500 rounds of Adam at 5e-4, one batch of 48 queries and one of 48 documents each, from weights of zero,
     so that the names of the domains make no difference. `converged`: logistic regression with bias and a small penalty.
@@ -63,20 +63,20 @@ def domain_accuracy(
     splits = {kind: split(source[kind], target[kind], seed) for kind in KINDS if kind in source and kind in target}
     weights = {"released": _few_rounds(splits, seed), "converged": _converged(splits)}
     return {
-        f"domain_accuracy_{name}_{kind}": accuracy(_told(part.test, found))
-        for name, found in weights.items()
-        for kind, part in splits.items()
+        f"domain_accuracy_{name}_{kind}": accuracy(_margins(sample.test, classifier))
+        for name, classifier in weights.items()
+        for kind, sample in splits.items()
     }
 
 
-def accuracy(told: Tensor) -> float:
-    """Share of margins (2m,) that are right, the first half being source; 0 counts half."""
-    right = torch.where(_labels(len(told), told), told > 0, told < 0).double() + 0.5 * (told == 0)
+def accuracy(margins: Tensor) -> float:
+    """Compute the share of margins (2m,) that are right, the first half being source; 0 counts half."""
+    right = torch.where(_labels(len(margins), margins), margins > 0, margins < 0).double() + 0.5 * (margins == 0)
     return float(right.mean())
 
 
 def knn_source(queries: Tensor, source: Tensor, target: Tensor, k: int = 100) -> Tensor:
-    """Share of source documents among the k documents of highest inner product with each query, (Q,).
+    """Compute the share of source documents among the k nearest documents of each query by inner product, (Q,).
 
     Args:
         queries: (Q, D) of the target; source: (N, D) documents; target: (M, D) documents. Of equal scores the source's
@@ -89,14 +89,14 @@ def knn_source(queries: Tensor, source: Tensor, target: Tensor, k: int = 100) ->
 
 
 def base_rate(source: int, target: int) -> float:
-    """KNN-Source% of a perfect mixture of so many documents."""
+    """Compute KNN-Source% of a perfect mixture of so many documents."""
     return source / (source + target)
 
 
 def nearest(queries: Tensor, others: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k vectors of highest inner product with each query: scores and places, (Q, k) each."""
-    found = (queries @ others.T).topk(min(k, len(others)), dim=1)
-    return found.values, found.indices
+    """Select the k vectors of highest inner product with each query: scores and positions, (Q, k) each."""
+    best = (queries @ others.T).topk(min(k, len(others)), dim=1)
+    return best.values, best.indices
 
 
 def _shuffle(count: int, seed: Sequence[int]) -> Tensor:
@@ -109,7 +109,7 @@ def _labels(count: int, like: Tensor) -> Tensor:
     return torch.arange(count, device=like.device) < count // 2
 
 
-def _told(vectors: Tensor, weights: Tensor) -> Tensor:
+def _margins(vectors: Tensor, weights: Tensor) -> Tensor:
     return vectors.double() @ weights[:-1].double() + weights[-1].double()
 
 
@@ -119,10 +119,10 @@ def _few_rounds(splits: Mapping[str, Split], seed: Sequence[int]) -> Tensor:
     weights = torch.zeros(dimension, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.Adam([weights], lr=2 * RATE)
     for number in range(ROUNDS):
-        for kind, part in splits.items():
-            half = len(part.train) // 2
-            places = _shuffle(half, [*seed, number, KINDS.index(kind)])[: BATCH // 2]
-            rows = part.train[torch.cat([places, places + half])].double()
+        for kind, sample in splits.items():
+            half = len(sample.train) // 2
+            drawn = _shuffle(half, [*seed, number, KINDS.index(kind)])[: BATCH // 2]
+            rows = sample.train[torch.cat([drawn, drawn + half])].double()
             signs = _labels(len(rows), rows).double() * 2 - 1
             loss = torch.nn.functional.softplus(-signs * (rows @ weights)).mean()
             (weights.grad,) = torch.autograd.grad(loss, weights)
@@ -131,11 +131,11 @@ def _few_rounds(splits: Mapping[str, Split], seed: Sequence[int]) -> Tensor:
 
 
 def _converged(splits: Mapping[str, Split]) -> Tensor:
-    """Weights and bias, found for vectors around 0 of length 1 on average."""
-    rows = torch.cat([part.train for part in splits.values()]).double()
-    source = torch.cat([_labels(len(part.train), part.train) for part in splits.values()])
+    """Fit weights and bias on vectors around 0 of length 1 on average."""
+    rows = torch.cat([sample.train for sample in splits.values()]).double()
+    source = torch.cat([_labels(len(sample.train), sample.train) for sample in splits.values()])
     centre = rows.mean(0)
     scale = (rows - centre).square().sum(1).mean().sqrt().clamp(min=1e-12)
-    found = logistic_regression(torch.cat([(rows - centre) / scale, torch.ones_like(rows[:, :1])], 1), source, L2)
-    weights = found[:-1] / scale
-    return torch.cat([weights, (found[-1] - weights @ centre)[None]])
+    fitted = logistic_regression(torch.cat([(rows - centre) / scale, torch.ones_like(rows[:, :1])], 1), source, L2)
+    weights = fitted[:-1] / scale
+    return torch.cat([weights, (fitted[-1] - weights @ centre)[None]])

@@ -34,7 +34,7 @@ def domain_losses(logits: Tensor, source: bool) -> Tensor:
 
 
 def confusion_losses(logits: Tensor) -> Tensor:
-    """-(log f + log(1 - f)) / 2, least where the classifier can't tell (MoDIR eq. 8). (..., 2) -> (...)."""
+    """-(log f + log(1 - f)) / 2, least where the classifier is undecided (MoDIR eq. 8). (..., 2) -> (...)."""
     m = margins(logits)
     return (softplus(m) + softplus(-m)) / 2
 
@@ -43,7 +43,7 @@ def adversarial_loss(kind: Adversarial, source: Sequence[Tensor], target: Sequen
     """L_M: the sum over groups of batch means, as if there were four groups.
 
     Args:
-        kind: `confusion`; `minimax`, the negative of the classifier's loss; `gan`, target texts told to be source.
+        kind: `confusion`; `minimax`, the negative of the classifier's loss; `gan`, target texts labelled as source.
         source: logits (B, 2) of queries and documents, or of documents alone.
         target: likewise.
 
@@ -51,12 +51,12 @@ def adversarial_loss(kind: Adversarial, source: Sequence[Tensor], target: Sequen
         scalar. Without queries the sum is scaled up, so that a weight means the same.
     """
     if kind == "confusion":
-        parts = [confusion_losses(logits) for logits in (*source, *target)]
+        terms = [confusion_losses(logits) for logits in (*source, *target)]
     elif kind == "minimax":
-        parts = [-domain_losses(logits, True) for logits in source] + [-domain_losses(x, False) for x in target]
+        terms = [-domain_losses(logits, True) for logits in source] + [-domain_losses(x, False) for x in target]
     else:
-        parts = [domain_losses(logits, True) for logits in target]
-    return torch.stack([part.mean() for part in parts]).sum() * GROUPS / (len(source) + len(target))
+        terms = [domain_losses(logits, True) for logits in target]
+    return torch.stack([term.mean() for term in terms]).sum() * GROUPS / (len(source) + len(target))
 
 
 def classifier_gradient(

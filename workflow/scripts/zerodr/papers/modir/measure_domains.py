@@ -1,4 +1,4 @@
-"""Stage `measure_domains`: how a model sees a target beside its source, on samples of both."""
+"""Stage `measure_domains`: measure how a model separates a target from its source, on samples of both."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MeasureDomainsSettings(DomainSample):
 
 
 def measure_domains(stage: Stage) -> None:
-    """Inputs `model`, `source`, `targets`; outputs `measures` (TSV: metric, value), `nearest` (parquet).
+    """Measure: inputs `model`, `source`, `targets`; outputs `measures` (TSV: metric, value), `nearest` (parquet).
 
     `nearest` has the source queries of highest similarity for each target query of the sample: query, rank, source,
     score.
@@ -66,7 +66,7 @@ def measure_domains(stage: Stage) -> None:
     settings = validate(MeasureDomainsSettings, stage.params, stage.spec.name())
     texts, vectors = sampled_domains(stage, settings)
     facts = measures(vectors[SOURCE], vectors[TARGET], settings.neighbours, stage.seed)
-    facts |= _of_own_classifier(stage.path("model"), *vectors)
+    facts |= _classifier_accuracies(stage.path("model"), *vectors)
     for name, value in facts.items():
         stage.metric(name, value)
     with open(stage.output("measures"), "w", newline="") as stream:
@@ -77,7 +77,7 @@ def measure_domains(stage: Stage) -> None:
 
 
 def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], list[dict[str, Tensor]]]:
-    """Texts (queries, documents) and vectors of samples of source and target.
+    """Sample texts (queries, documents) of source and target, and encode them.
 
     Raises:
         ConfigError: other targets than the settings name.
@@ -100,25 +100,25 @@ def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], 
     model.to(device)
     vectors = [
         {
-            kind: embed_texts(model, part, side, device, Group()).cpu()
-            for (kind, side), part in zip((("queries", "query"), ("documents", "document")), own, strict=True)
+            kind: embed_texts(model, side_texts, side, device, Group()).cpu()
+            for (kind, side), side_texts in zip((("queries", "query"), ("documents", "document")), sides, strict=True)
         }
-        for own in texts
+        for sides in texts
     ]
     return texts, vectors
 
 
 def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: int, seed: int) -> dict[str, float]:
-    """Global Domain-Acc, KNN-Source% with its base rate, sizes.
+    """Compute global Domain-Acc, KNN-Source% with its base rate, sizes.
 
     Args:
         source, target: vectors of `queries` and `documents`.
     """
     shares = knn_source(target["queries"], source["documents"], target["documents"], neighbours)
     counts = {
-        f"{domain}_{kind}": float(len(own[kind]))
-        for domain, own in (("source", source), ("target", target))
-        for kind in own
+        f"{domain}_{kind}": float(len(vectors[kind]))
+        for domain, vectors in (("source", source), ("target", target))
+        for kind in vectors
     }
     return (
         domain_accuracy(source, target, [seed])
@@ -131,7 +131,7 @@ def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: i
 
 
 def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: DomainSample, seed: list[int]) -> Texts:
-    """Texts of queries and of documents, a random choice without repetition."""
+    """Choose texts of queries and of documents at random, without repetition."""
     corpus = read_target(folders, how, "test")
     generator = np.random.default_rng(seed)
     numbers = [
@@ -141,28 +141,28 @@ def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: Dom
     return [corpus.queries[int(number)] for number in numbers[0]], corpus.texts(numbers[1]).to_pylist()
 
 
-def _of_own_classifier(model: Path, source: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, float]:
-    """Accuracy of the classifier that the model was trained against, on these vectors."""
+def _classifier_accuracies(model: Path, source: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, float]:
+    """Compute the accuracy of the classifier that the model was trained against, on these vectors."""
     if not (model / CLASSIFIER).exists():
         return {}
     weight = read_tensors(model / CLASSIFIER)["weight"]
-    found = {}
+    accuracies = {}
     for kind in source:
         count = min(len(source[kind]), len(target[kind]))
-        told = [own[kind][:count] @ (weight[0] - weight[1]) for own in (source, target)]
-        found[f"domain_accuracy_own_{kind}"] = accuracy(torch.cat(told))
-    return found
+        margins = [vectors[kind][:count] @ (weight[0] - weight[1]) for vectors in (source, target)]
+        accuracies[f"domain_accuracy_own_{kind}"] = accuracy(torch.cat(margins))
+    return accuracies
 
 
 def _write_nearest(path: Path, texts: list[Texts], vectors: list[dict[str, Tensor]], shown: int) -> None:
-    scores, places = nearest(vectors[TARGET]["queries"], vectors[SOURCE]["queries"], shown)
+    scores, positions = nearest(vectors[TARGET]["queries"], vectors[SOURCE]["queries"], shown)
     asked, known = texts[TARGET][0], texts[SOURCE][0]
-    count = places.shape[1]
+    count = positions.shape[1]
     table = pa.table(
         {
             "query": pa.array([text for text in asked for _ in range(count)]),
             "rank": pa.array(list(range(1, count + 1)) * len(asked), pa.int32()),
-            "source": pa.array([known[int(place)] for place in places.ravel()]),
+            "source": pa.array([known[int(position)] for position in positions.ravel()]),
             "score": pa.array(scores.ravel().tolist(), pa.float32()),
         }
     )

@@ -1,4 +1,4 @@
-"""The momentum queue of MoDIR: embeddings of the last n batches, and what of them a step's updates learn from."""
+"""The momentum queue of MoDIR: embeddings of the last n batches, and the samples that a step's updates learn from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class MomentumQueue:
     Attributes:
         rows: (n B, G, D) float32; those of a batch are neighbours.
         filled: batches that it holds.
-        next: place of the next batch, from 0 to n - 1.
+        next: position of the next batch, from 0 to n - 1.
     """
 
     def __init__(self, length: int, size: int, groups: int, dimension: int) -> None:
@@ -34,21 +34,21 @@ class MomentumQueue:
         """Move the embeddings."""
         self.rows = self.rows.to(device)
 
-    def push(self, vectors: Tensor, part: int = 0, parts: int = 1) -> None:
-        """Put a batch in the place of the oldest, or one of its parts; it counts with its last part.
+    def push(self, vectors: Tensor, number: int = 0, pushes: int = 1) -> None:
+        """Replace the oldest batch by a new one, in `pushes` equal slices; it counts with its last slice.
 
         Args:
-            vectors: (B / parts, G, D); no graph is kept.
-            part: from 0.
+            vectors: (B / pushes, G, D); they are detached.
+            number: of the slice, from 0.
         """
-        first = self.next * self.size + part * len(vectors)
+        first = self.next * self.size + number * len(vectors)
         self.rows[first : first + len(vectors)] = vectors.detach()
-        if part == parts - 1:
+        if number == pushes - 1:
             self.next = (self.next + 1) % self.length
             self.filled = min(self.filled + 1, self.length)
 
     def oldest_first(self) -> Tensor:
-        """Embeddings from the oldest batch to the newest, (filled B, G, D)."""
+        """Return embeddings from the oldest batch to the newest, (filled B, G, D)."""
         first = self.next * self.size if self.filled == self.length else 0
         return torch.cat([self.rows[first : self.filled * self.size], self.rows[:first]])
 
@@ -61,8 +61,8 @@ class MomentumQueue:
             chosen = generator.choice(held, wanted, replace=False)
         else:
             chosen = np.concatenate([generator.permutation(held) for _ in range(-(-wanted // held))])[:wanted]
-        for places in torch.from_numpy(chosen).to(self.rows.device).split(size):
-            yield self.rows.index_select(0, places)
+        for positions in torch.from_numpy(chosen).to(self.rows.device).split(size):
+            yield self.rows.index_select(0, positions)
 
     def in_order(self, updates: int, minibatch: int) -> Iterator[Tensor]:
         """(m, G, D) of each update as in the released code: whole batches from the second oldest on.
@@ -78,21 +78,21 @@ class MomentumQueue:
             yield self.rows.index_select(0, torch.from_numpy(rows).to(self.rows.device))
 
     def overwritten(self, batches: int) -> dict[str, Any]:
-        """What the next pushes overwrite, for `put_back`."""
+        """Copy the rows that the next pushes overwrite, for `put_back`."""
         slots = (self.next + np.arange(min(batches, self.length))) % self.length
-        places = torch.from_numpy((slots[:, None] * self.size + np.arange(self.size)).ravel()).to(self.rows.device)
-        return {"places": places, "rows": self.rows[places], "filled": self.filled, "next": self.next}
+        positions = torch.from_numpy((slots[:, None] * self.size + np.arange(self.size)).ravel()).to(self.rows.device)
+        return {"positions": positions, "rows": self.rows[positions], "filled": self.filled, "next": self.next}
 
-    def put_back(self, kept: dict[str, Any]) -> None:
+    def put_back(self, overwritten: dict[str, Any]) -> None:
         """Undo the pushes since `overwritten`."""
-        self.filled, self.next = kept["filled"], kept["next"]
-        self.rows[kept["places"]] = kept["rows"]
+        self.filled, self.next = overwritten["filled"], overwritten["next"]
+        self.rows[overwritten["positions"]] = overwritten["rows"]
 
     def state_dict(self) -> dict[str, Any]:
-        """Embeddings and places."""
+        """Return embeddings and positions."""
         return {"queue": self.rows, "filled": self.filled, "next": self.next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state of `state_dict`."""
         self.rows.copy_(state["queue"])
         self.filled, self.next = int(state["filled"]), int(state["next"])

@@ -1,4 +1,4 @@
-"""Adversarial adaptation to a target as an objective beside a ranking loss (MoDIR; specs/modir-ance 3).
+"""Adversarial adaptation to a target as an objective next to a ranking loss (MoDIR; specs/modir-ance 3).
 
 A micro-batch goes into the momentum queue; once a step, with its last micro-batch, the classifier learns from the
 queue; then the encoder gets the gradient of the adversarial loss through frozen logits. Earlier micro-batches of a step
@@ -60,9 +60,9 @@ class Adversary(Objective):
     ) -> None:
         self.name, self.settings, self.seed = name, settings, seed
         self.schedule, self.first_step, self.micro_batches = schedule, first_step, micro_batches
-        self.parts = 1 if settings.by_micro_step else micro_batches  # of an entry of the queue
+        self.pushes = 1 if settings.by_micro_step else micro_batches  # of an entry of the queue
         groups = 2 if settings.queries == "none" else 4
-        size = batch // micro_batches * self.parts
+        size = batch // micro_batches * self.pushes
         self.queue = MomentumQueue(settings.queue_length, size, groups, dimension)
         self.labels = torch.tensor([True] * (groups // 2) + [False] * (groups // 2))
         word = np.random.SeedSequence([WEIGHTS, *seed]).generate_state(1)[0]
@@ -71,7 +71,7 @@ class Adversary(Objective):
         self.micro = 0
         self.pile: Tensor | None = None
         self.seen: dict[str, list[float]] = {}
-        self.kept: dict[str, Any] = {}
+        self.snapshot: dict[str, Any] = {}
 
     def _optimizer(self) -> torch.optim.Optimizer:
         weights = [self.classifier.weight]
@@ -81,12 +81,12 @@ class Adversary(Objective):
 
     def on_start(self, model: Any, device: str) -> None:
         """Move queue and classifier to the model's device."""
-        kept = moments(self.optimizer)
+        saved = moments(self.optimizer)
         self.queue.to(device)
         self.labels = self.labels.to(device)
         self.classifier.to(device)
         self.optimizer = self._optimizer()
-        load_moments(self.optimizer, kept)
+        load_moments(self.optimizer, saved)
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{<loss>: lambda * L_M}`; the queue has the batch, and the classifier has learned, when it returns."""
@@ -97,16 +97,16 @@ class Adversary(Objective):
         with torch.no_grad():
             vectors = torch.stack([*source, *target], 1)
             self._look(vectors)
-            self.queue.push(vectors, self.micro % self.parts, self.parts)
+            self.queue.push(vectors, self.micro % self.pushes, self.pushes)
             self._learn(batch.step)
         self.micro += 1
         weight = self.strength(batch.step)
         frozen = self.classifier.weight.detach()
-        logits = [[clamped(x @ frozen.T, self.settings.clamp) for x in part] for part in (source, target)]
+        logits = [[clamped(x @ frozen.T, self.settings.clamp) for x in domain] for domain in (source, target)]
         return {self.settings.loss: weight * adversarial_loss(self.settings.loss, *logits)}
 
     def groups(self, batch: EncodedDomains) -> tuple[list[Tensor], list[Tensor]]:
-        """Source and target vectors, (B, D) each: queries, where the target has some, and one document for each.
+        """Return source and target vectors, (B, D) each: queries, where the target has some, and one document for each.
 
         The source's are positives in one micro-batch and negatives in the next, where there are negatives.
         """
@@ -118,14 +118,14 @@ class Adversary(Objective):
         return [batch.queries, *source], [batch.target_queries, *target]
 
     def strength(self, step: int) -> float:
-        """lambda of a step of the stage."""
+        """Compute lambda of a step of the stage."""
         return adversary_weight(self.first_step + step, self.settings.weight, self.settings.half_life_steps)
 
     # ---- the classifier ----------------------------------------------------------------------------------------
     def _look(self, vectors: Tensor) -> None:
-        """Local Domain-Acc: how the classifier judges new texts that it has not learned from (specs/modir-ance 5)."""
-        told = margins(clamped(self.classifier(vectors), self.settings.clamp))  # (b, G)
-        right = ((told > 0) == self.labels).float() * (told != 0) + 0.5 * (told == 0)
+        """Add to local Domain-Acc: the classifier's accuracy on texts that it has not seen (specs/modir-ance 5)."""
+        differences = margins(clamped(self.classifier(vectors), self.settings.clamp))  # (b, G)
+        right = ((differences > 0) == self.labels).float() * (differences != 0) + 0.5 * (differences == 0)
         by_group = right.mean(0)
         half = len(by_group) // 2
         facts = {"domain_accuracy": by_group.mean(), "domain_accuracy_documents": by_group[half - 1 :: half].mean()}
@@ -135,7 +135,7 @@ class Adversary(Objective):
             self.seen.setdefault(fact, []).append(float(value))
 
     def _learn(self, step: int) -> None:
-        """The classifier's turn, with the last micro-batch of a step."""
+        """Train the classifier, with the last micro-batch of a step."""
         last = self.micro == self.micro_batches - 1
         if self.settings.oracle_steps is not None:
             if last and (self.first_step + step) % self.settings.oracle_steps == 0:
@@ -172,8 +172,8 @@ class Adversary(Objective):
     def _converge(self) -> None:
         vectors = self.queue.rows[: self.queue.filled * self.queue.size]
         labels = self.labels.expand(len(vectors), -1).reshape(-1)
-        found = logistic_regression(vectors.flatten(0, 1), labels, self.settings.l2)
-        self.classifier.weight.copy_(torch.stack([found, -found]) / 2)
+        fitted = logistic_regression(vectors.flatten(0, 1), labels, self.settings.l2)
+        self.classifier.weight.copy_(torch.stack([fitted, -fitted]) / 2)
 
     def _check(self, step: int, losses: Tensor) -> None:
         mean, finite = float(losses.mean()), bool(self.classifier.weight.isfinite().all())
@@ -194,18 +194,18 @@ class Adversary(Objective):
         )
 
     def _keep(self) -> None:
-        """What a step changes before it can fail."""
+        """Copy the state that a step changes before it can fail."""
         held = {key: value.clone() for key, value in moments(self.optimizer).items()}
-        self.kept = {
-            "queue": self.queue.overwritten(self.micro_batches // self.parts),
+        self.snapshot = {
+            "queue": self.queue.overwritten(self.micro_batches // self.pushes),
             "moments": held,
             "weight": self.classifier.weight.clone(),
         }
 
     def _restore(self) -> None:
-        self.classifier.weight.copy_(self.kept["weight"])
-        load_moments(self.optimizer, self.kept["moments"])
-        self.queue.put_back(self.kept["queue"])
+        self.classifier.weight.copy_(self.snapshot["weight"])
+        load_moments(self.optimizer, self.snapshot["moments"])
+        self.queue.put_back(self.snapshot["queue"])
         self._forget()
 
     def _forget(self) -> None:
@@ -213,13 +213,13 @@ class Adversary(Objective):
 
     # ---- hooks -------------------------------------------------------------------------------------------------
     def on_step(self, finished: int) -> dict[str, float]:
-        """Local Domain-Acc before the step, the classifier's mean loss of its updates, lambda, batches in the queue."""
+        """Report local Domain-Acc before the step, the classifier's mean loss, lambda, batches in the queue."""
         facts = {name: sum(values) / len(values) for name, values in self.seen.items()}
         self._forget()
         return facts | {"lambda": self.strength(finished - 1), "queue_batches": float(self.queue.filled)}
 
     def save(self, folder: Path) -> None:
-        """`adversary/classifier.safetensors`: weights and moments, for a stage that goes on with them."""
+        """Write `adversary/classifier.safetensors`: weights and moments, for a stage that goes on with them."""
         write_tensors(folder / CLASSIFIER, self._tensors())
 
     def go_on_from(self, parent: Path) -> None:
@@ -233,21 +233,21 @@ class Adversary(Objective):
         self._take(read_tensors(parent / CLASSIFIER))
 
     def _tensors(self) -> dict[str, Tensor]:
-        own = {f"moments.{key}": value for key, value in moments(self.optimizer).items()}
-        return {"weight": self.classifier.weight.data} | own
+        saved_moments = {f"moments.{key}": value for key, value in moments(self.optimizer).items()}
+        return {"weight": self.classifier.weight.data} | saved_moments
 
-    def _take(self, kept: State) -> None:
-        self.classifier.weight.data.copy_(kept["weight"])
+    def _take(self, state: State) -> None:
+        self.classifier.weight.data.copy_(state["weight"])
         load_moments(
             self.optimizer,
-            {key.removeprefix("moments."): value for key, value in kept.items() if key.startswith("moments.")},
+            {key.removeprefix("moments."): value for key, value in state.items() if key.startswith("moments.")},
         )
 
     def state_dict(self) -> State:
-        """Queue, classifier, moments."""
+        """Return queue, classifier, moments."""
         return self.queue.state_dict() | self._tensors()
 
     def load_state_dict(self, state: State) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state of `state_dict`."""
         self.queue.load_state_dict(state)
         self._take(state)

@@ -27,7 +27,7 @@ add_targets(
     Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
     Target(paths.domains("{learned}", "{target}", "tsne.parquet"), "both in the plane, by t-SNE"),
     learned=Placeholder(
-        lambda plan: [name for name, method in plan.bench.methods.items() if method.kind == "trained"],
+        lambda plan: [name for name, method in plan.bench.methods.items() if method.kind == "trained" and method.ranks],
         "{trained} and {adapted}",
     ),
 )
@@ -35,7 +35,7 @@ add_targets(
 
 # ---- adversarial stages ----------------------------------------------------------------------------------------
 def adversarial(plan: Plan, link: Link) -> AdversarialStage | None:
-    """Settings of a stage that adapts to a target; None for other models."""
+    """Return the settings of a stage that adapts to a target; None for other models."""
     stage = plan.chains.find_stage(link)
     return stage if isinstance(stage, AdversarialStage) and stage.adversary is not None else None
 
@@ -79,7 +79,7 @@ def _split(plan: Plan, name: str, queries: str) -> str | None:
 
 
 def queries_seen(plan: Plan, name: str) -> set[str]:
-    """Which queries of a target its model learned from: values of adversary.queries."""
+    """List the queries of a target that its model learned from: values of adversary.queries."""
     chains, method = plan.chains, name.partition("@")[0]
     stages = [adversarial(plan, Link(method, at)) for at in chains.line(method, chains.last(name))]
     seen = {stage.adversary.queries for stage in stages if stage is not None and stage.adversary is not None}
@@ -124,7 +124,7 @@ def _adversarial_stages(plan: Plan, method: str) -> list[str]:
 
 
 def saved_models(plan: Plan, method: str) -> dict[str, int]:
-    """The model before the first adversarial stage, saved steps, and the last model, with steps of the chain.
+    """List the model before the first adversarial stage, saved steps, and the last model, with steps of the chain.
 
     Raises:
         ConfigError: the method has no such stage.

@@ -1,4 +1,4 @@
-"""Stage `project_domains`: vectors of source and target in the plane (MoDIR figure 4, BERM figures 5 and 6).
+"""Stage `project_domains`: put vectors of source and target in the plane (MoDIR figure 4, BERM figures 5 and 6).
 
 Distances and sizes of groups in a t-SNE picture mean little; Domain-Acc and KNN-Source% are the numbers.
 """
@@ -29,7 +29,7 @@ class ProjectDomainsSettings(DomainSample):
 
 
 def project_domains(stage: Stage) -> None:
-    """Inputs `model`, `source`, `targets`; output `projection` (parquet: domain, kind, x, y).
+    """Project vectors: inputs `model`, `source`, `targets`; output `projection` (parquet: domain, kind, x, y).
 
     Raises:
         ConfigError: other targets than the settings name.
@@ -37,15 +37,15 @@ def project_domains(stage: Stage) -> None:
     """
     settings = validate(ProjectDomainsSettings, stage.params, stage.spec.name())
     _, vectors = sampled_domains(stage, settings)
-    parts = [(DOMAINS[number], kind, own[kind].numpy()) for number, own in enumerate(vectors) for kind in own]
-    places = in_the_plane(np.concatenate([part for *_, part in parts]), settings.perplexity, stage.seed)
-    names = [(domain, kind) for domain, kind, part in parts for _ in range(len(part))]
+    groups = [(DOMAINS[number], kind, kinds[kind].numpy()) for number, kinds in enumerate(vectors) for kind in kinds]
+    points = in_the_plane(np.concatenate([group for *_, group in groups]), settings.perplexity, stage.seed)
+    names = [(domain, kind) for domain, kind, group in groups for _ in range(len(group))]
     table = pa.table(
         {
             "domain": [name for name, _ in names],
             "kind": [kind for _, kind in names],
-            "x": places[:, 0],
-            "y": places[:, 1],
+            "x": points[:, 0],
+            "y": points[:, 1],
         }
     )
     pq.write_table(table, stage.output("projection"), compression="zstd")
@@ -55,5 +55,5 @@ def in_the_plane(vectors: np.ndarray, perplexity: float, seed: int) -> np.ndarra
     """t-SNE of vectors (N, D) by their distances, (N, 2); it begins with the two principal axes."""
     from sklearn.manifold import TSNE
 
-    found = TSNE(perplexity=min(perplexity, (len(vectors) - 1) / 3), init="pca", random_state=seed, n_jobs=1)
-    return found.fit_transform(vectors.astype(np.float32)).astype(np.float64)
+    projection = TSNE(perplexity=min(perplexity, (len(vectors) - 1) / 3), init="pca", random_state=seed, n_jobs=1)
+    return projection.fit_transform(vectors.astype(np.float32)).astype(np.float64)

@@ -33,7 +33,7 @@ def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for method, models in settings.points.items():
             start, before = next(iter(models)), -1
             for model, steps in models.items():
-                own = scores[model, target]
+                values = scores[model, target]
                 local, dev = (_between(curves[method, target, name], before, steps) for name in (LOCAL, SOURCE_DEV))
                 rows.append(
                     {
@@ -41,10 +41,10 @@ def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
                         "method": method,
                         "model": model,
                         "steps": steps,
-                        **_told(_measures(measures[model, target])),
+                        **_measure_columns(_measures(measures[model, target])),
                         "local_accuracy": local,
                         "source_dev": dev,
-                        **gain(own, own * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
+                        **gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
                         **_gain(scores, model, start, target, settings, stage).columns("gain"),
                     }
                 )
@@ -53,17 +53,17 @@ def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     return ItemTable(frame, _domain_notes(frame, settings), _domain_rows(frame, settings))
 
 
-def _told(found: dict[str, float]) -> dict[str, float]:
+def _measure_columns(values: dict[str, float]) -> dict[str, float]:
     """Accuracies of queries and documents and their means, share of source documents, base rate."""
-    accuracies = {who: [found[f"domain_accuracy_{who}_{kind}"] for kind in KINDS] for who in ("released", "converged")}
-    share = next(value for name, value in found.items() if name.startswith("knn_source_") and name[11:].isdigit())
+    accuracies = {who: [values[f"domain_accuracy_{who}_{kind}"] for kind in KINDS] for who in ("released", "converged")}
+    share = next(value for name, value in values.items() if name.startswith("knn_source_") and name[11:].isdigit())
     return {
         "domain_accuracy": float(np.mean(accuracies["released"])),
         "domain_accuracy_queries": accuracies["released"][0],
         "domain_accuracy_documents": accuracies["released"][1],
         "converged_accuracy": float(np.mean(accuracies["converged"])),
         "knn_source": share,
-        "knn_base_rate": found["knn_source_base_rate"],
+        "knn_base_rate": values["knn_source_base_rate"],
     }
 
 
@@ -78,17 +78,17 @@ def _domain_notes(frame: pd.DataFrame, settings: ItemParams) -> list[str]:
         f"source dev: nDCG@10 on held-out queries of {settings.source} against their own mined negatives, as training "
         "measured it; comparable within this table alone. nDCG@10 with 95 % bootstrap intervals over queries",
     ]
-    for (target, method), own in frame.groupby(["collection", "method"], sort=False):
-        first, last = own.iloc[0], own.iloc[-1]
+    for (target, method), rows in frame.groupby(["collection", "method"], sort=False):
+        first, last = rows.iloc[0], rows.iloc[-1]
         notes.append(
             f"{settings.collections[str(target)]}, {settings.methods[str(method)]}, step {first['steps']} to "
             f"{last['steps']}: Domain-Acc {first['domain_accuracy']:.3f} to {last['domain_accuracy']:.3f} (converged "
             f"{first['converged_accuracy']:.3f} to {last['converged_accuracy']:.3f}), KNN-Source% "
             f"{first['knn_source']:.1%} to {last['knn_source']:.1%}, nDCG@10 {Gain.of(last, 'gain')}"
         )
-    for target, own in frame.drop_duplicates(["collection", "model"]).groupby("collection", sort=False):
+    for target, rows in frame.drop_duplicates(["collection", "model"]).groupby("collection", sort=False):
         what = f"{settings.collections[str(target)]}: Domain-Acc and nDCG@10"
-        notes.append(correlation(own["domain_accuracy"], own[METRIC], what, "models"))
+        notes.append(correlation(rows["domain_accuracy"], rows[METRIC], what, "models"))
     return notes
 
 
@@ -127,19 +127,19 @@ def _number(value: float) -> str:
 
 def _curves(stage: Stage, settings: ItemParams) -> dict[tuple[str, str, str], Curve]:
     """Points (step, value) of a training's curve, by method, target and name."""
-    found: dict[tuple[str, str, str], Curve] = {}
+    curves: dict[tuple[str, str, str], Curve] = {}
     files = iter(stage.paths("models"))
     for method, stages in settings.stages.items():
         for target in settings.collections:
             records = [_record(next(files)) for _ in stages]
             for name in (LOCAL, SOURCE_DEV):
-                found[method, target, name] = [
+                curves[method, target, name] = [
                     (point["step"], point["value"])
                     for record in records
                     for point in record["metrics"]
                     if point["name"] == name
                 ]
-    return found
+    return curves
 
 
 def _record(model: Path) -> dict:
@@ -184,13 +184,13 @@ def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> ItemTable
         texts = [text for text in sides[0] if text in sides[1] and text in asked.index]
         gains = (scores[after, target] - scores[before, target]).loc[asked[texts]].to_numpy()
         order = np.argsort(-gains, kind="stable")
-        for place in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
-            text = texts[place]
+        for position in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
+            text = texts[position]
             rows += [
                 {
                     "collection": target,
                     "query": text,
-                    "gain": float(gains[place]),
+                    "gain": float(gains[position]),
                     "source_before": one,
                     "source_after": other,
                 }
@@ -208,7 +208,7 @@ def _neighbours(path: Path, count: int) -> dict[str, list[str]]:
     """Source queries of each target query, the nearest first."""
     frame = pq.read_table(path).to_pandas()
     frame = frame[frame["rank"] <= count].sort_values("rank", kind="stable").drop_duplicates(["query", "rank"])
-    return {str(text): own["source"].tolist() for text, own in frame.groupby("query", sort=False)}
+    return {str(text): rows["source"].tolist() for text, rows in frame.groupby("query", sort=False)}
 
 
 def projections(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -230,12 +230,12 @@ def projections(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
 
 
 def _mixed(points: pd.DataFrame, kind: str) -> float:
-    own = points[points["kind"] == kind]
-    places, source = own[["x", "y"]].to_numpy(), (own["domain"] == "source").to_numpy()
+    rows = points[points["kind"] == kind]
+    coordinates, source = rows[["x", "y"]].to_numpy(), (rows["domain"] == "source").to_numpy()
     target = np.flatnonzero(~source)
-    distances = np.square(places[target][:, None] - places[None]).sum(2)
+    distances = np.square(coordinates[target][:, None] - coordinates[None]).sum(2)
     distances[np.arange(len(target)), target] = np.inf
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(AROUND, len(own) - 1)]
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(AROUND, len(rows) - 1)]
     return float(source[nearest].mean())
 
 

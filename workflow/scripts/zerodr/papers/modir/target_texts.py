@@ -1,4 +1,4 @@
-"""Texts of a target without labels: which ones each step takes, a pure function of the step, and how they are read."""
+"""Read texts of a target without labels, and draw each step's by a pure function of the step."""
 
 from __future__ import annotations
 
@@ -74,16 +74,16 @@ class TargetStream:
 
     def lines(self, step: int) -> np.ndarray:
         """(B,) lines of the file that the official order is of."""
-        return self._places(step) % max(self.sizes.queries, -(-self.sizes.documents // 2))
+        return self._positions(step) % max(self.sizes.queries, -(-self.sizes.documents // 2))
 
-    def _places(self, step: int) -> np.ndarray:
+    def _positions(self, step: int) -> np.ndarray:
         since = step % self.restart if self.restart else step
         return since * self.batch + np.arange(self.batch)
 
     def _shuffled(self, kind: int, count: int, step: int) -> np.ndarray:
-        epochs, places = np.divmod(self._places(step), count)
+        epochs, positions = np.divmod(self._positions(step), count)
         return np.array(
-            [self._order(kind, count, int(epoch))[place] for epoch, place in zip(epochs, places, strict=True)]
+            [self._order(kind, count, int(epoch))[position] for epoch, position in zip(epochs, positions, strict=True)]
         )
 
     def _order(self, kind: int, count: int, epoch: int) -> np.ndarray:
@@ -99,30 +99,30 @@ class TargetCorpus:
 
     Attributes:
         folders: normalised collections with how they are read.
-        kept: for each the rows of documents that have a text.
+        usable: for each the rows of documents that have a text.
         queries: texts.
         empty: documents without a text.
     """
 
     folders: list[tuple[Path, TargetTexts]]
-    kept: list[np.ndarray]
+    usable: list[np.ndarray]
     queries: list[str]
     empty: int
 
     @property
     def sizes(self) -> TargetSizes:
         """Numbers of texts."""
-        return TargetSizes(sum(map(len, self.kept)), len(self.queries))
+        return TargetSizes(sum(map(len, self.usable)), len(self.queries))
 
     def texts(self, numbers: np.ndarray) -> pa.Array:
         """Texts of ascending document numbers, with one pass over the corpora."""
-        ends = np.cumsum([len(rows) for rows in self.kept])
-        parts, first = [], 0
-        for (folder, how), rows, end in zip(self.folders, self.kept, ends, strict=True):
+        ends = np.cumsum([len(rows) for rows in self.usable])
+        chunks, first = [], 0
+        for (folder, how), rows, end in zip(self.folders, self.usable, ends, strict=True):
             low, high = np.searchsorted(numbers, [first, end])
-            parts += _rows(folder, how.title_join, rows[numbers[low:high] - first])
+            chunks += _rows(folder, how.title_join, rows[numbers[low:high] - first])
             first = int(end)
-        return pa.concat_arrays(parts)
+        return pa.concat_arrays(chunks)
 
 
 def read_target(folders: Mapping[str, Path], how: Mapping[str, TargetTexts], kind: TargetQueries) -> TargetCorpus:
@@ -136,10 +136,10 @@ def read_target(folders: Mapping[str, Path], how: Mapping[str, TargetTexts], kin
     Raises:
         CollectionError: no such queries.
     """
-    kept, queries, empty = [], [], 0
+    usable, queries, empty = [], [], 0
     for name, folder in folders.items():
         rows, without = _with_text(folder, how[name].title_join)
-        kept.append(rows)
+        usable.append(rows)
         empty += without
         queries += [] if kind == "none" else _queries(folder, how[name].split)
     where = ", ".join(folders)
@@ -149,7 +149,7 @@ def read_target(folders: Mapping[str, Path], how: Mapping[str, TargetTexts], kin
         )
     if empty:
         log.warning("%s: %d documents without a text are left out", where, empty)
-    return TargetCorpus([(folder, how[name]) for name, folder in folders.items()], kept, queries, empty)
+    return TargetCorpus([(folder, how[name]) for name, folder in folders.items()], usable, queries, empty)
 
 
 def check_size(where: str, sizes: TargetSizes, batch: int) -> None:
@@ -206,18 +206,18 @@ def _with_text(folder: Path, title_join: str | None) -> tuple[np.ndarray, int]:
         pc.greater(pc.utf8_length(pc.utf8_trim_whitespace(joined_texts(block, title_join))), 0)
         for block in read_corpus(folder, columns=("title", "text"))
     ]
-    flags = np.concatenate([part.to_numpy(zero_copy_only=False) for part in has]) if has else np.zeros(0, bool)
+    flags = np.concatenate([column.to_numpy(zero_copy_only=False) for column in has]) if has else np.zeros(0, bool)
     return np.flatnonzero(flags), int((~flags).sum())
 
 
 def _rows(folder: Path, title_join: str | None, rows: np.ndarray) -> list[pa.Array]:
-    parts, first = [], 0
+    chunks, first = [], 0
     for block in read_corpus(folder, columns=("title", "text")):
         low, high = np.searchsorted(rows, [first, first + len(block)])
         if high > low:
-            parts.append(joined_texts(block.take(pa.array(rows[low:high] - first)), title_join))
+            chunks.append(joined_texts(block.take(pa.array(rows[low:high] - first)), title_join))
         first += len(block)
-    return parts
+    return chunks
 
 
 def _queries(folder: Path, split: str | None) -> list[str]:

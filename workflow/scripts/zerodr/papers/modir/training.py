@@ -1,4 +1,4 @@
-"""What MoDIR adds to a fine-tuning stage: texts of a target in every step, and an adversary beside its loss."""
+"""Add MoDIR to a fine-tuning stage: texts of a target in every step, and an adversary next to its loss."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Adapting(Addition):
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
-        """Where the settings have an adversary."""
+        """Return whether the settings have an adversary."""
         named = params.targets if isinstance(params, TargetParams) else {}
         folders = _folders(stage)
         if set(folders) != set(named):
@@ -73,16 +73,16 @@ class Adapting(Addition):
         return self.target
 
     def forward(self, forward: Forward) -> DomainForward:
-        """Texts of both domains are encoded together."""
+        """Encode texts of both domains together."""
         texts = self._texts()[1]
         return DomainForward(forward.model, forward.examples, forward.device, forward.chunk, target=texts)
 
     def batches(self, batches: Batches) -> DomainStream:
-        """The source's batches with as many texts of the target."""
+        """Extend the source's batches by as many texts of the target."""
         return DomainStream(batches, self._texts()[0])
 
     def objective(self, objective: Objective, prepared: Prepared) -> Stack:
-        """The ranking loss and the adversary side by side."""
+        """Combine the ranking loss and the adversary."""
         training = self.params.settings.training
         adversary = Adversary(
             self.stage.spec.name(),

@@ -1,4 +1,4 @@
-"""What augmentation is learned from: positives by labels and attention, negatives from the augmenter's own ranking.
+"""Label augmentation documents: positives by labels and attention, negatives from the augmenter's own ranking.
 
 D^{a+} = D^{s+} and the N documents with the most attention; D^{a-} from the ranking of the mixture, without D^{a+}
 (MoMA 3.3; specs/moma 6.2). Pure functions of one query's lists.
@@ -22,16 +22,16 @@ def banned_documents(folder: Path, split: str, source: str) -> dict[str, set[str
     qrels = read_qrels(folder, split)
     judged = qrels[qrels["grade"] > 0]
     there = pc.is_in(strings(judged["document"]), value_set=corpus_ids(folder)).to_numpy(zero_copy_only=False)
-    made: dict[str, set[str]] = {}
+    relevant: dict[str, set[str]] = {}
     for query, document in judged.loc[there, ["query", "document"]].itertuples(index=False):
-        made.setdefault(query, set()).add(f"{source}{COLON}{document}")
-    return made
+        relevant.setdefault(query, set()).add(f"{source}{COLON}{document}")
+    return relevant
 
 
 def most_attended(documents: Sequence[str], attention: Sequence[float], count: int) -> list[str]:
     """The `count` documents with the most attention; of equal ones the earlier retrieved."""
     order = np.argsort(-np.asarray(attention, np.float64), kind="stable")
-    return [documents[place] for place in order[:count]]
+    return [documents[index] for index in order[:count]]
 
 
 def positives_of(

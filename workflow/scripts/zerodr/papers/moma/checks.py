@@ -6,6 +6,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.families import OF_T5, line_of
 from zerodr.config.files import known
 from zerodr.config.methods import Method, TrainedMethod
+from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.moma.mixtures import mixture, plugged_in
 from zerodr.papers.moma.settings import SOURCE, TARGET, AugmentedSettings, InferenceSettings, MemoryStage
@@ -26,7 +27,7 @@ def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
     A T5 is known by `pooling: decoder_first`, without which a stage keeps no decoder. Whether a checkpoint is
     one is looked at by `init_model`.
     """
-    line = line_of(name, methods)
+    line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
     others = [encoder for encoder in line if encoder.pooling != OF_T5]
     if others:
         raise ConfigError(
@@ -44,7 +45,7 @@ def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
 
 
 def inference_of(method: TrainedMethod) -> InferenceSettings:
-    """What is plugged in when a recipe ranks."""
+    """Memories that are plugged in when a recipe ranks."""
     settings = method.settings
     return settings.inference if isinstance(settings, AugmentedSettings) else InferenceSettings()
 

@@ -29,14 +29,14 @@ from zerodr.retrieval.embed import QuerySettings, embed_corpus, embed_queries
 from zerodr.retrieval.store import EmbeddingStore
 
 WINDOW = 256  # queries whose documents are gathered together
-PART = 1 << 17  # queries after which the cache is emptied, so that another attempt can go on there with the same bits
+CHECKPOINT_QUERIES = 1 << 17  # queries after which the cache is emptied: a resumed stage gives the same bits
 
 
 class FusedQuerySettings(QuerySettings):
     """Params of rule embed_fused_queries."""
 
     joins: dict[str, str | None]
-    """What stands between title and text, by memory. None: text alone."""
+    """Text that joins title and text, by memory. None: text alone."""
     documents: int = Field(ge=1)
     """K: documents of a query."""
     document_limit: int = Field(ge=2)
@@ -78,7 +78,7 @@ def embed_fused_queries(stage: Stage) -> None:
     model.to("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(stage.threads)
     key = {
-        "part": PART,
+        "part": CHECKPOINT_QUERIES,
         "batch_tokens": settings.batch_tokens,
         "cache_mib": settings.cache_mib,
         "device": next(model.parameters()).device.type,
@@ -87,19 +87,20 @@ def embed_fused_queries(stage: Stage) -> None:
     store = EmbeddingStore(stage.state, len(asked), model.contract.dimension, key)
     resumed, started = store.finished, time.monotonic()
     progress = Progress(f"embed fused {settings.collection}/{settings.split}", len(asked), "queries", resumed)
-    for first in range(resumed, len(asked), PART):
+    for first in range(resumed, len(asked), CHECKPOINT_QUERIES):
         cache = StateCache(settings.cache_mib)
-        own = asked.iloc[first : first + PART]
-        with store.window(len(own)) as vectors:
-            _fill(vectors, Fuser(model, cache, settings.batch_tokens), own["text"].tolist(), grounding, first, progress)
+        chunk = asked.iloc[first : first + CHECKPOINT_QUERIES]
+        with store.window(len(chunk)) as vectors:
+            fuser = Fuser(model, cache, settings.batch_tokens)
+            _fill(vectors, fuser, chunk["text"].tolist(), grounding, first, progress)
             bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
             raise NonFiniteEmbedding(
-                f"query {own['id'].iloc[int(bad[0])]}", "the model gave NaN or infinity", "use precision: fp32"
+                f"query {chunk['id'].iloc[int(bad[0])]}", "the model gave NaN or infinity", "use precision: fp32"
             )
         for name, count in (("states_found", cache.hits), ("states_made", cache.misses)):
             store.totals[name] = store.totals.get(name, 0) + count
-        store.save(first + len(own), 0)
+        store.save(first + len(chunk), 0)
     progress.finish()
     store.publish(stage.output("embeddings"))
     stage.note(query_tokens=limit, documents=settings.documents, resumed_at=resumed, **store.totals)
@@ -110,13 +111,13 @@ def _fill(
     vectors: np.ndarray, fuser: Fuser, queries: list[str], grounding: Grounding, first: int, progress: Progress
 ) -> None:
     """Vectors of consecutive queries, whose documents are those of rows `first` and after."""
-    places = {key: place for place, key in enumerate(grounding.documents.to_pylist())}
+    numbers = {key: number for number, key in enumerate(grounding.documents.to_pylist())}
 
     def texts_of(wanted: list[str]) -> list[str]:
-        return grounding.texts.take([places[key] for key in wanted]).to_pylist()
+        return grounding.texts.take([numbers[key] for key in wanted]).to_pylist()
 
     for start in range(0, len(queries), WINDOW):
-        part = queries[start : start + WINDOW]
-        keys = [grounding.ids(first + start + row) for row in range(len(part))]
-        vectors[start : start + len(part)] = fuser.vectors(part, keys, texts_of)
-        progress.add(len(part))
+        window = queries[start : start + WINDOW]
+        keys = [grounding.ids(first + start + row) for row in range(len(window))]
+        vectors[start : start + len(window)] = fuser.vectors(window, keys, texts_of)
+        progress.add(len(window))

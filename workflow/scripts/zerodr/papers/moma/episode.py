@@ -33,7 +33,7 @@ def train_augmenter(stage: Stage) -> None:
 
 
 def augmenter_task(stage: Stage) -> Task:
-    """What an augmenter learns from: its own mined queries, or the attention over what was retrieved."""
+    """Data from which an augmenter learns: its mined queries, or the attention to retrieved documents."""
     params = validate(AugmenterParams, stage.params, stage.spec.name())
     learned, parent = stage.path("learned"), augmenter_of(stage.path("model"), params.parent_learned)
     scored = learned / SCORED if params.settings.objective.name == "adist" else None

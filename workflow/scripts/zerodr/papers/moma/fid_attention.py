@@ -18,7 +18,7 @@ NEAR = 1e-3
 
 
 class CrossAttention(NamedTuple):
-    """What the decoder's first position looks at, in all L layers and H heads.
+    """Attention of the decoder's first position, in all L layers and H heads.
 
     Attributes:
         probabilities: (L, B, H, T) after the softmax over all T tokens; 0 on padding.
@@ -57,8 +57,8 @@ def fid_attention(
         return _by_segment(probabilities.sum((0, 2)), segments, mask, count)
     if aggregation == "prob_valuenorm_sum":
         weighted = probabilities * _there(attention.value_norms, aggregation)
-        made = _by_segment(weighted.mean(2).sum(0), segments, mask, count)
-        return made / (VALUE_SCALE * layers * target_tokens)
+        sums = _by_segment(weighted.mean(2).sum(0), segments, mask, count)
+        return sums / (VALUE_SCALE * layers * target_tokens)
     values = probabilities if aggregation == "prob_mean" else _there(attention.logits, aggregation)
     summed = _by_segment(values.sum((0, 2)), segments, mask, count)
     return summed / (tokens.clamp(min=1.0) * layers * heads)
@@ -66,8 +66,8 @@ def fid_attention(
 
 def _by_segment(values: Tensor, segments: Tensor, mask: Tensor, count: int) -> Tensor:
     """Sums of (B, T) values over the real tokens of each segment, (B, 1 + count)."""
-    made = values.new_zeros(len(values), 1 + count)
-    return made.scatter_add_(1, segments, values.masked_fill(mask == 0, 0.0))
+    sums = values.new_zeros(len(values), 1 + count)
+    return sums.scatter_add_(1, segments, values.masked_fill(mask == 0, 0.0))
 
 
 def _there(values: Tensor | None, aggregation: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""What MoMA adds to model folders: the augmenter, how queries are augmented in search, and its section of the card."""
+"""Extend model folders for MoMA: the augmenter, how queries are augmented in search, and its section of the card."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zerodr.config.params import ExportParams
 from zerodr.encoders.folder.additions import CardSection, PaperFolders
 from zerodr.encoders.folder.contract import CONTRACT, write_model_json
 from zerodr.papers.moma.components import AUGMENTER, copy_model
-from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, told
+from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, fusion_json
 from zerodr.papers.moma.settings import TARGET, Augmentation, AugmentedExport
 
 MEMORIES = """## Queries are augmented
@@ -62,7 +62,7 @@ def write_fusion(folder: Path, augmentation: Augmentation) -> None:
     """
     FusionEncoder.load(folder)
     used = augmentation.model_dump(include=set(FusionContract.model_fields))
-    write_model_json(folder / FUSION, told(FusionContract(**used)))
+    write_model_json(folder / FUSION, fusion_json(FusionContract(**used)))
 
 
 def describe(params: ExportParams) -> CardSection | None:
@@ -72,11 +72,11 @@ def describe(params: ExportParams) -> CardSection | None:
 
 
 def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
-    """Which memories a query is augmented with, and how."""
+    """Describe which memories augment a query, and how."""
     names = augmentation.memories
-    told = {name: f'model.plug("path/to/exported-memories/{name}")' for name in names}
-    told |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
-    plugs = "\n".join(told.values())
+    calls = {name: f'model.plug("path/to/exported-memories/{name}")' for name in names}
+    calls |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
+    plugs = "\n".join(calls.values())
     target = ", where `target` is the collection that is searched" if TARGET in names else ""
     return MEMORIES.format(
         count=augmentation.documents,

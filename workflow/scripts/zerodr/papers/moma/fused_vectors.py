@@ -41,60 +41,60 @@ class Fuser:
             texts_of: texts of documents by key; asked only for those whose states are not cached.
         """
         with torch.inference_mode(), torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
-            own = self.encoded(self.model.tokenize(queries, "query"))
+            query_states = self.encoded(self.model.tokenize(queries, "query"))
             states = self.states_of(documents, texts_of)
-            rows = [torch.cat([query, *given]) for query, given in zip(own, states, strict=True)]
+            rows = [torch.cat([query, *given]) for query, given in zip(query_states, states, strict=True)]
             return self.fused(rows)
 
     def states_of(self, documents: Sequence[Sequence[str]], texts_of: TextsOf) -> list[list[Tensor]]:
         """Encoder states of each query's documents, (tokens, d) each."""
         if self.cache is None:
-            keys = [key for own in documents for key in own]
+            keys = [key for listed in documents for key in listed]
             flat = iter(self.encoded(self.model.tokenize_augmentations(texts_of(keys))))
-            return [[next(flat) for _ in own] for own in documents]
+            return [[next(flat) for _ in listed] for listed in documents]
         held: dict[str, Tensor] = {}
         missing: list[str] = []
-        for key in dict.fromkeys(key for own in documents for key in own):
-            found = self.cache.get(key)
-            if found is None:
+        for key in dict.fromkeys(key for listed in documents for key in listed):
+            cached = self.cache.get(key)
+            if cached is None:
                 missing.append(key)
             else:
-                held[key] = found.to(self.device)
+                held[key] = cached.to(self.device)
         if missing:
-            made = self.encoded(self.model.tokenize_augmentations(texts_of(missing)))
-            for key, states in zip(missing, made, strict=True):
+            encoded = self.encoded(self.model.tokenize_augmentations(texts_of(missing)))
+            for key, states in zip(missing, encoded, strict=True):
                 held[key] = states
                 self.cache.put(key, states.clone())
-        return [[held[key] for key in own] for own in documents]
+        return [[held[key] for key in listed] for listed in documents]
 
     def encoded(self, tokens: Sequence[Sequence[int]]) -> list[Tensor]:
         """Encoder states of texts, without padding, (tokens, d) each."""
-        made: list[Tensor] = [torch.empty(0)] * len(tokens)
-        order = sorted(range(len(tokens)), key=lambda place: -len(tokens[place]))
+        encoded: list[Tensor] = [torch.empty(0)] * len(tokens)
+        order = sorted(range(len(tokens)), key=lambda index: -len(tokens[index]))
         start = 0
         while start < len(order):
             count = max(1, self.batch_tokens // max(1, len(tokens[order[start]])))
-            places = order[start : start + count]
-            features = super(FusionEncoder, self.model).pad([tokens[place] for place in places])
+            batch = order[start : start + count]
+            features = super(FusionEncoder, self.model).pad([tokens[index] for index in batch])
             ids, mask = (features[name].to(self.device) for name in ("input_ids", "attention_mask"))
             states = self.transformer.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-            for row, place in enumerate(places):
-                made[place] = states[row, : len(tokens[place])]
+            for row, index in enumerate(batch):
+                encoded[index] = states[row, : len(tokens[index])]
             start += count
-        return made
+        return encoded
 
     def fused(self, rows: Sequence[Tensor]) -> np.ndarray:
         """Vectors from encoder states (tokens, d) of each query and its documents, (Q, D) float32."""
-        made = np.empty((len(rows), self.model.contract.dimension), np.float32)
-        order = sorted(range(len(rows)), key=lambda place: -len(rows[place]))
+        vectors = np.empty((len(rows), self.model.contract.dimension), np.float32)
+        order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
         start = 0
         while start < len(order):
             count = max(1, DECODED_STATES // rows[order[start]].numel())
-            places = order[start : start + count]
-            states = pad_sequence([rows[place] for place in places], batch_first=True)
-            lengths = torch.tensor([len(rows[place]) for place in places], device=self.device)
+            batch = order[start : start + count]
+            states = pad_sequence([rows[index] for index in batch], batch_first=True)
+            lengths = torch.tensor([len(rows[index]) for index in batch], device=self.device)
             mask = (torch.arange(states.shape[1], device=self.device) < lengths[:, None]).long()
             hidden = decode_once(self.transformer, states, mask)
-            made[places] = self.model.tower("query").vectors(hidden, mask).float().cpu().numpy()
+            vectors[batch] = self.model.tower("query").vectors(hidden, mask).float().cpu().numpy()
             start += count
-        return made
+        return vectors

@@ -29,7 +29,7 @@ FUSION = "fusion.json"
 
 
 class FusionContract(Settings):
-    """How queries of a model are augmented, as its `fusion.json`."""
+    """Augmentation of a model's queries, as its `fusion.json`."""
 
     documents: int = Field(10, ge=0)
     """K: documents that a query is augmented with."""
@@ -39,8 +39,8 @@ class FusionContract(Settings):
     """A query is not augmented with a document that holds the same text, with or without its title."""
 
 
-def told(fusion: FusionContract) -> dict[str, Any]:
-    """What `fusion.json` holds; `exclude_self` only where it is false."""
+def fusion_json(fusion: FusionContract) -> dict[str, Any]:
+    """Content of `fusion.json`; `exclude_self` only where it is false."""
     return fusion.model_dump(mode="json", exclude={"exclude_self"} if fusion.exclude_self else set())
 
 
@@ -78,14 +78,14 @@ class FusionEncoder(BiEncoder):
             return super().pad(rows)
         features = super().pad([row.query for row in rows])
         numbers: dict[tuple[int, ...], int] = {}
-        places = [[numbers.setdefault(tuple(ids), len(numbers)) for ids in row.documents] for row in rows]
-        width = max(map(len, places))
+        indices = [[numbers.setdefault(tuple(ids), len(numbers)) for ids in row.documents] for row in rows]
+        width = max(map(len, indices))
         if not width:
             return features
         ids, mask = pad(list(numbers), self.tokenizer.pad_token_id)
-        place = torch.tensor([own + [0] * (width - len(own)) for own in places])
-        there = torch.tensor([[True] * len(own) + [False] * (width - len(own)) for own in places])
-        return features | {"aug_ids": ids, "aug_mask": mask, "aug_place": place, "aug_there": there}
+        index = torch.tensor([row + [0] * (width - len(row)) for row in indices])
+        there = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in indices])
+        return features | {"aug_ids": ids, "aug_mask": mask, "aug_place": index, "aug_there": there}
 
     def encode(self, features: dict[str, Tensor], side: Side) -> Tensor:
         """Vectors of one batch, (B, D) float32; fused with documents where the batch has them."""
@@ -109,13 +109,13 @@ class FusionEncoder(BiEncoder):
         segments = torch.zeros_like(ids)
         if "aug_ids" not in features:
             return states, mask, segments
-        own = encoder(input_ids=features["aug_ids"], attention_mask=features["aug_mask"]).last_hidden_state
-        own = own.detach() if self.stop_gradient else own
-        place, there = features["aug_place"], features["aug_there"]
-        there_tokens = features["aug_mask"][place] * there[..., None]
-        numbers = torch.arange(1, 1 + place.shape[1], device=ids.device)[None, :, None].expand_as(there_tokens)
+        added = encoder(input_ids=features["aug_ids"], attention_mask=features["aug_mask"]).last_hidden_state
+        added = added.detach() if self.stop_gradient else added
+        index, there = features["aug_place"], features["aug_there"]
+        there_tokens = features["aug_mask"][index] * there[..., None]
+        numbers = torch.arange(1, 1 + index.shape[1], device=ids.device)[None, :, None].expand_as(there_tokens)
         return (
-            torch.cat([states, own[place].flatten(1, 2)], 1),
+            torch.cat([states, added[index].flatten(1, 2)], 1),
             torch.cat([mask, there_tokens.flatten(1)], 1),
             torch.cat([segments, numbers.flatten(1)], 1),
         )
@@ -131,7 +131,7 @@ class FusionEncoder(BiEncoder):
     def save(self, folder: Path) -> None:
         """As the bi-encoder's, and `fusion.json`."""
         super().save(folder)
-        write_model_json(folder / FUSION, told(self.fusion))
+        write_model_json(folder / FUSION, fusion_json(self.fusion))
 
     @classmethod
     def load(
@@ -144,10 +144,10 @@ class FusionEncoder(BiEncoder):
         """
         model = cast(FusionEncoder, super().load(folder, precision, contract))
         if model.contract.pooling != "decoder_first" or model.contract.towers != "tied":
-            found = f"has pooling {model.contract.pooling} and {model.contract.towers} towers"
+            actual = f"{model.contract.pooling} and {model.contract.towers} towers"
             raise ModelError(
                 folder,
-                f"{found}; fusion-in-decoder needs decoder_first and tied ones",
+                f"has pooling {actual}; fusion-in-decoder needs decoder_first and tied ones",
                 "start from a T5 encoder-decoder",
             )
         if (folder / FUSION).exists():

@@ -31,8 +31,8 @@ def attention_distillation(
         scalar in float32 or wider.
     """
     target = F.softmax(_wide(attention) / gold_temperature, dim=-1)
-    made = F.log_softmax(_wide(scores) / score_temperature, dim=-1)
-    terms = F.kl_div(made, target, reduction="none")
+    log_probabilities = F.log_softmax(_wide(scores) / score_temperature, dim=-1)
+    terms = F.kl_div(log_probabilities, target, reduction="none")
     return terms.sum(-1).mean() if reduction == "sum" else terms.mean()
 
 

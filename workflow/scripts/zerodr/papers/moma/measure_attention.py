@@ -1,7 +1,7 @@
 """Stage `measure_attention`: how much a main model attends to each document that augments a query (MoMA eq. 9).
 
 A row holds the attention that is learned from, counted as `memory.aggregation` says, and FidAtt itself, whose values
-over a query and its documents sum to layers times heads: shares of attention are told from it.
+over a query and its documents sum to layers times heads: shares of attention follow from it.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class AttentionSettings(Settings):
     split: str
     """Split of the queries."""
     joins: dict[str, str | None]
-    """What stands between title and text, by memory. None: text alone."""
+    """Text that joins title and text, by memory. None: text alone."""
     documents: int = Field(ge=1)
     """K: documents of a query."""
     document_tokens: int = Field(ge=2)
     """Longest of them."""
     aggregation: Aggregation
-    """How the attention that is learned from is counted."""
+    """Aggregation of the attention that is learned from."""
     exclude_positives: bool
     """Training left documents out that are judged relevant."""
     source: str
@@ -100,23 +100,23 @@ def attended(
     device = next(model.parameters()).device
     asked = model.tokenize(texts, "query")
     given = model.tokenize_augmentations(grounding.texts.to_pylist())
-    rows = [Grounded(own, [given[number] for number in grounding.of(row)]) for row, own in enumerate(asked)]
+    rows = [Grounded(ids, [given[number] for number in grounding.of(row)]) for row, ids in enumerate(asked)]
     for start, stop in _cuts([len(row) for row in rows]):
-        part = rows[start:stop]
-        features = {key: value.to(device) for key, value in model.pad(part).items()}
+        batch = rows[start:stop]
+        features = {key: value.to(device) for key, value in model.pad(batch).items()}
         wants = {"logits": aggregation == "logit_mean", "value_norms": aggregation == "prob_valuenorm_sum"}
         _, attention, segments, mask = cross_attention(model, features, **wants)
-        width = max(len(row.documents) for row in part)
+        width = max(len(row.documents) for row in batch)
         counted = fid_attention(attention, segments, mask, width, aggregation)[:, 1:].cpu().numpy()
         mass = fid_attention(attention, segments, mask, width).cpu().numpy()
-        sizes = np.array([len(row.documents) for row in part])
+        sizes = np.array([len(row.documents) for row in batch])
         there = np.arange(width) < sizes[:, None]
-        own = slice(grounding.offsets[start], grounding.offsets[stop])
-        tokens = [len(ids) for row in part for ids in row.documents]
+        span = slice(grounding.offsets[start], grounding.offsets[stop])
+        tokens = [len(ids) for row in batch for ids in row.documents]
         columns = [
             queries[start:stop],
             pa.array(mass[:, 0]),
-            list_array(sizes, grounding.documents.take(pa.array(grounding.numbers[own]))),
+            list_array(sizes, grounding.documents.take(pa.array(grounding.numbers[span]))),
             list_array(sizes, pa.array(counted[there])),
             list_array(sizes, pa.array(mass[:, 1:][there])),
             list_array(sizes, pa.array(tokens, pa.int32())),

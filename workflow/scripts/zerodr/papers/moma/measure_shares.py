@@ -34,7 +34,7 @@ class ShareSettings(Settings):
     """These are evaluated queries: their collection as a memory is called `target`. Else they are learned from, and its
     relevant documents are told apart."""
     joins: dict[str, str | None]
-    """What stands between title and text, by memory. None: text alone."""
+    """Text that joins title and text, by memory. None: text alone."""
     cases: int = Field(20, ge=0)
     """Queries of the case studies, at equal distances."""
     shown: int = Field(3, ge=1)
@@ -55,7 +55,7 @@ def measure_shares(stage: Stage) -> None:
     settings = validate(ShareSettings, stage.params, stage.spec.name())
     folder = stage.path("collection")
     relevant = banned_documents(folder, settings.split, settings.collection)
-    found = read_attention(stage.path("attention")).to_pylist()
+    attended = read_attention(stage.path("attention")).to_pylist()
     rows = [
         Row(
             row["documents"],
@@ -63,13 +63,13 @@ def measure_shares(stage: Stage) -> None:
             row["tokens"],
             [key in relevant.get(row["query"], ()) for key in row["documents"]],
         )
-        for row in found
+        for row in attended
     ]
-    table, facts = shares_of(rows, settings.collection if settings.evaluated else None), totals(rows, found)
+    table, facts = shares_of(rows, settings.collection if settings.evaluated else None), totals(rows, attended)
     table.to_csv(stage.output("shares"), sep="\t", index=False, float_format="%.6g")
     texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
     asked = dict(split_queries(folder, settings.split)[["id", "text"]].itertuples(index=False))
-    cases_of(found, asked, relevant, texts, settings, stage.path("attention")).to_csv(
+    cases_of(attended, asked, relevant, texts, settings, stage.path("attention")).to_csv(
         stage.output("cases"), sep="\t", index=False, float_format="%.6g"
     )
     for name, value in facts.items():
@@ -83,11 +83,11 @@ def shares_of(rows: Sequence[Row], target: str | None = None) -> pd.DataFrame:
     """By memory its share of documents and of FidAtt.
 
     Attention to the query itself is left out; shares sum to 1. `lift` is the share of attention over that of documents.
-    `mean_tokens` stands beside it because longer documents draw more attention.
+    `mean_tokens` is next to it because longer documents draw more attention.
 
     Args:
         target: the memory that is the evaluated collection, called `target`. None: of memories with relevant documents
-            these and others stand apart.
+            these and others have separate rows.
     """
     hits = {memory_of(key) for row in rows for key, hit in zip(row.documents, row.relevant, strict=True) if hit}
     known = hits if target is None else set()
@@ -99,26 +99,26 @@ def shares_of(rows: Sequence[Row], target: str | None = None) -> pd.DataFrame:
             name = TARGET if memory == target else name
             entry = counts.setdefault(name, [0.0, 0.0, 0.0])
             entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + weight, entry[2] + length
-    documents, attention = (sum(entry[place] for entry in counts.values()) for place in (0, 1))
-    made = []
+    documents, attention = (sum(entry[column] for entry in counts.values()) for column in (0, 1))
+    lines = []
     for name, (count, weight, tokens) in sorted(counts.items()):
         share, attended = count / documents, weight / attention if attention else 0.0
-        made.append([name, int(count), share, attended, attended / share, tokens / count])
-    return pd.DataFrame(made, columns=COLUMNS)
+        lines.append([name, int(count), share, attended, attended / share, tokens / count])
+    return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def totals(rows: Sequence[Row], found: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def totals(rows: Sequence[Row], attended: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Share of queries with a relevant document among their augmentation, and of attention that the query keeps."""
-    kept = [row["query_attention"] / (row["query_attention"] + sum(row["fid_attention"])) for row in found]
+    shares = [row["query_attention"] / (row["query_attention"] + sum(row["fid_attention"])) for row in attended]
     return {
         "queries": float(len(rows)),
-        "query_attention_share": float(np.mean(kept)),
+        "query_attention_share": float(np.mean(shares)),
         "queries_with_relevant_document": float(np.mean([any(row.relevant) for row in rows])),
     }
 
 
 def cases_of(
-    found: Sequence[Mapping[str, Any]],
+    attended: Sequence[Mapping[str, Any]],
     asked: Mapping[str, str],
     relevant: Mapping[str, set[str]],
     texts: MemoryTexts,
@@ -126,28 +126,28 @@ def cases_of(
     where: Path,
 ) -> pd.DataFrame:
     """Queries with their most attended documents, their memory and text."""
-    step = max(1, len(found) // max(settings.cases, 1))
-    made: list[dict[str, Any]] = []
-    for row in list(found[::step])[: settings.cases]:
+    step = max(1, len(attended) // max(settings.cases, 1))
+    lines: list[dict[str, Any]] = []
+    for row in list(attended[::step])[: settings.cases]:
         order = np.argsort(-np.asarray(row["attention"]), kind="stable")[: settings.shown]
-        keys = [row["documents"][place] for place in order]
-        told = texts.texts(pa.array(keys, pa.string()), where).to_pylist()
-        for rank, (place, key, text) in enumerate(zip(order, keys, told, strict=True), 1):
-            made.append(
+        keys = [row["documents"][index] for index in order]
+        contents = texts.texts(pa.array(keys, pa.string()), where).to_pylist()
+        for rank, (index, key, text) in enumerate(zip(order, keys, contents, strict=True), 1):
+            lines.append(
                 {
                     "query": row["query"],
                     "text": asked[row["query"]],
                     "rank": rank,
                     "memory": memory_of(key),
                     "document": key,
-                    "attention": row["attention"][place],
-                    "retrieved_at": int(place) + 1,
+                    "attention": row["attention"][index],
+                    "retrieved_at": int(index) + 1,
                     "relevant": key in relevant.get(row["query"], ()),
                     "document_text": " ".join(text.split()),
                 }
             )
     return pd.DataFrame(
-        made,
+        lines,
         columns=[
             "query",
             "text",

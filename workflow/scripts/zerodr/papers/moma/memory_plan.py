@@ -23,7 +23,7 @@ from zerodr.plan.rules import RULES, Rule
 
 LEARNING, SEARCH = "learning", "search"
 HITS, WITH_SELF = "hits", "hits-with-self"
-OWN = "own"
+SAME_MODEL = "own"
 
 RULES |= {
     "embed_memory": Rule("papers.moma.embed_fused:embed_memory", 1, encoding(6000, 3500, 30, 120, sharded=True)),
@@ -56,7 +56,7 @@ def episode(plan: Plan, link: Link) -> MemoryStage:
 def has_augmenter(plan: Plan, link: Link) -> bool:
     """Whether a model has an augmenter apart; else it retrieves itself, without augmentation."""
     stage = find_episode(plan, link)
-    return stage is not None and stage.augmenter.mode != OWN
+    return stage is not None and stage.augmenter.mode != SAME_MODEL
 
 
 def named_augmenter(plan: Plan, link: Link) -> Link | None:
@@ -66,23 +66,23 @@ def named_augmenter(plan: Plan, link: Link) -> Link | None:
     return None if init is None else plan.chains.parent_of(init, link.scope)
 
 
-def _embeddings(plan: Plan, link: Link, collection: str, part: str) -> str:
+def _embeddings(plan: Plan, link: Link, collection: str, content: str) -> str:
     """Embeddings by a model's augmenter."""
     link = named_augmenter(plan, link) or link
     if has_augmenter(plan, link):
-        return paths.memory_embeddings(*link.place, collection, part)
+        return paths.memory_embeddings(*link.path_keys, collection, content)
     protocol = plan.chains.trained(link.method).protocol
-    return paths.embeddings(link.name, link.scope, collection, protocol, part)
+    return paths.embeddings(link.name, link.scope, collection, protocol, content)
 
 
 def inference(plan: Plan, method: str) -> InferenceSettings:
-    """What is plugged in when a method ranks."""
+    """Memories that are plugged in when a method ranks."""
     return plan.bench.settings(method, AugmentedSettings).inference
 
 
 # ---- mixtures --------------------------------------------------------------------------------------------------
 class Augmentation(NamedTuple):
-    """How the queries of a split are augmented for a model.
+    """Augmentation of the queries of a split for a model.
 
     Attributes:
         memories: collections of the mixture.
@@ -120,7 +120,7 @@ def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) 
 
 
 def title_joins(plan: Plan, link: Link, memories: Sequence[str]) -> dict[str, str | None]:
-    """What stands between title and text, by memory."""
+    """Text that joins title and text, by memory."""
     protocol = plan.chains.trained(link.method).protocol
     return {name: plan.title_join(name, protocol) for name in memories}
 
@@ -128,7 +128,7 @@ def title_joins(plan: Plan, link: Link, memories: Sequence[str]) -> dict[str, st
 def augmentation_files(plan: Plan, link: Link, use: str, collection: str, split: str) -> Files:
     """Inputs of whatever reads augmentation documents."""
     memories = augmentation(plan, link, use, collection, split).memories
-    rankings = paths.augmentations(*link.place, use, collection, split)
+    rankings = paths.augmentations(*link.path_keys, use, collection, split)
     return {"rankings": rankings, "memories": [paths.collection(name) for name in memories]}
 
 
@@ -138,7 +138,7 @@ def _query_embeddings(plan: Plan, row: str, link: Link, collection: str, protoco
     """Of the row's variant where it only ranks with other memories, else of the variant that trained the model."""
     variant = link._replace(method=row.partition("@")[0])
     same = find_episode(plan, variant) is None or inference(plan, variant.method) == inference(plan, link.method)
-    return paths.fused_queries(*(link if same else variant).place, collection, protocol, split)
+    return paths.fused_queries(*(link if same else variant).path_keys, collection, protocol, split)
 
 
 @inputs("embed_fused_queries")
@@ -223,7 +223,7 @@ def _merge_inputs(plan: Plan, wc: Any) -> Files:
     augmenter = named_augmenter(plan, link) or named_augmenter(plan, before) or before
     kind = HITS if memory.exclude_self else WITH_SELF
     hits = [
-        paths.memory_hits(*augmenter.place, kind, wc.collection, wc.split, added.depth, name, shard)
+        paths.memory_hits(*augmenter.path_keys, kind, wc.collection, wc.split, added.depth, name, shard)
         for name in added.memories
         for shard in plan.shard_names("shard", name)
     ]

@@ -1,4 +1,4 @@
-"""Stage `mine_memories`: what an augmenter is trained on, as a small collection of its own.
+"""Stage `mine_memories`: training data of an augmenter, as a small collection.
 
 The output holds `mined.parquet` (queries, D^{a+}, negatives, and D^{s+} as `judged`), with the texts of every document
 that it names, whatever memory they come from, as `corpus.parquet`; so it is read as a source of training. For a
@@ -44,7 +44,7 @@ class MineMemoriesSettings(Settings):
     split: str
     """Its split with training queries."""
     joins: dict[str, str | None]
-    """What stands between title and text, by memory, and in the source, whose judged documents are learned from even
+    """Text that joins title and text, by memory, and in the source, whose judged documents are learned from even
     where it is no memory. None: text alone."""
     selected: int = Field(ge=1)
     """N: most attended documents that are positives."""
@@ -61,7 +61,7 @@ class MineMemoriesSettings(Settings):
 
 
 class Learned(NamedTuple):
-    """What is learned from one query."""
+    """Training data of one query."""
 
     query: str
     labelled: list[str]
@@ -81,20 +81,20 @@ def mine_memories(stage: Stage) -> None:
     """
     settings, folder = validate(MineMemoriesSettings, stage.params, stage.spec.name()), stage.output("learned")
     source = stage.path("source")
-    found = list(learned(stage.path("attention"), stage.path("rankings"), source, settings, stage.seed))
-    if not found:
+    examples = list(learned(stage.path("attention"), stage.path("rankings"), source, settings, stage.seed))
+    if not examples:
         raise CollectionError(
             f"{settings.source}/{settings.split}",
             "no query with attention has a judged positive",
             "check the split, and that attention was measured for it",
         )
-    _write_mined(folder, found, settings)
-    named = sorted({key for row in found for key in (*row.positives, *row.negatives, *row.retrieved)})
+    _write_mined(folder, examples, settings)
+    named = sorted({key for row in examples for key in (*row.positives, *row.negatives, *row.retrieved)})
     folders = {path.parent.name: path.parent for path in stage.paths("memories")}
     _write_corpus(folder, named, MemoryTexts(folders | {settings.source: source}, settings.joins))
     shutil.copyfile(source / "queries.parquet", folder / "queries.parquet")
     shutil.copyfile(source / f"qrels.{settings.split}.tsv", folder / f"qrels.{settings.split}.tsv")
-    facts = statistics(found, settings)
+    facts = statistics(examples, settings)
     write_json(folder / STATISTICS, facts)
     for name, value in facts.items():
         if isinstance(value, (int, float)):
@@ -105,7 +105,7 @@ def mine_memories(stage: Stage) -> None:
 def learned(
     attention: Path, rankings: Path, source: Path, settings: MineMemoriesSettings, seed: int
 ) -> Iterator[Learned]:
-    """What is learned from each query with attention and a judged positive, in the attention's order."""
+    """Training data of each query with attention and a judged positive, in the attention's order."""
     labels = banned_documents(source, settings.split, settings.source)
     rows = {row["query"]: row for row in read_attention(attention).to_pylist()}
     words = dict(zip(rows, words_of(rows, "augment", seed, settings.stage_index), strict=True))
@@ -113,11 +113,11 @@ def learned(
     progress = Progress(f"mine memories for {settings.source}/{settings.split}", len(rows), "queries")
     for piece in iterate_rankings(rankings, AT_ONCE):
         ends, documents = np.cumsum(piece.sizes), piece.documents
-        for place, query in enumerate(piece.queries.to_pylist()):
+        for index, query in enumerate(piece.queries.to_pylist()):
             if query not in rows or query not in labels:
                 continue
-            own = documents[int(ends[place] - piece.sizes[place]) : int(ends[place])].to_pylist()
-            chosen[query] = _of(rows[query], sorted(labels[query]), own[: settings.depth], words[query], settings)
+            ranking = documents[int(ends[index] - piece.sizes[index]) : int(ends[index])].to_pylist()
+            chosen[query] = _of(rows[query], sorted(labels[query]), ranking[: settings.depth], words[query], settings)
             progress.add(1)
     progress.finish()
     lacking = [query for query in rows if query in labels and query not in chosen]
@@ -136,7 +136,7 @@ def _of(
     positives = positives_of(labelled, row["documents"], row["attention"], settings.selected)
     out = row["documents"] if settings.exclude_unselected else []
     ranks = negative_ranks(ranking, positives, out)
-    kept = choose(
+    chosen = choose(
         np.zeros(len(ranks), np.int64),
         ranks,
         np.ones(len(ranks), bool),
@@ -144,7 +144,7 @@ def _of(
         settings.count,
         "uniform",
     )
-    ranks = ranks[kept]
+    ranks = ranks[chosen]
     return Learned(
         row["query"],
         labelled,
@@ -156,24 +156,24 @@ def _of(
     )
 
 
-def _write_mined(folder: Path, found: list[Learned], settings: MineMemoriesSettings) -> None:
+def _write_mined(folder: Path, examples: list[Learned], settings: MineMemoriesSettings) -> None:
     if settings.distils:
-        positives, negatives = [row.labelled for row in found], [row.retrieved for row in found]
-        ranks = [list(range(1, 1 + len(row.retrieved))) for row in found]
+        positives, negatives = [row.labelled for row in examples], [row.retrieved for row in examples]
+        ranks = [list(range(1, 1 + len(row.retrieved))) for row in examples]
     else:
-        positives, negatives = [row.positives for row in found], [row.negatives for row in found]
-        ranks = [row.ranks for row in found]
+        positives, negatives = [row.positives for row in examples], [row.negatives for row in examples]
+        ranks = [row.ranks for row in examples]
     columns = {
-        "query": [row.query for row in found],
+        "query": [row.query for row in examples],
         "positives": positives,
         "negatives": negatives,
         "negative_ranks": ranks,
     }
-    judged = pa.array([row.labelled for row in found], pa.list_(pa.string()))
+    judged = pa.array([row.labelled for row in examples], pa.list_(pa.string()))
     table = pa.table(columns, schema=SCHEMA).append_column(JUDGED, judged)
     pq.write_table(table, folder / NAME, row_group_size=ROW_GROUP, compression="zstd")
     if settings.distils:
-        scores = pa.array([[LABEL_SCORE, *row.attention] for row in found], pa.list_(pa.float32()))
+        scores = pa.array([[LABEL_SCORE, *row.attention] for row in examples], pa.list_(pa.float32()))
         scored = table.drop_columns("negative_ranks").append_column("scores", scores)
         pq.write_table(scored, folder / SCORED, row_group_size=ROW_GROUP, compression="zstd")
 
@@ -183,23 +183,23 @@ def _write_corpus(folder: Path, named: list[str], texts: MemoryTexts) -> None:
         ids = pa.array(named, pa.string())
         read = texts.texts(ids, folder).cast(pa.large_string())
         for start in range(0, len(named), ROW_GROUP):
-            part, size = read[start : start + ROW_GROUP].cast(pa.string()), min(ROW_GROUP, len(named) - start)
+            bodies, size = read[start : start + ROW_GROUP].cast(pa.string()), min(ROW_GROUP, len(named) - start)
             writer.write_table(
-                pa.table([ids[start : start + ROW_GROUP], pa.array([""] * size), part], schema=CORPUS_SCHEMA)
+                pa.table([ids[start : start + ROW_GROUP], pa.array([""] * size), bodies], schema=CORPUS_SCHEMA)
             )
 
 
-def statistics(found: list[Learned], settings: MineMemoriesSettings) -> dict[str, Any]:
-    """Counts over queries, and what the positives by attention are made of."""
-    picked = [most_attended(row.retrieved, row.attention, settings.selected) for row in found]
+def statistics(examples: list[Learned], settings: MineMemoriesSettings) -> dict[str, Any]:
+    """Counts over queries, and by memory the positives by attention."""
+    picked = [most_attended(row.retrieved, row.attention, settings.selected) for row in examples]
     by_memory: dict[str, int] = {}
-    for key in (key for own in picked for key in own):
+    for key in (key for documents in picked for key in documents):
         by_memory[memory_of(key)] = by_memory.get(memory_of(key), 0) + 1
     return {
-        "queries": len(found),
-        "queries_with_relevant_augmentation": float(np.mean([bool({*r.labelled} & {*r.retrieved}) for r in found])),
-        "mean_positives": float(np.mean([len(row.positives) for row in found])),
-        "mean_negatives": float(np.mean([len(row.negatives) for row in found])),
-        "queries_without_negative": sum(not row.negatives for row in found),
+        "queries": len(examples),
+        "queries_with_relevant_augmentation": float(np.mean([bool({*r.labelled} & {*r.retrieved}) for r in examples])),
+        "mean_positives": float(np.mean([len(row.positives) for row in examples])),
+        "mean_negatives": float(np.mean([len(row.negatives) for row in examples])),
+        "queries_without_negative": sum(not row.negatives for row in examples),
         "selected_by_memory": dict(sorted(by_memory.items())),
     }

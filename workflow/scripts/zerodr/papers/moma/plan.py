@@ -54,7 +54,7 @@ def _main_inputs(plan: Plan, wc: Any) -> Files:
     queries = _training_queries(plan, link)
     return {
         "model": plan.chains.model(plan.chains.parent(link)),
-        "mined": paths.mined(*plan.chains.mined(link).place),
+        "mined": paths.mined(*plan.chains.mined(link).path_keys),
         "source": paths.collection(queries[1]),
     } | augmentation_files(plan, link, *queries)
 
@@ -73,7 +73,7 @@ def _attention_inputs(plan: Plan, wc: Any) -> Files:
     files = {"collection": paths.collection(wc.collection)}
     files |= augmentation_files(plan, link, wc.use, wc.collection, wc.split)
     if wc.use == LEARNING:
-        main, mined = paths.component(*link.place, "main"), paths.mined(*plan.chains.mined(link).place)
+        main, mined = paths.component(*link.path_keys, "main"), paths.mined(*plan.chains.mined(link).path_keys)
         return files | {"model": main, "mined": mined}
     return files | {"model": plan.chains.model(plan.chains.link(link.name, link.scope))}
 
@@ -99,7 +99,7 @@ def _attention_params(plan: Plan, wc: Any) -> Params:
 def _learned_inputs(plan: Plan, wc: Any) -> Files:
     link = link_of(wc)
     queries = _training_queries(plan, link)
-    attention, source = paths.attention(*link.place, *queries), paths.collection(queries[1])
+    attention, source = paths.attention(*link.path_keys, *queries), paths.collection(queries[1])
     return {"attention": attention, "source": source} | augmentation_files(plan, link, *queries)
 
 
@@ -121,7 +121,7 @@ def _learned_params(plan: Plan, wc: Any) -> Params:
 @inputs("train_augmenter")
 def _augmenter_inputs(plan: Plan, wc: Any) -> Files:
     link = plan.link(wc)
-    return {"model": plan.chains.model(plan.chains.parent(link)), "learned": paths.learned(*link.place)}
+    return {"model": plan.chains.model(plan.chains.parent(link)), "learned": paths.learned(*link.path_keys)}
 
 
 @params("train_augmenter")
@@ -167,9 +167,9 @@ def _frozen(plan: Plan, link: Link) -> Link:
 @inputs("join_components")
 def _join_inputs(plan: Plan, wc: Any) -> Files:
     link = plan.link(wc)
-    mode, main = episode(plan, link).augmenter.mode, paths.component(*link.place, "main")
+    mode, main = episode(plan, link).augmenter.mode, paths.component(*link.path_keys, "main")
     if mode == "learned":
-        return {"main": main, "augmenter": paths.component(*link.place, "augmenter")}
+        return {"main": main, "augmenter": paths.component(*link.path_keys, "augmenter")}
     return {"main": main} | ({"parent": plan.chains.model(_frozen(plan, link))} if mode == "frozen" else {})
 
 
@@ -183,7 +183,7 @@ def _shares_inputs(plan: Plan, wc: Any) -> Files:
     link, queries = link_of(wc), (wc.use, wc.collection, wc.split)
     memories = augmentation(plan, link, *queries).memories
     return {
-        "attention": paths.attention(*link.place, *queries),
+        "attention": paths.attention(*link.path_keys, *queries),
         "collection": paths.collection(wc.collection),
         "memories": [paths.collection(name) for name in memories],
     }
@@ -203,7 +203,7 @@ def _last_episode(plan: Plan, row: str) -> MemoryStage | None:
 
 
 def _plugged_in(plan: Plan, method: str, stage: MemoryStage) -> tuple[list[str], int]:
-    """What augments the queries of targets, `target` for the target itself, and K."""
+    """Memories that augment the queries of targets, `target` for the target itself, and K."""
     names, documents = plugged_in(inference(plan, method), stage)
     source = plan.chains.source_of(method)
     return list(dict.fromkeys(source if name == SOURCE else name for name in names)), documents
@@ -267,7 +267,7 @@ def _episodes(plan: Plan, method: str) -> list[str]:
 def _shares(plan: Plan, links: list[Link], use: str, splits: dict[str, str]) -> list[str]:
     """Shares of memories, by episode and collection."""
     return [
-        paths.shares(*link.place, use, collection, split, "shares.tsv")
+        paths.shares(*link.path_keys, use, collection, split, "shares.tsv")
         for link in links
         for collection, split in splits.items()
     ]
@@ -293,7 +293,7 @@ def _components_item(plan: Plan, item: ComponentsItem, targets: list[str]) -> Re
     links = [plan.chains.link(f"{name}@{stage}") for name, names in stages.items() for stage in names]
     learned = [link for link in links if episode(plan, link).augmenter.mode == "learned"]
     files = {
-        "main": [paths.component(*link.place, "main") for link in links],
-        "augmenter": [paths.component(*link.place, "augmenter") for link in learned],
+        "main": [paths.component(*link.path_keys, "main") for link in links],
+        "augmenter": [paths.component(*link.path_keys, "augmenter") for link in learned],
     }
     return Reads(named=list(item.methods), stages=stages, files=files)

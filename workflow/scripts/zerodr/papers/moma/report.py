@@ -37,9 +37,14 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     ]
     for training, paths, names in files:
         for (number, name), path in zip(product(range(1, len(episodes) + 1), names), paths, strict=True):
-            found = pd.read_csv(path, sep="\t")
-            own = {"queries": name, "training": bool(training), "episode": number, "relevant": _metric(path, RELEVANT)}
-            rows += [own | row for row in found.to_dict("records")]
+            table = pd.read_csv(path, sep="\t")
+            facts = {
+                "queries": name,
+                "training": bool(training),
+                "episode": number,
+                "relevant": _metric(path, RELEVANT),
+            }
+            rows += [facts | row for row in table.to_dict("records")]
     frame = pd.DataFrame(rows)
     shown = [
         [
@@ -72,13 +77,13 @@ def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         ArtifactError: a record has no such measure.
     """
     assert isinstance(item, ComponentsItem)
-    augmenters = {_place(path): path for path in stage.paths("augmenter")}
+    augmenters = {_model_of(path): path for path in stage.paths("augmenter")}
     rows: list[dict[str, Any]] = []
     mains = iter(stage.paths("main"))
     for method in item.methods:
         for number, _ in enumerate(settings.stages[method], 1):
             main = next(mains)
-            both = {MAIN: main, AUGMENTER: augmenters.get(_place(main))}
+            both = {MAIN: main, AUGMENTER: augmenters.get(_model_of(main))}
             rows += [
                 {"method": method, "episode": number, "component": name, "mrr": _metric(path, MRR)}
                 for name, path in both.items()
@@ -99,18 +104,18 @@ def draw_shares(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """A panel for each set of queries: attention (solid) and documents (dashed) of each memory over episodes."""
     sets = list(dict.fromkeys(zip(frame["queries"], frame["training"], strict=True)))
     figure, every = panels(len(sets))
-    places = {name: number for number, name in enumerate(dict.fromkeys(frame["memory"]))}
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(frame["memory"]))}
     for axes, (name, training) in zip(every, sets, strict=True):
-        own = frame[(frame["queries"] == name) & (frame["training"] == training)]
-        for memory, part in own.groupby("memory", sort=False):
-            look = style(places[str(memory)])
-            axes.plot(part["episode"], part["attention_share"], markersize=4, linewidth=1.2, **look)
-            axes.plot(part["episode"], part["document_share"], linestyle="--", linewidth=1.0, color=look["color"])
-        axes.set_xticks(sorted(own["episode"].unique()))
+        chosen = frame[(frame["queries"] == name) & (frame["training"] == training)]
+        for memory, series in chosen.groupby("memory", sort=False):
+            look = style(numbers[str(memory)])
+            axes.plot(series["episode"], series["attention_share"], markersize=4, linewidth=1.2, **look)
+            axes.plot(series["episode"], series["document_share"], linestyle="--", linewidth=1.0, color=look["color"])
+        axes.set_xticks(sorted(chosen["episode"].unique()))
         axes.set_ylim(-0.03, 1.03)
         axes.set_title(_label({"queries": name, "training": training}, settings), fontsize=9)
         axes.set_xlabel("episode")
-    for memory, number in places.items():
+    for memory, number in numbers.items():
         every[0].plot([], [], label=memory, markersize=4, **style(number))
     every[0].set_ylabel("share (solid: attention, dashed: documents)")
     legend(figure, every[0])
@@ -122,11 +127,11 @@ def draw_components(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     figure, (axes,) = panels(1, width=5, height=3.8)
     for number, method in enumerate(dict.fromkeys(frame["method"])):
         for component, line in ((MAIN, "-"), (AUGMENTER, "--")):
-            own = frame[(frame["method"] == method) & (frame["component"] == component)]
-            if len(own):
+            series = frame[(frame["method"] == method) & (frame["component"] == component)]
+            if len(series):
                 axes.plot(
-                    own["episode"],
-                    own["mrr"],
+                    series["episode"],
+                    series["mrr"],
                     linestyle=line,
                     markersize=5,
                     linewidth=1.2,
@@ -145,13 +150,13 @@ def _label(row: dict, settings: ItemParams) -> str:
     return f"{name}, training" if row["training"] else settings.collections[name]
 
 
-def _place(manifest: Path) -> tuple[str, ...]:
+def _model_of(manifest: Path) -> tuple[str, ...]:
     """Method, scope and stage of a component's manifest: `.../<method>/<scope>/<stage>/<which>/manifest.json`."""
     return manifest.parts[-5:-2]
 
 
 def _metric(path: Path, name: str) -> float:
-    """The last value of a metric in the record of what a stage made."""
+    """The last value of a metric in the lineage record of an artifact."""
     record = read_record(path)
     values = [point["value"] for point in (record or {"metrics": []})["metrics"] if point["name"] == name]
     if not values:

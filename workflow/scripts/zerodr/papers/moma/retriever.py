@@ -51,7 +51,7 @@ CACHE_MIB, BATCH_TOKENS = 1024, 4096
 
 
 class MemoryFacts(Settings):
-    """What a memory folder says of itself, as its `memory.json`."""
+    """Facts on a memory folder, as its `memory.json`."""
 
     name: str
     """Stands before the ids of its documents."""
@@ -73,7 +73,7 @@ class ExportMemorySettings(Settings):
     memory: str
     """Name of the collection."""
     title_join: str | None
-    """What stands between title and text. None: text alone."""
+    """Text that joins title and text. None: text alone."""
 
 
 def export_memory(stage: Stage) -> None:
@@ -83,8 +83,8 @@ def export_memory(stage: Stage) -> None:
         ArtifactError: embeddings and collection have other numbers of documents.
     """
     settings, folder = validate(ExportMemorySettings, stage.params, stage.spec.name()), stage.output("memory")
-    collection, parts = stage.path("collection"), [Vectors.open(path) for path in stage.paths("embeddings")]
-    ids, rows = corpus_ids(collection), sum(part.rows for part in parts)
+    collection, shards = stage.path("collection"), [Vectors.open(path) for path in stage.paths("embeddings")]
+    ids, rows = corpus_ids(collection), sum(shard.rows for shard in shards)
     if rows != len(ids):
         raise ArtifactError(stage.spec.name(), f"{len(ids)} documents and {rows} vectors", "embed the memory again")
     keys: list[np.ndarray] = []
@@ -93,11 +93,11 @@ def export_memory(stage: Stage) -> None:
             documents = _documents(block, settings.title_join)
             writer.write_table(documents)
             keys.append(_keys(documents))
-    np.save(folder / VECTORS, np.concatenate([part.array for part in parts]))
+    np.save(folder / VECTORS, np.concatenate([shard.array for shard in shards]))
     facts = MemoryFacts(
         name=settings.memory,
         documents=rows,
-        dimension=parts[0].dimension,
+        dimension=shards[0].dimension,
         model=fingerprint(augmenter_folder(stage.path("model"))),
         corpus=digest_of(stage.paths("collection")[0], "corpus.parquet"),
         copies=int(np.unique(np.concatenate(keys), return_counts=True)[1].max()),
@@ -114,15 +114,15 @@ def _documents(block: pa.RecordBatch, title_join: str | None) -> pa.Table:
 
 def _keys(documents: pa.Table) -> np.ndarray:
     """Eight bytes of the digest of each folded text of each document, int64: equal texts have equal ones."""
-    told = _told(documents["text"], documents["bare"])
-    digests = [sha256(text.encode()).digest()[:8] for texts in told for text in texts]
+    folded_texts = _folded_texts(documents["text"], documents["bare"])
+    digests = [sha256(text.encode()).digest()[:8] for texts in folded_texts for text in texts]
     return np.frombuffer(b"".join(digests), np.int64)
 
 
 def augmenter_folder(folder: Path) -> Path:
     """The augmenter of a model folder: its own, or the model itself."""
-    own = folder / AUGMENTER
-    return own if (own / CONTRACT).exists() else folder
+    augmenter = folder / AUGMENTER
+    return augmenter if (augmenter / CONTRACT).exists() else folder
 
 
 @dataclass(frozen=True)
@@ -155,11 +155,11 @@ class MoMA:
         folder: of the main model.
         main: encodes fused queries and plain documents.
         augmenter: finds documents for queries.
-        made_by: fingerprint of the augmenter.
+        identity: fingerprint of the augmenter.
     """
 
-    def __init__(self, folder: Path, main: FusionEncoder, augmenter: Encoder, made_by: str) -> None:
-        self.folder, self.main, self.augmenter, self.made_by = folder, main, augmenter, made_by
+    def __init__(self, folder: Path, main: FusionEncoder, augmenter: Encoder, identity: str) -> None:
+        self.folder, self.main, self.augmenter, self.identity = folder, main, augmenter, identity
         self.memories: dict[str, Memory] = {}
         self.stores: dict[str, StateStore] = {}
         self.cache = StateCache(CACHE_MIB)
@@ -173,9 +173,9 @@ class MoMA:
             ModelError: it is no T5 with fusion-in-decoder.
         """
         folder = Path(folder)
-        main, own = FusionEncoder.load(folder), augmenter_folder(folder)
+        main, augmenter_path = FusionEncoder.load(folder), augmenter_folder(folder)
         main.to(device)
-        return cls(folder, main, load_encoder(own, device=device), fingerprint(own))
+        return cls(folder, main, load_encoder(augmenter_path, device=device), fingerprint(augmenter_path))
 
     def plug(self, folder: Path | str, states: Path | str | None = None) -> MoMA:
         """Plug in the memory of a folder.
@@ -189,15 +189,15 @@ class MoMA:
         """
         folder = Path(folder)
         facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
-        if facts.model != self.made_by:
+        if facts.model != self.identity:
             raise ModelError(
                 folder,
-                f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has {self.made_by[:12]}",
+                f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has {self.identity[:12]}",
                 "export the memory with this model",
             )
         if facts.name in self.memories:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
-        refuse_equal({name: own.facts.corpus for name, own in self.memories.items()} | {facts.name: facts.corpus})
+        refuse_equal({name: memory.facts.corpus for name, memory in self.memories.items()} | {facts.name: facts.corpus})
         store = None if states is None else StateStore(Path(states), self._states_of(folder))
         table = pq.read_table(folder / DOCUMENTS).combine_chunks()
         ids = namespaced(facts.name, table["id"].combine_chunks())
@@ -247,13 +247,13 @@ class MoMA:
         return [key for key, _ in self.cache.items() if memory_of(key) == name]
 
     def _states_of(self, memory: Path) -> str:
-        """What encoder states of a memory's documents depend on, as one digest: weights, length, texts."""
+        """Digest of all that encoder states of a memory's documents depend on: weights, length, texts."""
         texts = digest_of(memory / "manifest.json", DOCUMENTS)
-        told = f"{fingerprint(self.folder)} {self.main.fusion.document_tokens} {texts}"
-        return sha256(told.encode()).hexdigest()
+        facts = f"{fingerprint(self.folder)} {self.main.fusion.document_tokens} {texts}"
+        return sha256(facts.encode()).hexdigest()
 
     def augment(
-        self, queries: Sequence[str], documents: int | None = None, own: Sequence[str] | None = None
+        self, queries: Sequence[str], documents: int | None = None, query_ids: Sequence[str] | None = None
     ) -> list[list[str]]:
         """Ids of the documents that augment each query, best first.
 
@@ -262,42 +262,42 @@ class MoMA:
 
         Args:
             documents: K. None: the model's.
-            own: for each query the id `<memory>:<document>` that it has itself, where queries are documents of a
+            query_ids: for each query the id `<memory>:<document>` that it has itself, where queries are documents of a
                 memory; left out, whatever its text and the model.
 
         Raises:
             CollectionError: the memories hold fewer than K documents.
         """
-        own = [""] * len(queries) if own is None else own
+        query_ids = [""] * len(queries) if query_ids is None else query_ids
         count = self.main.fusion.documents if documents is None else documents
         check_size({name: memory.facts.documents for name, memory in self.memories.items()}, count)
         vectors, alone = Vectors(self._plain(self.augmenter, queries, "query")), self.main.fusion.exclude_self
-        found: list[list[tuple[str, float]]] = [[] for _ in queries]
+        candidates: list[list[tuple[str, float]]] = [[] for _ in queries]
         for memory in self.memories.values():
             row = 0
             for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + 1 + alone * memory.facts.copies):
-                for part in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
-                    rows, asked = pa.array(ranking.rows[part]), folded(queries[row])
-                    texts = _told(memory.texts.take(rows), memory.bare.take(rows))
-                    copy = [alone and asked in own_texts for own_texts in texts]
-                    found[row] += [
+                for indices in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
+                    rows, asked = pa.array(ranking.rows[indices]), folded(queries[row])
+                    texts = _folded_texts(memory.texts.take(rows), memory.bare.take(rows))
+                    copy = [alone and asked in variants for variants in texts]
+                    candidates[row] += [
                         (key, score)
                         for key, score, itself in zip(
-                            memory.ids.take(rows).to_pylist(), ranking.scores[part].tolist(), copy, strict=True
+                            memory.ids.take(rows).to_pylist(), ranking.scores[indices].tolist(), copy, strict=True
                         )
-                        if not itself and key != own[row]
+                        if not itself and key != query_ids[row]
                     ]
                     row += 1
-        return [_first(part, count) for part in found]
+        return [_first(ranked, count) for ranked in candidates]
 
     def encode_queries(
-        self, queries: Sequence[str], documents: int | None = None, own: Sequence[str] | None = None
+        self, queries: Sequence[str], documents: int | None = None, query_ids: Sequence[str] | None = None
     ) -> np.ndarray:
         """Vectors of queries, (Q, D) float32, fused with documents of the plugged memories; plain without.
 
         Args:
             documents: K. None: the model's.
-            own: ids of the documents that the queries are, as `augment` takes them.
+            query_ids: ids of the documents that the queries are, as `augment` takes them.
 
         Raises:
             CollectionError: the memories hold fewer than K documents.
@@ -305,46 +305,47 @@ class MoMA:
         if not self.memories:
             log.warning("no memory is plugged in: queries are not augmented")
             return self.fuser.vectors(list(queries), [[]] * len(queries), self._texts)
-        return self.fuser.vectors(list(queries), self.augment(queries, documents, own), self._texts)
+        return self.fuser.vectors(list(queries), self.augment(queries, documents, query_ids), self._texts)
 
     def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of documents, (N, D) float32, by the main model without augmentation."""
         tokens = self.main.tokenize(list(texts), "document")
-        made = np.empty((len(tokens), self.main.contract.dimension), np.float32)
+        vectors = np.empty((len(tokens), self.main.contract.dimension), np.float32)
         for rows in plan_batches(np.array([len(ids) for ids in tokens]), BATCH_TOKENS):
             features = self.main.pad([tokens[row] for row in rows])
             with torch.inference_mode():
                 on = {key: value.to(self.fuser.device) for key, value in features.items()}
-                made[rows] = self.main.encode(on, "document").float().cpu().numpy()
-        return made
+                vectors[rows] = self.main.encode(on, "document").float().cpu().numpy()
+        return vectors
 
     def _texts(self, keys: list[str]) -> list[str]:
-        wanted, made = pa.array(keys, pa.string()), [""] * len(keys)
+        wanted, contents = pa.array(keys, pa.string()), [""] * len(keys)
         for memory in self.memories.values():
-            places = pc.index_in(wanted, value_set=memory.ids)
-            for number, place in enumerate(places.to_pylist()):
-                if place is not None:
-                    made[number] = memory.texts[place].as_py()
-        return made
+            rows = pc.index_in(wanted, value_set=memory.ids)
+            for number, row in enumerate(rows.to_pylist()):
+                if row is not None:
+                    contents[number] = memory.texts[row].as_py()
+        return contents
 
     @staticmethod
     def _plain(encoder: Encoder, texts: Sequence[str], side: Side) -> np.ndarray:
         contract = encoder.contract
         tokens = encoder.tokenize(list(texts), contract.prefix(side), contract.tokens(side))
-        made = np.empty((len(texts), contract.dimension), np.float32)
+        vectors = np.empty((len(texts), contract.dimension), np.float32)
         for rows in plan_batches(tokens.lengths, BATCH_TOKENS):
-            made[rows] = encoder.encode_batch([tokens[row] for row in rows])
-        return made
+            vectors[rows] = encoder.encode_batch([tokens[row] for row in rows])
+        return vectors
 
 
-def _told(texts: pa.Array | pa.ChunkedArray, bare: pa.Array | pa.ChunkedArray) -> Iterator[set[str]]:
+def _folded_texts(texts: pa.Array | pa.ChunkedArray, bare: pa.Array | pa.ChunkedArray) -> Iterator[set[str]]:
     """Of each document its text with and without title, folded."""
     for one, other in zip(texts.to_pylist(), bare.to_pylist(), strict=True):
         yield {folded(one)} if other is None else {folded(one), folded(other)}
 
 
-def _first(found: list[tuple[str, float]], count: int) -> list[str]:
+def _first(candidates: list[tuple[str, float]], count: int) -> list[str]:
     """The first `count` ids in total order."""
-    ids, scores = pa.array([key for key, _ in found], pa.string()), np.array([score for _, score in found], np.float32)
-    order = order_rows(np.zeros(len(found), np.int64), scores, ids)[:count]
+    ids = pa.array([key for key, _ in candidates], pa.string())
+    scores = np.array([score for _, score in candidates], np.float32)
+    order = order_rows(np.zeros(len(candidates), np.int64), scores, ids)[:count]
     return ids.take(pa.array(order)).to_pylist()

@@ -44,7 +44,7 @@ class MemorySearchSettings(Settings):
     depth: int = Field(ge=1)
     """Documents a query gets."""
     title_join: str | None
-    """What stands between title and text of the memory. None: text alone."""
+    """Text that joins title and text of the memory. None: text alone."""
     exclude_self: bool
     """Leave the query itself out: the document of its id, where queries and memory are one collection, and documents
     with its text, up to case and blanks."""
@@ -109,18 +109,18 @@ def _banned(
     texts: list[str],
     memory: Path,
     ids: pa.Array,
-    part: tuple[int, int],
+    shard: tuple[int, int],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of query and row that are no augmentation: the query itself. Both (n,) int64, without repetition."""
     pairs: set[tuple[int, int]] = set()
     if settings.exclude_self and settings.collection == settings.memory:
-        own = self_rows(queries, ids)
-        pairs |= {(query, int(own[query])) for query in np.flatnonzero(own >= 0).tolist()}
+        self_row = self_rows(queries, ids)
+        pairs |= {(query, int(self_row[query])) for query in np.flatnonzero(self_row >= 0).tolist()}
     if settings.exclude_self:
-        places: dict[str, list[int]] = defaultdict(list)
+        queries_by_text: dict[str, list[int]] = defaultdict(list)
         for number, text in enumerate(texts):
-            places[folded(text)].append(number)
-        pairs |= set(equal_rows(memory, *part, settings.title_join, places))
+            queries_by_text[folded(text)].append(number)
+        pairs |= set(equal_rows(memory, *shard, settings.title_join, queries_by_text))
     array = np.array(sorted(pairs), np.int64).reshape(-1, 2)
     return array[:, 0], array[:, 1]
 
@@ -135,11 +135,11 @@ def without(
     keys, first = banned[0] * max(rows, 1) + banned[1], 0
     for ranking in rankings:
         query = first + np.repeat(np.arange(len(ranking.counts)), ranking.counts)
-        kept = np.flatnonzero(~np.isin(query * max(rows, 1) + ranking.rows, keys))
-        owner = query[kept]
-        kept = kept[np.arange(len(kept)) - np.searchsorted(owner, owner) < depth]
-        counts = np.bincount(query[kept] - first, minlength=len(ranking.counts))
-        yield Ranking(counts, ranking.rows[kept], ranking.scores[kept])
+        remaining = np.flatnonzero(~np.isin(query * max(rows, 1) + ranking.rows, keys))
+        owner = query[remaining]
+        remaining = remaining[np.arange(len(remaining)) - np.searchsorted(owner, owner) < depth]
+        counts = np.bincount(query[remaining] - first, minlength=len(ranking.counts))
+        yield Ranking(counts, ranking.rows[remaining], ranking.scores[remaining])
         first += len(ranking.counts)
 
 
@@ -180,8 +180,9 @@ def merged_memories(hits: list[Path], queries: pa.Array, settings: MixtureMergeS
             )
         for readers in by_memory.values():
             check_shards(readers, len(queries), settings.depth)
-        check_size({name: sum(r.searched.documents for r in part) for name, part in by_memory.items()}, settings.needed)
-        readers = [reader for part in by_memory.values() for reader in part]
+        documents = {name: sum(r.searched.documents for r in shards) for name, shards in by_memory.items()}
+        check_size(documents, settings.needed)
+        readers = [reader for shards in by_memory.values() for reader in shards]
         step = max(1, ROWS // (settings.depth * len(readers)))
         for start in range(0, len(queries), step):
             stop = min(start + step, len(queries))
@@ -201,10 +202,10 @@ def check_size(documents: Mapping[str, int], needed: int) -> None:
     """
     held = sum(documents.values())
     if held < needed:
-        told = ", ".join(f"{name}: {count}" for name, count in documents.items())
+        listed = ", ".join(f"{name}: {count}" for name, count in documents.items())
         raise CollectionError(
             f"mixture of {', '.join(documents)}",
-            f"holds {held} documents ({told}), expected at least {needed} to augment a query with",
+            f"holds {held} documents ({listed}), expected at least {needed} to augment a query with",
             "plug in another memory, or augment with fewer documents (memory.documents)",
         )
 

@@ -15,7 +15,7 @@ SOURCE, TARGET = "source", "target"
 
 
 class MemorySettings(Settings):
-    """Where augmentation documents come from, and how the main model reads them."""
+    """Source of augmentation documents, and how the main model reads them."""
 
     memories: tuple[str, ...] = Field((SOURCE,), min_length=1)
     """The mixture in training: `source`, or collections."""
@@ -31,7 +31,7 @@ class MemorySettings(Settings):
     stop_gradient: bool = False
     """Training does not change how augmentation documents are encoded through their queries."""
     aggregation: Literal["prob_sum", "prob_mean", "logit_mean", "prob_valuenorm_sum"] = "prob_sum"
-    """How attention to a document is counted (specs/moma 4)."""
+    """Aggregation of attention to a document (specs/moma 4)."""
 
     @model_validator(mode="after")
     def _possible(self) -> MemorySettings:
@@ -81,7 +81,7 @@ class AugmenterSettings(Settings):
     objective: AugmenterObjective | None = None
     """The loss; `adist` learns the attention over the retrieved documents instead. None: the stage's."""
     training: TrainingSettings | None = None
-    """How it is optimised. None: as the main model."""
+    """Its optimisation. None: as the main model."""
 
     @model_validator(mode="after")
     def _possible(self) -> AugmenterSettings:
@@ -101,7 +101,7 @@ class AugmenterSettings(Settings):
 
 
 class InferenceSettings(Settings):
-    """What is plugged in when targets are ranked."""
+    """Memories that are plugged in when targets are ranked."""
 
     memories: tuple[str, ...] | None = Field(None, min_length=1)
     """`target`, `source`, or collections. None: those of training, with the target in place of the source."""
@@ -120,9 +120,9 @@ def refuse_twice(memories: tuple[str, ...]) -> None:
     """A mixture names each memory once.
 
     Raises:
-        ValueError: one stands there again.
+        ValueError: one is there twice.
     """
-    again = [name for place, name in enumerate(memories) if name in memories[:place]]
+    again = [name for index, name in enumerate(memories) if name in memories[:index]]
     if again:
         raise ValueError(f"memory {again[0]} stands twice: name it once")
 
@@ -144,12 +144,14 @@ def refuse_options(stage: dict[str, object]) -> None:
 class MemoryStage(FinetuneStage):
     """One stage of a chain that trains a model whose queries are augmented, then what augments them (MoMA)."""
 
+    trains = ("bi_encoder",)
+
     kind: Literal["moma"]  # type: ignore[assignment]
     """Learns from the source's judgements and from memories."""
     memory: MemorySettings = MemorySettings()
-    """Where augmentation documents come from."""
+    """Source of augmentation documents."""
     augmenter: AugmenterSettings = AugmenterSettings()
-    """What retrieves them."""
+    """Model that retrieves them."""
 
     @model_validator(mode="after")
     def _fused(self) -> MemoryStage:
@@ -173,8 +175,8 @@ class MemoryStage(FinetuneStage):
     @property
     def trainings(self) -> dict[str, TrainingSettings]:
         """Of the main model, and of the augmenter where it is trained otherwise."""
-        own = self.augmenter.training
-        return super().trainings | ({} if own is None else {"augmenter.training": own})
+        training = self.augmenter.training
+        return super().trainings | ({} if training is None else {"augmenter.training": training})
 
 
 class AugmentedSettings(TrainedSettings):
@@ -188,7 +190,7 @@ class MemoryParams(FinetuneParams):
     """Params of a fine-tuning stage whose queries may be augmented (inputs `rankings`, `memories`)."""
 
     joins: dict[str, str | None] = {}
-    """What stands between title and text, by memory. None: text alone."""
+    """Text that joins title and text, by memory. None: text alone."""
 
 
 class AugmenterStage(LearningStage):
@@ -211,7 +213,7 @@ class Augmentation(Settings):
     """How the queries were augmented that an exported model's scores are of."""
 
     memories: tuple[str, ...] = Field(min_length=1)
-    """What is plugged in: collections, or `target`, the one that is searched."""
+    """Memories that are plugged in: collections, or `target`, the one that is searched."""
     documents: int = Field(ge=1)
     """K: documents that a query is augmented with."""
     document_tokens: int = Field(ge=2)
@@ -224,7 +226,7 @@ class AugmentedExport(ExportParams):
     """Params of rule export_model, of a model whose queries may be augmented."""
 
     augmentation: Augmentation | None = None
-    """How its queries are augmented in search. None: they are plain."""
+    """Augmentation of its queries in search. None: they are plain."""
 
 
 SETTINGS = PaperSettings(extensions=(AugmentedSettings, MemoryParams, AugmentedExport), stages={"moma": MemoryStage})

@@ -1,6 +1,6 @@
-"""Encoder states of augmentation documents: kept in memory up to a size, or on disk for documents that are asked often.
+"""Encoder states of augmentation documents: in memory up to a size, or on disk for documents that are asked often.
 
-States belong to one model: a store says by whose weights it was made and is refused for others.
+States belong to one model: a store records the fingerprint of its weights and is refused for others.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class StateCache:
 
     def get(self, key: str) -> Tensor | None:
         """States (tokens, d) of a document; None where it is not kept."""
-        found = self._states.get(key)
-        if found is not None:
+        states = self._states.get(key)
+        if states is not None:
             self._states.move_to_end(key)
         else:
-            found = next((own for store in self.stores if (own := store.get(key)) is not None), None)
-        self.hits, self.misses = self.hits + (found is not None), self.misses + (found is None)
-        return found
+            states = next((stored for store in self.stores if (stored := store.get(key)) is not None), None)
+        self.hits, self.misses = self.hits + (states is not None), self.misses + (states is None)
+        return states
 
     def put(self, key: str, states: Tensor) -> None:
         """Keep states of a document that was not there."""
@@ -68,7 +68,7 @@ class StateCache:
             self.held -= 0 if states is None else states.nbytes
 
     def items(self) -> Iterable[tuple[str, Tensor]]:
-        """What is held in memory."""
+        """Documents and states in memory."""
         return self._states.items()
 
 
@@ -77,52 +77,52 @@ class StateStore:
 
     Args:
         folder: that `write_states` made.
-        made_by: fingerprint of the model that asks, and of what else its states depend on.
+        identity: fingerprint of the model that asks, and of what else its states depend on.
 
     Raises:
         ModelError: the states are another model's.
     """
 
-    def __init__(self, folder: Path, made_by: str) -> None:
+    def __init__(self, folder: Path, identity: str) -> None:
         from safetensors.torch import load_file
 
         index = read_json(folder / INDEX)
-        if index["model"] != made_by:
-            theirs, ours = index["model"][:12], made_by[:12]
+        if index["model"] != identity:
+            theirs, ours = index["model"][:12], identity[:12]
             raise ModelError(
                 folder,
                 f"holds encoder states with fingerprint {theirs}, expected {ours}: they are of "
                 "another model, or of other texts",
                 "make the states again",
             )
-        self._places = {key: (first, count) for key, first, count in index["documents"]}
+        self._spans = {key: (first, count) for key, first, count in index["documents"]}
         self._states = load_file(folder / STATES)["states"]
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._spans)
 
     def get(self, key: str) -> Tensor | None:
         """States (tokens, d) of a document; None where it is not kept."""
-        place = self._places.get(key)
-        return None if place is None else self._states[place[0] : place[0] + place[1]]
+        span = self._spans.get(key)
+        return None if span is None else self._states[span[0] : span[0] + span[1]]
 
     def items(self) -> Iterator[tuple[str, Tensor]]:
         """All of them."""
-        return ((key, self._states[first : first + count]) for key, (first, count) in self._places.items())
+        return ((key, self._states[first : first + count]) for key, (first, count) in self._spans.items())
 
 
-def write_states(folder: Path, states: Mapping[str, Tensor], made_by: str) -> None:
+def write_states(folder: Path, states: Mapping[str, Tensor], identity: str) -> None:
     """Write states (tokens, d) of documents.
 
     Args:
-        made_by: fingerprint of their model, and of what else they depend on.
+        identity: fingerprint of their model, and of what else they depend on.
     """
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
     documents, first = [], 0
-    for key, own in states.items():
-        documents.append([key, first, len(own)])
-        first += len(own)
-    save_file({"states": torch.cat([own.cpu() for own in states.values()]).contiguous()}, folder / STATES)
-    write_model_json(folder / INDEX, {"model": made_by, "documents": documents})
+    for key, tensor in states.items():
+        documents.append([key, first, len(tensor)])
+        first += len(tensor)
+    save_file({"states": torch.cat([tensor.cpu() for tensor in states.values()]).contiguous()}, folder / STATES)
+    write_model_json(folder / INDEX, {"model": identity, "documents": documents})

@@ -1,9 +1,9 @@
-"""What MoMA adds to a fine-tuning stage: queries with the documents that augment them, encoded and evaluated so."""
+"""Extend a fine-tuning stage for MoMA: queries with the documents that augment them, encoded and evaluated so."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,16 +62,16 @@ class FusedQueries(Addition):
 
     @property
     def memory(self) -> MemorySettings:
-        """How many documents of which length."""
+        """Number and length of a query's documents."""
         assert isinstance(self.params.settings, MemoryStage), "it was asked for"
         return self.params.settings.memory
 
     def kind(self, kind: Kind) -> Kind:
         """A T5 with fusion in its decoder."""
-        return Kind(FusionEncoder.load, FusedForward, evaluate_fused)
+        return replace(kind, load=FusionEncoder.load, forward=FusedForward, evaluate=evaluate_fused)
 
     def examples(self, examples: Examples, model: FusionEncoder) -> GroundedExamples:
-        """With the first K documents of each query's ranking; the model is told how many.
+        """With the first K documents of each query's ranking; the model's `fusion` records how many.
 
         Raises:
             ArtifactError: a query has no ranking, or a document stands in no memory.
@@ -84,8 +84,8 @@ class FusedQueries(Addition):
         banned = banned_documents(source, split, source.name) if memory.exclude_positives else None
         queries = pa.array(examples.queries.to_pylist(), pa.string())
         grounding = read_grounding(self.stage.path("rankings"), queries, memory.documents, texts, banned)
-        own = {field.name: getattr(examples, field.name) for field in fields(examples)}
-        return GroundedExamples(**own, grounding=grounding)
+        values = {field.name: getattr(examples, field.name) for field in fields(examples)}
+        return GroundedExamples(**values, grounding=grounding)
 
 
 def _folders(stage: Stage) -> dict[str, Path]:
@@ -104,14 +104,13 @@ def grounded_tokens(model: FusionEncoder, examples: GroundedExamples, rows: np.n
     distinct = np.unique(np.concatenate([*lists, np.zeros(0, np.int32)]))
     texts = examples.given.texts.take(pa.array(distinct)).to_pylist()
     tokens = dict(zip(distinct.tolist(), model.tokenize_augmentations(texts), strict=True))
-    return [
-        Grounded(query, [tokens[number] for number in own.tolist()]) for query, own in zip(queries, lists, strict=True)
-    ]
+    pairs = zip(queries, lists, strict=True)
+    return [Grounded(query, [tokens[number] for number in numbers.tolist()]) for query, numbers in pairs]
 
 
 @dataclass
 class FusedForward(Forward):
-    """How training encodes fused queries and plain documents. `chunk` counts texts, augmentation documents included."""
+    """Forward pass over fused queries and plain documents. `chunk` counts texts, with augmentation documents."""
 
     def texts(self, batch: Any) -> Texts:
         """Tokenise the distinct texts of (a process's part of) a batch."""
@@ -127,13 +126,13 @@ class FusedForward(Forward):
     ) -> list[tuple[str, list[int]]]:
         """Queries and documents never share a pass: only queries are fused."""
         waste = WASTE[torch.device(self.device).type]
-        most = max([1, *(1 + len(tokens[place].documents) for place in queries)])
+        most = max([1, *(1 + len(tokens[position].documents) for position in queries)])
         few = None if self.chunk is None else max(1, self.chunk // most)
         return [
-            (side, [places[index] for index in group])
-            for side, places, chunk in (("query", queries, few), ("document", documents, self.chunk))
-            if places
-            for group in length_groups([len(tokens[place]) for place in places], waste, chunk)
+            (side, [positions[index] for index in group])
+            for side, positions, chunk in (("query", queries, few), ("document", documents, self.chunk))
+            if positions
+            for group in length_groups([len(tokens[position]) for position in positions], waste, chunk)
         ]
 
 
@@ -155,13 +154,13 @@ class AttentionDistillation(Objective):
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{"adist": scalar}`, with `labels` also `{"info_nce": scalar}`."""
-        own, how = batch.own_scores(), self.settings
-        made = attention_distillation(
-            own[:, 1:], teacher_scores(batch)[:, 1:], how.teacher_temperature, how.student_temperature, how.reduction
+        scores, how = batch.document_scores(), self.settings
+        distillation = attention_distillation(
+            scores[:, 1:], teacher_scores(batch)[:, 1:], how.teacher_temperature, how.student_temperature, how.reduction
         )
         if not how.labels:
-            return {"adist": made}
-        return {"adist": made} | InfoNCE(False, True, how.inverse_temperature)(batch)
+            return {"adist": distillation}
+        return {"adist": distillation} | InfoNCE(False, True, how.inverse_temperature)(batch)
 
 
 TRAINING = PaperTraining((FusedQueries,), {"adist": AttentionDistillation})

@@ -1,4 +1,4 @@
-"""Which queries and documents make up each step: pure functions of (seed, epoch) and (seed, step).
+"""Draw queries and documents of each step: pure functions of (seed, epoch) and (seed, step).
 
 Nothing here has a state, so a run that continues at step k sees what the undisturbed run saw, and W processes share out
 exactly the batch that one process would have had.
@@ -19,7 +19,7 @@ ORDER, DRAW = 0, 1  # first word of a seed: what the random numbers are for
 
 @dataclass(frozen=True)
 class Batch:
-    """Queries of one step, or a part of them, with the documents drawn for them.
+    """Queries of one step, or a shard of them, with the documents drawn for them.
 
     Attributes:
         step: step of the stage, from 0.
@@ -38,9 +38,9 @@ class Batch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, number: int, parts: int) -> Batch:
-        """The `number`-th of `parts` equal parts, in order."""
-        size = len(self) // parts
+    def shard(self, number: int, shards: int) -> Batch:
+        """Return the `number`-th of `shards` equal slices, in order."""
+        size = len(self) // shards
         cut = slice(number * size, (number + 1) * size)
         teacher = None if self.teacher is None else self.teacher[cut]
         groups = None if self.groups is None else self.groups[cut]
@@ -48,7 +48,7 @@ class Batch:
 
 
 def epoch_order(seed: Sequence[int], epoch: int, count: int) -> np.ndarray:
-    """A permutation of `count` rows, the same for equal (seed, epoch)."""
+    """Return a permutation of `count` rows, the same for equal (seed, epoch)."""
     return np.random.default_rng([ORDER, *seed, epoch]).permutation(count)
 
 
@@ -61,13 +61,13 @@ def bucketed(order: np.ndarray, lengths: np.ndarray, batch: int, window: int, se
     Returns:
         (N,) the same rows.
     """
-    made, generator = [], np.random.default_rng([ORDER, *seed])
+    ordered, generator = [], np.random.default_rng([ORDER, *seed])
     whole = len(order) // batch * batch
     for start in range(0, whole, batch * window):
-        part = order[start : min(start + batch * window, whole)]
-        batches = part[np.argsort(lengths[part], kind="stable")].reshape(-1, batch)
-        made.append(batches[generator.permutation(len(batches))].ravel())
-    return np.concatenate([*made, order[whole:]])
+        stretch = order[start : min(start + batch * window, whole)]
+        batches = stretch[np.argsort(lengths[stretch], kind="stable")].reshape(-1, batch)
+        ordered.append(batches[generator.permutation(len(batches))].ravel())
+    return np.concatenate([*ordered, order[whole:]])
 
 
 class Stream:
@@ -101,16 +101,16 @@ class Stream:
         self._epoch: tuple[int, np.ndarray] = (-1, rows)
 
     def batch(self, step: int) -> Batch:
-        """The batch of step `step`; queries that don't fill a last batch wait for the next epoch's order."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        """Return the batch of step `step`; queries that don't fill a last batch wait for the next epoch's order."""
+        epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self._ordered(epoch))
-        rows = self._epoch[1][place * self.batch_queries : (place + 1) * self.batch_queries]
+        rows = self._epoch[1][position * self.batch_queries : (position + 1) * self.batch_queries]
         generator = np.random.default_rng([DRAW, *self.seed, step])
         drawn = [self._draw(generator, int(row)) for row in rows]
         scores, teacher = self.examples.scores, None
         if scores is not None:
-            teacher = np.stack([scores[int(row)][places] for row, (_, places) in zip(rows, drawn, strict=True)])
+            teacher = np.stack([scores[int(row)][positions] for row, (_, positions) in zip(rows, drawn, strict=True)])
         groups = None if self.examples.groups is None else self.examples.groups[rows].astype(np.int64)
         return Batch(step, rows, np.stack([documents for documents, _ in drawn]), teacher, groups)
 
@@ -121,12 +121,14 @@ class Stream:
         return self.rows[order]
 
     def _draw(self, generator: np.random.Generator, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Documents of a query, the positive first, and their places among its scores (those of its first positive)."""
+        """Draw documents of a query, the positive first, and their positions among its first positive's scores."""
         positives, negatives = self.examples.positives[row], self.examples.negatives[row]
         chosen = 0 if self.examples.scores is not None else int(generator.integers(len(positives)))
         few = len(negatives) < self.negatives
-        places = generator.choice(len(negatives), self.negatives, replace=few) if self.negatives else np.zeros(0, int)
-        return np.r_[positives[chosen], negatives[places]].astype(np.int64), np.r_[0, 1 + places].astype(np.int64)
+        positions = (
+            generator.choice(len(negatives), self.negatives, replace=few) if self.negatives else np.zeros(0, int)
+        )
+        return np.r_[positives[chosen], negatives[positions]].astype(np.int64), np.r_[0, 1 + positions].astype(np.int64)
 
 
 def _lengths(examples: Examples) -> np.ndarray:

@@ -43,7 +43,7 @@ class Examples:
         documents, document_texts: (M,) Arrow strings, only documents that some query names.
         positives, negatives: document numbers (int32) of each query.
         judged: those of its judged documents, where not all positives are judged (D^{a+} of MoMA); else None.
-        scores: teacher's scores (float32) of [first positive, *negatives], or None. NaN stands only for the positive of
+        scores: teacher's scores (float32) of [first positive, *negatives], or None. NaN is only for the positive of
             a query that has none.
         groups: (N,) int32 cluster of each query, or None.
     """
@@ -75,12 +75,12 @@ class Examples:
 
 
 def load_examples(mined: Path, source: Path, title_join: str | None, scored: Path | None = None) -> Examples:
-    """The mined queries with their texts.
+    """Load the mined queries with their texts.
 
     Args:
         mined: folder with mined.parquet, or the file.
         source: normalised collection that it was mined from.
-        title_join: what stands between title and text; None leaves titles out.
+        title_join: text between title and text; None leaves titles out.
         scored: folder with scored.parquet, or the file: the same rows with a teacher's scores.
 
     Raises:
@@ -116,9 +116,9 @@ def _lists(table: pa.Table, name: str) -> tuple[pa.Array, np.ndarray]:
     return column.flatten(), np.r_[0, np.cumsum(sizes)].astype(np.int64)
 
 
-def _numbered(*parts: pa.Array) -> tuple[pa.Array, np.ndarray]:
+def _numbered(*columns: pa.Array) -> tuple[pa.Array, np.ndarray]:
     """Distinct ids in order of first appearance, and the number of each id."""
-    coded = pa.concat_arrays([part.cast(pa.string()) for part in parts]).dictionary_encode()
+    coded = pa.concat_arrays([column.cast(pa.string()) for column in columns]).dictionary_encode()
     return coded.dictionary, coded.indices.to_numpy().astype(np.int32)
 
 
@@ -155,25 +155,25 @@ def _check_finite(path: Path, table: pa.Table, scores: Ragged) -> None:
 
 def _query_texts(path: Path, queries: pa.Array, source: Path) -> pa.Array:
     table = pq.read_table(source / "queries.parquet")
-    return table["text"].combine_chunks().take(_found(path, "queries", queries, table["id"].combine_chunks(), source))
+    return table["text"].combine_chunks().take(_rows_in(path, "queries", queries, table["id"].combine_chunks(), source))
 
 
 def _document_texts(path: Path, documents: pa.Array, source: Path, title_join: str | None) -> pa.Array:
-    """Texts of `documents`, read with one pass over the corpus."""
-    rows = _found(path, "documents", documents, corpus_ids(source), source).to_numpy()
+    """Read texts of `documents` with one pass over the corpus."""
+    rows = _rows_in(path, "documents", documents, corpus_ids(source), source).to_numpy()
     order = np.argsort(rows, kind="stable")
-    wanted, parts, first = rows[order], [], 0
+    wanted, chunks, first = rows[order], [], 0
     for block in read_corpus(source, columns=("title", "text")):
         low, high = np.searchsorted(wanted, [first, first + len(block)])
         if high > low:
-            parts.append(joined_texts(block.take(pa.array(wanted[low:high] - first)), title_join))
+            chunks.append(joined_texts(block.take(pa.array(wanted[low:high] - first)), title_join))
         first += len(block)
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return pa.concat_arrays(parts).take(pa.array(back)) if parts else pa.array([], TEXT)
+    return pa.concat_arrays(chunks).take(pa.array(back)) if chunks else pa.array([], TEXT)
 
 
-def _found(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Path) -> pa.Array:
+def _rows_in(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Path) -> pa.Array:
     rows = pc.index_in(wanted, value_set=known)
     if rows.null_count:
         first = wanted.filter(pc.is_null(rows))[0]

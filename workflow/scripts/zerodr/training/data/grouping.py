@@ -1,4 +1,4 @@
-"""Which texts of a batch are encoded together: of similar length, so that little is padding."""
+"""Group texts of a batch that are encoded together: of similar length, so that little is padding."""
 
 from __future__ import annotations
 

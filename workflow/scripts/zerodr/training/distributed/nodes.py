@@ -11,16 +11,16 @@ from collections.abc import Mapping
 
 from zerodr.errors import MachineError
 
-KEPT = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
+JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 
 
 def across_nodes(
     environment: dict[str, str], agent: list[str], nodes: int, threads: int, gpus: int, name: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Environment and command that start `agent` once on each node of the Slurm job.
+    """Return environment and command that start `agent` once on each node of the Slurm job.
 
     Args:
-        environment: of this process; what Slurm told its batch step is left out: `srun` would take it for options.
+        environment: of this process; variables of Slurm's batch step are left out: `srun` would read them as options.
         agent: command; the number of nodes and the port where they meet are appended.
         nodes: machines of the job.
         threads: cores of each.
@@ -36,8 +36,8 @@ def across_nodes(
             f"asks for {nodes} nodes, and this is no Slurm job",
             "run it with --profile slurm, or train on one: --config nodes=1",
         )
-    kept = {key: value for key, value in environment.items() if not key.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
-    kept |= {key: environment[key] for key in KEPT if key in environment}
+    variables = {key: value for key, value in environment.items() if not key.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
+    variables |= {key: environment[key] for key in JOB_VARIABLES if key in environment}
     words = [
         "srun",
         "--overlap",
@@ -49,18 +49,18 @@ def across_nodes(
         "--kill-on-bad-exit=1",
     ]
     words += [f"--gpus-per-node={gpus}"] if gpus else []
-    return kept, [*words, *agent, str(nodes), str(_free_port())]
+    return variables, [*words, *agent, str(nodes), str(_free_port())]
 
 
 def _free_port() -> int:
-    """A port that nobody on this node listens on."""
+    """Choose a port that nobody on this node listens on."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
 
 
-def meeting_place(nodes: str, port: str, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Options of torch.distributed.run for one of the agents that `srun` started."""
+def rendezvous(nodes: str, port: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return options of torch.distributed.run for one of the agents that `srun` started."""
     return [
         f"--nnodes={nodes}",
         f"--node-rank={environment['SLURM_NODEID']}",

@@ -1,4 +1,4 @@
-"""Several processes as one: gathering vectors, adding gradients, and starting the processes of a stage."""
+"""Join several processes: gather vectors, add gradients, and start the processes of a stage."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Group:
         self.world = dist.get_world_size() if joined else 1
 
     def gather(self, x: Tensor) -> Tensor:
-        """Rows of all processes in the order of ranks; gradients flow into the own rows. (b, ...) -> (W b, ...)."""
+        """Gather rows of all processes by rank; gradients flow into this process's rows. (b, ...) -> (W b, ...)."""
         if self.world == 1:
             return x
-        parts = [torch.empty_like(x, requires_grad=False) for _ in range(self.world)]
-        dist.all_gather(parts, x.detach().contiguous())
-        parts[self.rank] = x
-        return torch.cat(parts)
+        gathered = [torch.empty_like(x, requires_grad=False) for _ in range(self.world)]
+        dist.all_gather(gathered, x.detach().contiguous())
+        gathered[self.rank] = x
+        return torch.cat(gathered)
 
     def add_gradients(self, gradients: list[Tensor]) -> None:
         """Replace each gradient by its sum over processes: objectives are of the union batch, so no mean is taken."""
@@ -51,17 +51,17 @@ class Group:
         for bucket in _buckets(gradients):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             dist.all_reduce(flat)
-            for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
-                gradient.copy_(part.view_as(gradient))
+            for gradient, total in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
+                gradient.copy_(total.view_as(gradient))
 
     def total(self, value: Tensor) -> Tensor:
-        """Sum of a detached scalar over processes."""
+        """Sum a detached scalar over processes."""
         if self.world > 1:
             dist.all_reduce(value)
         return value
 
     def any(self, flag: bool, device: str = "cpu") -> bool:
-        """True on all processes when it is on one."""
+        """Return true on all processes when it is true on one."""
         if self.world == 1:
             return flag
         seen = torch.tensor([int(flag)], device=device)
@@ -83,16 +83,16 @@ def _buckets(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def check_gpus(wanted: int, name: str) -> None:
-    """There are as many GPUs as a stage asks for.
+    """Check that there are as many GPUs as a stage asks for.
 
     Raises:
         MachineError: there are fewer.
     """
-    found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if found < wanted:
+    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if visible < wanted:
         raise MachineError(
             name,
-            f"asks for {wanted} GPUs, this machine shows {found}",
+            f"asks for {wanted} GPUs, this machine shows {visible}",
             "train on what there is with --config gpus=0, or run it where they are (CUDA_VISIBLE_DEVICES?)",
         )
 
@@ -101,7 +101,7 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
     """Run a worker job (training/distributed/worker.py) in `processes` processes under torch.distributed.run, and wait.
 
     Args:
-        job: the job's JSON file; the workers leave `outcome.json` beside it.
+        job: the job's JSON file; the workers leave `outcome.json` next to it.
         processes: processes to start on each node.
         threads: cores of a node, that all of its processes share.
         name: the stage, for messages.
@@ -113,7 +113,7 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
 
     Raises:
         Preempted: the run was asked to stop and has checkpointed.
-        ZerodrError: what a worker said.
+        ZerodrError: what a worker reported.
         MachineError: a process died without a word.
     """
     outcome = job.with_name(OUTCOME)
@@ -138,11 +138,11 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
 
 
 def _judge(outcome: Path, status: int, asked: bool, processes: int, name: str) -> dict:
-    said = json.loads(outcome.read_text()) if outcome.exists() else {}
-    if said.get("kind") == "error":
-        kind = getattr(errors, said["error"], ZerodrError)
-        raise kind(said["where"], said["what"], said["next_step"])
-    if asked or said.get("kind") == "preempted":
+    report = json.loads(outcome.read_text()) if outcome.exists() else {}
+    if report.get("kind") == "error":
+        kind = getattr(errors, report["error"], ZerodrError)
+        raise kind(report["where"], report["what"], report["next_step"])
+    if asked or report.get("kind") == "preempted":
         raise Preempted(name)
     if status != 0:
         raise MachineError(
@@ -150,4 +150,4 @@ def _judge(outcome: Path, status: int, asked: bool, processes: int, name: str) -
             f"one of its {processes} processes died, the others were stopped (status {status})",
             "run the same command again: it continues from the last checkpoint",
         )
-    return said
+    return report

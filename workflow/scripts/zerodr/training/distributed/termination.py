@@ -1,4 +1,4 @@
-"""SIGTERM (preemption, time limit): finish the step, keep a checkpoint, and ask the scheduler for another try."""
+"""SIGTERM (preemption, time limit): finish the step, write a checkpoint, and ask the scheduler for another try."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RETRY = 75  # EX_TEMPFAIL of <sysexits.h>: try again later
 
 
 class Preempted(SystemExit):
-    """The stage was asked to stop and kept a checkpoint. Exit status 75."""
+    """The stage was asked to stop and wrote a checkpoint. Exit status 75."""
 
     def __init__(self, name: str) -> None:
         super().__init__(RETRY)

@@ -2,7 +2,7 @@
 
 `python -m zerodr.training.distributed.worker agent JOB PROCESSES [NODES PORT]` starts
 `python -m zerodr.training.distributed.worker rank JOB` in each process under torch.distributed.run. Rank 0, or a rank
-with an error that can be told, leaves what came of it in `outcome.json` beside the job.
+with a reported error, writes its outcome to `outcome.json` next to the job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zerodr.artifacts.processes import die_with_parent
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage, StageSpec
 from zerodr.errors import ZerodrError
-from zerodr.training.distributed.nodes import meeting_place
+from zerodr.training.distributed.nodes import rendezvous
 from zerodr.training.distributed.processes import OUTCOME, SPARE_OUTCOME
 from zerodr.training.distributed.termination import RETRY, Preempted
 
@@ -34,12 +34,12 @@ def agent(job: str, processes: str, nodes: str = "1", port: str = "") -> None:
     """Start and watch this node's ranks; when one dies, the others are stopped."""
     from torch.distributed.run import main
 
-    where = meeting_place(nodes, port) if port else ["--standalone"]
+    where = rendezvous(nodes, port) if port else ["--standalone"]
     main([*where, f"--nproc-per-node={processes}", "-m", "zerodr.training.distributed.worker", "rank", job])
 
 
 def rank(path: str) -> int:
-    """Train as one rank; 0 when done, 1 after an error that was told, 75 after SIGTERM."""
+    """Train as one rank; 0 when done, 1 after a reported error, 75 after SIGTERM."""
     file = Path(path)
     facts = json.loads(file.read_text())
     stage = Stage(StageSpec(**facts["spec"]), Path(facts["state"]))
@@ -54,12 +54,12 @@ def rank(path: str) -> int:
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
         with MachineErrors(name, [path]):
-            said = {"kind": "done", **work(stage)}
+            outcome = {"kind": "done", **work(stage)}
         status = 0
     except Preempted:
-        said, status = {"kind": "preempted"}, RETRY
+        outcome, status = {"kind": "preempted"}, RETRY
     except ZerodrError as error:
-        said = {
+        outcome = {
             "kind": "error",
             "error": type(error).__name__,
             "where": error.where,
@@ -67,21 +67,21 @@ def rank(path: str) -> int:
             "next_step": error.next_step,
         }
         status = 1
-    if number == 0 or said["kind"] == "error":
-        _leave(file.with_name(OUTCOME), said)
+    if number == 0 or outcome["kind"] == "error":
+        _leave(file.with_name(OUTCOME), outcome)
     if status == 0:
         dist.barrier()
     dist.destroy_process_group()
     return status
 
 
-def _leave(path: Path, said: dict) -> None:
-    """Write what the launcher reads; on its machine's own disk where the results folder takes nothing any more."""
+def _leave(path: Path, outcome: dict) -> None:
+    """Write what the launcher reads; on its machine's disk where the results folder takes nothing any more."""
     try:
-        write_json(path, said)
+        write_json(path, outcome)
     except OSError as error:
         log.warning("%s can't be written (%s)", path, error)
-        write_json(Path(os.environ[SPARE_OUTCOME]), said)
+        write_json(Path(os.environ[SPARE_OUTCOME]), outcome)
 
 
 def main(arguments: list[str]) -> int:

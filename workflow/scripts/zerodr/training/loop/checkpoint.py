@@ -1,7 +1,7 @@
 """Checkpoints of a training run: safetensors and JSON, complete or absent.
 
 Every random choice of the engine is a function of (seed, step, process), so the finished steps are all the random state
-there is; an objective that keeps generators of its own puts them in its state.
+there is; an objective with generators puts them in its state.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ PREFIX, WRITING = "checkpoint-", ".checkpoint.writing"
 
 
 def weights_of(model: nn.Module) -> dict[str, Tensor]:
-    """Weights and buffers, each once even when tied."""
+    """Return weights and buffers, each once even when tied."""
     return dict(model.named_parameters()) | dict(model.named_buffers())
 
 
 def finite(model: nn.Module) -> bool:
-    """Whether no weight is NaN or infinite."""
+    """Check that no weight is NaN or infinite."""
     return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
@@ -48,33 +48,33 @@ def save_checkpoint(
     Returns:
         the checkpoint's folder.
     """
-    made, place = state / WRITING, state / f"{PREFIX}{facts['step']:08d}"
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir(parents=True)
-    own = objective.state_dict()
-    tensors = {key: value for key, value in own.items() if isinstance(value, Tensor)}
-    values = {key: value for key, value in own.items() if not isinstance(value, Tensor)}
-    write_tensors(made / "model.safetensors", weights_of(model))
-    write_tensors(made / "optimizer.safetensors", moments(optimizer))
-    write_tensors(made / "objective.safetensors", tensors)
-    _write(made / "progress.json", json.dumps(facts | {"identity": identity, "objective": values}).encode())
-    if place.exists():
-        shutil.rmtree(place)
-    made.replace(place)
+    partial, folder = state / WRITING, state / f"{PREFIX}{facts['step']:08d}"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    objective_state = objective.state_dict()
+    tensors = {key: value for key, value in objective_state.items() if isinstance(value, Tensor)}
+    values = {key: value for key, value in objective_state.items() if not isinstance(value, Tensor)}
+    write_tensors(partial / "model.safetensors", weights_of(model))
+    write_tensors(partial / "optimizer.safetensors", moments(optimizer))
+    write_tensors(partial / "objective.safetensors", tensors)
+    _write(partial / "progress.json", json.dumps(facts | {"identity": identity, "objective": values}).encode())
+    if folder.exists():
+        shutil.rmtree(folder)
+    partial.replace(folder)
     for old in checkpoints(state):
-        if old != place:
+        if old != folder:
             shutil.rmtree(old)
-    return place
+    return folder
 
 
 def checkpoints(state: Path) -> list[Path]:
-    """Complete checkpoints, oldest first."""
+    """List complete checkpoints, oldest first."""
     return sorted(state.glob(f"{PREFIX}*"))
 
 
-def finished_steps(place: Path) -> int:
-    """Steps of the stage that a checkpoint was written after."""
-    return int(place.name.removeprefix(PREFIX))
+def finished_steps(folder: Path) -> int:
+    """Return the steps of the stage that a checkpoint was written after."""
+    return int(folder.name.removeprefix(PREFIX))
 
 
 def load_checkpoint(
@@ -85,36 +85,36 @@ def load_checkpoint(
     Raises:
         ArtifactError: it belongs to another run, or to a model of other weights.
     """
-    kept = checkpoints(state)
-    if not kept:
+    saved = checkpoints(state)
+    if not saved:
         return None
-    place = kept[-1]
-    facts = json.loads((place / "progress.json").read_text())
+    folder = saved[-1]
+    facts = json.loads((folder / "progress.json").read_text())
     if facts["identity"] != identity:
         raise ArtifactError(
-            place,
+            folder,
             f"is of another run (settings {facts['identity'][:12]}, this run {identity[:12]})",
             "remove the folder to start afresh",
         )
-    restore_weights(model, read_tensors(place / "model.safetensors"), place)
-    load_moments(optimizer, read_tensors(place / "optimizer.safetensors"))
-    objective.load_state_dict(facts["objective"] | read_tensors(place / "objective.safetensors"))
+    restore_weights(model, read_tensors(folder / "model.safetensors"), folder)
+    load_moments(optimizer, read_tensors(folder / "optimizer.safetensors"))
+    objective.load_state_dict(facts["objective"] | read_tensors(folder / "objective.safetensors"))
     return facts
 
 
-def restore_weights(model: nn.Module, kept: dict[str, Tensor], place: Path) -> None:
-    """Copy kept weights into the model."""
-    own = weights_of(model)
-    if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in kept.items()}:
-        strange = sorted(set(own) ^ set(kept)) or [k for k in own if own[k].shape != kept[k].shape]
+def restore_weights(model: nn.Module, saved: dict[str, Tensor], folder: Path) -> None:
+    """Copy saved weights into the model."""
+    current = weights_of(model)
+    if {k: v.shape for k, v in current.items()} != {k: v.shape for k, v in saved.items()}:
+        strange = sorted(set(current) ^ set(saved)) or [k for k in current if current[k].shape != saved[k].shape]
         raise ArtifactError(
-            place,
+            folder,
             f"holds other weights than this model, the first that differs is {strange[0]}",
             "remove the folder to start afresh",
         )
     with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(kept[name])
+        for name, tensor in current.items():
+            tensor.copy_(saved[name])
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -125,7 +125,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Tensors of a safetensors file.
+    """Read tensors of a safetensors file.
 
     Raises:
         ArtifactError: it is damaged.

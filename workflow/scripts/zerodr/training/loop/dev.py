@@ -18,7 +18,7 @@ BATCH_TEXTS, WASTE = 64, 512
 
 
 def ranking_metrics(scores: Tensor, positives: Sequence[Sequence[int]]) -> dict[str, float]:
-    """MRR@10 and nDCG@10 (binary gains), means over queries.
+    """Compute MRR@10 and nDCG@10 (binary gains), means over queries.
 
     Args:
         scores: (Q, P) similarity of queries and pool documents. Of equal scores the later document ranks first.
@@ -41,7 +41,7 @@ def ranking_metrics(scores: Tensor, positives: Sequence[Sequence[int]]) -> dict[
 
 
 def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.ndarray, list[list[int]]]:
-    """Documents that dev queries are ranked against, and where each query's judged ones are among them.
+    """Pool the documents that dev queries are ranked against, and where each query's judged ones are among them.
 
     Args:
         rows: the dev queries.
@@ -49,7 +49,7 @@ def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.nd
 
     Returns:
         document numbers (P,), ascending; for each query the columns of its judged documents, which all its positives
-        are where the examples don't tell.
+        are where the examples have none.
     """
 
     def first(lists: Ragged, row: int, count: int | None) -> np.ndarray:
@@ -60,34 +60,34 @@ def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.nd
     positives = [first(examples.positives, int(row), None) for row in rows]
     mined = [first(examples.negatives, int(row), negatives) for row in rows]
     pool = np.unique(np.concatenate(relevant + positives + mined))
-    return pool, [np.searchsorted(pool, np.unique(part)).tolist() for part in relevant]
+    return pool, [np.searchsorted(pool, np.unique(documents)).tolist() for documents in relevant]
 
 
 def embed_texts(model: Any, texts: Sequence[str], side: str, device: str, group: Group) -> Tensor:
-    """Vectors of texts without dropout, (T, D) float32; each process encodes its part, all get the whole."""
+    """Encode texts without dropout, (T, D) float32; each process encodes its share, all get the whole."""
     return embed_tokens(model, model.tokenize(list(texts), side), side, device, group)
 
 
 def embed_tokens(model: Any, tokens: list[Any], side: str, device: str, group: Group) -> Tensor:
-    """The same of tokenised texts, as the model's `pad` takes them."""
+    """Encode tokenised texts likewise, as the model's `pad` takes them."""
     share = -(-len(tokens) // group.world)
     padded = tokens + [tokens[-1]] * (share * group.world - len(tokens))
     mine = padded[group.rank * share : (group.rank + 1) * share]
-    made: Tensor | None = None
+    encoded: Tensor | None = None
     with torch.no_grad():
-        for places in length_groups([len(ids) for ids in mine], WASTE, BATCH_TEXTS):
-            features = model.pad([mine[place] for place in places])
+        for positions in length_groups([len(ids) for ids in mine], WASTE, BATCH_TEXTS):
+            features = model.pad([mine[position] for position in positions])
             vectors = model.encode({key: value.to(device) for key, value in features.items()}, side).float()
-            made = torch.empty(share, vectors.shape[1], device=vectors.device) if made is None else made
-            made[torch.tensor(places, device=vectors.device)] = vectors
-    assert made is not None, "there is at least one text"
-    return group.gather(made)[: len(tokens)]
+            encoded = torch.empty(share, vectors.shape[1], device=vectors.device) if encoded is None else encoded
+            encoded[torch.tensor(positions, device=vectors.device)] = vectors
+    assert encoded is not None, "there is at least one text"
+    return group.gather(encoded)[: len(tokens)]
 
 
 def evaluate_dev(
     model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
 ) -> dict[str, float]:
-    """MRR@10 and nDCG@10 of the dev queries against their pool. The model is left in the mode it was in."""
+    """Compute MRR@10 and nDCG@10 of the dev queries against their pool. The model is left in the mode it was in."""
     queries = model.tokenize(examples.texts_of_queries(rows), "query")
     return evaluate_tokens(model, queries, examples, rows, negatives, device, group)
 
@@ -95,7 +95,7 @@ def evaluate_dev(
 def evaluate_tokens(
     model: Any, tokens: list[Any], examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
 ) -> dict[str, float]:
-    """The same of dev queries that are tokenised already."""
+    """Evaluate dev queries that are tokenised already."""
     pool, positives = pool_of(examples, rows, negatives)
     was_training = model.training
     model.eval()

@@ -60,7 +60,7 @@ class Run:
 
 @dataclass
 class Position:
-    """Where a run stands: finished steps, curves so far, and sums since the last point of the curves."""
+    """State of a run: finished steps, curves so far, and sums since the last point of the curves."""
 
     step: int = 0
     curves: Curve = field(default_factory=list)
@@ -81,7 +81,7 @@ class Batches(Protocol):
     """The batches of a stage."""
 
     def batch(self, step: int) -> Any:
-        """The batch of step `step`, a pure function of it; it has `part(number, parts)`."""
+        """Return the batch of step `step`, a pure function of it; it has `shard(number, shards)`."""
         ...
 
 
@@ -143,13 +143,13 @@ class Engine:
         self.weights = [p for g in optimizer.param_groups for p in g["params"]]
         self.seconds = 0.0
         self.point_every = max(1, settings.steps // CURVE_POINTS)
-        parts = settings.accumulation * self.group.world
-        if settings.batch_queries % parts:
+        shares = settings.accumulation * self.group.world
+        if settings.batch_queries % shares:
             raise ConfigError(
                 run.name,
                 f"batch_queries {settings.batch_queries} can't be shared equally by "
                 f"{settings.accumulation} micro-batches x {self.group.world} processes",
-                f"make it a multiple of {parts}",
+                f"make it a multiple of {shares}",
             )
 
     def fit(self) -> Curve:
@@ -178,7 +178,7 @@ class Engine:
                     progress.add()
                     if self.group.any(stop.requested, self.forward.device) and position.step < self.settings.steps:
                         self._checkpoint(position)
-                        self.group.any(True, self.forward.device)  # nobody leaves before the checkpoint stands
+                        self.group.any(True, self.forward.device)  # nobody leaves before the checkpoint is complete
                         raise Preempted(self.run.name)
             finally:
                 ahead.close()
@@ -187,7 +187,7 @@ class Engine:
         return position.curves
 
     def _allocate_gradients(self) -> None:
-        """Gradients first, below the activations: born among them, they would leave holes that no activation fits."""
+        """Allocate gradients first, below the activations: among them, they leave holes that no activation fits."""
         for weight in self.weights:
             weight.grad = torch.zeros_like(weight)
 
@@ -203,11 +203,11 @@ class Engine:
         return Position.of(facts)
 
     def _shares(self, step: int) -> list[Share]:
-        batch, parts = self.stream.batch(step), self.settings.accumulation
-        return [prepare(self.forward, batch.part(part, parts), self.group) for part in range(parts)]
+        batch, shards = self.stream.batch(step), self.settings.accumulation
+        return [prepare(self.forward, batch.shard(number, shards), self.group) for number in range(shards)]
 
     def _one(self, position: Position, ahead: Ahead) -> None:
-        """One optimiser step and what is due after it."""
+        """Take one optimiser step, and do what is due after it."""
         step, started = position.step, time.perf_counter()
         shares = ahead.get(step)
         try:
@@ -264,11 +264,11 @@ class Engine:
         )
 
     def _diverged(self, error: ClassifierDiverged, position: Position) -> ClassifierDiverged:
-        """The error with what is kept, and for whom: the objective has put back its state before this step."""
+        """Return the error with the checkpoint that remains: the objective has restored its state before this step."""
         if self.group.rank == 0 and finite(self.model):
             self._checkpoint(position)
-        kept = checkpoints(self.run.state)
-        where = f"in {kept[-1]}, after {finished_steps(kept[-1])} steps of the stage" if kept else "nowhere"
+        saved = checkpoints(self.run.state)
+        where = f"in {saved[-1]}, after {finished_steps(saved[-1])} steps of the stage" if saved else "nowhere"
         return ClassifierDiverged(
             error.where,
             f"{error.what}; the encoder's last finite weights are kept {where}",
@@ -290,7 +290,7 @@ class Engine:
             log.info("%s: step %d, loss %.4f", self.run.name, position.step, points["loss"])
 
     def _due(self, position: Position, ahead: Ahead) -> None:
-        """Evaluation, kept models and checkpoints whose time has come."""
+        """Evaluate, save models and write checkpoints that are due."""
         step, settings = position.step, self.settings
         last = step == settings.steps
         if self.run.keep and step in settings.save_steps and self.group.rank == 0:

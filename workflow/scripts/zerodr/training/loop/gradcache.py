@@ -1,4 +1,4 @@
-"""From texts to vectors and from the loss back to weights, with or without gradient caching, with the same gradient.
+"""Pass from texts to vectors and from the loss back to weights, with the same gradient with and without caching.
 
 The objective is a function of vectors. So its gradient with respect to the vectors is taken first; then each group of
 texts sends its part back through the network. With caching, a group's activations are thrown away and made again when
@@ -26,12 +26,12 @@ WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one mor
 
 @dataclass(frozen=True)
 class Texts:
-    """The distinct texts of one process's part of a batch, tokenised: B queries, then documents.
+    """The distinct texts of one process's shard of a batch, tokenised: B queries, then documents.
 
     Attributes:
         tokens: token ids of each text, as the model's `pad` takes them.
-        documents: (B, 1 + K) place of each document among the distinct ones.
-        groups: (side, places of texts) that are encoded together. A text in no group stands for the vector of ones.
+        documents: (B, 1 + K) position of each document among the distinct ones.
+        groups: (side, positions of texts) that are encoded together. A text in no group has the vector of ones.
     """
 
     tokens: list[Any]
@@ -41,7 +41,7 @@ class Texts:
 
 @dataclass
 class Forward:
-    """How training encodes. Subclasses do so for other data than mined queries.
+    """Encoding in training. Subclasses do so for other data than mined queries.
 
     Attributes:
         model: a BiEncoder (encoders/network/trainable.py), with its arithmetic.
@@ -54,19 +54,19 @@ class Forward:
     device: str
     chunk: int | None = None
     by_group: bool = False
-    unit = "queries"  # what a batch is made of, for messages
+    unit = "queries"  # what a batch counts, for messages
     has_vectors = True  # False: there is nothing but losses of the groups' own
 
     def prepare(self, batch: Any, group: Group) -> Share:
-        """This process's share of a micro-batch (no model arithmetic: it may run ahead in another thread)."""
+        """Prepare this process's share of a micro-batch (no model arithmetic: it may run ahead in another thread)."""
         examples: Examples = self.examples
         positives = [set(examples.document_ids(examples.positives[int(row)])) for row in batch.rows]
         ids = examples.queries.take(_arrow(batch.rows)).to_pylist()
-        texts = self.texts(batch.part(group.rank, group.world))
+        texts = self.texts(batch.shard(group.rank, group.world))
         return Share(batch, texts, ids, examples.document_ids(batch.documents), positives)
 
     def texts(self, batch: Any) -> Texts:
-        """Tokenise the distinct texts of (a process's part of) a batch."""
+        """Tokenise the distinct texts of (a process's shard of) a batch."""
         span = len(self.examples.documents)
         codes = batch.documents + (batch.groups[:, None] * span if self.by_group else 0)
         distinct, inverse = np.unique(codes, return_inverse=True)
@@ -79,49 +79,49 @@ class Forward:
     def passes(
         self, tokens: Sequence[Any], queries: Sequence[int], documents: Sequence[int]
     ) -> list[tuple[str, list[int]]]:
-        """Which texts are encoded together, by side; `queries` and `documents` are places among `tokens`."""
+        """Group texts that are encoded together, by side; `queries` and `documents` are positions among `tokens`."""
         tied = self.model.contract.towers == "tied"
         sides = [("document", range(len(tokens)))] if tied else [("query", queries), ("document", documents)]
         waste = WASTE[torch.device(self.device).type]
         return [
-            (side, [places[index] for index in group])
-            for side, places in sides
-            for group in length_groups([len(tokens[place]) for place in places], waste, self.chunk)
+            (side, [positions[index] for index in group])
+            for side, positions in sides
+            for group in length_groups([len(tokens[position]) for position in positions], waste, self.chunk)
         ]
 
     def rows(self, texts: Any, number: int) -> list[int]:
-        """Rows of the representation that the vectors of one group stand in: its texts' places."""
+        """Return the rows of the representation with the vectors of one group: its texts' positions."""
         return texts.groups[number][1]
 
     def count(self, texts: Any) -> int:
-        """Rows of the representation."""
+        """Count rows of the representation."""
         return len(texts.tokens)
 
     def encode(self, texts: Any, number: int, seed: Sequence[int]) -> Tensor:
-        """Vectors of one group, (n, D) float32. Random numbers depend on (seed, number) alone."""
-        side, places = texts.groups[number]
+        """Encode one group, (n, D) float32. Random numbers depend on (seed, number) alone."""
+        side, positions = texts.groups[number]
         set_random(seed, number)
-        features = self.model.pad([texts.tokens[place] for place in places])
+        features = self.model.pad([texts.tokens[position] for position in positions])
         return self.vectors({key: value.to(self.device) for key, value in features.items()}, side)
 
     def vectors(self, features: dict[str, Tensor], side: str) -> Tensor:
-        """The model's vectors of one padded group, (n, D) float32."""
+        """Return the model's vectors of one padded group, (n, D) float32."""
         return self.model.encode(features, side).float()
 
     def totals(self, texts: Any, group: Group) -> dict[str, float]:
-        """What the losses of all groups of all processes are divided by, by name; nothing without such losses."""
+        """Return divisors of the losses of all groups of all processes, by name; nothing without such losses."""
         return {}
 
     def run(
         self, texts: Any, number: int, seed: Sequence[int], totals: dict[str, float]
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Vectors of one group as by `encode`, and the losses of its own: its share of each named mean."""
+        """Encode one group as `encode`, and compute its losses: its share of each named mean."""
         return self.encode(texts, number, seed), {}
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
-        """What the objective is shown: vectors of all processes, from this process's `leaf` (T, D)."""
-        own = len(share.texts.documents)
-        queries, documents = leaf[:own], leaf[own:][torch.from_numpy(share.texts.documents).to(leaf.device)]
+        """Return what the objective sees: vectors of all processes, from this process's `leaf` (T, D)."""
+        count = len(share.texts.documents)
+        queries, documents = leaf[:count], leaf[count:][torch.from_numpy(share.texts.documents).to(leaf.device)]
         teacher, groups = (
             None if array is None else torch.from_numpy(array).to(queries.device)
             for array in (share.batch.teacher, share.batch.groups)
@@ -138,7 +138,7 @@ class Forward:
         )
 
     def represent(self, texts: Any, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
-        """Vectors of all texts, ready to take a gradient."""
+        """Encode all texts, ready to take a gradient."""
         totals = totals or {}
         if not self.has_vectors:
             return Representation(self, texts, seed, totals, None)
@@ -150,14 +150,14 @@ class Forward:
         else:
             with torch.no_grad():
                 outputs = [self.encode(texts, number, seed) for number in numbers]
-        places = [place for number in numbers for place in self.rows(texts, number)]
+        positions = [position for number in numbers for position in self.rows(texts, number)]
         leaf = torch.ones(self.count(texts), outputs[0].shape[1], device=outputs[0].device)
-        leaf[torch.tensor(places, device=leaf.device)] = torch.cat([output.detach() for output in outputs])
+        leaf[torch.tensor(positions, device=leaf.device)] = torch.cat([output.detach() for output in outputs])
         return Representation(self, texts, seed, totals, leaf.requires_grad_(), passes)
 
 
 def set_random(seed: Sequence[int], number: int) -> None:
-    """Random numbers of a group's pass through the network."""
+    """Seed the random numbers of a group's pass through the network."""
     word = np.random.SeedSequence([*seed, number]).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(word >> np.uint64(1)))
 
@@ -179,34 +179,36 @@ class Representation:
     passes: list[tuple[Tensor | None, dict[str, Tensor]]] = field(default_factory=list)
 
     def backward(self, scale: Tensor | float = 1.0) -> dict[str, Tensor]:
-        """Send the vectors' gradients, and those of own losses times `scale`, into the weights; returns own losses."""
+        """Send gradients of vectors and of the groups' losses times `scale`, into the weights; return these losses."""
         gradients = None if self.leaf is None else self.leaf.grad
         if gradients is None and not self.totals:
             return {}
         sums: dict[str, Tensor] = {}
         roots: list[Tensor] = []
-        parts: list[Tensor] = []
+        upstream: list[Tensor] = []
         for number in range(len(self.texts.groups)):
-            made = self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
-            vectors, losses = made
+            outcome = (
+                self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
+            )
+            vectors, losses = outcome
             if vectors is not None and gradients is not None:
                 roots.append(vectors)
-                parts.append(gradients[self.forward.rows(self.texts, number)])
+                upstream.append(gradients[self.forward.rows(self.texts, number)])
             for name, loss in losses.items():
                 sums[name] = sums.get(name, 0.0) + loss.detach()
                 roots.append(loss)
-                parts.append(torch.ones_like(loss) * scale)
+                upstream.append(torch.ones_like(loss) * scale)
             if not self.passes and roots:
-                torch.autograd.backward(roots, parts)
-                roots, parts = [], []
+                torch.autograd.backward(roots, upstream)
+                roots, upstream = [], []
         if roots:
-            torch.autograd.backward(roots, parts)
+            torch.autograd.backward(roots, upstream)
         return sums
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one process does of a micro-batch: the whole micro-batch's names, and its own texts."""
+    """One process's share of a micro-batch: the whole micro-batch's names, and this process's texts."""
 
     batch: Any
     texts: Any
@@ -245,11 +247,11 @@ def add_gradients(
         terms = objective(turn.batch)
     if terms:
         (torch.stack(list(terms.values())).sum() * scale).backward()
-    own = held.backward(scale)
+    group_losses = held.backward(scale)
     if turn is not None:
         objective.after(turn)
     direct = objective.direct(forward.model, share.batch.step, group.rank, group.world)
     if direct:
         (torch.stack(list(direct.values())).sum() * scale).backward()
-    shares = {name: group.total(value.detach().clone()) for name, value in (own | direct).items()}
+    shares = {name: group.total(value.detach().clone()) for name, value in (group_losses | direct).items()}
     return {name: value.detach() for name, value in terms.items()} | shares

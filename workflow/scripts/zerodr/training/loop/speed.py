@@ -1,4 +1,4 @@
-"""The fastest exact arithmetic a training run can have on this machine, without changing the model's numbers.
+"""Choose the fastest exact arithmetic of a training run on this machine, without changing the model's numbers.
 
 On the CPU, torch's fp32 multiplications go through MKL, which on some processors takes slower kernels than oneDNN has.
 `FastLinear` computes the three products of a linear layer with oneDNN. The operator is private to torch: it is tried
@@ -38,12 +38,12 @@ class _Linear(torch.autograd.Function):
     def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
         x, weight = ctx.saved_tensors
         dx, dweight, dbias = tangents
-        made = x.new_zeros(len(x), len(weight)) if dbias is None else dbias.expand(len(x), -1).clone()
+        tangent = x.new_zeros(len(x), len(weight)) if dbias is None else dbias.expand(len(x), -1).clone()
         if dx is not None:
-            made += multiply(dx.contiguous(), weight, None)
+            tangent += multiply(dx.contiguous(), weight, None)
         if dweight is not None:
-            made += multiply(x, dweight.contiguous(), None)
-        return made
+            tangent += multiply(x, dweight.contiguous(), None)
+        return tangent
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -77,19 +77,19 @@ def why_not_fast() -> str | None:
     x, weight = torch.linspace(-1, 1, 96).view(6, 16), torch.linspace(-1, 1, 128).view(8, 16)
     bias, gradient = torch.ones(8), torch.linspace(0, 1, 48).view(6, 8)
     try:
-        made = _gradients(_Linear.apply, x, weight, bias, gradient)
+        fast = _gradients(_Linear.apply, x, weight, bias, gradient)
     except (AttributeError, RuntimeError, NotImplementedError) as error:
-        return f"torch's oneDNN multiplication is not to be had ({str(error).splitlines()[0]})"
+        return f"torch's oneDNN multiplication is not available ({str(error).splitlines()[0]})"
     right = _gradients(functional.linear, x, weight, bias, gradient)
-    same = all(torch.allclose(a, b, atol=NEAR, rtol=NEAR) for a, b in zip(made, right, strict=True))
+    same = all(torch.allclose(a, b, atol=NEAR, rtol=NEAR) for a, b in zip(fast, right, strict=True))
     return None if same else "torch's oneDNN multiplication gives other numbers"
 
 
 def _gradients(function: Any, x: Tensor, weight: Tensor, bias: Tensor, gradient: Tensor) -> list[Tensor]:
     leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
-    made = function(*leaves)
-    made.backward(gradient)
-    return [made.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
+    output = function(*leaves)
+    output.backward(gradient)
+    return [output.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
 def speed_up(model: nn.Module, device: str, precision: str) -> str:
@@ -113,7 +113,7 @@ def speed_up(model: nn.Module, device: str, precision: str) -> str:
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
-    """The same dropout everywhere, also in modules that keep their rate as a number (T5's attention)."""
+    """Set the same dropout everywhere, also in modules that keep their rate as a number (T5's attention)."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = rate

@@ -44,8 +44,8 @@ class Encoded:
     teacher: Tensor | None = None
     groups: Tensor | None = None
 
-    def own_scores(self) -> Tensor:
-        """Similarity of each query with its own documents, (B, 1 + K)."""
+    def document_scores(self) -> Tensor:
+        """Compute similarities of each query with its documents, (B, 1 + K)."""
         return torch.einsum("bd,bkd->bk", self.queries, self.documents)
 
 
@@ -78,42 +78,42 @@ class Objective:
     alone = True
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
-        """Named scalar loss terms, with their weights applied."""
+        """Compute named scalar loss terms, with their weights applied."""
         raise NotImplementedError
 
     def direct(self, model: Any, step: int, rank: int, world: int) -> dict[str, Tensor]:
-        """Terms that need the model itself on data of their own (a language model, say), as this process's share.
+        """Compute terms that need the model on other data (a language model, say), as this process's share.
 
         The shares of all processes are added, so a share is divided by `world` already.
         """
         return {}
 
     def on_start(self, model: Any, device: str) -> None:
-        """Before the first step, after a resumed state was loaded."""
+        """Prepare before the first step, after a resumed state was loaded."""
 
     def watching(self, step: int) -> AbstractContextManager[None]:
-        """Open while the texts of step `step` are encoded; not while they are encoded again for caching."""
+        """Stay open while the texts of step `step` are encoded; not while they are encoded again for caching."""
         return nullcontext()
 
     def before(self, turn: Turn) -> None:
-        """After the forward pass, before the loss is taken: may send gradients of its own through the network."""
+        """Act after the forward pass, before the loss: may send further gradients through the network."""
 
     def after(self, turn: Turn) -> None:
-        """After the backward pass of the vectors, before gradients are added up over processes."""
+        """Act after the backward pass of the vectors, before gradients are added up over processes."""
 
     def on_step(self, finished: int) -> dict[str, float]:
-        """After an optimiser step, with the number of finished ones; returned numbers join the curves."""
+        """Act after an optimiser step, with the number of finished ones; returned numbers join the curves."""
         return {}
 
     def save(self, folder: Path) -> None:
-        """Write what belongs beside the trained model."""
+        """Write files next to the trained model."""
 
     def state_dict(self) -> State:
-        """What a resumed run needs: a flat dict of tensors and JSON values."""
+        """Return the state that a resumed run needs: a flat dict of tensors and JSON values."""
         return {}
 
     def load_state_dict(self, state: State) -> None:
-        """Take back what `state_dict` gave."""
+        """Restore the state of `state_dict`."""
 
 
 class QueryObjective(Objective):
@@ -122,78 +122,80 @@ class QueryObjective(Objective):
     name: str
 
     def per_query(self, batch: Encoded) -> Tensor:
-        """Loss of each query, (B,)."""
+        """Compute the loss of each query, (B,)."""
         raise NotImplementedError
 
 
 class Stack(Objective):
     """Several objectives at once, each with a weight; names of terms and states are prefixed with the objective's."""
 
-    def __init__(self, parts: Mapping[str, tuple[float, Objective]]) -> None:
-        self.parts = dict(parts)
-        self.by_group = any(part.by_group for _, part in self.parts.values())
-        for _, part in self.parts.values():
-            part.alone = len(self.parts) == 1
+    def __init__(self, objectives: Mapping[str, tuple[float, Objective]]) -> None:
+        self.objectives = dict(objectives)
+        self.by_group = any(objective.by_group for _, objective in self.objectives.values())
+        for _, objective in self.objectives.values():
+            objective.alone = len(self.objectives) == 1
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
-        """All parts' terms, weighted."""
+        """Compute all objectives' terms, weighted."""
         return {
             f"{name}.{term}": weight * value
-            for name, (weight, part) in self.parts.items()
-            for term, value in part(batch).items()
+            for name, (weight, objective) in self.objectives.items()
+            for term, value in objective(batch).items()
         }
 
     def direct(self, model: Any, step: int, rank: int, world: int) -> dict[str, Tensor]:
-        """All parts' direct terms, weighted."""
+        """Compute all objectives' direct terms, weighted."""
         return {
             f"{name}.{term}": weight * value
-            for name, (weight, part) in self.parts.items()
-            for term, value in part.direct(model, step, rank, world).items()
+            for name, (weight, objective) in self.objectives.items()
+            for term, value in objective.direct(model, step, rank, world).items()
         }
 
     def on_start(self, model: Any, device: str) -> None:
-        """Every part's hook."""
-        for _, part in self.parts.values():
-            part.on_start(model, device)
+        """Call every objective's hook."""
+        for _, objective in self.objectives.values():
+            objective.on_start(model, device)
 
     def watching(self, step: int) -> AbstractContextManager[None]:
-        """Every part's context."""
+        """Open every objective's context."""
         every = ExitStack()
-        for _, part in self.parts.values():
-            every.enter_context(part.watching(step))
+        for _, objective in self.objectives.values():
+            every.enter_context(objective.watching(step))
         return every  # type: ignore[return-value]
 
     def before(self, turn: Turn) -> None:
-        """Every part's hook."""
-        for _, part in self.parts.values():
-            part.before(turn)
+        """Call every objective's hook."""
+        for _, objective in self.objectives.values():
+            objective.before(turn)
 
     def after(self, turn: Turn) -> None:
-        """Every part's hook."""
-        for _, part in self.parts.values():
-            part.after(turn)
+        """Call every objective's hook."""
+        for _, objective in self.objectives.values():
+            objective.after(turn)
 
     def on_step(self, finished: int) -> dict[str, float]:
-        """Every part's hook."""
+        """Call every objective's hook."""
         return {
             f"{name}.{key}": value
-            for name, (_, part) in self.parts.items()
-            for key, value in part.on_step(finished).items()
+            for name, (_, objective) in self.objectives.items()
+            for key, value in objective.on_step(finished).items()
         }
 
     def save(self, folder: Path) -> None:
-        """Every part's files."""
-        for _, part in self.parts.values():
-            part.save(folder)
+        """Write every objective's files."""
+        for _, objective in self.objectives.values():
+            objective.save(folder)
 
     def state_dict(self) -> State:
-        """Every part's state."""
+        """Return every objective's state."""
         return {
-            f"{name}.{key}": value for name, (_, part) in self.parts.items() for key, value in part.state_dict().items()
+            f"{name}.{key}": value
+            for name, (_, objective) in self.objectives.items()
+            for key, value in objective.state_dict().items()
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Give every part its own."""
-        for name, (_, part) in self.parts.items():
+        """Restore every objective's state."""
+        for name, (_, objective) in self.objectives.items():
             start = f"{name}."
-            part.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})
+            objective.load_state_dict({k.removeprefix(start): v for k, v in state.items() if k.startswith(start)})

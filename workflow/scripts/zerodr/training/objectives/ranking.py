@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerodr.config.training import LOSSES, ObjectiveSettings
+from zerodr.config.training import LOSSES, LossSettings
 from zerodr.errors import ConfigError
 from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
 from zerodr.papers import modules
@@ -39,7 +39,7 @@ class PairwiseNLL(QueryObjective):
 
 @dataclass
 class InfoNCE(QueryObjective):
-    """Softmax of the own positive among all positives and hard negatives of the batch (DDR 3.1)."""
+    """Softmax of the query's positive among all positives and hard negatives of the batch (DDR 3.1)."""
 
     in_batch: bool = True
     mask_known_positives: bool = True
@@ -55,7 +55,7 @@ class InfoNCE(QueryObjective):
         return self._losses(batch, "none")
 
     def _losses(self, batch: Encoded, reduction: Reduction) -> Tensor:
-        return self._in_batch(batch, reduction) if self.in_batch else self._own(batch, reduction)
+        return self._in_batch(batch, reduction) if self.in_batch else self._in_row(batch, reduction)
 
     def _in_batch(self, batch: Encoded, reduction: Reduction) -> Tensor:
         """Candidates are the B positives, then the B * K hard negatives."""
@@ -63,13 +63,13 @@ class InfoNCE(QueryObjective):
         columns = torch.arange(count * width).view(count, width)
         columns = torch.cat([columns[:, 0], columns[:, 1:].reshape(-1)])
         candidates = batch.documents.flatten(0, 1)[columns.to(batch.documents.device)]
-        own, masked = torch.arange(count), None
+        targets, masked = torch.arange(count), None
         if self.mask_known_positives:
             ids = [batch.document_ids[column] for column in columns.tolist()]
-            masked = known_positive_mask(batch.positives, ids, own)
-        return info_nce(batch.queries @ candidates.T, own, masked, self.inverse_temperature, reduction)
+            masked = known_positive_mask(batch.positives, ids, targets)
+        return info_nce(batch.queries @ candidates.T, targets, masked, self.inverse_temperature, reduction)
 
-    def _own(self, batch: Encoded, reduction: Reduction) -> Tensor:
+    def _in_row(self, batch: Encoded, reduction: Reduction) -> Tensor:
         count, width = batch.documents.shape[:2]
         masked = None
         if self.mask_known_positives:
@@ -77,8 +77,8 @@ class InfoNCE(QueryObjective):
             for row, positives in enumerate(batch.positives):
                 ids = batch.document_ids[row * width + 1 : (row + 1) * width]
                 masked[row, 1:] = torch.tensor([key in positives for key in ids], dtype=torch.bool)
-        own = torch.zeros(count, dtype=torch.long)
-        return info_nce(batch.own_scores(), own, masked, self.inverse_temperature, reduction)
+        targets = torch.zeros(count, dtype=torch.long)
+        return info_nce(batch.document_scores(), targets, masked, self.inverse_temperature, reduction)
 
 
 class ScoreLoss(Objective):
@@ -98,11 +98,11 @@ class ScoreLoss(Objective):
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{name: scalar}`."""
         teacher = {"teacher": teacher_scores(batch)} if self.distils else {}
-        return {self.name: self.loss(batch.own_scores(), **teacher, **self.options)}
+        return {self.name: self.loss(batch.document_scores(), **teacher, **self.options)}
 
 
 def teacher_scores(batch: Encoded) -> Tensor:
-    """The teacher's scores of a batch, (B, 1 + K).
+    """Return the teacher's scores of a batch, (B, 1 + K).
 
     Raises:
         ConfigError: it has none.
@@ -120,14 +120,13 @@ OBJECTIVES: dict[str, Callable[[Any], Objective]] = {  # losses of vectors, by t
 }
 
 
-def make_objective(settings: ObjectiveSettings) -> Objective:
-    """The objective that the settings name, of the core or of a paper.
+def make_objective(settings: LossSettings) -> Objective:
+    """Make the objective that the settings name, of the core or of a paper.
 
     Raises:
         ConfigError: it needs hard negatives and the settings draw none.
     """
-    needs_negatives = settings.name != "info_nce" or not settings.in_batch
-    if needs_negatives and settings.negatives_per_query < 1:
+    if settings.compares and settings.negatives_per_query < 1:
         raise ConfigError(
             "objective.negatives_per_query",
             f"{settings.name} compares a positive with hard negatives, found 0",

@@ -11,16 +11,16 @@ from zerodr.training.optimization.lamb import Lamb
 
 
 def make_optimizer(model: nn.Module, settings: TrainingSettings) -> Optimizer:
-    """AdamW (fused kernels) or ANCE's LAMB over the weights that are trained.
+    """Make AdamW (fused kernels) or ANCE's LAMB over the weights that are trained.
 
     Weight decay spares vectors (biases, gains of normalisation).
     """
     trained = [p for p in model.parameters() if p.requires_grad]
     matrices, vectors = [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim <= 1]
     groups = [
-        {"params": part, "weight_decay": decay}
-        for part, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
-        if part
+        {"params": weights, "weight_decay": decay}
+        for weights, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
+        if weights
     ]
     if settings.optimizer == "lamb":
         return Lamb(groups, lr=settings.learning_rate)
@@ -33,13 +33,13 @@ def make_scaler(settings: TrainingSettings, device: str) -> torch.amp.GradScaler
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Learning rate of the next update."""
+    """Return the learning rate of the next update."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
 
 def moments(optimizer: Optimizer) -> dict[str, Tensor]:
-    """All state tensors, named `<number of the weight>.<key>`."""
+    """Return all state tensors, named `<number of the weight>.<key>`."""
     return {
         f"{number}.{key}": value
         for number, weight in enumerate(_weights(optimizer))
@@ -47,23 +47,23 @@ def moments(optimizer: Optimizer) -> dict[str, Tensor]:
     }
 
 
-def load_moments(optimizer: Optimizer, kept: dict[str, Tensor]) -> None:
-    """Take back what `moments` gave, on the weights' devices."""
+def load_moments(optimizer: Optimizer, saved: dict[str, Tensor]) -> None:
+    """Restore the state of `moments`, on the weights' devices."""
     weights = _weights(optimizer)
     optimizer.state.clear()
-    for name, value in kept.items():
+    for name, value in saved.items():
         number, key = name.split(".")
         weight = weights[int(number)]
         optimizer.state[weight][key] = value.to(weight.device).clone()
 
 
-def moments_fit(optimizer: Optimizer, kept: dict[str, Tensor]) -> bool:
-    """Whether the kept tensors are of this optimiser's weights: same numbers, same shapes."""
+def moments_fit(optimizer: Optimizer, saved: dict[str, Tensor]) -> bool:
+    """Check that saved tensors are of this optimiser's weights: same numbers, same shapes."""
     weights = _weights(optimizer)
-    numbers = {int(name.split(".")[0]) for name in kept}
+    numbers = {int(name.split(".")[0]) for name in saved}
     shapes = all(
         value.shape in ((), weights[int(name.split(".")[0])].shape)
-        for name, value in kept.items()
+        for name, value in saved.items()
         if int(name.split(".")[0]) < len(weights)
     )
     return numbers == set(range(len(weights))) and shapes

@@ -1,4 +1,4 @@
-"""T5's span corruption: stretches of a text give way to sentinels, and are told behind these (specs/moma 6.5).
+"""Corrupt spans as T5: sentinels replace stretches of a text, the target repeats these (specs/moma 6.5).
 
 Random numbers are those of (seed, number of the text), whatever the process that holds it.
 """
@@ -19,7 +19,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def sentinels_of(tokenizer: Any) -> np.ndarray:
-    """Ids of sentinels, int64: T5's own, or in a tokenizer without them its last ids, which are its rarest tokens."""
+    """Return ids of sentinels, int64: T5's, or in a tokenizer without them its last ids, its rarest tokens."""
     vocabulary = tokenizer.get_vocab()
     named = [vocabulary[NAMED.format(n)] for n in range(SENTINELS) if NAMED.format(n) in vocabulary]
     if named:
@@ -43,44 +43,44 @@ def corrupt(
     Returns:
         ids of input and target, int64, without special tokens other than sentinels.
     """
-    made = []
+    pairs = []
     for text, row in zip(texts, rows.tolist(), strict=True):
         generator = np.random.default_rng([CORRUPT, *seed, row])
-        made.append(_of(text.ids, stretches(len(text), rate, mean_span, len(sentinels), generator), sentinels))
-    return made
+        pairs.append(_of(text.ids, stretches(len(text), rate, mean_span, len(sentinels), generator), sentinels))
+    return pairs
 
 
 def stretches(
     length: int, rate: float, mean_span: float, most: int, generator: np.random.Generator
 ) -> list[tuple[int, int]]:
-    """First and last-plus-one tokens of the stretches that are cut out, ascending and apart from one another."""
+    """Draw first and last-plus-one tokens of the stretches that are cut out, ascending and apart from one another."""
     if not length:
         return []
     noise = min(length, max(1, round(rate * length)))
-    kept = length - noise
-    count = max(1, min(round(noise / mean_span), noise, kept + 1, most))
-    sizes = _parts(noise, count, generator)
-    gaps = _parts(kept + 2, count + 1, generator)  # first and last gap may be empty, the others not
+    remaining = length - noise
+    count = max(1, min(round(noise / mean_span), noise, remaining + 1, most))
+    sizes = _composition(noise, count, generator)
+    gaps = _composition(remaining + 2, count + 1, generator)  # first and last gap may be empty, the others not
     gaps[0] -= 1
     gaps[-1] -= 1
     first = np.cumsum(np.r_[gaps[0], gaps[1:-1] + sizes[:-1]])
     return list(zip(first.tolist(), (first + sizes).tolist(), strict=True))
 
 
-def _parts(total: int, count: int, generator: np.random.Generator) -> np.ndarray:
-    """`count` positive numbers that sum to `total`, each such sequence equally likely, int64."""
+def _composition(total: int, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Draw `count` positive numbers that sum to `total`, each such sequence equally likely, int64."""
     cuts = np.sort(generator.choice(total - 1, count - 1, replace=False)) + 1
     return np.diff(np.r_[0, cuts, total])
 
 
 def _of(ids: np.ndarray, cut: Sequence[tuple[int, int]], sentinels: np.ndarray) -> Pair:
     left: list[np.ndarray] = []
-    told: list[np.ndarray] = []
+    target: list[np.ndarray] = []
     end = 0
     for number, (first, last) in enumerate(cut):
         mark = sentinels[number : number + 1]
         left += [ids[end:first], mark]
-        told += [mark, ids[first:last]]
+        target += [mark, ids[first:last]]
         end = last
     nothing = np.zeros(0, np.int64)
-    return np.concatenate([nothing, *left, ids[end:]]), np.concatenate([nothing, *told])
+    return np.concatenate([nothing, *left, ids[end:]]), np.concatenate([nothing, *target])

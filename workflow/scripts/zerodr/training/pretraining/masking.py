@@ -46,28 +46,28 @@ class Vocabulary:
     ordinary: np.ndarray
 
     def may_be_masked(self, ids: np.ndarray) -> np.ndarray:
-        """Which tokens are no special ones, as those within a text may be (`[SEP]`, unknown letters); (L,) bool."""
-        places = np.searchsorted(self.ordinary, ids)
-        return np.take(self.ordinary, places, mode="clip") == ids
+        """Mark tokens that are no special ones, as those within a text may be (`[SEP]`, unknown letters); (L,) bool."""
+        positions = np.searchsorted(self.ordinary, ids)
+        return np.take(self.ordinary, positions, mode="clip") == ids
 
 
 def uniforms(purpose: int, seed: Sequence[int], rows: np.ndarray, width: int) -> np.ndarray:
-    """Numbers in [0, 1), (len(rows), width); a row's numbers depend on (purpose, seed, row, width) alone."""
+    """Draw numbers in [0, 1), (len(rows), width); a row's numbers depend on (purpose, seed, row, width) alone."""
     if not len(rows):
         return np.zeros((0, width))
     return np.random.default_rng([purpose, *seed]).random((int(rows.max()) + 1, width))[rows]
 
 
 def crop(texts: Sequence[Words], limit: int, seed: Sequence[int], rows: np.ndarray) -> list[Words]:
-    """A random stretch of at most `limit` tokens of each text; ids, words and characters stay together."""
+    """Cut a random stretch of at most `limit` tokens from each text; ids, words and characters stay together."""
     starts = uniforms(CROP, seed, rows, 1)[:, 0]
-    made = []
+    cropped = []
     for text, share in zip(texts, starts, strict=True):
         first = int(share * (max(len(text) - limit, 0) + 1))
         left = slice(first, first + limit)
         characters = None if text.characters is None else text.characters[left]
-        made.append(Words(text.ids[left], text.words[left], characters))
-    return made
+        cropped.append(Words(text.ids[left], text.words[left], characters))
+    return cropped
 
 
 def mask_words(
@@ -81,7 +81,7 @@ def mask_words(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Mask whole words of each text: in random order those that still fit into round(rate * L) tokens, at least one.
 
-    So long words are masked somewhat more rarely than short ones, as in BERT's own whole-word masking. A word larger
+    So long words are masked somewhat more rarely than short ones, as in BERT's whole-word masking. A word larger
     than the budget is taken only when nothing else fits. Special tokens are never masked  # specs/ddr O10
 
     Args:
@@ -94,22 +94,22 @@ def mask_words(
         for each text its ids with masks, and labels: the true id where it is to be predicted, else NOT_MASKED.
     """
     keys, fates, drawn = (uniforms(purpose, seed, rows, width) for purpose in (ORDER, REPLACE, TOKEN))
-    made = []
-    for place, text in enumerate(texts):
+    masked = []
+    for line, text in enumerate(texts):
         length, allowed = len(text), vocabulary.may_be_masked(text.ids)
         if unit == "word":
-            chosen = _chosen(text, rate, keys[place], allowed)
+            chosen = _chosen(text, rate, keys[line], allowed)
         else:
-            chosen = allowed & (keys[place, :length] < rate)
-        fate = fates[place, :length]
-        others = vocabulary.ordinary[(drawn[place, :length] * len(vocabulary.ordinary)).astype(np.int64)]
+            chosen = allowed & (keys[line, :length] < rate)
+        fate = fates[line, :length]
+        others = vocabulary.ordinary[(drawn[line, :length] * len(vocabulary.ordinary)).astype(np.int64)]
         ids = np.where(fate < AS_MASK, vocabulary.mask, np.where(fate < AS_RANDOM, others, text.ids))
-        made.append((np.where(chosen, ids, text.ids), np.where(chosen, text.ids, NOT_MASKED)))
-    return made
+        masked.append((np.where(chosen, ids, text.ids), np.where(chosen, text.ids, NOT_MASKED)))
+    return masked
 
 
 def _chosen(text: Words, rate: float, keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """Which tokens are to be predicted, (L,) bool: of words all of whose tokens are `allowed`, (L,) bool."""
+    """Choose tokens to predict, (L,) bool: of words all of whose tokens are `allowed`, (L,) bool."""
     if not allowed.any():
         return np.zeros(len(text), bool)
     starts = np.flatnonzero(np.r_[True, text.words[1:] != text.words[:-1]])
@@ -129,13 +129,13 @@ def _chosen(text: Words, rate: float, keys: np.ndarray, allowed: np.ndarray) -> 
 
 
 def delete(texts: Sequence[Words], rate: float, seed: Sequence[int], rows: np.ndarray, width: int) -> list[np.ndarray]:
-    """Ids of each text after each token is deleted with probability `rate`; one is always left  # TSDAE"""
+    """Delete each token with probability `rate`, and return each text's ids; one is always left  # TSDAE"""
     keys = uniforms(DELETE, seed, rows, width)
-    made = []
-    for place, text in enumerate(texts):
-        own = keys[place, : len(text)]
-        left = own >= rate
+    remaining = []
+    for line, text in enumerate(texts):
+        draws = keys[line, : len(text)]
+        left = draws >= rate
         if len(text) and not left.any():
-            left[np.argmax(own)] = True
-        made.append(text.ids[left])
-    return made
+            left[np.argmax(draws)] = True
+        remaining.append(text.ids[left])
+    return remaining

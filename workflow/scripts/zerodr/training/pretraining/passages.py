@@ -1,4 +1,4 @@
-"""The texts of pretraining: documents of several corpora as lists of spans, in one mapped file, and their batches.
+"""Store texts of pretraining: documents of several corpora as lists of spans, in one mapped file, and their batches.
 
 Corpora are mixed in proportion to their documents: an epoch is a random order of all of them.
 """
@@ -59,13 +59,13 @@ class Passages:
         return self._file.get_batch(number).column(column)[int(row - self._starts[number])].as_py()
 
     def rows_of(self, corpus: str) -> np.ndarray:
-        """Numbers of a corpus's documents."""
-        place = list(self.corpora).index(corpus)
-        return np.arange(self._ends[place] - self.corpora[corpus], self._ends[place])
+        """Return the numbers of a corpus's documents."""
+        index = list(self.corpora).index(corpus)
+        return np.arange(self._ends[index] - self.corpora[corpus], self._ends[index])
 
 
 def span_folders(folders: Sequence[Path]) -> dict[str, Path]:
-    """Folders of cut_spans by the collection that they were cut from.
+    """Map folders of cut_spans by the collection that they were cut from.
 
     Raises:
         ConfigError: one collection twice.
@@ -78,7 +78,7 @@ def span_folders(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def spans_of(folder: Path) -> Blocks:
-    """Documents of a folder of cut_spans."""
+    """Read documents of a folder of cut_spans."""
     with open_parquet(folder / SPANS, SCHEMA) as file:
         for batch in file.iter_batches(batch_size=BLOCK):
             if pc.min(pc.list_value_length(batch.column("spans"))).as_py() < 2:
@@ -87,25 +87,25 @@ def spans_of(folder: Path) -> Blocks:
 
 
 def texts_of(folder: Path, title_join: str | None) -> Blocks:
-    """Whole documents of a normalised collection, those without a text left out."""
+    """Read whole documents of a normalised collection, those without a text left out."""
     for batch in read_corpus(folder, block=BLOCK):
         titles = [title or "" for title in batch.column("title").to_pylist()]
         texts = [text or "" for text in batch.column("text").to_pylist()]
         if title_join is not None:
             texts = [title_join.join(filter(None, pair)) for pair in zip(titles, texts, strict=True)]
-        kept = [place for place, text in enumerate(texts) if text.strip()]
-        spans = list_array(np.ones(len(kept), np.int64), pa.array([texts[place] for place in kept], pa.string()))
-        yield pa.RecordBatch.from_arrays([batch.column("id").take(pa.array(kept, pa.int64())), spans], schema=SCHEMA)
+        rows = [row for row, text in enumerate(texts) if text.strip()]
+        spans = list_array(np.ones(len(rows), np.int64), pa.array([texts[row] for row in rows], pa.string()))
+        yield pa.RecordBatch.from_arrays([batch.column("id").take(pa.array(rows, pa.int64())), spans], schema=SCHEMA)
 
 
 def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
-    """One file of all corpora, with their sizes beside it, which are written last.
+    """Write one file of all corpora, and last their sizes next to it.
 
     Raises:
         CollectionError: a corpus without a document.
     """
-    sizes, made = dict.fromkeys(corpora, 0), path.with_name(f".{path.name}.making")
-    with pa.OSFile(str(made), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
+    sizes, partial = dict.fromkeys(corpora, 0), path.with_name(f".{path.name}.making")
+    with pa.OSFile(str(partial), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
         for name, blocks in corpora.items():
             for block in blocks:
                 if block.num_rows:
@@ -117,24 +117,24 @@ def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
                     sizes[name] += block.num_rows
             if not sizes[name]:
                 raise CollectionError(name, "has no document to learn from", "leave it out of pretraining")
-    made.replace(path)
+    partial.replace(path)
     write_json(sizes_path(path), list(sizes.items()))
 
 
 def sizes_path(path: Path) -> Path:
-    """Where the documents of each corpus are counted; there when the passages are whole."""
+    """Return the path of the corpora's document counts; it exists when the passages are complete."""
     return path.with_suffix(".json")
 
 
 @dataclass(frozen=True)
 class PassageBatch:
-    """Documents of one step, or a part of them.
+    """Documents of one step, or a shard of them.
 
     Attributes:
         step: step of the stage, from 0.
         rows: (B,) document numbers.
         draws: (B, 3) numbers in [0, 1) that choose a document's spans.
-        first: place of the first document in the whole batch of the step.
+        first: position of the first document in the whole batch of the step.
     """
 
     step: int
@@ -145,9 +145,9 @@ class PassageBatch:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def part(self, number: int, parts: int) -> PassageBatch:
-        """The `number`-th of `parts` equal parts, in order."""
-        size = len(self) // parts
+    def shard(self, number: int, shards: int) -> PassageBatch:
+        """Return the `number`-th of `shards` equal slices, in order."""
+        size = len(self) // shards
         cut = slice(number * size, (number + 1) * size)
         return PassageBatch(self.step, self.rows[cut], self.draws[cut], self.first + number * size)
 
@@ -176,16 +176,16 @@ class PassageStream:
         self._epoch: tuple[int, np.ndarray] = (-1, rows)
 
     def batch(self, step: int) -> PassageBatch:
-        """The batch of step `step`; documents that don't fill a last batch wait for the next epoch's order."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        """Return the batch of step `step`; documents that don't fill a last batch wait for the next epoch's order."""
+        epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self.rows[epoch_order(self.seed, epoch, len(self.rows))])
-        rows = self._epoch[1][place * self.batch_size : (place + 1) * self.batch_size]
+        rows = self._epoch[1][position * self.batch_size : (position + 1) * self.batch_size]
         return PassageBatch(step, rows, np.random.default_rng([DRAWS, *self.seed, step]).random((len(rows), 3)))
 
 
 def two_spans(spans: Sequence[str], draws: np.ndarray) -> list[str]:
-    """Two different spans of a list, uniformly and in either order; of a list of one, that one."""
+    """Choose two different spans of a list, uniformly and in either order; of a list of one, that one."""
     if len(spans) == 1:
         return list(spans)
     first, second = int(draws[0] * len(spans)), int(draws[1] * (len(spans) - 1))
@@ -193,15 +193,15 @@ def two_spans(spans: Sequence[str], draws: np.ndarray) -> list[str]:
 
 
 def split_documents(passages: Passages, held_out: int, seed: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Documents to train on, and `held_out` documents of each corpus (at most a tenth of it) to evaluate on.
+    """Choose documents to train on, and `held_out` documents of each corpus (at most a tenth of it) to evaluate on.
 
     The choice depends on the seed and on the corpus alone, not on the mixture.
     """
-    kept, dev = [], {}
+    train, dev = [], {}
     for corpus, size in passages.corpora.items():
         rows, count = passages.rows_of(corpus), min(held_out, size // LARGEST_SHARE)
         chosen = np.sort(np.random.default_rng([HELD_OUT, seed]).choice(size, count, replace=False))
-        kept.append(np.delete(rows, chosen))
+        train.append(np.delete(rows, chosen))
         if count:
             dev[corpus] = rows[chosen]
-    return np.concatenate(kept), dev
+    return np.concatenate(train), dev

@@ -1,4 +1,4 @@
-"""Which whole documents are worth learning from: those of some tokens, each text once."""
+"""Screen whole documents for pretraining: those of some tokens, each text once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Blocks = Iterator[pa.RecordBatch]
 
 
 def screened(name: str, blocks: Callable[[], Blocks], tokenizer: Any, left_out: Counter[str]) -> Blocks:
-    """The documents of a corpus without those of fewer than 3 tokens and without repeated texts  # specs/ddr 9
+    """Yield documents of a corpus without those of fewer than 3 tokens and without repeated texts  # specs/ddr 9
 
-    Of equal texts the first is kept. The corpus is read twice, so that only 8 bytes a document are held.
+    Of equal texts the first remains. The corpus is read twice, so that only 8 bytes a document are held.
 
     Args:
         name: of the corpus, for messages.
@@ -36,17 +36,17 @@ def screened(name: str, blocks: Callable[[], Blocks], tokenizer: Any, left_out: 
     flat = np.concatenate([*keys, np.zeros(0, np.uint64)])
     first = np.zeros(len(flat), bool)
     first[np.unique(flat, return_index=True)[1]] = True
-    start, kept = 0, 0
+    start, count = 0, 0
     for block in blocks():
         chosen = first[start : start + len(block)]
         start += len(block)
         left_out[REPEATED] += int((~chosen).sum())
-        places = np.flatnonzero(chosen)
-        long = long_enough(_texts(block.take(pa.array(places))), tokenizer)
+        rows = np.flatnonzero(chosen)
+        long = long_enough(_texts(block.take(pa.array(rows))), tokenizer)
         left_out[SHORT] += int((~long).sum())
-        kept += int(long.sum())
-        yield block.take(pa.array(places[long]))
-    if not kept:
+        count += int(long.sum())
+        yield block.take(pa.array(rows[long]))
+    if not count:
         raise CollectionError(
             name,
             f"has no document of at least {LEAST_TOKENS} tokens ({len(flat)} documents have a text)",
@@ -55,10 +55,10 @@ def screened(name: str, blocks: Callable[[], Blocks], tokenizer: Any, left_out: 
 
 
 def long_enough(texts: list[str], tokenizer: Any) -> np.ndarray:
-    """Which texts have at least 3 tokens, (n,) bool."""
+    """Mark texts that have at least 3 tokens, (n,) bool."""
     if not texts:
         return np.zeros(0, bool)
-    made = tokenizer(
+    tokens = tokenizer(
         [text[:PREFIX] for text in texts],
         add_special_tokens=False,
         return_attention_mask=False,
@@ -67,12 +67,12 @@ def long_enough(texts: list[str], tokenizer: Any) -> np.ndarray:
         padding=False,
         verbose=False,
     )
-    found = np.array([len(ids) >= LEAST_TOKENS for ids in made["input_ids"]], bool)
-    for place in np.flatnonzero(~found):  # long words that are no tokens of their own, or much white space
-        if len(texts[place]) > PREFIX:
-            whole = tokenizer(texts[place], add_special_tokens=False, verbose=False)["input_ids"]
-            found[place] = len(whole) >= LEAST_TOKENS
-    return found
+    enough = np.array([len(ids) >= LEAST_TOKENS for ids in tokens["input_ids"]], bool)
+    for row in np.flatnonzero(~enough):  # long words that are no tokens themselves, or much white space
+        if len(texts[row]) > PREFIX:
+            whole = tokenizer(texts[row], add_special_tokens=False, verbose=False)["input_ids"]
+            enough[row] = len(whole) >= LEAST_TOKENS
+    return enough
 
 
 def _texts(block: pa.RecordBatch) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a pretrained encoder does on held-out documents, corpus by corpus. The model is left in the mode it was in."""
+"""Evaluate a pretrained encoder on held-out documents, corpus by corpus. The model's mode is restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: in
     `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are (specs/coco-dr 1.4, 9),
     compared as the objective does, by inner products where it has none. `masked_contrastive` is the same of masked
     spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
-    no second span, so only `uniformity` and losses of tokens. A paper's loss beside the objective without its
+    no second span, so only `uniformity` and losses of tokens. A paper's loss is reported without its
     weight, a mean over the texts that it counts, and their share.
 
     Spans, crops and masks follow from the seed and the corpus, so stages of one seed can be compared.
@@ -34,35 +34,35 @@ def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: in
     was_training = forward.model.training
     forward.model.eval()
     maker = forward.maker.with_seed([seed])
-    found: dict[str, list[float]] = {}
+    by_name: dict[str, list[float]] = {}
     measures: dict[str, float] = {}
     for corpus, rows in dev.items():
         draws = np.random.default_rng([seed, NO_STEP]).random((len(rows), 3))
         for name, value in _measure(forward, maker, PassageBatch(NO_STEP, rows, draws), group).items():
             measures[f"{name}.{corpus}"] = value
-            found.setdefault(name, []).append(value)
+            by_name.setdefault(name, []).append(value)
     forward.model.train(was_training)
-    return {name: float(np.mean(values)) for name, values in found.items()} | measures
+    return {name: float(np.mean(values)) for name, values in by_name.items()} | measures
 
 
 def _measure(forward: SpanForward, maker: ViewMaker, batch: PassageBatch, group: Group) -> dict[str, float]:
     vectors, _ = _through(forward, maker.plain(batch), group)
-    made: dict[str, Tensor] = {}
+    measures: dict[str, Tensor] = {}
     if maker.paired:
-        made = {"contrastive": _contrastive(vectors, maker), "alignment": alignment(vectors)}
-        made["uniformity"] = uniformity(vectors[0::2]) if len(batch) > 1 else torch.zeros(())
+        measures = {"contrastive": _contrastive(vectors, maker), "alignment": alignment(vectors)}
+        measures["uniformity"] = uniformity(vectors[0::2]) if len(batch) > 1 else torch.zeros(())
     elif len(batch) > 1:
-        made["uniformity"] = uniformity(vectors)
+        measures["uniformity"] = uniformity(vectors)
     views = maker.make(batch)
     if views.targets:
         masked, sums = _through(forward, views, group)
         counts = forward.counts(views)
-        made |= {name: value / max(counts[name], 1) for name, value in sums.items()}
+        measures |= {name: value / max(counts[name], 1) for name, value in sums.items()}
         if maker.extra is not None and maker.extra.name in counts:
-            made[maker.extra.share] = torch.tensor(counts[maker.extra.name] / len(views.tokens))
+            measures[maker.extra.share] = torch.tensor(counts[maker.extra.name] / len(views.tokens))
         if maker.paired and maker.settings.masks:
-            made["masked_contrastive"] = _contrastive(masked, maker)
-    return {name: float(value) for name, value in made.items()}
+            measures["masked_contrastive"] = _contrastive(masked, maker)
+    return {name: float(value) for name, value in measures.items()}
 
 
 def _contrastive(vectors: Tensor, maker: ViewMaker) -> Tensor:
@@ -76,9 +76,9 @@ def _through(forward: SpanForward, views: Views, group: Group) -> tuple[Tensor, 
     vectors = torch.zeros(len(views.tokens), size, device=device)
     sums = {name: torch.zeros((), device=device) for name in forward.counts(views)}
     with torch.no_grad():
-        for _, places in views.groups[group.rank :: group.world]:
-            made, losses = forward.measure(views, places)
-            vectors[torch.tensor(places, device=device)] = made.float()
+        for _, numbers in views.groups[group.rank :: group.world]:
+            encoded, losses = forward.measure(views, numbers)
+            vectors[torch.tensor(numbers, device=device)] = encoded.float()
             for name, value in losses.items():
                 sums[name] += value
     return group.total(vectors), {name: group.total(value) for name, value in sums.items()}

@@ -1,4 +1,4 @@
-"""How pretraining runs through the network, and the objectives that see its vectors. The loop is the engine's."""
+"""Run pretraining's passes through the network, and the objectives of its vectors. The loop is the engine's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zerodr.training.pretraining.passages import PassageBatch, Passages
 from zerodr.training.pretraining.token_losses import NO_MARK
 from zerodr.training.pretraining.views import ViewMaker, Views
 
-MASKED, SAID_AGAIN, TOLD = ("late_mlm", "head_mlm"), "reconstruction", "span_corruption"
+MASKED, RECONSTRUCTION, SPAN_CORRUPTION = ("late_mlm", "head_mlm"), "reconstruction", "span_corruption"
 Losses = dict[str, Tensor]
 
 
@@ -36,7 +36,7 @@ class SpanVectors:
 
 @dataclass
 class SpanForward(Forward):
-    """How a HeadedEncoder is pretrained.
+    """Passes of a HeadedEncoder in pretraining.
 
     Losses of tokens are means over all predicted tokens of the micro-batch of all processes: a process divides its sum
     by the total of all. (COCO-DR's code takes means of the processes' means.) A paper's loss is a mean over texts.
@@ -53,12 +53,12 @@ class SpanForward(Forward):
         self.has_vectors = self.maker.settings.contrasts
 
     def prepare(self, batch: PassageBatch, group: Group) -> Share:
-        """This process's views of a micro-batch."""
+        """Prepare this process's views of a micro-batch."""
         names = [self.examples.name(int(row)) for row in batch.rows]
-        return Share(batch, self.maker.make(batch.part(group.rank, group.world)), names, [], [])
+        return Share(batch, self.maker.make(batch.shard(group.rank, group.world)), names, [], [])
 
     def totals(self, texts: Views, group: Group) -> dict[str, float]:
-        """What each loss is a mean over, of all processes."""
+        """Count the texts or tokens that each loss is a mean over, of all processes."""
         counts = self.counts(texts)
         if not counts:
             return {}
@@ -66,20 +66,20 @@ class SpanForward(Forward):
         return {name: max(count, 1.0) for name, count in zip(counts, sums.tolist(), strict=True)}
 
     def counts(self, texts: Views) -> dict[str, float]:
-        """The losses of their own that these views have: predicted tokens, or texts that a paper's loss counts."""
-        made = dict.fromkeys(self._of_tokens(texts), float(texts.asked))
+        """Count terms of each loss of these views: predicted tokens, or texts that a paper's loss counts."""
+        counts = dict.fromkeys(self._of_tokens(texts), float(texts.asked))
         extra = self.maker.extra
-        return made | ({extra.name: float(extra.count(texts.marks))} if extra is not None and texts.marks else {})
+        return counts | ({extra.name: float(extra.count(texts.marks))} if extra is not None and texts.marks else {})
 
     def _of_tokens(self, texts: Views) -> tuple[str, ...]:
         if not texts.targets:
             return ()
         if self.maker.settings.masks:
             return MASKED if len(self.model.layers) else MASKED[:1]
-        return (TOLD,) if self.maker.settings.name == "t5_coco" else (SAID_AGAIN,)
+        return (SPAN_CORRUPTION,) if self.maker.settings.name == "t5_coco" else (RECONSTRUCTION,)
 
     def encode(self, texts: Views, number: int, seed: Sequence[int]) -> Tensor:
-        """Vectors of one group, (n, D) float32."""
+        """Encode one group, (n, D) float32."""
         set_random(seed, number)
         if self.maker.settings.name == "t5_coco":  # dropout draws as many numbers as in the pass with losses
             return self.measure(texts, texts.groups[number][1])[0]
@@ -88,7 +88,7 @@ class SpanForward(Forward):
     def run(
         self, texts: Views, number: int, seed: Sequence[int], totals: dict[str, float]
     ) -> tuple[Tensor | None, Losses]:
-        """Vectors of one group where the objective compares them, and its share of its own losses, weighted."""
+        """Encode one group where the objective compares vectors, and compute its share of token losses, weighted."""
         set_random(seed, number)
         vectors, sums = self.measure(texts, texts.groups[number][1])
         losses = {name: value / totals[name] for name, value in sums.items()}
@@ -97,38 +97,38 @@ class SpanForward(Forward):
             losses[extra.name] = extra.weight * losses[extra.name]
         return vectors if self.has_vectors else None, losses
 
-    def measure(self, texts: Views, places: Sequence[int]) -> tuple[Tensor, Losses]:
-        """Vectors of some texts, and sums of the cross entropies of their predicted tokens, and of a paper's loss."""
-        features = self._features(texts.tokens, places)
+    def measure(self, texts: Views, numbers: Sequence[int]) -> tuple[Tensor, Losses]:
+        """Compute vectors of some texts, and sums of cross entropies of predicted tokens, and of a paper's loss."""
+        features = self._features(texts.tokens, numbers)
         if not texts.targets:
             return self.model.encode(features), {}
         if self.maker.settings.masks:
-            labels = self._pad([texts.targets[place] for place in places], NOT_MASKED)
+            labels = self._pad([texts.targets[number] for number in numbers], NOT_MASKED)
             vectors, last, early = self.model.states(features)
             sums = self.model.masked_losses(last, early, features["attention_mask"], labels)
             extra = self.maker.extra
             if texts.marks and extra is not None:
-                marks = self._pad([texts.marks[place] for place in places], NO_MARK)
+                marks = self._pad([texts.marks[number] for number in numbers], NO_MARK)
                 sums[extra.name] = extra.total(vectors, last, marks)
             return vectors, sums
         if self.maker.settings.name == "t5_coco":
-            vectors, loss = self.model.generation(features, self._features(texts.targets, places))
-            return vectors, {TOLD: loss}
+            vectors, loss = self.model.generation(features, self._features(texts.targets, numbers))
+            return vectors, {SPAN_CORRUPTION: loss}
         vectors = self.model.encode(features)
-        return vectors, {SAID_AGAIN: self.model.reconstruction(vectors, self._features(texts.targets, places))}
+        return vectors, {RECONSTRUCTION: self.model.reconstruction(vectors, self._features(texts.targets, numbers))}
 
-    def _features(self, ids: list[np.ndarray], places: Sequence[int]) -> dict[str, Tensor]:
-        made = self.model.encoder.pad([ids[place] for place in places])  # type: ignore[misc]
-        return {key: value.to(self.device) for key, value in made.items()}
+    def _features(self, ids: list[np.ndarray], numbers: Sequence[int]) -> dict[str, Tensor]:
+        padded = self.model.encoder.pad([ids[number] for number in numbers])  # type: ignore[misc]
+        return {key: value.to(self.device) for key, value in padded.items()}
 
     def _pad(self, rows: list[np.ndarray], value: int) -> Tensor:
-        made = np.full((len(rows), max(map(len, rows))), value, np.int64)
+        padded = np.full((len(rows), max(map(len, rows))), value, np.int64)
         for line, row in enumerate(rows):
-            made[line, : len(row)] = row
-        return torch.from_numpy(made).to(self.device)
+            padded[line, : len(row)] = row
+        return torch.from_numpy(padded).to(self.device)
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> SpanVectors:
-        """Vectors of all processes."""
+        """Gather the vectors of all processes."""
         return SpanVectors(share.batch.step, group.gather(leaf))
 
 
@@ -164,12 +164,12 @@ class ViewContrast(Objective):
 
 
 def compared(vectors: Tensor, similarity: str) -> Tensor:
-    """Vectors whose inner products are the similarity."""
+    """Scale vectors so that inner products are the similarity."""
     return functional.normalize(vectors, dim=-1) if similarity == "cosine" else vectors
 
 
 def make_span_objective(settings: PretrainSettings) -> Objective:
-    """The objective that the settings name."""
+    """Make the objective that the settings name."""
     if not settings.contrasts:
         return OwnLosses()
     kind = SpanContrast if settings.name in ("coco", "t5_coco") else ViewContrast

@@ -1,4 +1,4 @@
-"""A loss that a paper adds to pretraining: of each text's own, from its vector and the states of its tokens.
+"""Protocol of a loss that a paper adds to pretraining: of one text, from its vector and its tokens' states.
 
 A paper that has one offers `token_loss(stage, encoder)` in its module `pretraining`.
 """
@@ -34,11 +34,11 @@ class TokenLoss:
         raise NotImplementedError
 
     def marks(self, text: str, left: Words) -> np.ndarray:
-        """A number for each token that is left of a text, -1 for none; (L,) int64."""
+        """Return a number for each token that is left of a text, -1 for none; (L,) int64."""
         raise NotImplementedError
 
     def count(self, marks: Sequence[np.ndarray]) -> int:
-        """Texts that the loss counts."""
+        """Count texts that the loss applies to."""
         raise NotImplementedError
 
     def total(self, vectors: Tensor, states: Tensor, marks: Tensor) -> Tensor:
@@ -51,6 +51,6 @@ class TokenLoss:
 
 
 def token_loss(stage: PretrainStage, encoder: BiEncoder) -> TokenLoss | None:
-    """The loss that a stage's settings ask for; None: no paper's."""
-    found = (paper.token_loss(stage, encoder) for paper in modules("pretraining"))
-    return next((loss for loss in found if loss is not None), None)
+    """Make the loss that a stage's settings ask for; None: no paper's."""
+    losses = (paper.token_loss(stage, encoder) for paper in modules("pretraining"))
+    return next((loss for loss in losses if loss is not None), None)

@@ -1,4 +1,4 @@
-"""What the network reads and predicts in pretraining: views of the documents of a batch, as token ids."""
+"""Make the network's inputs and targets in pretraining: views of the documents of a batch, as token ids."""
 
 from __future__ import annotations
 
@@ -100,23 +100,23 @@ class ViewMaker:
             self.sentinels = sentinels_of(self.tokenizer)
 
     def with_seed(self, seed: Sequence[int]) -> ViewMaker:
-        """The same with other random numbers."""
-        made = copy(self)
-        made.seed = list(seed)
-        return made
+        """Copy the maker with another seed."""
+        maker = copy(self)
+        maker.seed = list(seed)
+        return maker
 
     def make(self, batch: PassageBatch) -> Views:
-        """Views as the objective trains on them."""
+        """Make views as the objective trains on them."""
         seed, rows = [*self.seed, batch.step], self._rows(batch)
         taken = self._texts(batch)
         texts, rows = self._cropped(taken, seed, rows)
         if self.settings.masks:
-            made = mask_words(
+            masked = mask_words(
                 texts, self.settings.mask_rate, self.vocabulary, seed, rows, self.limit, self.settings.mask_unit
             )
-            asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in made)
-            labels = [self._around(labels, NOT_MASKED) for _, labels in made]
-            views = self._views([ids for ids, _ in made], labels, asked)
+            asked = sum(int((labels != NOT_MASKED).sum()) for _, labels in masked)
+            labels = [self._around(labels, NOT_MASKED) for _, labels in masked]
+            views = self._views([ids for ids, _ in masked], labels, asked)
             return views if self.extra is None else replace(views, marks=self._marks(self.extra, taken, texts))
         if self.settings.name == "t5_coco":
             pairs = corrupt(
@@ -131,62 +131,62 @@ class ViewMaker:
         return self._views([text.ids for text in texts])
 
     def plain(self, batch: PassageBatch) -> Views:
-        """Two spans of each document as they are, whatever the objective; of whole documents the one text."""
+        """Return two spans of each document as they are, whatever the objective; of whole documents the one text."""
         texts = [two_spans(self.passages[int(row)], draws) for row, draws in zip(batch.rows, batch.draws, strict=True)]
         cropped, _ = self._cropped(texts, [*self.seed, batch.step], self._rows(batch))
         return self._views([text.ids for text in cropped])
 
     def _texts(self, batch: PassageBatch) -> list[list[str]]:
-        made = []
+        chosen = []
         for row, draws in zip(batch.rows, batch.draws, strict=True):
             spans = self.passages[int(row)]
             if self.settings.name == "ict":
-                made.append(cloze(spans, draws, self.settings.keep_rate))
+                chosen.append(cloze(spans, draws, self.settings.keep_rate))
             elif self.settings.name == "simcse":
-                made.append([spans[int(draws[0] * len(spans))]] * 2)
+                chosen.append([spans[int(draws[0] * len(spans))]] * 2)
             else:
-                made.append(two_spans(spans, draws))
-        return made
+                chosen.append(two_spans(spans, draws))
+        return chosen
 
     def _marks(self, extra: TokenLoss, taken: list[list[str]], left: list[Words]) -> list[np.ndarray]:
-        """Marks of what is left of each text, as long as its tokens."""
-        flat = [text for own in taken for text in own]
-        return [self._around(extra.marks(text, own), NO_MARK) for text, own in zip(flat, left, strict=True)]
+        """Mark what is left of each text, as long as its tokens."""
+        flat = [text for views in taken for text in views]
+        return [self._around(extra.marks(text, words), NO_MARK) for text, words in zip(flat, left, strict=True)]
 
     def _rows(self, batch: PassageBatch) -> np.ndarray:
         return WIDTH * (batch.first + np.arange(len(batch)))
 
     def _cropped(self, texts: list[list[str]], seed: list[int], rows: np.ndarray) -> tuple[list[Words], np.ndarray]:
-        """Tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
-        numbers = np.concatenate([row + np.arange(len(own)) for row, own in zip(rows, texts, strict=True)])
-        flat = [text for own in texts for text in own]
-        found = [Words(*own) for own in token_words(self.tokenizer, flat, self.lowercase, self.extra is not None)]
+        """Crop tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
+        numbers = np.concatenate([row + np.arange(len(views)) for row, views in zip(rows, texts, strict=True)])
+        flat = [text for views in texts for text in views]
+        words = [Words(*fields) for fields in token_words(self.tokenizer, flat, self.lowercase, self.extra is not None)]
         cuts = numbers - numbers % WIDTH if self.settings.name == "simcse" else numbers  # both views are one text
-        return crop(found, self.limit, seed, cuts), numbers
+        return crop(words, self.limit, seed, cuts), numbers
 
     def _around(self, ids: np.ndarray, instead: int | None = None) -> np.ndarray:
-        """Ids between the special tokens, or between `instead` for each of these."""
+        """Put ids between the special tokens, or between `instead` for each of these."""
         before, after = self.before, self.after
         if instead is not None:
             before, after = np.full_like(before, instead), np.full_like(after, instead)
         return np.concatenate([before, ids, after])
 
     def _views(self, ids: Sequence[np.ndarray], targets: Sequence[np.ndarray] = (), asked: int = 0) -> Views:
-        tokens = [self._around(own) for own in ids]
-        groups = length_groups([len(own) for own in tokens], self.waste, self.chunk)
+        tokens = [self._around(text) for text in ids]
+        groups = length_groups([len(text) for text in tokens], self.waste, self.chunk)
         return Views(tokens, list(targets), [(SIDE, group) for group in groups], asked)
 
 
 def cloze(spans: Sequence[str], draws: np.ndarray, keep_rate: float) -> list[str]:
-    """A span, and the document around it; with probability `keep_rate` the span stays there  # ICT (Lee et al. 2019)"""
+    """Choose a span and the document around it; with probability `keep_rate` it stays there  # ICT (Lee et al. 2019)"""
     chosen = int(draws[0] * len(spans))
     rest = spans if draws[1] < keep_rate else [*spans[:chosen], *spans[chosen + 1 :]]
     return [spans[chosen], " ".join(rest)]
 
 
 def around(tokenizer: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Special tokens that stand before and behind every text, int64."""
+    """Return special tokens before and after every text, int64."""
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
-    first = next(place for place in range(len(whole)) if whole[place : place + len(bare)] == bare)
+    first = next(start for start in range(len(whole)) if whole[start : start + len(bare)] == bare)
     return np.array(whole[:first], np.int64), np.array(whole[first + len(bare) :], np.int64)
