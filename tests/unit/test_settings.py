@@ -15,6 +15,7 @@ from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.config.methods import EncoderMethod, LexicalSettings
 from zerodr.config.settings import Config
+from zerodr.config.trained import FinetuneParams
 from zerodr.errors import ConfigError
 
 
@@ -49,6 +50,13 @@ def test_mistakes_name_key_value_and_nearest_name(value, telling):
     with pytest.raises(ConfigError, match="config.yaml") as caught:
         validate(Config, value, "config/config.yaml")
     assert telling in str(caught.value)
+
+
+def test_an_unknown_key_of_a_papers_settings_is_answered_without_the_kind_of_stage():
+    stage = {"objective": {"name": "kl"}, "teacher": "x", "groups": {"kapa": 1}}
+    params = {"settings": stage, "schedule": {"stage": "ep0", "stage_index": 0, "total_steps": 1}}
+    with pytest.raises(ConfigError, match="unknown key 'settings.groups.kapa': did you mean kappa"):
+        validate(FinetuneParams, params | {"source_split": "train"}, "finetune")
 
 
 def test_a_nested_unknown_key_is_answered_from_the_nested_model():

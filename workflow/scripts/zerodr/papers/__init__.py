@@ -18,13 +18,15 @@ Layers that stages import:
 from __future__ import annotations
 
 import importlib
+from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 
 NAMES = ("coco_dr", "ddr", "modir", "moma", "berm")
 
 
-def modules(layer: str) -> list[ModuleType]:
+@cache
+def modules(layer: str) -> tuple[ModuleType, ...]:
     """Import the modules `zerodr.papers.<paper>.<layer>` of the papers that have one, in the order of `NAMES`."""
     names = [f"{__name__}.{paper}.{layer}" for paper in NAMES]
-    return [importlib.import_module(name) for name in names if find_spec(name) is not None]
+    return tuple(importlib.import_module(name) for name in names if find_spec(name) is not None)
