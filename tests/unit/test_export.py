@@ -18,8 +18,8 @@ from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder, trained_parameters
 from zerodr.encoders.publishing.export import agreement, export_model
 from zerodr.encoders.start.importing import ImportSettings, copy_model
-from zerodr.encoders.start.initial import init_model
 from zerodr.errors import ModelError
+from zerodr.training.kinds import init_model
 
 COLLECTION = "results/collections/squad-tiny/manifest.json"
 INIT, EP0 = (f"results/models/dpr/shared/{stage}/manifest.json" for stage in ("init", "ep0"))

