@@ -12,7 +12,7 @@ import yaml
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.memory_plan import LEARNING, SEARCH, augmentation, has_augmenter
+from zerodr.papers.moma.plan.memories import LEARNING, SEARCH, augmentation, has_augmenter
 from zerodr.plan import Plan
 from zerodr.plan.lines import Link
 from zerodr.plan.reporting import remark_of

@@ -63,7 +63,7 @@ def test_every_item_plans_what_it_reads(root, scale):
 def test_every_variant_plans_its_trainings(root, scale):
     made = Plan(load_bench(root, {"scale": scale, "collections": ("scifact", "nfcorpus")}))
     for name in made.chains.names():
-        link = made.chains.ranker(name, "scifact")
+        link = made.chains.link(name, "scifact")
         for stage in made.chains.line(link.method, link.stage):
             own = link._replace(stage=stage)
             kind = made.chains.find_stage(own)

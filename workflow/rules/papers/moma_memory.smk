@@ -1,6 +1,6 @@
 # MoMA: memories are embedded and searched by augmenters, and their documents join the queries.
 
-from zerodr.papers.moma.memory_plan import pattern_of_augmenters
+from zerodr.papers.moma.plan.memories import pattern_of_augmenters
 
 
 rule embed_memory:

@@ -7,7 +7,8 @@ from typing import Any
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.moma.items import ComponentsItem, SharesItem
-from zerodr.papers.moma.memory_plan import (
+from zerodr.papers.moma.mixtures import plugged_in
+from zerodr.papers.moma.plan.memories import (
     LEARNING,
     SEARCH,
     augmentation,
@@ -19,7 +20,6 @@ from zerodr.papers.moma.memory_plan import (
     named_augmenter,
     title_joins,
 )
-from zerodr.papers.moma.mixtures import plugged_in
 from zerodr.papers.moma.settings import SOURCE, AugmenterStage, MemoryStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads
