@@ -46,7 +46,7 @@ class NormalizeSettings(Settings):
     original: str = ""
     """Format of the publisher's files, where the archive may have been packed from them."""
     pinned: bool = True
-    """Whether checksums fix the content of the archive or, where there are originals, of these."""
+    """True if checksums fix the content of the archive or, where there are originals, of these."""
     archive: str
     """File name of the archive, or the user's folder."""
     member: str = ""

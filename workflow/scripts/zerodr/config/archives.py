@@ -26,7 +26,7 @@ def find_absent(rows: Iterable[Collection], mirrored: dict[str, str]) -> frozens
 
 
 def _is_here(row: Collection) -> bool:
-    """Whether the archive or the collection is here, and a plan may fetch the archive again.
+    """True if the archive or the collection is present, and a plan may fetch the archive again.
 
     A record next to the archive says that a mirror had it. Without a checksum, the mirror's file is an input of
     `fetch_archive`: a plan without this file would delete the archive to fetch it again. Refusing keeps it.

@@ -98,7 +98,7 @@ class _Method(Settings):
 
     @property
     def ranks(self) -> bool:
-        """Whether it ranks collections."""
+        """True if it ranks collections."""
         return True
 
     def check_ranks(self, where: str) -> None:
@@ -155,7 +155,7 @@ class TrainedMethod(_Method):
 
     @property
     def ranks(self) -> bool:
-        """Whether its models embed texts; cross-encoders and readers do not."""
+        """True if its models embed texts; cross-encoders and readers do not."""
         return self.settings.ranks
 
 

@@ -47,7 +47,7 @@ class Originals(Settings):
 
     @property
     def pinned(self) -> bool:
-        """Whether every file has a checksum."""
+        """True if every file has a checksum."""
         return all(file.checksum for file in self.files)
 
 
@@ -119,7 +119,7 @@ class Collection(Settings):
 
     @property
     def pinned(self) -> bool:
-        """Whether checksums fix the content."""
+        """True if checksums fix the content."""
         return self.originals.pinned if self.originals else bool(self.checksums)
 
     @property

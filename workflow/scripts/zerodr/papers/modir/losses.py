@@ -28,7 +28,7 @@ def margins(logits: Tensor) -> Tensor:
 
 
 def domain_losses(logits: Tensor, source: bool) -> Tensor:
-    """Cross entropy of the classifier, L_D (MoDIR eq. 5). (..., 2) -> (...)."""
+    """Cross entropy of the classifier, L_D (MoDIR eq. 7). (..., 2) -> (...)."""
     m = margins(logits)
     return softplus(-m) if source else softplus(m)
 
