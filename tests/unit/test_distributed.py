@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
-from safetensors.torch import load_file
 from tests.unit import gradient_probe
-from tests.unit.training_helpers import alone, make_mined, make_source, tiny_model
+from tests.unit.training_helpers import make_mined, make_source, run_two_processes, tiny_model
 
 from zerodr.errors import MachineError
 from zerodr.training.distributed.processes import Group, check_gpus
@@ -25,25 +20,7 @@ def both(tmp_path_factory, root):
     folder = tmp_path_factory.mktemp("distributed")
     make_source(folder / "source"), make_mined(folder / "mined"), make_mined(folder / "scored", scored=True)
     tiny_model(folder / "model")
-    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
-    environment["PYTHONPATH"] += f"{os.pathsep}{root}"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=2",
-            "-m",
-            "tests.unit.gradient_probe",
-            str(folder),
-            str(folder / "two"),
-        ],
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
-    return gradient_probe.gradients(folder), [load_file(folder / f"two-{rank}.safetensors") for rank in (0, 1)]
+    return gradient_probe.gradients(folder), run_two_processes(root, "gradient_probe", folder)
 
 
 def of(tensors: dict[str, torch.Tensor], run: str) -> dict[str, torch.Tensor]:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
 from tests.unit import group_probe
 from tests.unit.group_helpers import (
     IN_BATCH,
@@ -31,11 +27,11 @@ from tests.unit.group_helpers import (
 )
 from tests.unit.training_helpers import (
     QUERIES,
-    alone,
     finetune_spec,
     lay_out,
     make_mined,
     make_source,
+    run_two_processes,
     seal,
     tiny_examples,
     tiny_model,
@@ -215,25 +211,7 @@ def both(tmp_path_factory, root):
     place = tmp_path_factory.mktemp("distributed")
     make_source(place / "source"), make_mined(place / "mined")
     tiny_model(place / "model")
-    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
-    environment["PYTHONPATH"] += f"{os.pathsep}{root}"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=2",
-            "-m",
-            "tests.unit.group_probe",
-            str(place),
-            str(place / "two"),
-        ],
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
-    return group_probe.steps(place), [load_file(place / f"two-{rank}.safetensors") for rank in (0, 1)]
+    return group_probe.steps(place), run_two_processes(root, "group_probe", place)
 
 
 @pytest.mark.parametrize("name", group_probe.CASES)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from safetensors.torch import load_file
 from tests.unit import span_probe
 from tests.unit.pretraining_helpers import Gradients, batch_of, forward, gradient, lay_out, passages
-from tests.unit.training_helpers import alone, tiny_model
+from tests.unit.training_helpers import run_two_processes, tiny_model
 
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder
@@ -161,25 +156,7 @@ def test_t5_learns_by_contrast_only(tmp_path):
 
 @pytest.fixture(scope="module")
 def both(world, root):
-    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
-    environment["PYTHONPATH"] += f"{os.pathsep}{root}"
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=2",
-            "-m",
-            "tests.unit.span_probe",
-            str(world),
-            str(world / "two"),
-        ],
-        env=environment,
-        check=True,
-        capture_output=True,
-    )
-    return span_probe.gradients(world), [load_file(world / f"two-{rank}.safetensors") for rank in (0, 1)]
+    return span_probe.gradients(world), run_two_processes(root, "span_probe", world)
 
 
 @pytest.mark.parametrize("name", span_probe.CASES)

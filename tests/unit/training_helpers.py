@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from safetensors.torch import load_file
 from tests.unit.encoder_helpers import LETTERS, make_collection, save_tokenizer, tiny_bert
 
 from zerodr.artifacts.manifest import build_manifest
@@ -223,3 +226,13 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     one, steps = Engine._one, list[int]()
     monkeypatch.setattr(Engine, "_one", lambda *given: (steps.append(given[1].step), one(*given))[1])
     return steps
+
+
+def run_two_processes(root: Path, probe: str, folder: Path) -> list[dict[str, Any]]:
+    """Run `tests.unit.<probe> FOLDER FOLDER/two` in two processes; the tensors that each wrote."""
+    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
+    environment["PYTHONPATH"] += f"{os.pathsep}{root}"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += ["-m", f"tests.unit.{probe}", str(folder), str(folder / "two")]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    return [load_file(folder / f"two-{rank}.safetensors") for rank in (0, 1)]
