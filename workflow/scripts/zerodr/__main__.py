@@ -1,7 +1,5 @@
 """`python -m zerodr COMMAND`: an error that a user can mend ends as one line and exit status 1."""
 
-from __future__ import annotations
-
 import sys
 
 from zerodr.cli import app

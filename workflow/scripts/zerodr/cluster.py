@@ -3,8 +3,6 @@
 Partitions, accounts and walltimes come from the profile (config/profiles/slurm); this module names no cluster.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -4,8 +4,6 @@ The unit of work is a million documents that a job reads, or a million queries w
 million queries (or texts) it learns from. A job of a rule without finished jobs counts with its time limit.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Check what this machine lacks for the bench, and name the remedy. One finding a line; nothing is changed."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

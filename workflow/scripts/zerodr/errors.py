@@ -1,7 +1,5 @@
 """Define every error that a user can cause. One sentence each: what, where, expected, found, next step."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

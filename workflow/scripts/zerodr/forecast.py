@@ -1,7 +1,5 @@
 """Forecast the needs of a target from Snakemake's dry run and the registry's sizes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -4,8 +4,6 @@ Snakemake deletes the outputs of a job before it runs it. A job submitted while 
 that one has published, would so repeat finished work.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Settings reference: every key of the configuration files as Markdown tables, read from the typed settings."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

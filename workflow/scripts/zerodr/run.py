@@ -1,7 +1,5 @@
 """Run one stage by hand: `python -m zerodr.run results/.state/<digest>/spec.json`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

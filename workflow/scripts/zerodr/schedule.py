@@ -1,7 +1,5 @@
 """Find the longest chain of jobs, and schedule jobs on a number of GPUs. Jobs are positions in lists."""
 
-from __future__ import annotations
-
 import heapq
 from collections import deque
 

@@ -1,7 +1,5 @@
 """Check once, before the first job is submitted, that Slurm accepts the jobs: permissions and shared folders."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shutil

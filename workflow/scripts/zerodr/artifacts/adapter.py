@@ -1,7 +1,5 @@
 """Run the stage of a Snakemake job: from the `snakemake` object of `run_stage.py` to published outputs."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

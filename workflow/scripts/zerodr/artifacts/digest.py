@@ -1,7 +1,5 @@
 """Compute SHA-256 of files and of canonical JSON."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Allow one run at a time in a checkout, without stale locks; print errors as sentences, repeated at the end."""
 
-from __future__ import annotations
-
 import logging
 import re
 import sys

@@ -1,7 +1,5 @@
 """Turn refusals of the operating system into one sentence each: full disk, lost share, no permission, no locks."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -4,8 +4,6 @@ The digest of a folder artifact is the SHA-256 of its manifest. Files that diffe
 time into `.si` files) are listed as volatile: their size is checked, their bytes do not enter the digest.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from fnmatch import fnmatch

@@ -1,7 +1,5 @@
 """End child processes with their parent."""
 
-from __future__ import annotations
-
 import ctypes
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Log progress lines with rate and time left, at a limited frequency."""
 
-from __future__ import annotations
-
 import logging
 import time
 

@@ -1,7 +1,5 @@
 """Record the code, environment and machine of an artifact."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.metadata
 import os

@@ -3,8 +3,6 @@
 For `x.npy` the record is `x.npy.lineage.json`; for the folder artifact `d/manifest.json` it is `d/lineage.json`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -5,8 +5,6 @@ A stage is a library function that takes one `Stage`. It reads `stage.path("corp
 reports with `stage.metric(...)` and `stage.note(...)`. The same `spec.json` runs by hand: `python -m zerodr.run SPEC`.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

@@ -4,8 +4,6 @@ A run is a pandas frame with columns `query` (str), `document` (str), `score` (f
 queries in the order of the collection, then score descending, then document id descending (by UTF-8 bytes).
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import zlib

@@ -4,8 +4,6 @@ A normalised collection is a folder artifact: `corpus.parquet` (id, title, text)
 `qrels.<split>.tsv` (query-id, corpus-id, score, with a header) and `audit.json`. Rows keep the source's order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

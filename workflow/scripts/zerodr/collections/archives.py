@@ -1,7 +1,5 @@
 """Read zip, tar, gz and plain files and folders without unpacking or trusting them."""
 
-from __future__ import annotations
-
 import gzip
 import stat
 import tarfile

@@ -5,8 +5,6 @@ without text, an empty corpus. Counted: empty texts, overlap of queries with the
 are: one above 0 is relevant, 0 and below (TREC's -1) is judged and not relevant.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Container, Iterable

@@ -1,7 +1,5 @@
 """Download one file over HTTP: resume, status, size and content checks, progress."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

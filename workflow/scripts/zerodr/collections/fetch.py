@@ -3,8 +3,6 @@
 A collection without an archive of its own has originals: the publisher's files, which are packed into one archive.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 import zipfile

@@ -1,7 +1,5 @@
 """Store sets of ids in bounded memory: 8 bytes an id for its hash, 5 for its file and line."""
 
-from __future__ import annotations
-
 import re
 from array import array
 

@@ -4,8 +4,6 @@ A memory is a normalised collection whose queries are not used (MoMA 3.1). Names
 first one of an id ends the memory's name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 

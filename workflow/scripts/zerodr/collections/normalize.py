@@ -4,8 +4,6 @@ Texts, ids, grades and their order stay as the source has them. Lone surrogates,
 U+FFFD and are counted. `queries_unlabelled.parquet` and `answers.parquet` are added where the source has them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from itertools import islice

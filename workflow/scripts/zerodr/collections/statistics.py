@@ -5,8 +5,6 @@ normalised word frequency distributions. Query intent similarity is the same mea
 (COCO-DR appendix C.1).
 """
 
-from __future__ import annotations
-
 import logging
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Find advanced settings: options of recipes that no shipped recipe sets at any scale."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Find archives on this machine. Only names are looked at; no file is read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Base of all settings, and the sentences of their errors."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 

@@ -1,7 +1,5 @@
 """The checked configuration of a checkout."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """One spelling for every JSON value, so that equal settings have equal digests."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

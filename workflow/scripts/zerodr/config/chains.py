@@ -1,7 +1,5 @@
 """Checks of chains: stage names, where models and negatives come from, what needs a stage before it."""
 
-from __future__ import annotations
-
 import re
 
 from zerodr.config.bench import Bench

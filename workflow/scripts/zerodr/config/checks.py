@@ -1,7 +1,5 @@
 """Checks across the configuration: names that are known, well formed and free, combinations that make sense."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

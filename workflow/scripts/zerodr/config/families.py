@@ -1,7 +1,5 @@
 """Follow recipes to the models that they start from, and check that their stages can train these."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from zerodr.config.methods import Method, TrainedMethod

@@ -1,7 +1,5 @@
 """Read YAML safely and look names up, with one sentence for a mistake."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings for the search of a shard of embeddings, of an encoder's recipe and of the params of rule search_shard."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Settings that every table or figure of a paper has."""
 
-from __future__ import annotations
-
 from zerodr.config.base import Settings
 
 

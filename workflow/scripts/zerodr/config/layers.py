@@ -4,8 +4,6 @@ A layer lies over those before it key by key. The order is: recipe, scale, varia
 A `start:` lies directly under the layer that names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Read and check the whole configuration of a checkout. No torch, pandas, pyarrow or mlflow here."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

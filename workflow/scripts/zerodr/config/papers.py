@@ -1,7 +1,5 @@
 """Tables and figures of the papers: `config/papers/<paper>.yaml`, an item of a known kind each."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

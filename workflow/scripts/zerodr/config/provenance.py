@@ -1,7 +1,5 @@
 """Every value of a method with the layer that it comes from, and the difference between two scales."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path

@@ -3,8 +3,6 @@
 A recipe's settings are the published ones. `scales:` names what a scale changes, `variants:` what an ablation changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Settings of `config/config.yaml`, `config/protocols.yaml` and `config/scales.yaml`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """About how many documents a user's own corpus holds, in milliseconds: every job reads the configuration anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ENDINGS = ("jsonl", "tsv", "parquet")  # of corpus.*

@@ -1,7 +1,5 @@
 """Check where models come from: a recipe's stage, a folder, a package, else a name on the hub."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from pathlib import Path

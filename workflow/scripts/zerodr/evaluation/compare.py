@@ -1,7 +1,5 @@
 """Test every method against the baseline on each collection, and join the table's per-query measures in one file."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 

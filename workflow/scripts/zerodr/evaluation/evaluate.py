@@ -1,7 +1,5 @@
 """Evaluate one run on one split: means with intervals, and every measure by query."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

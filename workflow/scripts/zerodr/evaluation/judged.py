@@ -1,7 +1,5 @@
 """Check a run against the judgements of a split, and hold both as arrays: the only input of the measures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

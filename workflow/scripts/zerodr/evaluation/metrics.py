@@ -11,8 +11,6 @@ Averages are over judged queries. A judged query without results scores 0; so do
 judgement, as in `trec_eval -c`. Negative labels are judgements and mean not relevant. Gains are the grades themselves.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytrec_eval

@@ -1,7 +1,5 @@
 """Compute intervals and paired tests over queries: pure functions of arrays, random choices from a given seed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

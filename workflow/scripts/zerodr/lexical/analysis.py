@@ -4,8 +4,6 @@ English is Anserini's default: words without possessive, lower case, no stop wor
 CJKAnalyzer of Lucene: words, widths folded, lower case, bigrams of adjacent characters, no stop words.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable
 

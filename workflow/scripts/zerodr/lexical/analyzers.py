@@ -1,7 +1,5 @@
 """Choose Lucene's analyzer of a language."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.errors import ConfigError, nearest

@@ -1,7 +1,5 @@
 """Run stage `rank_bm25`: candidates of all queries of a split by BM25 without Java, for mining."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

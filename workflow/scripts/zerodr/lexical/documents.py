@@ -4,8 +4,6 @@ Both backends rank equal scores by the lower internal number. With documents num
 (score descending, then id ascending) at every depth, including the last rank, without its slow sort by id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple

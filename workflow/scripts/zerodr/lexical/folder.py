@@ -1,7 +1,5 @@
 """Read and write the folder of a BM25 index, apart from the inverted index: settings, index.json and document ids."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

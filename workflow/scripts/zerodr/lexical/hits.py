@@ -1,7 +1,5 @@
 """Represent rankings as arrays, and write the order of equal scores into the scores."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

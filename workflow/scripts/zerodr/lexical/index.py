@@ -1,7 +1,5 @@
 """Run stage `index_bm25`: index a collection by Lucene or for bm25s. Equal inputs have an equal digest."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ pyserini's Python code is never imported: importing it asks for an OpenAI key, a
 process has one Java machine; it starts with the first call of `java_class`.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import importlib.util

@@ -1,7 +1,5 @@
 """Search a Lucene index through Anserini's classes. All work per hit runs inside Java."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

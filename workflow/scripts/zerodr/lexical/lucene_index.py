@@ -1,7 +1,5 @@
 """Write a Lucene index whose bytes depend on the documents only."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980. PyStemmer's `porter` leaves these changes out.
 """
 
-from __future__ import annotations
-
 _STEP_2 = """ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize
     ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"""
 STEP_2 = dict(pair.split(":") for pair in _STEP_2.split())

@@ -7,8 +7,6 @@ Quora drop the document with the query's id (Anserini: `-removeQuery`); with it,
 instead of .3970.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

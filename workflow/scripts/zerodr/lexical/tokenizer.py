@@ -1,7 +1,5 @@
 """Split a text into words as Lucene's StandardTokenizer does: Unicode word breaks (UAX #29), no punctuation."""
 
-from __future__ import annotations
-
 import re
 
 import regex

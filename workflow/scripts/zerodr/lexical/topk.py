@@ -1,7 +1,5 @@
 """Add score columns and choose the best k, compiled by numba."""
 
-from __future__ import annotations
-
 import numba
 import numpy as np
 

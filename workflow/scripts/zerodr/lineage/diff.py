@@ -1,7 +1,5 @@
 """Compare two artifacts to find out why a number changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.artifacts.record import Record

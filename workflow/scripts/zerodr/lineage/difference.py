@@ -1,7 +1,5 @@
 """Find the differences between an artifact's record and the checkout."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from types import SimpleNamespace

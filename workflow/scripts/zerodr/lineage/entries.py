@@ -1,7 +1,5 @@
 """Convert a lineage record to MLflow's tags, params and metrics, cut to MLflow's limits; pure functions."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

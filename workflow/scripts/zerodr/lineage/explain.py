@@ -1,7 +1,5 @@
 """Explain an artifact: its origin, whether the checkout would build the same now, and the command that updates it."""
 
-from __future__ import annotations
-
 import textwrap
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Flatten nested settings to dotted names and shorten long values, for comparison and for MLflow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.canonical import canonical_json

@@ -3,8 +3,6 @@
 Paths are relative to the checkout's root, as records hold them; every command runs there.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Compute jobs never talk to a tracking store. Publishing is idempotent: an artifa
 inputs is published once, a changed one becomes a new run in addition to the old one.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """Compose the commands that update an artifact, as a user can type them."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Print the lineage of an artifact as a tree."""
 
-from __future__ import annotations
-
 from zerodr.lineage.graph import Edge, Graph
 
 

@@ -1,7 +1,5 @@
 """Compare the bytes on the disk with the recorded ones, up to the archives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path

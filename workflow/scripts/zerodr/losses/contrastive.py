@@ -1,7 +1,5 @@
 """Compute contrastive losses: ANCE's pairwise likelihood, and InfoNCE over in-batch and hard negatives (DPR, DDR)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

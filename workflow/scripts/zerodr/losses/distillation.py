@@ -1,7 +1,5 @@
 """Compute losses of distillation from a cross-encoder: Margin-MSE (DDR 3.2) and KL divergence (BERM 6, KD)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Compute COCO's contrastive loss over the spans of a batch, and two measures of the resulting space."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Hold a batch of mined queries in flat arrays, from the candidates to the file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cut a document into spans of about a sentence, as COCO pretraining reads them  # COCO-DR, specs 1.2"""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Sequence

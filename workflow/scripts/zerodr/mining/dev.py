@@ -1,7 +1,5 @@
 """Choose the training queries that are held out for evaluation during training."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

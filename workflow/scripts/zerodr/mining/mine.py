@@ -6,8 +6,6 @@ single positive for each query. (It uses the last in the judgements' file. Here 
 and the excluded positive is the one that a teacher scores. For queries with one positive both agree.)
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ has the rank `rank[i]` (int64, from 1). Random choices are functions of (seed, s
 the order of queries nor their batches matter.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from typing import Literal

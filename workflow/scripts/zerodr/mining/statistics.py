@@ -1,7 +1,5 @@
 """Count mining's results batch by batch: ranks of negatives and positives, suspects, overlap with another stage."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

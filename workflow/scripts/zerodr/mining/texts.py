@@ -1,7 +1,5 @@
 """Number the distinct texts of a corpus, to recognize documents with equal texts."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -15,8 +15,6 @@ Layers that stages import:
 * `report`: `REPORT`, functions that build and draw its items.
 """
 
-from __future__ import annotations
-
 import importlib
 from functools import cache
 from importlib.util import find_spec

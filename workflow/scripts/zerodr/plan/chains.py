@@ -8,8 +8,6 @@ A stage with `scope: target` makes a model for each target, and so do all stages
 A scope is a column of the table (a collection, or all collections that the column is the mean of).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plan workflow/rules/collections.smk: archives, collections, statistics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.archives import refuse_absent

@@ -1,7 +1,5 @@
 """Plan workflow/rules/dense.smk: embeddings by shard, search by shard, merge; and fusion of two runs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.index import IndexSettings

@@ -1,7 +1,5 @@
 """Plan workflow/rules/evaluation.smk: metrics of runs, significance between them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.plan import paths

@@ -1,7 +1,5 @@
 """Plan workflow/rules/items.smk: tables and figures of papers (config/papers), and what each kind of item reads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any

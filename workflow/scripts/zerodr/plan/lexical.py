@@ -1,7 +1,5 @@
 """Plan workflow/rules/lexical.smk: inverted indexes, rankings by BM25 and RM3."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.methods import LexicalSettings

@@ -1,7 +1,5 @@
 """Read chains as recipes write them: stages, parents of a model, the position of a stage in its schedule."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from zerodr.config.bench import Bench

@@ -1,7 +1,5 @@
 """Remember results of pure methods, and signatures of functions that Snakemake inspects at each call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from inspect import Signature

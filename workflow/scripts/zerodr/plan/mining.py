@@ -1,7 +1,5 @@
 """Plan workflow/rules/mining.smk: rankings of training queries by BM25 or by a model, then a choice of negatives."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.methods import LexicalSettings, TrainedMethod

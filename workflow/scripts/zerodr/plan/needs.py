@@ -1,7 +1,5 @@
 """Say what a job of a rule needs: memory, time, GPUs, threads. Schedulers read it; it is never part of a digest."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

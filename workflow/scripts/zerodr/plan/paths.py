@@ -1,7 +1,5 @@
 """Name artifacts. Every path of the bench is written here and nowhere else."""
 
-from __future__ import annotations
-
 import re
 from itertools import chain, zip_longest
 

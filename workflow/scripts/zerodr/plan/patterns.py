@@ -1,7 +1,5 @@
 """Write wildcard constraints: regular expressions that match the names of a configuration and nothing else."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable

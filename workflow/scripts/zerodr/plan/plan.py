@@ -1,7 +1,5 @@
 """Answer the rules: what the DAG looks like for one configuration. Nothing here touches a file."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

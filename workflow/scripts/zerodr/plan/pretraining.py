@@ -1,7 +1,5 @@
 """Plan workflow/rules/pretraining.smk: stages that learn from texts alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.plan import paths

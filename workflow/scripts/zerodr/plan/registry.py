@@ -3,8 +3,6 @@
 The core's functions are in `zerodr.plan`, in a module with the rule file's name. A paper's are in its module `plan`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

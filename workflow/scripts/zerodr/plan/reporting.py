@@ -1,7 +1,5 @@
 """Plan workflow/rules/reporting.smk: the main table, its rows and figure, the lineage publisher."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compute what the jobs of rules ask the scheduler for, from their needs and the sizes of collections."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ Raise a version when the function's results change: every artifact of that rule 
 function that moves keeps its results, because its address is no part of a stage's identity. Papers add their rules.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from zerodr.plan.needs import Need, encoding, training

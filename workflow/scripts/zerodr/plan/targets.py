@@ -1,7 +1,5 @@
 """List what users ask Snakemake for, and find the nearest target to a mistyped one (Snakemake itself names none)."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Plan workflow/rules/teachers.smk: scores of mined pairs by cross-encoders, for distillation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.plan import paths

@@ -1,7 +1,5 @@
 """Plan workflow/rules/training.smk: the initial model, fine-tuning stages, export."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.families import SCRATCH

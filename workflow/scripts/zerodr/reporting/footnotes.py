@@ -1,7 +1,5 @@
 """Write the notes that a reader of a table needs, in sentences."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from zerodr.evaluation.metrics import LABELS

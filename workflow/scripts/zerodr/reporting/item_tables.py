@@ -1,7 +1,5 @@
 """Build items that compare methods and stages by collection."""
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

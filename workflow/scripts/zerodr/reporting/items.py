@@ -1,7 +1,5 @@
 """Build tables of the papers: an item's numbers as tsv, Markdown and HTML; and a page with all items of a paper."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 

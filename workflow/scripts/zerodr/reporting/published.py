@@ -5,8 +5,6 @@ published) and optionally `source`. `method` is the full name of one of our meth
 Only complete collections are compared.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

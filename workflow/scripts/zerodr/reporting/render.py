@@ -1,7 +1,5 @@
 """Render a filled table as tsv, Markdown, HTML and LaTeX."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

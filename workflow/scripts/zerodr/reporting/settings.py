@@ -1,7 +1,5 @@
 """Settings of tables: rows, columns, missing collections, and the protocol that all numbers share."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

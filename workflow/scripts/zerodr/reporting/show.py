@@ -1,7 +1,5 @@
 """Print the results of a finished main job: the table, and where to look next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from zerodr.errors import ArtifactError

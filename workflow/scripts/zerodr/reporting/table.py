@@ -1,7 +1,5 @@
 """Build the main table: a row a model, a column a collection, averages of groups, footnotes, published numbers."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage

@@ -4,8 +4,6 @@ The index only proposes candidates: they get the same final scores and total ord
 the index, because faiss's parallel insertion depends on timing.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any

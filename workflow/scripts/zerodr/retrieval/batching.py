@@ -1,7 +1,5 @@
 """Batch texts of similar length within a budget of padded tokens. Pure and deterministic."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import islice
 

@@ -1,7 +1,5 @@
 """Collect candidates of blocks of queries in threads, and rank them in total order."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

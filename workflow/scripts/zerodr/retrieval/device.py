@@ -1,7 +1,5 @@
 """Choose the device of exact search."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

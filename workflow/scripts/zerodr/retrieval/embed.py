@@ -4,8 +4,6 @@ Texts are read in windows of bounded size, so memory does not grow with the shar
 length. The batches depend on texts and settings only, so a run that was killed and resumed gives the same bytes.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -6,8 +6,6 @@ depth-th best than these errors allow. Candidates then get their final score (`k
 vectors only. So the ranking is a function of the vectors and ids only, not of shards, blocks, threads or kernels.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from functools import partial

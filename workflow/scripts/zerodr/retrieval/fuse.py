@@ -1,7 +1,5 @@
 """Stage `fuse_runs`: fuse two runs by reciprocal ranks or weighted scores."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

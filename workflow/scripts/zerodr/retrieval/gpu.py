@@ -1,7 +1,5 @@
 """Search exactly with matrix products on a GPU; final scores of candidates are those of the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -3,8 +3,6 @@
 The bound is looser than that of float32, so more candidates get a final score; the result is the same.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

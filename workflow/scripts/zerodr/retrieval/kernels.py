@@ -5,8 +5,6 @@ rounded once to float32. It depends on the two vectors only, never on block shap
 sharding are bit-identical. Matrix products only choose the candidates.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

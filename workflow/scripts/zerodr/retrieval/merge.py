@@ -1,7 +1,5 @@
 """Stages `merge_run` and `merge_candidates`: merge the rankings of all shards in total order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path

@@ -3,8 +3,6 @@
 An estimate differs from the final score by at most `errors + relative * |estimate|`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Protocol
 

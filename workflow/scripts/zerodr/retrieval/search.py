@@ -1,7 +1,5 @@
 """Stage `search_shard`: find the best documents of one shard for every query, in total order."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

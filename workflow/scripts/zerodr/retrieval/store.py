@@ -4,8 +4,6 @@
 `progress.json` is replaced only after its data were flushed.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -3,8 +3,6 @@
 A paper registers its additions as `TRAINING` of its module `training`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

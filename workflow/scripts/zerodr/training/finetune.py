@@ -1,7 +1,5 @@
 """Stage `finetune`: train a model of any kind, by `fit(task)`, in one process or in several."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from functools import reduce

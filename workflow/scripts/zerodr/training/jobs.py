@@ -1,7 +1,5 @@
 """Run training stages around the loop: processes, devices, and models saved after some steps."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

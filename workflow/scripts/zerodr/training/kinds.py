@@ -1,7 +1,5 @@
 """Each kind of model: how it is made, loaded, run and evaluated, and what it learns from. Stage `init_model`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

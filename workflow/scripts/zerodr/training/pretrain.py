@@ -1,7 +1,5 @@
 """Stage `pretrain`: train a bi-encoder on texts alone. The work is `train(stage)`, in one process or in several."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

@@ -1,7 +1,5 @@
 """Choose the reader of a collection by the registry's field `format`, or by that of its originals."""
 
-from __future__ import annotations
-
 from zerodr.collections.archives import Archive
 from zerodr.collections.readers.base import Reader
 from zerodr.collections.readers.beir import BeirReader

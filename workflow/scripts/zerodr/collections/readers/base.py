@@ -1,7 +1,5 @@
 """Parse documents, queries and judgements as streams of small records that know their file and line."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

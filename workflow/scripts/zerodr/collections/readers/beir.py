@@ -4,8 +4,6 @@
 may add `queries_unlabelled.jsonl` and `answers.jsonl`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

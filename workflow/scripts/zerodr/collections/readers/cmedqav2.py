@@ -5,8 +5,6 @@ file (`answer.zip`), which is read inside the repository's archive. Training can
 those of dev and test have a label, and label 1 is relevant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from zerodr.collections.archives import Archive, find, open_nested

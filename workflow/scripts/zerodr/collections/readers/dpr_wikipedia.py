@@ -1,7 +1,5 @@
 """Read DPR's Wikipedia: `psgs_w100.tsv.gz` with a header and id, text, title. No queries; ids become `wiki:<id>`."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 

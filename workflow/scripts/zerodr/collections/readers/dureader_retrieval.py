@@ -5,8 +5,6 @@ parts. `dev.json` has one object a line: question_id, question, answer_paragraph
 of this archive name passages by text, not by id, and are not read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

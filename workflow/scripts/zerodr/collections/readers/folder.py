@@ -4,8 +4,6 @@ JSON lines and parquet columns: `_id` or `id`, `text`, and `title` where there i
 or none and the cells id, text or id, title, text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@
 accepted answer has grade 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from zerodr.collections.archives import Archive

@@ -4,8 +4,6 @@ An answer is a document, titled with the file's focus; equal answers are one doc
 question belongs to the split of its first answer: SHA-1 of the id modulo 10, 0 is `test`, 1 is `dev`, others `train`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from functools import cached_property

@@ -4,8 +4,6 @@ A descriptor is a document `mesh-<DescriptorUI>`. Its text is composed from its 
 paths in the trees, category first, without the tree's root.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

@@ -4,8 +4,6 @@ MoMA, appendix A.3. id `mesh:<ConceptUI>`, title the concept's name, text its sc
 that several records share appears once. A corpus alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from xml.etree import ElementTree
 

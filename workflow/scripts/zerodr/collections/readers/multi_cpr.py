@@ -3,8 +3,6 @@
 `member` is the domain's folder in the repository, `data/ecom`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from zerodr.collections.archives import Archive

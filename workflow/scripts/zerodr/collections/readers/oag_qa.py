@@ -5,8 +5,6 @@ paper whose title is one of the answers (letters and digits only, case folded) i
 have no ids upstream: theirs are `<topic>-<line>`.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import re

@@ -4,8 +4,6 @@ The tables are TSV with a header: row number, `input_text` (a passage), `target_
 appears twice is one document, under its first id.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Read tables in R's serialisation format (XDR, `.rds`): vectors, factors and their attributes. Nothing is run."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from typing import IO, Any

@@ -1,7 +1,5 @@
 """Read formats of named values: rows of corpus and queries, judgements in `qrels/<split>.tsv`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 Texts are joined with single blanks. In Cranfield the text starts with the title, which is left out there.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 A paragraph is a document and relevant to its questions. A text that appears twice is one document, under its first id.
 """
 
-from __future__ import annotations
-
 import json
 from abc import abstractmethod
 from collections.abc import Iterator

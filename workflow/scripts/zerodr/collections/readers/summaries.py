@@ -1,7 +1,5 @@
 """Read `summaries_en-us.json`: title and first paragraphs of Wikipedia's vital articles, sorted by title."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

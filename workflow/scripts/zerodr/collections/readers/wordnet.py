@@ -1,7 +1,5 @@
 """Read WordNet 3.0's `data.{noun,verb,adj,adv}`: a synset's words are the title, its gloss is the text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Create a model that reads pairs of texts from a checkpoint, with a new head or a trained one."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ Its folder is an ordinary sequence classifier with one label for transformers an
 `CrossEncoder(folder)` gives the same raw logits. `zerodr_cross.json` is the contract that `PairModel` reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 Its folder is an ordinary model for transformers, with a contract that this module reads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self

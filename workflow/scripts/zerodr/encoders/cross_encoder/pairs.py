@@ -1,7 +1,5 @@
 """Tokenize (query, document) pairs to one sequence with both; the document is cut where it is too long."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

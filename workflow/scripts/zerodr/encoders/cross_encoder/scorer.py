@@ -1,7 +1,5 @@
 """Score pairs with a cross-encoder: on the CPU a BERT runs in the packed forward pass, other models as in training."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 A paper registers it as `FOLDERS` of its module `folders`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

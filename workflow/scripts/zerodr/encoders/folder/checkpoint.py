@@ -1,7 +1,5 @@
 """Choose and copy the files of a model folder; check its weights and tokenizer."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path

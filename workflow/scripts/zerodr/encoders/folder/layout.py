@@ -3,8 +3,6 @@
 A folder without modules.json is a plain transformers folder, without pooling, normalisation or prefixes.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

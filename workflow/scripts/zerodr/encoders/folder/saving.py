@@ -1,7 +1,5 @@
 """Write a trained tower as a model folder: weights, tokenizer, contract and the layout of sentence-transformers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

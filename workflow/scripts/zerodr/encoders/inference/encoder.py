@@ -4,8 +4,6 @@ On the CPU a `BertModel` runs in the packed forward pass. Other models, and ever
 transformers module. `Encoder.backend` names the pass, for lineage.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ glibc returns every freed block above 128 KiB to the kernel; a batch then costs 
 before the first large allocation. Without glibc it does nothing and returns False.
 """
 
-from __future__ import annotations
-
 import ctypes
 import platform
 

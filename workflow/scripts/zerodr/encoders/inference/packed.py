@@ -5,8 +5,6 @@ residual sum are fused into the multiplications; attention runs in slices of a b
 are private to torch, so `why_not` looks for them, tries them, and gives the reason to use the plain module.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

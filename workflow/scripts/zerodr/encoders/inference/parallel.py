@@ -4,8 +4,6 @@ A batch is never split between threads, so no thread waits inside a layer (on bu
 the work), and its vectors do not depend on the number of threads.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

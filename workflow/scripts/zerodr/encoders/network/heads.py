@@ -1,7 +1,5 @@
 """Project pooled vectors: dense layers and layer norms, each in a subfolder as in sentence-transformers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Load networks of transformers from folders: safetensors only, in float32, without downloads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pool the vectors of tokens to the vector of a text. Pure functions of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Build one tower of a bi-encoder, a trainable module: token ids -> transformer -> pooling -> projections -> vector."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Save and load the layers of pretraining in subfolder `pretraining`, which search and export do not read."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Predict masked tokens by a layer tied to the backbone's embeddings; load it from a checkpoint that has one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

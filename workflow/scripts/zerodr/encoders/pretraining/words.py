@@ -1,7 +1,5 @@
 """Tokenize texts with the word of each token, for masking: fast tokenizers of BERT-like models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Write the model card of an exported model from its stages' records. Equal records give equal bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

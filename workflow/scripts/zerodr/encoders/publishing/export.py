@@ -1,7 +1,5 @@
 """Stage `export_model`: export a model as a folder for sentence-transformers, with a model card from lineage."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Import a bi-encoder from a folder, the hub or a Python package as a checked model folder."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 from pathlib import Path

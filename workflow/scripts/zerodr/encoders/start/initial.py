@@ -1,7 +1,5 @@
 """Write the first bi-encoder of a chain, before any training of ours: stage `init_model`."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Create random weights of a small architecture, from a seed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Train tokenizers for models from scratch: the same corpus always gives the same bytes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Answers that came with a collection, as characters of the passages that hold them."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path

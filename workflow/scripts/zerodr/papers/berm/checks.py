@@ -1,7 +1,5 @@
 """Checks of units across recipes: their reader is a recipe that trains one."""
 
-from __future__ import annotations
-
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_model_of_type
 from zerodr.config.methods import TrainedMethod

@@ -1,7 +1,5 @@
 """Settings of items about units."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from zerodr.config.item import Item

@@ -1,7 +1,5 @@
 """Stage `label_units`: the essential unit of each (query, positive) pair  # BERM 4.1, specs/berm 3"""
 
-from __future__ import annotations
-
 import csv
 import logging
 from collections import Counter

@@ -4,8 +4,6 @@ A unit is a sentence of a passage. Everything is float32 and differentiable in q
 say nothing (one unit; no label) are left out of means, and an empty mean is 0 with a zero gradient.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

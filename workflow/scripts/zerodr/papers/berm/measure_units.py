@@ -1,7 +1,5 @@
 """Stage `measure_units`: BERM's tables 5 and 6 for one model, over the units and labels of its training."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The two losses of BERM as an objective, over the vectors of a batch with units."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Plan BERM: units of passages, their labels, readers, the losses over units, and the items that show them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -7,8 +7,6 @@ are those of the text as it was. They are cut from the characters that are left 
 stretch, whose ends may be parts of sentences.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

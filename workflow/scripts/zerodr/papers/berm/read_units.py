@@ -1,7 +1,5 @@
 """Stage `read_units`: a reader's score of every unit of each (query, positive) pair  # BERM eq. 2, specs/berm 3.2"""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

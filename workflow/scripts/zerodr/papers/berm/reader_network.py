@@ -3,8 +3,6 @@
 A folder of one is an ordinary question-answering model for transformers, beside `zerodr_reader.json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Training of a reader: what it learns from, and how it is made, run and evaluated."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

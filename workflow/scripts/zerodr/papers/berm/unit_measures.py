@@ -3,8 +3,6 @@
 Pure functions of arrays: P pairs, U units at most, D components; `valid` (P, U) says which units there are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import erf
 

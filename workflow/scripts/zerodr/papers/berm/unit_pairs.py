@@ -1,7 +1,5 @@
 """The (query, positive) pairs whose units are read and labelled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

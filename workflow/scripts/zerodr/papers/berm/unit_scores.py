@@ -1,7 +1,5 @@
 """Score the units of a passage for a query: BM25, a reader's score, and the label. Pure functions  # specs/berm 3"""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

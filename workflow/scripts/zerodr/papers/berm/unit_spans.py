@@ -4,8 +4,6 @@ A token belongs to the unit in which its first character that is no white space 
 padding belong to none.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Units and labels of the positives that a training learns from, by document number."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ COCO-DR groups training queries anew at each episode, with its negatives (specs/
 by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take all points.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@
 compared layers. `jvp` needs no assumption on the model or on which group a text belongs to. `loop` is the reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Both go weight by weight and keep nothing of it: `gram` holds the groups' gradie
 those of a few groups and one vector, and only that vector and K numbers are added up over processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

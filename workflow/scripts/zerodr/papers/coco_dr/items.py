@@ -1,7 +1,5 @@
 """Settings of items about spaces, clusters and neighbours."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_serializer

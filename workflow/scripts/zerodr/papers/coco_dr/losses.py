@@ -4,8 +4,6 @@ Notation: K groups; `losses` (K,) are group means, `present` (K,) bool says whic
 have loss 0 and no gradient. All vectors are float64 where the caller gives float64, and no input is changed.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

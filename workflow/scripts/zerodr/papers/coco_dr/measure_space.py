@@ -4,8 +4,6 @@ Two spans of a document are a pair (specs/coco-dr 1.4, 9). The documents are tho
 this seed holds out, so no model of the DAG has learned from them.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Literal
 

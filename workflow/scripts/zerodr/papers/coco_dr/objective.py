@@ -4,8 +4,6 @@ Every process sees the vectors of the whole batch, so group losses and sizes are
 engines add up gradients over processes. So all processes have the same weights, those of one process on that batch.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Sequence

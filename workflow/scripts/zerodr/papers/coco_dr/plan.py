@@ -1,7 +1,5 @@
 """Plan COCO-DR: query clusters, groups of queries, vector spaces of models, and the items that show them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.stages import PretrainStage

@@ -3,8 +3,6 @@
 The source's queries are those of its evaluated split, which training has not seen.
 """
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 

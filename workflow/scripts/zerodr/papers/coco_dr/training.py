@@ -1,7 +1,5 @@
 """Add iDRO to a fine-tuning stage: the cluster of each query, and losses weighted by cluster."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

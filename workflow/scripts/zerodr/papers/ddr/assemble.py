@@ -1,7 +1,5 @@
 """Stage `assemble`: put a trained relevance module (REM) on the domain module (DAM) of any corpus  # specs/ddr 5"""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

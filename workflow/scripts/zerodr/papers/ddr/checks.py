@@ -1,7 +1,5 @@
 """Check relevance modules across a chain: a stage that takes one up comes after one that trained it."""
 
-from __future__ import annotations
-
 from zerodr.config.bench import Bench
 from zerodr.config.chains import stages_before
 from zerodr.config.methods import TrainedMethod

@@ -1,7 +1,5 @@
 """Add DDR's files to model folders: modules to insert, and the relevance module next to a plain model."""
 
-from __future__ import annotations
-
 from zerodr.encoders.folder.additions import PaperFolders
 from zerodr.papers.ddr.rem_files import REM, insert_from
 

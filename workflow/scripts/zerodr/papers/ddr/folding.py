@@ -5,8 +5,6 @@ W_i' = [W_i; k W_down], b_i' = [b_i; k b_down], W_o' = [W_o | (s/k) W_up], b_o' 
 Where the block's activation equals the adapter's, k = 1 is exact.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

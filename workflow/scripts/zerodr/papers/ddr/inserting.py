@@ -3,8 +3,6 @@
 Both are zero at their start, so that a backbone with fresh ones gives the same vectors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Settings of items about adaptation and modules."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from zerodr.config.item import Item

@@ -1,7 +1,5 @@
 """Plan DDR: relevance modules in frozen domain modules, assemblies of both, and the items that show them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.recipes import INIT

@@ -1,7 +1,5 @@
 """Read and write files of a relevance module (REM): LoRA as peft has it, parallel adapters, and `rem.json`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

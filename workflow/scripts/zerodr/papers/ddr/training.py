@@ -1,7 +1,5 @@
 """Add DDR to a fine-tuning stage: a relevance module in the frozen model, which alone is trained."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The linear classifier of domains: source or target, from an embedding (specs/modir-ance 3.3)."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -5,8 +5,6 @@ apart, on as many vectors of one domain as of the other. KNN-Source% is the shar
 documents of a target query; mixed perfectly it is the source's share of all documents, the base rate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

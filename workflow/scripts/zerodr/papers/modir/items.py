@@ -1,7 +1,5 @@
 """Settings of items about source and target in a model's space."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from zerodr.config.item import Item, TargetItem

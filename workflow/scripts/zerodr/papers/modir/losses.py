@@ -4,8 +4,6 @@ Notation: logits (..., 2), component 0 for the source; margin m = z0 - z1; sigmo
 All forms are of softplus, so no probability is ever rounded to 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

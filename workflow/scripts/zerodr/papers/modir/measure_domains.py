@@ -1,7 +1,5 @@
 """Stage `measure_domains`: measure how a model separates a target from its source, on samples of both."""
 
-from __future__ import annotations
-
 import csv
 import logging
 from pathlib import Path

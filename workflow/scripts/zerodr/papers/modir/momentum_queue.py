@@ -1,7 +1,5 @@
 """The momentum queue of MoDIR: embeddings of the last n batches, and the samples that a step's updates learn from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

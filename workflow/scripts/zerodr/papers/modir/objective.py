@@ -6,8 +6,6 @@ see the classifier of the step before. Every process sees the vectors of the who
 all have the same queue and the same classifier, those of one process on that batch, without a collective.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plan MoDIR: what adapts a stage to a target, measures of domains, and the items that show them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.errors import ConfigError

@@ -3,8 +3,6 @@
 Distances and sizes of groups in a t-SNE picture mean little; Domain-Acc and KNN-Source% are the numbers.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq

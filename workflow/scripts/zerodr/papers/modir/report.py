@@ -1,7 +1,5 @@
 """Items about source and target in a model's space (MoDIR tables 3 and 4, figures 3 to 5; BERM figures 5 and 6)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

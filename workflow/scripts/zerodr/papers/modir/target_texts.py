@@ -1,7 +1,5 @@
 """Read texts of a target without labels, and draw each step's by a pure function of the step."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Add MoDIR to a fine-tuning stage: texts of a target in every step, and an adversary next to its loss."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from zerodr.artifacts.stage import Stage

@@ -4,8 +4,6 @@ D^{a+} = D^{s+} and the N documents with the most attention; D^{a-} from the ran
 (MoMA 3.3; specs/moma 6.2). Pure functions of one query's lists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checks of stages with memories: what they start from, which memories, which augmenters."""
 
-from __future__ import annotations
-
 from zerodr.config.bench import Bench
 from zerodr.config.families import OF_T5, line_of
 from zerodr.config.files import known

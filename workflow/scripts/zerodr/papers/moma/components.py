@@ -1,7 +1,5 @@
 """The two components of a model whose queries are augmented: main model at the root, augmenter in a subfolder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from zerodr.encoders.folder.checkpoint import all_model_files, copy_files

@@ -5,8 +5,6 @@ cross-attention costs 2 H d multiplications a token instead of 2 d^2 (T5-base: 6
 by rounding only. For inference: no dropout, no gradient.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ The augmenter's vectors of memories and queries find augmentation documents; the
 these documents search the target.
 """
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

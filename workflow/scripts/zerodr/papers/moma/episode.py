@@ -4,8 +4,6 @@ Both trainings of an episode are `finetune`'s: rule `train_main` is that stage w
 augmenter learns from a collection of its own that `mine_memories` made.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.artifacts.stage import Stage

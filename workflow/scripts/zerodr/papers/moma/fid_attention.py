@@ -4,8 +4,6 @@ A fused input of one query is a row of T token states: the query's, then those o
 where a token belongs: 0 the query, k the k-th document. `mask` (B, T) is 1 for real tokens.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from torch import Tensor

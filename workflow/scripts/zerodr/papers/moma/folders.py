@@ -1,7 +1,5 @@
 """Extend model folders for MoMA: the augmenter, how queries are augmented in search, and its section of the card."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from zerodr.config.params import ExportParams

@@ -1,7 +1,5 @@
 """Fused query vectors for search: each distinct document passes the encoder once, and the decoder takes one step."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

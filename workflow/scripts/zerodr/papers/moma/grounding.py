@@ -1,7 +1,5 @@
 """Read the documents that augment queries: the first of each ranking over a mixture, with their texts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """ADist: a retriever learns how another model's attention is spread over documents (specs/moma 8; FiD-KD, Atlas)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

@@ -4,8 +4,6 @@ A row holds the attention that is learned from, counted as `memory.aggregation` 
 over a query and its documents sum to layers times heads: shares of attention follow from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal

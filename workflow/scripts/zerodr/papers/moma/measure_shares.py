@@ -1,7 +1,5 @@
 """Stage `measure_shares`: which memories augment queries and which of them the main model attends to (specs/moma 9)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

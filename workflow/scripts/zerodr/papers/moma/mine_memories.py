@@ -6,8 +6,6 @@ distilling augmenter it also holds `scored.parquet`: a judged positive, the K re
 these.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mixtures of memories: which collections they are, that each is there once, and that they are large enough."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from zerodr.config.registry import Collection

@@ -5,8 +5,6 @@ of all memories equal one flat index over them (MoMA 3.1; specs/moma 5). Pluggin
 shards to merge and changes no file of any memory.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Extend a fine-tuning stage for MoMA: queries with the documents that augment them, encoded and evaluated so."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The training data of a stage: mined queries with the texts of every document they name, in compact arrays."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

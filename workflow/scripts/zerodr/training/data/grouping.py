@@ -1,7 +1,5 @@
 """Group texts of a batch that are encoded together: of similar length, so that little is padding."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -3,8 +3,6 @@
 The stage itself runs on the job's first node, which is also where the processes meet.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Join several processes: gather vectors, add gradients, and start the processes of a stage."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

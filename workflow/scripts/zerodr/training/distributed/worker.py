@@ -5,8 +5,6 @@
 with a reported error, writes its outcome to `outcome.json` next to the job.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

@@ -4,8 +4,6 @@ Every random choice of the engine is a function of (seed, step, process), so the
 there is; an objective with generators puts them in its state.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

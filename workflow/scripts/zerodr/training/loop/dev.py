@@ -1,7 +1,5 @@
 """Dev evaluation while training: held-out queries against the pool of their own documents. Pure functions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

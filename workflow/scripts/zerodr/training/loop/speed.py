@@ -5,8 +5,6 @@ On the CPU, torch's fp32 multiplications go through MKL, which on some processor
 first, and where it is missing or wrong the plain layers stay, and the run says so.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

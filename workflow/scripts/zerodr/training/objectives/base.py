@@ -4,8 +4,6 @@ An objective sees the whole batch of an optimiser (micro-)step, whatever the num
 model's inside nor how vectors were made. So gradient caching, accumulation and data-parallel training are the engine's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Objectives over the vectors or the scores of queries and documents, distillation among them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module

@@ -1,7 +1,5 @@
 """LAMB exactly as ANCE's released code uses it (specs/modir-ance 2.8): no bias correction, weight norm cut at 10."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import torch

@@ -1,7 +1,5 @@
 """Optimisers by name, and their moments as plain tensors."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer

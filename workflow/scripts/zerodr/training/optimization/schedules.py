@@ -1,7 +1,5 @@
 """Learning rate factors by finished optimiser steps. Steps count over all episodes, so schedules survive them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

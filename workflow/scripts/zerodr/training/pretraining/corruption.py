@@ -3,8 +3,6 @@
 Random numbers are those of (seed, number of the text), whatever the process that holds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

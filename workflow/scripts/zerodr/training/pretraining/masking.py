@@ -3,8 +3,6 @@
 Row r of a batch draws the same numbers whichever process works on it and however many rows there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Screen whole documents for pretraining: those of some tokens, each text once."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator

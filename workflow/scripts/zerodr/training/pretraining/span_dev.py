@@ -1,7 +1,5 @@
 """Evaluate a pretrained encoder on held-out documents, corpus by corpus. The model's mode is restored."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Run pretraining's passes through the network, and the objectives of its vectors. The loop is the engine's."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

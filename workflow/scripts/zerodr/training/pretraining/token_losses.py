@@ -3,8 +3,6 @@
 A paper that has one offers `token_loss(stage, encoder)` in its module `pretraining`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ a query with its own documents (InfoNCE without in-batch negatives, Margin-MSE, 
 model, and gradient caching, accumulation and data-parallel training hold unchanged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

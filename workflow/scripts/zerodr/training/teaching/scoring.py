@@ -4,8 +4,6 @@ The plan of blocks and batches follows from the mined file and the settings alon
 continued gives the same bytes.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Stage `score_pairs`: scores of mined pairs by a cross-encoder, for distillation."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Literal

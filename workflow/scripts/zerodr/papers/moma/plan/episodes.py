@@ -1,7 +1,5 @@
 """Plan the episodes of MoMA: main model, its attention, the augmenter that learns it, and the items that show them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from zerodr.config.training import ObjectiveSettings, TrainingSettings

@@ -4,8 +4,6 @@ An episode (a stage of kind `moma`) trains a main model on queries with the docu
 before retrieves (use `learning`), then its augmenter; whatever ranks with the model uses that one (use `search`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
