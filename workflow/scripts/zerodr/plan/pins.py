@@ -40,9 +40,9 @@ def pin_refusal(plan: Plan, jobs: Iterable[tuple[str, str]]) -> str:
     """Say which models of planned jobs, (rule, wildcard `model`), need a revision; empty below scale `paper`."""
     if plan.config.scale != "paper":
         return ""
-    found = {method: model for rule, method in jobs if (model := unpinned(plan, rule, method))}
-    if not found:
+    models = {method: model for rule, method in jobs if (model := unpinned(plan, rule, method))}
+    if not models:
         return ""
-    named = ", ".join(f"{model!r} (method {method})" for method, model in found.items())
+    named = ", ".join(f"{model!r} (method {method})" for method, model in models.items())
     step = "pin before use: give `revision: <commit>` in config/methods, as the hub's page lists it under commits"
     return str(ConfigError("scale paper", f"these hub models have no revision: {named}", step))
