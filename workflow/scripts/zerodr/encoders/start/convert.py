@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from pickle import UnpicklingError
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from zerodr.encoders.folder.checkpoint import PATTERNS
 from zerodr.encoders.folder.contract import read_json
+from zerodr.encoders.network.loading import short
 from zerodr.encoders.pretraining.additions import LAYERS, PREDICTION, write_additions
 from zerodr.encoders.pretraining.prediction import checkpoint_prediction
 from zerodr.errors import ModelError
@@ -17,6 +19,7 @@ from zerodr.errors import ModelError
 WEIGHTS, HEAD = "pytorch_model*.bin", "model.pt"
 HEAD_PREFIX = "c_head."  # of Condenser's released code, a list of the backbone's layers
 SAFE = "model.safetensors"
+UNREADABLE = (UnpicklingError, RuntimeError, EOFError, LookupError, ValueError, TypeError)
 
 
 def convert_checkpoint(source: Path, target: Path, skip_layer: int | None = None) -> dict[str, Any]:
@@ -96,8 +99,8 @@ def read_tensors_only(path: Path) -> dict[str, Tensor]:
     """
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 - pickle, zip and torch have no common error
-        problem = f"holds more than tensors, or is damaged ({str(error).strip().splitlines()[0][:120]})"
+    except UNREADABLE as error:
+        problem = f"holds more than tensors, or is damaged ({short(error)})"
         raise ModelError(path, problem, "ask its authors for tensors alone; nothing of it was run") from None
     if not isinstance(saved, dict) or not all(isinstance(value, Tensor) for value in saved.values()):
         raise ModelError(
