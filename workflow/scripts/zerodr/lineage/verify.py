@@ -45,8 +45,8 @@ def imported(graph: Graph, artifacts: Iterable[str]) -> Iterator[str]:
         record = graph.record(artifact)
         if record is not None and record["rule"] == "import_run":
             (file,) = (entry for entry in record["inputs"] if entry["name"] == "file")
-            made = f"made elsewhere: {record['notes']['source']}"
-            yield f"{artifact}: {made}; taken from {file['path']}, sha256 {file['digest'][:12]}"
+            maker = f"made elsewhere: {record['notes']['source']}"
+            yield f"{artifact}: {maker}; taken from {file['path']}, sha256 {file['digest'][:12]}"
 
 
 def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Finding]:

@@ -35,7 +35,7 @@ def shown_p(value: float) -> str:
     return f"{value:.2g}" if value >= SMALLEST_P else f"< {SMALLEST_P:.0e}"
 
 
-def shown(value: float) -> str:
+def format_number(value: float) -> str:
     """Format a cell; one without a number is empty."""
     return "" if value != value else f"{value:.{DECIMALS}f}"
 
@@ -47,7 +47,7 @@ def tsv(grid: Grid, notes: list[str]) -> str:
     """
     lines = ["\t".join(["model", *(column.header for column in grid.columns)])]
     for model, row in grid.values.iterrows():
-        lines.append("\t".join([str(model), *map(shown, row)]))
+        lines.append("\t".join([str(model), *map(format_number, row)]))
     return "\n".join(lines + [f"# {note}" for note in notes]) + "\n"
 
 
@@ -56,7 +56,7 @@ def cells(grid: Grid, marks: Marks, bold: str, italic: str, published: Collectio
 
     Rows of `published` numbers are in `italic`, and never the best.
     """
-    printed = grid.values.map(shown)
+    printed = grid.values.map(format_number)
     best = printed.drop(index=[name for name in published if name in printed.index]).max()
     rows = []
     for model, row in printed.iterrows():

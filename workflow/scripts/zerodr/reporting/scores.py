@@ -36,6 +36,6 @@ def published_rows(stage: Stage, settings: TableSettings) -> pd.DataFrame:
 
 def without_empty(settings: TableSettings, scores: pd.DataFrame) -> TableSettings:
     """Leave out rows of published numbers that have none for this table's collections and measure."""
-    shown = set(scores.loc[scores["metric"] == settings.metric, "model"])
-    kept = tuple(method for method in settings.methods if method.scores is None or method.name in shown)
-    return settings.model_copy(update={"methods": kept})
+    numbered = set(scores.loc[scores["metric"] == settings.metric, "model"])
+    rows = tuple(method for method in settings.methods if method.scores is None or method.name in numbered)
+    return settings.model_copy(update={"methods": rows})

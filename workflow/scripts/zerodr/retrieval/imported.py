@@ -57,23 +57,23 @@ def take(
     Raises:
         ArtifactError: no query is of the split, a document is ranked twice, or a score is no finite number.
     """
-    kept = run[run["query"].isin(queries)]
-    if kept.empty:
+    entries = run[run["query"].isin(queries)]
+    if entries.empty:
         example = f"its first query is {run['query'].iloc[0]!r}" if len(run) else "it is empty"
         problem = f"ranks no query of {settings.collection}/{settings.split}: {example}"
         raise ArtifactError(path, problem, "name the run of this collection and split, with the ids of its queries")
-    repeated = kept[kept.duplicated(["query", "document"])]
+    repeated = entries[entries.duplicated(["query", "document"])]
     if len(repeated):
         query, document = repeated.iloc[0][["query", "document"]]
         raise ArtifactError(path, f"ranks document {document!r} twice for query {query!r}", "remove one of the lines")
-    if not np.isfinite(kept["score"]).all():
+    if not np.isfinite(entries["score"]).all():
         raise ArtifactError(path, "holds a score that is NaN or infinite", "correct the line")
-    others, dropped = len(run) - len(kept), 0
+    others, dropped = len(run) - len(entries), 0
     if settings.exclude_self:
-        itself = kept["query"] == kept["document"]
-        kept, dropped = kept[~itself], int(itself.sum())
-    positions = pd.Index(queries).get_indexer(kept["query"])
-    ordered = total_order(kept.assign(position=positions).sort_values("position", kind="stable"))
+        itself = entries["query"] == entries["document"]
+        entries, dropped = entries[~itself], int(itself.sum())
+    positions = pd.Index(queries).get_indexer(entries["query"])
+    ordered = total_order(entries.assign(position=positions).sort_values("position", kind="stable"))
     ordered = ordered[["query", "document", "score"]]
     first = ordered[ordered.groupby("query", sort=False).cumcount() < settings.depth].reset_index(drop=True)
     counts = {"of_other_queries": others, "own_documents": dropped, "below_depth": len(ordered) - len(first)}
