@@ -50,6 +50,9 @@ class Scale(Settings):
     """GPUs that one training job asks for, other GPU jobs one each; 0: none (one that it sees is used)."""
     statistics_documents: int = Field(ge=1)
     """Documents that vocabulary statistics read at most."""
+    as_published: bool = False
+    """Sizes are those of the papers: items are planned on their papers' collections and protocols, and trained rows are
+    compared with published values."""
 
     @property
     def families(self) -> dict[str, str]:
