@@ -21,6 +21,7 @@ def _table_inputs(plan: Plan, wc: Any) -> Files:
         "summaries": plan.evaluations("summary"),
         "significance": paths.beir("significance.tsv"),
         "references": [reference.path for reference in plan.config.references],
+        "papers": [paths.item(name, "published", "tsv") for name, p in plan.bench.papers.items() if p.reference],
     }
 
 
