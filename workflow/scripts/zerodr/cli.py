@@ -65,6 +65,7 @@ def verify(
 ) -> None:
     """Check sizes and SHA-256 of artifacts and of everything above them. Exit status 1 when something is wrong."""
     from zerodr.lineage.graph import Graph
+    from zerodr.lineage.verify import imported
     from zerodr.lineage.verify import verify as check
 
     if bool(artifacts) == everything:
@@ -72,8 +73,8 @@ def verify(
     graph = Graph()
     roots = _require(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
     findings = list(check(graph, roots))
-    for finding in findings:
-        typer.echo(str(finding))
+    for line in (*imported(graph, roots), *findings):
+        typer.echo(str(line))
     typer.echo(f"{len(graph.ancestors(*roots))} artifacts read; problems: {len(findings)}")
     raise typer.Exit(1 if findings else 0)
 

@@ -213,7 +213,7 @@ def _published_inputs(plan: Plan, wc: Any) -> Files:
         raise ConfigError(f"{wc.paper}: published", "the paper has no reference file", "add the key `reference`")
     printed = [method for item in paper.items.values() for method in item.rows.values()]
     printed = {name.partition(",")[0] for name in (*paper.rows.values(), *printed) if name}
-    rows = [name for name in plan.methods if name in printed]
+    rows = [name for name in plan.ranked if name in printed]
     return {"reference": paper.reference, "summaries": [p for name in rows for p in plan.evaluations("summary", name)]}
 
 

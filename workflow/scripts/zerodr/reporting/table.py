@@ -16,6 +16,7 @@ from zerodr.reporting.published import (
     read_papers,
     read_reference,
 )
+from zerodr.reporting.scores import published_rows, without_empty
 from zerodr.reporting.settings import TableSettings
 
 
@@ -27,7 +28,9 @@ def build_table(stage: Stage) -> None:
     settings = validate(TableSettings, stage.params, stage.spec.rule)
     frame = read_summaries(stage.paths("summaries"))
     check_summaries(frame, settings)
-    grid = fill(frame, settings)
+    scores = published_rows(stage, settings)
+    settings = without_empty(settings, scores)
+    grid = fill(pd.concat([frame, scores]) if len(scores) else frame, settings)
     notes, marks = footnotes(frame, grid, settings), {}
     sections: list[str] = []
     if "significance" in stage.spec.inputs:
