@@ -27,7 +27,13 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "Signals",
         "negatives, units, clusters, teacher's scores",
         "#7b4b94",
-        {"generation": "generation", "mining": "mining", "teachers": "teachers", "papers/berm": "BERM", "papers/coco_dr": "COCO-DR"},
+        {
+            "generation": "generated queries",
+            "mining": "mining",
+            "teachers": "teachers",
+            "papers/berm": "BERM",
+            "papers/coco_dr": "COCO-DR",
+        },
     ),
     (
         "Models",

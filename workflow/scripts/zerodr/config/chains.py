@@ -61,7 +61,7 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
             _check_negatives(where, settings.negatives, methods)
             _check_teacher(where, settings, methods)
             if settings.keep_index is not None:
-                check_kept_index(where, settings.keep_index, method.settings, methods)
+                check_frozen_index(where, settings.keep_index, method.settings, methods)
         training = settings.trainings.get("training")
         if training is None:
             continue
@@ -90,7 +90,7 @@ def _check_teacher(where: str, stage: FinetuneStage, methods: dict[str, Method])
         )
 
 
-def check_kept_index(where: str, name: str, settings: TrainedSettings, methods: dict[str, Method]) -> None:
+def check_frozen_index(where: str, name: str, settings: TrainedSettings, methods: dict[str, Method]) -> None:
     """Embeddings that stay are those of the checkpoint that the chain starts from, and a tower of its own makes them.
 
     Raises:

@@ -39,7 +39,7 @@ class MakeSettings(GenerateSettings):
     """Name of the queries as a split of the collection."""
 
 
-class Made(NamedTuple):
+class Question(NamedTuple):
     """A query that was made from a document: its text, the document's id, and the number of it there."""
 
     text: str
@@ -56,8 +56,8 @@ def generate_queries(stage: Stage) -> None:
     settings = validate(MakeSettings, stage.params, stage.spec.name())
     source, folder = stage.path("collection"), stage.output("collection")
     share = -(-settings.count // len(settings.forms))
-    made = {form: make(source, form, share, settings, stage.seed) for form in settings.forms}
-    rows = [(f"{form}-{one.number}-{one.document}", one) for form, ones in made.items() for one in ones]
+    questions = {form: make(source, form, share, settings, stage.seed) for form in settings.forms}
+    rows = [(f"{form}-{one.number}-{one.document}", one) for form, ones in questions.items() for one in ones]
     if not rows:
         raise CollectionError(
             source.name,
@@ -70,12 +70,12 @@ def generate_queries(stage: Stage) -> None:
     lines = [f"{key}\t{one.document}\t1\n" for key, one in rows]
     (folder / f"qrels.{settings.split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
     _repeat(source / "corpus.parquet", folder / "corpus.parquet")
-    for form, ones in made.items():
+    for form, ones in questions.items():
         stage.metric(f"queries_{form}", len(ones))
     stage.note(queries=len(rows), documents=len({one.document for _, one in rows}))
 
 
-def make(source: Path, form: Form, count: int, settings: GenerateSettings, seed: int) -> list[Made]:
+def make(source: Path, form: Form, count: int, settings: GenerateSettings, seed: int) -> list[Question]:
     """Make at most `count` queries of a form, as evenly from the documents as they allow, no text twice.
 
     The choice depends on the seed and the documents' ids alone, not on their order.
@@ -100,7 +100,7 @@ def make(source: Path, form: Form, count: int, settings: GenerateSettings, seed:
 
 def _drawn(
     source: Path, form: Form, several: int, settings: GenerateSettings, seed: int, position: np.ndarray, enough: int
-) -> Iterator[tuple[int, Made]]:
+) -> Iterator[tuple[int, Question]]:
     """Yield queries of the documents whose lot is below `enough`, each with its document's lot."""
     row, progress = 0, Progress(f"generate {form} of {source.name}", min(enough, len(position)), "documents")
     for block in read_corpus(source):
@@ -111,7 +111,7 @@ def _drawn(
                 continue
             draw = random.Random(f"{form} {seed} {key}")
             for number, query in enumerate(queries_of(title, text, form, several, settings, draw)):
-                yield lot, Made(query, key, number)
+                yield lot, Question(query, key, number)
             progress.add()
     progress.finish()
 

@@ -75,7 +75,7 @@ def finetune_params(plan: Plan, wc: Any) -> Params:
 
 
 @adds_inputs("finetune", "keep_index")
-def _kept_vectors(plan: Plan, link: Link) -> Files:
+def _frozen_vectors(plan: Plan, link: Link) -> Files:
     """Embeddings of the target's documents that stay as they are."""
     name, protocol = plan.chains.only_member(link.scope), plan.chains.trained(link.method).protocol
     shards = plan.shard_names("corpus", name)

@@ -16,7 +16,6 @@ from zerodr.config.params import FinetuneParams
 from zerodr.config.stages import FinetuneStage
 from zerodr.encoders.inference.encoder import pad
 from zerodr.errors import ModelError
-from zerodr.retrieval.vectors import Vectors
 from zerodr.training.additions import Addition, together
 from zerodr.training.data.examples import Examples
 from zerodr.training.loop.gradcache import Forward, Share, Texts
@@ -27,7 +26,7 @@ LIKENESS = 0.99  # cosine; bf16 and other lengths of text change less
 
 
 @dataclass
-class KeptForward(Forward):
+class FrozenForward(Forward):
     """Encoding of queries; documents have the vectors (M, D) float32 that `Examples.documents` are numbered by."""
 
     vectors_of_documents: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))
@@ -56,7 +55,7 @@ class KeptForward(Forward):
         )
 
 
-class KeptIndex(Addition):
+class FrozenIndex(Addition):
     """Input `vectors`: embeddings of the source's documents, in shards. The document tower is frozen."""
 
     @classmethod
@@ -79,14 +78,14 @@ class KeptIndex(Addition):
             ModelError: they are not the model's.
         """
         rows = pc.index_in(examples.documents, value_set=corpus_ids(self.stage.path("source"))).to_numpy()
-        shards = [Vectors.open(path).array for path in self.stage.paths("vectors")]
+        shards = [np.load(path, mmap_mode="r") for path in self.stage.paths("vectors")]
         ends = np.cumsum([len(shard) for shard in shards])
         self.rows = np.empty((len(rows), shards[0].shape[1]), np.float32)
         for number, shard in enumerate(shards):
             here = np.flatnonzero((rows >= ends[number] - len(shard)) & (rows < ends[number]))
             self.rows[here] = shard[rows[here] - (ends[number] - len(shard))]
         self._check(examples, model)
-        self.facts = {"kept_documents": len(rows)}
+        self.facts = {"frozen_documents": len(rows)}
         return examples
 
     def _check(self, examples: Examples, model: Any) -> None:
@@ -94,9 +93,9 @@ class KeptIndex(Addition):
         ids, mask = pad(model.tokenize(examples.texts_of_documents(numbers), "document"), model.tokenizer.pad_token_id)
         device = next(model.parameters()).device
         with torch.no_grad():
-            own = model.encode({"input_ids": ids.to(device), "attention_mask": mask.to(device)}, "document").cpu()
-        kept = torch.from_numpy(self.rows[numbers])
-        likeness = torch.cosine_similarity(own, kept).min().item() if own.shape == kept.shape else float("nan")
+            encoded = model.encode({"input_ids": ids.to(device), "attention_mask": mask.to(device)}, "document").cpu()
+        given = torch.from_numpy(self.rows[numbers])
+        likeness = torch.cosine_similarity(encoded, given).min().item() if encoded.shape == given.shape else -1.0
         if not likeness >= LIKENESS:
             raise ModelError(
                 model.contract.source,
@@ -107,4 +106,4 @@ class KeptIndex(Addition):
     def forward(self, forward: Forward) -> Forward:
         """Encode queries alone."""
         plain = (forward.model, forward.examples, forward.device, forward.chunk, forward.by_group)
-        return KeptForward(*plain, vectors_of_documents=self.rows)
+        return FrozenForward(*plain, vectors_of_documents=self.rows)

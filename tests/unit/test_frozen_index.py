@@ -40,7 +40,7 @@ def embedded(root) -> np.ndarray:
         return np.concatenate([model.encode(model.pad(model.tokenize([t], "document")), "document") for t in texts])
 
 
-def kept_spec(vectors: list[str], keep_index: str | None = "encoder", **changes) -> StageSpec:
+def frozen_spec(vectors: list[str], keep_index: str | None = "encoder", **changes) -> StageSpec:
     spec = finetune_spec(name="kl", negatives_per_query=2, dropout=0.0, dev_queries=0, **changes)
     params = spec.params | {"settings": spec.params["settings"] | {"keep_index": keep_index}}
     inputs = spec.inputs | {"scored": "results/scored/manifest.json"} | ({"vectors": vectors} if vectors else {})
@@ -48,7 +48,7 @@ def kept_spec(vectors: list[str], keep_index: str | None = "encoder", **changes)
 
 
 def test_queries_learn_and_documents_stay(project):
-    run_spec(kept_spec(list(SHARDS)))
+    run_spec(frozen_spec(list(SHARDS)))
     same = {
         side: (project / f"results/ep0/{side}/model.safetensors").read_bytes()
         == (project / f"results/init/{side}/model.safetensors").read_bytes()
@@ -59,9 +59,9 @@ def test_queries_learn_and_documents_stay(project):
 
 def test_the_gradient_is_that_of_encoding_the_documents(project):
     """One step with kept vectors moves the query tower as one that embeds the same frozen documents does."""
-    run_spec(kept_spec(list(SHARDS), steps=1, place="kept"))
-    run_spec(kept_spec([], keep_index=None, steps=1, place="whole"))
-    towers = [load_tiny(project / f"results/{name}").tower("query").state_dict() for name in ("kept", "whole")]
+    run_spec(frozen_spec(list(SHARDS), steps=1, place="frozen"))
+    run_spec(frozen_spec([], keep_index=None, steps=1, place="whole"))
+    towers = [load_tiny(project / f"results/{name}").tower("query").state_dict() for name in ("frozen", "whole")]
     for name, weight in towers[0].items():
         torch.testing.assert_close(weight, towers[1][name], atol=2e-5, rtol=1e-4)
 
@@ -69,12 +69,12 @@ def test_the_gradient_is_that_of_encoding_the_documents(project):
 def test_vectors_of_another_model_are_refused(project):
     np.save(project / SHARDS[0], np.roll(np.load(project / SHARDS[0]), 1, axis=0))
     with pytest.raises(ModelError, match="embeds documents unlike keep_index does: cosine"):
-        run_spec(kept_spec(list(SHARDS)))
+        run_spec(frozen_spec(list(SHARDS)))
 
 
 def test_settings_and_vectors_go_together(project):
     with pytest.raises(ConfigError, match="go together"):
-        run_spec(kept_spec([]))
+        run_spec(frozen_spec([]))
 
 
 def test_scores_come_from_the_mined_file_of_a_ranking_that_teaches(project):
