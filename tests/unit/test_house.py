@@ -77,8 +77,6 @@ ROOMS_CLEAN = (  # rooms and modules whose names and module docstrings follow th
 )
 NOT_CLEAN_YET = (
     "config/papers.py",  # `beside` is a key of papers' files
-    *("papers/berm/read_units.py", "papers/berm/reader_data.py", "papers/berm/reader_network.py"),
-    *("training/teaching/pairs.py", "training/teaching/scoring.py"),
 )
 VAGUE_WORDS = set(
     "own found made place places part parts kept told said say tell tells stand stands have beside".split()
