@@ -72,7 +72,17 @@ BANNED_CALLS = {
 ROOMS_CLEAN = (  # rooms and modules whose names and module docstrings follow the rules of plain language
     *("artifacts", "collections", "lexical", "evaluation", "reporting", "lineage"),
     *("encoders", "losses", "mining", "retrieval", "analysis"),
-    *("cli.py", "cluster.py", "costs.py", "doctor.py", "errors.py", "forecast.py", "lingering.py", "run.py"),
+    *(
+        "checkout.py",
+        "cli.py",
+        "cluster.py",
+        "costs.py",
+        "doctor.py",
+        "errors.py",
+        "forecast.py",
+        "lingering.py",
+        "run.py",
+    ),
     *("schedule.py", "submission.py", "reference.py", "config", "plan", "papers", "training"),
 )
 NOT_CLEAN_YET = (
