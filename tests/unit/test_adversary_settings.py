@@ -45,7 +45,8 @@ def test_a_mode_says_what_is_not_set():
     mixed = AdversarySettings(mode="official", logit_clamp="off", queue_unit="step", order="shuffle", restart_steps=0)
     assert (mixed.clamp, mixed.by_micro_step, mixed.in_file_order, mixed.restart) == (None, False, False, 0)
     assert AdversarySettings(logit_clamp=2.0).clamp == 2.0
-    assert (paper.queue_length, paper.updates, paper.minibatch, paper.learning_rate) == (1000, 20, 200, 5e-6)
+    assert (paper.queue_length, paper.updates, paper.minibatch, paper.learning_rate) == (1000, 20, None, 5e-6)
+    assert (paper.gradient_limit, official.gradient_limit, official.batches_per_update) == (None, 1.0, 50)
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_the_released_order_leaves_the_oldest_out_and_repeats_the_newest():
         (6, [4, 5, 6, 6]),
     ):
         queue.push(batch(number))
-        parts = list(queue.in_order(2, 4))
+        parts = list(queue.in_order(2, 2))
         assert [len(part) for part in parts] == [4, 4]
         assert torch.cat(parts)[::2, 0, 0].tolist() == expected
 

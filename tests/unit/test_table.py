@@ -106,6 +106,27 @@ def test_a_part_of_an_aggregate_is_marked_and_enters_no_average(summaries):
     assert "dup (2 of 3): macro mean over a part" in "\n".join(footnotes(read_summaries(summaries), grid, settings))
 
 
+def families(*names: str) -> dict[str, Any]:
+    rows = zip(params()["methods"], names, strict=True)
+    return {"methods": [row | {"family": family} for row, family in rows]}
+
+
+def test_families_are_headings_in_printed_tables_alone(summaries):
+    settings = settings_of(**families("lexical", "trained & tuned"))
+    frame = read_summaries(summaries)
+    grid = fill(frame, settings)
+    rows = render.markdown(grid, [], settings, {}, []).splitlines()
+    assert [row.split("|")[1].strip() for row in rows[2:6]] == ["_lexical_", "BM25", "_trained & tuned_", "Dense_1 [a]"]
+    assert rows[2].count("|") == rows[3].count("|")
+    assert r"\multicolumn{7}{l}{\emph{trained \& tuned}} \\" in render.tex(grid, [], settings, {})
+    assert "lexical" not in render.tsv(grid, [])
+
+
+def test_a_table_of_one_family_has_no_heading(summaries):
+    settings = settings_of(**families("lexical", "lexical"))
+    assert "lexical" not in render.markdown(fill(read_summaries(summaries), settings), [], settings, {}, [])
+
+
 def test_printed_tables_drop_averages_that_repeat_a_number(summaries):
     settings = settings_of(groups={"some": ["alpha", "beta", "secret"], "pair": ["alpha", "beta"], "lone": ["alpha"]})
     grid = fill(read_summaries(summaries), settings)

@@ -134,11 +134,14 @@ def plan(
     from zerodr import costs
     from zerodr.cluster import check_planned
     from zerodr.forecast import dry_run, forecast, render
+    from zerodr.plan.pins import pin_refusal
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
     jobs = dry_run(target, words, bench)
     check_planned(bench, (job.rule for job in jobs))
+    if refusal := pin_refusal(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
+        typer.echo(refusal)
     typer.echo(render(target, forecast(jobs, bench)))
     if jobs:
         typer.echo(costs.render(jobs, costs.costs(jobs, bench)))

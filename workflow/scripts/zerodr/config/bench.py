@@ -39,6 +39,11 @@ class Bench:
     absent: frozenset[str] = frozenset()
 
     @property
+    def rows(self) -> tuple[str, ...]:
+        """Methods of the main table, in order."""
+        return tuple(self.scale.families) if self.config.methods is None else self.config.methods
+
+    @property
     def wanted(self) -> list[Collection]:
         """Evaluated collections of the main table, in registry order, gated ones included."""
         names = set(self.scale.collections if self.config.collections is None else self.config.collections)

@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, FusionMethod, TrainedMethod
-from zerodr.config.starts import start_of
+from zerodr.config.methods import FusionMethod, TrainedMethod
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
@@ -57,7 +55,7 @@ def _check_chosen(bench: Bench) -> None:
     known("baseline", config.baseline, bench.methods).check_ranks(f"baseline {config.baseline!r}")
     groups = {group: None for row in bench.collections.values() for group in (*row.groups, row.column)}
     collections = scale.collections if config.collections is None else config.collections
-    methods = scale.methods if config.methods is None else config.methods
+    methods = [row for rows in scale.methods.values() for row in rows] if config.methods is None else config.methods
     for name in collections:
         known("collection", name, bench.collections | groups)
     for name in config.gated:
@@ -78,8 +76,6 @@ def _check_chosen(bench: Bench) -> None:
             for paper in modules("checks"):
                 paper.check_row(bench, name, method)
     _check_titles(bench, [*chosen, *fused])
-    if config.scale == "paper":
-        _check_revisions(bench, [*chosen, *fused])
     _check_columns(bench, set(collections))
 
 
@@ -101,24 +97,6 @@ def _check_titles(bench: Bench, methods: list[str]) -> None:
             f"leaves titles out, which {lexical[0]} can't: its index holds them",
             "take another protocol or leave lexical methods out",
         )
-
-
-def _check_revisions(bench: Bench, methods: list[str]) -> None:
-    for name in methods:
-        method = bench.methods[name]
-        if isinstance(method, EncoderMethod):
-            model, revision = method.settings.model, method.settings.revision
-        elif isinstance(method, TrainedMethod):
-            model, revision = method.settings.encoder.init, method.settings.encoder.revision
-        else:
-            continue
-        if revision is None and model != "scratch" and not start_of(model, bench.methods):
-            if not model.startswith("package:") and not Path(model).exists():
-                raise ConfigError(
-                    f"method {name}: revision",
-                    f"is missing for the hub model {model!r} at scale paper",
-                    "add the commit that the numbers are for",
-                )
 
 
 def _check_columns(bench: Bench, names: set[str]) -> None:

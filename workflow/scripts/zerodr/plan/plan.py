@@ -95,7 +95,7 @@ class Plan:
     @property
     def methods(self) -> tuple[str, ...]:
         """Rows of the main table."""
-        return self.bench.scale.methods if self.config.methods is None else self.config.methods
+        return self.bench.rows
 
     def collection(self, name: str) -> Collection:
         """The registry row of `name`."""

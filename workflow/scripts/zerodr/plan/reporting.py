@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from zerodr.config.methods import TrainedMethod
+from zerodr.config.methods import FusionMethod, TrainedMethod
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
@@ -68,7 +68,7 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
     unjudged = [row.name for row in rows if row.kind == "own" and not row.evaluation_split]
     groups = dict.fromkeys(group for row in rows for group in row.groups)
     return {
-        "methods": [{"name": m, "label": plan.method(m).label, "remark": remark_of(plan, m)} for m in methods],
+        "methods": [row(plan, name) for name in methods],
         "collections": [row.model_dump(mode="json", include=SHOWN) for row in plan.columns],
         "missing": [{"name": name, "reason": "gated: needs registration"} for name in gated]
         + [{"name": name, "reason": "no judgements: not evaluated"} for name in unjudged],
@@ -78,6 +78,12 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
         "scale": plan.config.scale,
         "source": plan.source,
     }
+
+
+def row(plan: Plan, name: str) -> Params:
+    """A row of a table. Rows that the configuration names have no family."""
+    family = plan.bench.scale.families.get(name, "") if plan.config.methods is None else ""
+    return {"name": name, "label": plan.method(name).label, "remark": remark_of(plan, name), "family": family}
 
 
 # ---- footnotes of rows -----------------------------------------------------------------------------------------
@@ -93,7 +99,10 @@ def remark_of(plan: Plan, name: str) -> str:
 
 def remarks_of(plan: Plan, name: str) -> list[str]:
     """Remarks on a row's targets, one by one."""
-    remarks = [plan.method(name).remark]
+    method = plan.method(name)
+    remarks = [method.remark]
+    if isinstance(method, FusionMethod) and not method.remark:
+        remarks += dict.fromkeys(remark for run in method.settings.runs for remark in remarks_of(plan, run))
     if isinstance(plan.method(name), TrainedMethod):
         remarks += ["one model for each target"] if plan.chains.is_adapted(name) else []
         remarks += [remark for function in REMARKS for remark in function(plan, name)]

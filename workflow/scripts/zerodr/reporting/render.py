@@ -1,6 +1,7 @@
 """Render a filled table as tsv, Markdown, HTML and LaTeX."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import pandas as pd
 from markdown_it import MarkdownIt
@@ -26,6 +27,7 @@ li {{ color: #555; font-size: 13px }}
 {body}</body></html>
 """
 Marks = dict[tuple[str, str], str]
+Line = TypeVar("Line")
 
 
 def shown_p(value: float) -> str:
@@ -58,6 +60,27 @@ def cells(grid: Grid, marks: Marks, bold: str) -> list[list[str]]:
     return rows
 
 
+def under_families(
+    rows: Sequence[tuple[str, Line]], settings: TableSettings, heading: Callable[[str], Line]
+) -> list[Line]:
+    """Put a heading above the first row of each family; a table of one family has none.
+
+    Args:
+        rows: method and printed line of each row.
+        settings: give the families of the methods.
+        heading: makes the line of a family.
+    """
+    families = {method.name: method.family for method in settings.methods}
+    lines, above = list[Line](), ""
+    for name, line in rows:
+        family = families[name]
+        if family and family != above and len(set(families.values())) > 1:
+            lines.append(heading(family))
+        lines.append(line)
+        above = family
+    return lines
+
+
 def significance_marks(tests: pd.DataFrame, level: float = 0.05) -> Marks:
     """Map (method, collection) to BETTER or WORSE, where the t-test rejects at `level` after Holm's correction."""
     significant = tests[tests["p_t_holm"] < level].itertuples()
@@ -78,8 +101,10 @@ def markdown_table(header: Sequence[str], rows: list[list[str]]) -> str:
 def markdown(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks, sections: list[str]) -> str:
     """Write the table, its notes as a list, then further sections."""
     labels = printed_methods(settings)
-    rows = [[labels[str(m)], *row] for m, row in zip(grid.values.index, cells(grid, marks, "**{}**"), strict=True)]
-    table = markdown_table(["", *(column.printed for column in grid.columns)], rows)
+    numbers = zip(map(str, grid.values.index), cells(grid, marks, "**{}**"), strict=True)
+    rows = [(name, [labels[name], *row]) for name, row in numbers]
+    lines = under_families(rows, settings, lambda family: [f"_{family}_", *[""] * len(grid.columns)])
+    table = markdown_table(["", *(column.printed for column in grid.columns)], lines)
     return "\n".join([table, "".join(f"- {note}\n" for note in notes), *sections])
 
 
@@ -118,10 +143,12 @@ def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> 
     labels = printed_methods(settings)
     signs = {key: "$^{+}$" if mark == BETTER else "$^{-}$" for key, mark in marks.items()}
     header = " & ".join(["", *(escape(column.printed) for column in grid.columns)])
-    body = [
-        " & ".join([escape(labels[str(m)]), *row]) + r" \\"
-        for m, row in zip(grid.values.index, cells(grid, signs, r"\textbf{{{}}}"), strict=True)
-    ]
+    numbers = zip(map(str, grid.values.index), cells(grid, signs, r"\textbf{{{}}}"), strict=True)
+    rows = [(name, " & ".join([escape(labels[name]), *row]) + r" \\") for name, row in numbers]
+    width = len(grid.columns) + 1
+    body = under_families(
+        rows, settings, lambda family: rf"\multicolumn{{{width}}}{{l}}{{\emph{{{escape(family)}}}}} \\"
+    )
     lines = [r"\begin{tabular}{l" + "r" * len(grid.columns) + "}", r"\toprule", header + r" \\", r"\midrule"]
     lines += [*body, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes)]
     return "\n".join(lines) + "\n"

@@ -17,6 +17,8 @@ class TableMethod(Settings):
     """Name in printed tables."""
     remark: str = ""
     """Footnote of the row."""
+    family: str = ""
+    """Heading above the row and its neighbours of the same family; empty: none."""
 
 
 class TableCollection(Settings):

@@ -62,13 +62,12 @@ class MomentumQueue:
         for positions in torch.from_numpy(chosen).to(self.rows.device).split(size):
             yield self.rows.index_select(0, positions)
 
-    def in_order(self, updates: int, minibatch: int) -> Iterator[Tensor]:
-        """(m, G, D) of each update as in the released code: whole batches from the second oldest on.
+    def in_order(self, updates: int, count: int) -> Iterator[Tensor]:
+        """(count B, G, D) of each update as in the released code: whole batches from the second oldest on.
 
         Batch j = 1, 2, ... of a step is number min(j, filled - 1) from the oldest. So the oldest of a full queue is
         never learned from, the newest twice, and the newest again and again while it fills (specs/modir-ance 3.4).
         """
-        count = max(1, minibatch // self.size)
         ages = np.minimum(np.arange(updates * count) % self.length + 1, self.filled - 1).reshape(updates, count)
         first = self.next if self.filled == self.length else 0
         for batches in (first + ages) % self.length:

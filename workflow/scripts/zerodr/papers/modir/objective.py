@@ -20,7 +20,7 @@ from zerodr.papers.modir.domain_batches import EncodedDomains
 from zerodr.papers.modir.domain_classifier import DomainClassifier, logistic_regression
 from zerodr.papers.modir.losses import adversarial_loss, adversary_weight, clamped, classifier_gradient, margins
 from zerodr.papers.modir.momentum_queue import MomentumQueue
-from zerodr.papers.modir.settings import AdversarySettings
+from zerodr.papers.modir.settings import MINIBATCH, AdversarySettings
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.objectives.base import Encoded, Objective, State
 from zerodr.training.optimization.lamb import Lamb
@@ -106,10 +106,11 @@ class Adversary(Objective):
     def groups(self, batch: EncodedDomains) -> tuple[list[Tensor], list[Tensor]]:
         """Return source and target vectors, (B, D) each: queries, where the target has some, and one document for each.
 
-        The source's are positives in one micro-batch and negatives in the next, where there are negatives.
+        The source's are positives in one micro-batch and negatives in the next, where there are negatives; the released
+        code begins with negatives.
         """
         assert batch.target_documents is not None, "the target has documents"
-        count = batch.step * self.micro_batches + self.micro
+        count = batch.step * self.micro_batches + self.micro + self.settings.official
         source, target = [batch.documents[:, count % min(2, batch.documents.shape[1])]], [batch.target_documents]
         if batch.target_queries is None:
             return source, target
@@ -151,18 +152,28 @@ class Adversary(Objective):
     def _samples(self, step: int) -> Iterator[Tensor]:
         how = self.settings
         if how.official:
-            return self.queue.in_order(how.updates, how.minibatch)
-        return self.queue.samples(how.updates, how.minibatch, [SAMPLES, *self.seed, step])
+            return self.queue.in_order(how.updates, how.batches_per_update)
+        return self.queue.samples(how.updates, how.minibatch or MINIBATCH, [SAMPLES, *self.seed, step])
 
     def _gradient(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean loss, and the gradient that an update takes.
+
+        In mode official it is that of the released code's sum, whose size matters where it is clipped: batches of an
+        update times groups, over micro-batches.
+        """
         labels = self.labels.expand(len(vectors), -1).reshape(-1)
-        return classifier_gradient(self.classifier.weight, vectors.flatten(0, 1), labels, self.settings.clamp)
+        loss, gradient = classifier_gradient(self.classifier.weight, vectors.flatten(0, 1), labels, self.settings.clamp)
+        if self.settings.official:
+            gradient = gradient * (self.settings.batches_per_update * len(self.labels) / self.micro_batches)
+        return loss, gradient
 
     def _update(self, vectors: Tensor) -> Tensor:
         loss, gradient = self._gradient(vectors)
         if self.pile is not None:
             gradient, self.pile = gradient + self.pile, None
         self.classifier.weight.grad = gradient
+        if self.settings.gradient_limit is not None:
+            torch.nn.utils.clip_grad_norm_([self.classifier.weight], self.settings.gradient_limit)
         self.optimizer.step()
         self.classifier.weight.grad = None
         return loss

@@ -10,7 +10,8 @@ from zerodr.config.base import Settings
 from zerodr.config.params import FinetuneParams, JoinedTexts
 from zerodr.config.stages import FinetuneStage, PaperSettings
 
-OFFICIAL_CLAMP, OFFICIAL_RESTART = 5.0, 100
+OFFICIAL_CLAMP, OFFICIAL_RESTART, OFFICIAL_GRADIENT_NORM = 5.0, 100, 1.0
+MINIBATCH = 200
 TargetQueries = Literal["test", "train", "unlabelled", "generated", "none"]
 
 
@@ -21,7 +22,7 @@ class AdversarySettings(Settings):
     """
 
     mode: Literal["paper", "official"] = "paper"
-    """`official`: queue, order of the target's texts and logits as in the released code."""
+    """`official`: queue, order of the target's texts, logits and clipped gradients as in the released code."""
     loss: Literal["confusion", "minimax", "gan"] = "confusion"
     """What the encoder minimises."""
     weight: float = Field(1.0, ge=0)
@@ -36,8 +37,9 @@ class AdversarySettings(Settings):
     """What counts as a batch. None: micro_step in mode official, step in paper."""
     updates: int = Field(20, ge=1)
     """U: updates of the classifier in a step."""
-    minibatch: int = Field(200, ge=1)
-    """Embeddings of each group (queries and documents of both domains) in an update."""
+    minibatch: int | None = Field(None, ge=1)
+    """paper: embeddings of each group (queries and documents of both domains) in an update. None: 200. In mode official
+    an update reads queue_length / updates batches, whatever their size."""
     learning_rate: float = Field(5e-6, gt=0)
     """Of the classifier."""
     optimizer: Literal["adamw", "lamb"] = "lamb"
@@ -69,6 +71,16 @@ class AdversarySettings(Settings):
         return self.logit_clamp or (OFFICIAL_CLAMP if self.official else None)
 
     @property
+    def batches_per_update(self) -> int:
+        """Batches of the queue that an update reads in mode official (specs/modir-ance 3.4)."""
+        return max(1, self.queue_length // self.updates)
+
+    @property
+    def gradient_limit(self) -> float | None:
+        """Largest norm of the classifier's gradient at an update, or None."""
+        return OFFICIAL_GRADIENT_NORM if self.official else None
+
+    @property
     def by_micro_step(self) -> bool:
         """Whether the queue counts micro-batches."""
         return self.queue_unit == "micro_step" if self.queue_unit else self.official
@@ -96,6 +108,13 @@ class AdversarySettings(Settings):
             raise ValueError("logit_clamp is above 0, or `off`")
         if self.oracle_steps is None and self.l2 != type(self).model_fields["l2"].default:
             raise ValueError("l2 is for oracle_steps, which is not set")
+        if self.official and self.minibatch is not None:
+            raise ValueError("mode official reads queue_length / updates batches in an update: leave minibatch out")
+        if self.official and self.queue_length > self.updates and self.queue_length % self.updates:
+            raise ValueError(
+                f"mode official reads queue_length / updates batches in an update: {self.queue_length} is no "
+                f"multiple of {self.updates}"
+            )
         unused = [
             name
             for name in ("updates", "minibatch", "learning_rate", "optimizer")
