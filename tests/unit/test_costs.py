@@ -72,7 +72,7 @@ def test_training_and_encoding_are_reckoned_from_tokens_and_parameters(plan, mon
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     speeds = read_speeds(Path("."))
     job = Job("embed_corpus", WHERE | {"shard": "00000-of-00300"})
-    documents, forward = 10_000, 2 * 12 * 6 * 384**2
+    documents, forward = -(-3_000_000 // plan.shard_count("other")), 2 * 12 * 6 * 384**2
     assert work.reckon(job, plan, speeds, 0.01) == pytest.approx(documents * 180 * forward / 2 / 160e9)
     training = {"steps": 10, "batch_queries": 8, "precision": "bf16"}
     stage = {"training": training, "objective": {"name": "coco", "max_tokens": 128}}
@@ -135,6 +135,7 @@ def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     from zerodr.cli import plan_of
 
     monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
+    monkeypatch.setattr(costs, "reckon", lambda *_: None)
     jobs = [Job("finetune", {"model": "m", "scope": "shared", "stage": "ep0"}, (), ("m",))]
     told = costs.costs(jobs, plan_of(["gpus=16", "nodes=2"]), tmp_path / "past")
     assert list(told.spans) == [64] and told.most_gpus == 16

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from zerodr.artifacts.guard import OURS, plainly
-from zerodr.config.families import SCRATCH, line_of
+from zerodr.config.families import PACKAGE, SCRATCH, line_of
 from zerodr.config.methods import EncoderMethod, TrainedMethod
 from zerodr.config.registry import Collection
 from zerodr.config.training import InitSettings
@@ -203,9 +203,9 @@ def model_shape(plan: Plan, model: str, scope: str) -> tuple[int, int] | None:
 
 def _model_folders(name: str) -> list[Path]:
     """List the folders of the model that a method names: inside a Python package, or the path itself."""
-    if not name.startswith("package:"):
+    if not name.startswith(PACKAGE):
         return [Path(name)]
-    spec = importlib.util.find_spec(name.removeprefix("package:"))
+    spec = importlib.util.find_spec(name.removeprefix(PACKAGE))
     homes = spec.submodule_search_locations if spec else None
     return [Path(home) / "model" for home in homes or ()]
 
