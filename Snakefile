@@ -84,6 +84,7 @@ localrules:
     build_item,
     plot_item,
     build_paper,
+    build_published,
     publish_lineage,
 
 

@@ -111,12 +111,13 @@ def test_every_rule_has_params_and_inputs():
 def test_a_rules_functions_are_in_the_module_with_its_files_name(root):
     wrong = []
     for path in sorted((root / "workflow/rules").rglob("*.smk")):
-        home = f"zerodr.plan.{path.stem}"
-        if path.parent.name == "papers":  # moma.smk and moma_memory.smk: zerodr.papers.moma.plan
-            home = f"zerodr.papers.{path.stem if path.stem in papers.NAMES else path.stem.rpartition('_')[0]}.plan"
+        name = f"zerodr.plan.{path.stem}"
+        if path.parent.name == "papers":
+            paper = next(paper for paper in papers.NAMES if path.stem.startswith(paper))
+            name = f"zerodr.papers.{paper}.plan"
         for rule in re.findall(r"^rule (\w+):", path.read_text(), re.M):
-            modules = {table[rule].__module__ for table in (INPUTS, PARAMS) if rule in table}
-            wrong += [f"{rule}: {name}, expected {home}" for name in modules if f"{name}.".find(f"{home}.")]
+            places = {table[rule].__module__ for table in (INPUTS, PARAMS) if rule in table}
+            wrong += [f"{rule}: {place}, expected {name}" for place in places if not f"{place}.".startswith(f"{name}.")]
     assert wrong == []
 
 

@@ -83,6 +83,7 @@ def verify(
 ) -> None:
     """Check sizes and SHA-256 of artifacts and of everything above them. Exit status 1 when something is wrong."""
     from zerodr.lineage.graph import Graph
+    from zerodr.lineage.verify import imported
     from zerodr.lineage.verify import verify as check
 
     if bool(artifacts) == everything:
@@ -90,8 +91,8 @@ def verify(
     graph = Graph()
     roots = _require(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
     findings = list(check(graph, roots))
-    for finding in findings:
-        typer.echo(str(finding))
+    for line in (*imported(graph, roots), *findings):
+        typer.echo(str(line))
     typer.echo(f"{len(graph.ancestors(*roots))} artifacts read; problems: {len(findings)}")
     raise typer.Exit(1 if findings else 0)
 
@@ -188,6 +189,23 @@ def doctor(config: Words = None) -> None:
     findings = examine(plan_of(config or []))
     typer.echo(render(findings))
     raise typer.Exit(1 if any(finding.state == "missing" for finding in findings) else 0)
+
+
+@app.command()
+def convert(
+    source: Annotated[
+        Path, typer.Argument(help="Folder of a checkpoint with pytorch_model.bin or Condenser's model.pt.")
+    ],
+    target: Annotated[Path, typer.Argument(help="Folder to make.")],
+    skip_layer: Annotated[
+        int | None, typer.Option(min=0, help="Layer that the head reads; default: the middle.")
+    ] = None,
+) -> None:
+    """Convert pickled weights and a Condenser's head to safetensors; refuse files that hold more than tensors."""
+    from zerodr.encoders.start.convert import convert_checkpoint
+
+    facts = convert_checkpoint(source, target, skip_layer)
+    typer.echo("\n".join(f"{name}: {value}" for name, value in facts.items()))
 
 
 @app.command()

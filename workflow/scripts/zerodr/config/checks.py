@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterable
 from importlib.util import find_spec
+from pathlib import Path
 
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, FusionMethod, TrainedMethod
+from zerodr.config.methods import EncoderMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.registry import FORMATS, LANGUAGES
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
@@ -24,6 +25,7 @@ def check_bench(bench: Bench) -> None:
     _check_runs(bench)
     _check_collections(bench)
     _check_packages(bench)
+    _check_imported(bench)
     check_chains(bench)
     _check_chosen(bench)
     for name, protocol in bench.protocols.items():
@@ -59,6 +61,17 @@ def _check_packages(bench: Bench) -> None:
                 raise ConfigError(f"method {name}", problem, f"install {package}, or name another model")
 
 
+def _check_imported(bench: Bench) -> None:
+    """Imported runs are of judged collections, and their files exist."""
+    for name, method in bench.methods.items():
+        for collection, file in method.settings.files.items() if isinstance(method, RunMethod) else ():
+            where = f"method {name}: files.{collection}"
+            if not known(f"method {name}: files", collection, bench.collections).evaluation_split:
+                raise ConfigError(where, "the collection has no judgements", "name one with an evaluation_split")
+            if not Path(bench.root, file).is_file():
+                raise ConfigError(where, f"{file} is no file", "give a TREC run: query Q0 document rank score tag")
+
+
 def _check_names(what: str, names: Iterable[str]) -> None:
     for name in names:
         if not NAME.fullmatch(name) or name in RESERVED:
@@ -90,7 +103,10 @@ def _check_chosen(bench: Bench) -> None:
             raise ConfigError(f"method {name!r}", "is named twice in methods", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
-        method.check_ranks(f"method {name!r}")
+        if not isinstance(method, ScoresMethod):
+            method.check_ranks(f"method {name!r}")
+    if not any(method.ranks for method in chosen.values()):
+        raise ConfigError(f"methods={methods}", "all rows are published numbers", "name a method that ranks, too")
     check_supervision(bench, chosen)
     fused = [run for method in chosen.values() if isinstance(method, FusionMethod) for run in method.settings.runs]
     for name in dict.fromkeys([*chosen, *fused]):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from zerodr.config.methods import FusionMethod, TrainedMethod
+from zerodr.config.methods import FusionMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
@@ -19,8 +19,10 @@ PUBLISHED = ("all.tsv", "all.md", "all.html", "published.tsv", "significance.tsv
 def _table_inputs(plan: Plan, wc: Any) -> Files:
     return {
         "summaries": plan.evaluations("summary"),
+        "scores": list(dict.fromkeys(method.settings.file for method in published(plan).values())),
         "significance": paths.beir("significance.tsv"),
         "references": [reference.path for reference in plan.config.references],
+        "papers": [paths.item(name, "published", "tsv") for name, p in plan.bench.papers.items() if p.reference],
     }
 
 
@@ -47,7 +49,7 @@ def _plot_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("plot_table")
 def _plot_params(plan: Plan, wc: Any) -> Params:
-    return table(plan, plan.methods) | {"bootstrap_samples": plan.config.bootstrap_samples}
+    return table(plan, plan.ranked) | {"bootstrap_samples": plan.config.bootstrap_samples}
 
 
 @inputs("publish_lineage")
@@ -83,7 +85,17 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
 def row(plan: Plan, name: str) -> Params:
     """A row of a table. Rows that the configuration names have no family."""
     family = plan.bench.scale.families.get(name, "") if plan.config.methods is None else ""
-    return {"name": name, "label": plan.method(name).label, "remark": remark_of(plan, name), "family": family}
+    facts = {"name": name, "label": plan.method(name).label, "remark": remark_of(plan, name), "family": family}
+    method = plan.method(name)
+    if isinstance(method, ScoresMethod):
+        return facts | {"scores": method.settings.model_dump(mode="json")}
+    return facts | {"absent": [row.name for row in plan.columns if not plan.has_run(name, row.name)]}
+
+
+def published(plan: Plan) -> dict[str, ScoresMethod]:
+    """Rows of the main table that are published numbers, by name."""
+    rows = {name: plan.method(name) for name in plan.methods}
+    return {name: method for name, method in rows.items() if isinstance(method, ScoresMethod)}
 
 
 # ---- footnotes of rows -----------------------------------------------------------------------------------------
@@ -101,6 +113,9 @@ def remarks_of(plan: Plan, name: str) -> list[str]:
     """Remarks on a row's targets, one by one."""
     method = plan.method(name)
     remarks = [method.remark]
+    if isinstance(method, RunMethod | ScoresMethod):
+        what = "imported run, made elsewhere" if method.ranks else "published numbers alone, in no test"
+        remarks.insert(0, f"{what}: {method.settings.source}")
     if isinstance(method, FusionMethod) and not method.remark:
         remarks += dict.fromkeys(remark for run in method.settings.runs for remark in remarks_of(plan, run))
     if isinstance(plan.method(name), TrainedMethod):

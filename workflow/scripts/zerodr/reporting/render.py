@@ -1,6 +1,6 @@
 """Render a filled table as tsv, Markdown, HTML and LaTeX."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import pandas as pd
@@ -35,6 +35,11 @@ def shown_p(value: float) -> str:
     return f"{value:.2g}" if value >= SMALLEST_P else f"< {SMALLEST_P:.0e}"
 
 
+def format_number(value: float) -> str:
+    """Format a cell; one without a number is empty."""
+    return "" if value != value else f"{value:.{DECIMALS}f}"
+
+
 def tsv(grid: Grid, notes: list[str]) -> str:
     """Write rows of numbers under `model` and the column headers, then the notes as lines that start with `# `.
 
@@ -42,19 +47,25 @@ def tsv(grid: Grid, notes: list[str]) -> str:
     """
     lines = ["\t".join(["model", *(column.header for column in grid.columns)])]
     for model, row in grid.values.iterrows():
-        lines.append("\t".join([str(model), *(f"{value:.{DECIMALS}f}" for value in row)]))
+        lines.append("\t".join([str(model), *map(format_number, row)]))
     return "\n".join(lines + [f"# {note}" for note in notes]) + "\n"
 
 
-def cells(grid: Grid, marks: Marks, bold: str) -> list[list[str]]:
-    """Format numbers by row, the best of each column (after rounding) in `bold`, with significance marks."""
-    printed = grid.values.map(lambda value: f"{value:.{DECIMALS}f}")
-    best = printed.where(grid.values.notna(), "").max()
+def cells(grid: Grid, marks: Marks, bold: str, italic: str, published: Collection[str] = ()) -> list[list[str]]:
+    """Format numbers by row, the best of each column (after rounding) in `bold`, with significance marks.
+
+    Rows of `published` numbers are in `italic`, and never the best.
+    """
+    printed = grid.values.map(format_number)
+    best = printed.drop(index=[name for name in published if name in printed.index]).max()
     rows = []
     for model, row in printed.iterrows():
         texts = []
         for name, text in row.items():
-            text = bold.format(text) if text == best[name] and len(printed) > 1 else text
+            if text and str(model) in published:
+                text = italic.format(text)
+            elif text and text == best[name] and len(printed) > 1:
+                text = bold.format(text)
             texts.append(text + marks.get((str(model), str(name)), ""))
         rows.append(texts)
     return rows
@@ -101,7 +112,7 @@ def markdown_table(header: Sequence[str], rows: list[list[str]]) -> str:
 def markdown(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks, sections: list[str]) -> str:
     """Write the table, its notes as a list, then further sections."""
     labels = printed_methods(settings)
-    numbers = zip(map(str, grid.values.index), cells(grid, marks, "**{}**"), strict=True)
+    numbers = zip(map(str, grid.values.index), cells(grid, marks, "**{}**", "_{}_", settings.published), strict=True)
     rows = [(name, [labels[name], *row]) for name, row in numbers]
     lines = under_families(rows, settings, lambda family: [f"_{family}_", *[""] * len(grid.columns)])
     table = markdown_table(["", *(column.printed for column in grid.columns)], lines)
@@ -143,7 +154,11 @@ def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> 
     labels = printed_methods(settings)
     signs = {key: "$^{+}$" if mark == BETTER else "$^{-}$" for key, mark in marks.items()}
     header = " & ".join(["", *(escape(column.printed) for column in grid.columns)])
-    numbers = zip(map(str, grid.values.index), cells(grid, signs, r"\textbf{{{}}}"), strict=True)
+    numbers = zip(
+        map(str, grid.values.index),
+        cells(grid, signs, r"\textbf{{{}}}", r"\textit{{{}}}", settings.published),
+        strict=True,
+    )
     rows = [(name, " & ".join([escape(labels[name]), *row]) + r" \\") for name, row in numbers]
     width = len(grid.columns) + 1
     body = under_families(
