@@ -81,10 +81,10 @@ def advise_profile(triggers: Iterable[object]) -> None:
 
 def missing_gpus(wanted: int) -> str:
     """Return the reason against running jobs of `wanted` GPUs on this machine; empty without any."""
-    found = count_gpus() if wanted else 0
-    if found >= wanted:
+    present = count_gpus() if wanted else 0
+    if present >= wanted:
         return ""
-    what = f"a job asks for {wanted} GPUs, this machine shows {found}"
+    what = f"a job asks for {wanted} GPUs, this machine shows {present}"
     return str(MachineError("gpu", what, "use what there is with --config gpus=0, or run it where they are"))
 
 
