@@ -65,7 +65,7 @@ wildcard_constraints:
     index=r"lucene-flat|lucene-multifield|bm25s-flat",
     scope=PATTERNS.scopes(),
     shard=r"\d{5}-of-\d{5}",
-    split=r"[A-Za-z0-9_-]+",
+    split=PATTERNS.splits(),
     depth=r"\d+",
 
 
@@ -140,6 +140,7 @@ rule all:
 include: "workflow/rules/collections.smk"
 include: "workflow/rules/lexical.smk"
 include: "workflow/rules/dense.smk"
+include: "workflow/rules/generation.smk"
 include: "workflow/rules/mining.smk"
 include: "workflow/rules/pretraining.smk"
 include: "workflow/rules/training.smk"
