@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts import provenance
+from zerodr.artifacts import energy, provenance
 from zerodr.artifacts.digest import file_digest, object_digest
-from zerodr.artifacts.machine import MachineErrors, take_lock
+from zerodr.artifacts.machine import MachineErrors, is_refusal, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
-from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
+from zerodr.artifacts.record import artifact_digest, find_damage, read_record, record_path, write_json
 from zerodr.artifacts.spent import Spent
 from zerodr.errors import ArtifactError, ZerodrError, nearest
 from zerodr.plan.rules import RULES
@@ -156,7 +156,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             _clear(spec)
             _prepare_outputs(spec)
             try:
-                with Spent(home, work) as spent:
+                with _blaming_damaged_inputs(spec), Spent(home, work) as spent:
                     function(stage)
                     _publish(stage, digest, inputs, spent)
             finally:
@@ -256,7 +256,8 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) ->
 
 
 def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> dict:
-    spec, seconds = stage.spec, round(spent.seconds, 3)
+    spec, seconds, gpus = stage.spec, round(spent.seconds, 3), provenance.gpus_used(stage.notes)
+    joules, source = energy.total(spent.joules, gpus > 0)
     listed = []
     for name, value in sorted(spec.inputs.items()):
         for path in [value] if isinstance(value, str) else value:
@@ -283,11 +284,30 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> 
         "started_unix_s": round(spent.started_unix_s, 3),
         "seconds": seconds,
         "peak_memory_mib": provenance.peak_memory_mib(),
-        "gpu_hours": round(seconds * provenance.gpus_used(stage.notes) / 3600, 6),
-        "energy_joules": stage.notes.pop("energy_joules", None),
+        "gpu_hours": round(seconds * gpus / 3600, 6),
+        "energy_joules": joules,
+        "energy_source": source,
         "metrics": stage.metrics,
         "notes": stage.notes,
     }
+
+
+@contextmanager
+def _blaming_damaged_inputs(spec: StageSpec) -> Iterator[None]:
+    """Compare all bytes of the inputs after an error that is no clear one, and name a damaged input instead.
+
+    Raises:
+        ArtifactError: an input is damaged.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, ZerodrError) and not is_refusal(error):
+            for path in spec.input_list():
+                if problems := find_damage(path):
+                    step = f"delete {path} and run the target again"
+                    raise ArtifactError(path, "; ".join(problems[:3]), step) from error
+        raise
 
 
 @contextmanager
