@@ -178,8 +178,9 @@ class Drill:
         cut = kind == "truncated output"
         partial = [] if cut else [path for stage in specs for path in unfinished(self._digests(stage))]
         lost = [path for path in spec.input_list() if specs == [spec] and path in self._damaged(path)]
+        again = any(result.status for result in results) and specs == [spec]  # Snakemake runs what failed again
         for stage in specs:
-            if differing(self._digests(stage)):
+            if again or differing(self._digests(stage)):
                 if not cut:
                     remove_outputs(stage)
                 require_end(site.forks.run(stage), stage)

@@ -223,7 +223,10 @@ def _clear(spec: StageSpec) -> None:
 
 
 def _prepare_outputs(spec: StageSpec) -> None:
+    """Make room for temporary outputs. A record whose artifact Snakemake deleted goes, too."""
     for declared in spec.outputs.values():
+        if not Path(declared).exists():
+            record_path(declared).unlink(missing_ok=True)
         path = temporary_output(declared)
         path.parent.mkdir(parents=True, exist_ok=True)
         if is_folder_artifact(Path(declared)):
