@@ -20,6 +20,7 @@ from zerodr.errors import ZerodrError
 from zerodr import papers
 from zerodr.plan import Plan, paths
 from zerodr.plan.patterns import Patterns
+from zerodr.plan.pins import pin_refusal
 from zerodr.artifacts.guard import (
     ask_for_single_run,
     refuse_run,
@@ -27,10 +28,11 @@ from zerodr.artifacts.guard import (
     spare_tracebacks,
 )
 from zerodr.artifacts.stage import forget_published
-from zerodr.cluster import request_of, ceilings, submitting
+from zerodr.cluster import request_of, ceilings, default_scale, submitting
 from zerodr.lingering import start_again, wait_for_jobs
 from zerodr.submission import refusal
 
+config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
     PLAN = Plan(load_bench(CHECKOUT, config))
 except ZerodrError as error:
@@ -73,6 +75,15 @@ localrules:
 onstart:
     ask_for_single_run()
     forget_published()
+    refuse_run(
+        pin_refusal(
+            PLAN,
+            (
+                (job.rule.name, job.wildcards.get("model", ""))
+                for job in workflow.dag.needrun_jobs()
+            ),
+        )
+    )
     if workflow.executor_plugin.name == "slurm":
         jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
         common = submitting(workflow.executor_settings)

@@ -70,7 +70,7 @@ def golden(name: str) -> dict[str, int]:
         ),
         ("paper-ance", (*MINI, "results/beir/ance.tsv", "--config", "scale=paper")),
         ("lab", (*MINI, "results/beir/all.tsv", "--config", "scale=lab")),
-        ("paper", ("--profile", "slurm", "results/beir/all.tsv", "-n", "--config", "scale=paper")),
+        ("paper", ("--profile", "slurm", "results/beir/all.tsv", "-n")),
     ],
 )
 def test_job_counts(snakemake, name, words):
@@ -86,9 +86,20 @@ def test_a_fourth_target_trains_its_domain_module_and_nothing_else():
     assert "finetune" not in more and "mine_negatives" not in more
 
 
-def test_the_literal_slurm_command_plans_from_a_clean_clone(snakemake):
-    done = snakemake("--profile", "slurm", "results/beir/all.tsv", "-n")
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.parametrize("words", [["--config", "seed=1"], ["--configfile", "own.yaml"]], ids=lambda words: words[0])
+def test_slurm_means_paper_with_other_configuration_too(snakemake, checkout, words):
+    (checkout / "own.yaml").write_text("seed: 2\n")
+    row = "results/beir/bm25-flat.tsv"
+    plain, other = (job_counts_of(snakemake("--profile", "slurm", row, "-n", *more)) for more in ([], words))
+    assert plain == other
+    assert plain["normalize_collection"] > 20  # all of BEIR
+
+
+def test_a_named_scale_holds_on_slurm_too(snakemake):
+    counts = job_counts_of(
+        snakemake("--profile", "slurm", "results/beir/bm25-flat.tsv", "-n", "--config", "scale=mini")
+    )
+    assert counts["normalize_collection"] == 3
 
 
 def test_every_listed_target_can_be_planned(snakemake):

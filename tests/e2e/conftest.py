@@ -17,7 +17,7 @@ Run = Callable[..., subprocess.CompletedProcess]
 def configure(folder: Path, mirror: Path, **changes: object) -> None:
     """Point the clone's configuration at the mirror, without a network, and change some keys."""
     path = folder / "config/config.yaml"
-    values = yaml.safe_load(path.read_text()) | {"mirrors": [str(mirror)], "offline": True} | changes
+    values = yaml.safe_load(path.read_text()) | {"scale": "mini", "mirrors": [str(mirror)], "offline": True} | changes
     path.write_text(yaml.safe_dump(values))
 
 

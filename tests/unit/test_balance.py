@@ -120,7 +120,7 @@ def test_units_follow_their_settings(world):
     assert 0 < len(several) < 4
     threes = units_in(balance_of(world, cut={"segmenter": "fixed_tokens", "tokens_per_unit": 3}), text)
     assert len(threes) > 2
-    stops = units_in(balance_of(world, cut={"segmenter": "period_token"}), text)
+    stops = units_in(balance_of(world, cut={"segmenter": "full_stop"}), text)
     assert len(stops) == 4 and not any("." in unit for unit in stops)
 
 

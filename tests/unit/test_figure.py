@@ -94,3 +94,12 @@ def test_one_method_one_collection_one_query(tmp_path):
     points = intervals(frame, one, 0)
     assert points[["low", "value", "high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
     assert draw(points, one).axes
+
+
+def test_a_method_without_a_run_of_a_collection_is_left_out_there(tmp_path, inputs):
+    frame = pq.read_table(inputs["per_query"]).to_pandas()
+    frame = frame[~((frame["model"] == "dense") & (frame["collection"] == "beta"))]
+    points = intervals(frame, settings(), 13).set_index(["model", "column"])["value"]
+    assert np.isnan(points["dense", "beta"]) and np.isnan(points["dense", "Avg pair"])
+    assert points["dense", "alpha"] > 0 and points["bm25", "beta"] > 0
+    draw(intervals(frame, settings(), 13), settings())

@@ -187,7 +187,10 @@ def test_a_query_without_metrics_is_an_error(tmp_path):
     ("text", "message"),
     [
         ("label: P\nitems: {t: {kind: method, title: x}}", "did you mean methods"),
-        ("label: P\nitems: {t: {kind: methods, title: x, baseline: b, methods: [a], rows: 3}}", "unknown key 'rows'"),
+        (
+            "label: P\nitems: {t: {kind: methods, title: x, baseline: b, methods: [a], colour: 3}}",
+            "unknown key 'colour'",
+        ),
         ("label: P\nitems: {all: {kind: methods, title: x, baseline: b, methods: [a]}}", "can't be 'all'"),
         ("items: {}", "'label' is missing"),
     ],
@@ -201,14 +204,15 @@ def test_mistakes_in_a_paper_are_named(tmp_path, text, message):
 
 def test_every_kind_is_made_and_all_but_texts_are_drawn():
     assert set(KINDS) == set(items.tables())
-    assert set(item_figures.figures()) == set(KINDS) - {"neighbours", "nearest_queries", "parameters"}
+    texts = {"neighbours", "nearest_queries", "parameters", "settings", "statistics", "cases"}
+    assert set(item_figures.figures()) == set(KINDS) - texts
 
 
 def test_items_apart_are_not_on_the_page(root):
     plan = Plan(load_bench(root, {}))
-    assert "table2" in plan.bench.papers["berm"].items and "table2" not in items_of(plan, "berm")
-    assert not any("table2" in path for path in plan.inputs("build_paper")(SimpleNamespace(paper="berm"))["figures"])
-    assert "table2" not in plan.settings("build_paper")(SimpleNamespace(paper="berm"))
+    assert "table3" in plan.bench.papers["modir"].items and "table3" not in items_of(plan, "modir")
+    assert not any("table3" in path for path in plan.inputs("build_paper")(SimpleNamespace(paper="modir"))["figures"])
+    assert "table3" not in plan.settings("build_paper")(SimpleNamespace(paper="modir"))
 
 
 def test_items_of_the_papers_plan_what_they_read(root):

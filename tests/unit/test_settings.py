@@ -243,15 +243,6 @@ def test_a_protocol_without_titles_refuses_lexical_methods(project):
         load_bench(project, {"protocol": "untitled", "methods": ["hybrid"]})
 
 
-def test_a_hub_model_at_paper_scale_needs_its_revision(project):
-    (project / "config/methods/hub.yaml").write_text(
-        "kind: encoder\nlabel: x\ndescription: x\nsettings: {model: organisation/name}\n"
-    )
-    load_bench(project, {"scale": "mini", "methods": ["hub"]})
-    with pytest.raises(ConfigError, match="revision.*organisation/name"):
-        load_bench(project, {"scale": "paper", "methods": ["hub"]})
-
-
 @pytest.mark.parametrize("gpus, nodes", [(8, 3), (2, 4), (1, 2)])
 def test_gpus_that_nodes_cannot_share_are_refused(root, gpus, nodes):
     with pytest.raises(ConfigError, match=f"{gpus} GPUs can't be shared equally by {nodes} nodes: .*--config gpus="):

@@ -106,6 +106,27 @@ def test_a_part_of_an_aggregate_is_marked_and_enters_no_average(summaries):
     assert "dup (2 of 3): macro mean over a part" in "\n".join(footnotes(read_summaries(summaries), grid, settings))
 
 
+def families(*names: str) -> dict[str, Any]:
+    rows = zip(params()["methods"], names, strict=True)
+    return {"methods": [row | {"family": family} for row, family in rows]}
+
+
+def test_families_are_headings_in_printed_tables_alone(summaries):
+    settings = settings_of(**families("lexical", "trained & tuned"))
+    frame = read_summaries(summaries)
+    grid = fill(frame, settings)
+    rows = render.markdown(grid, [], settings, {}, []).splitlines()
+    assert [row.split("|")[1].strip() for row in rows[2:6]] == ["_lexical_", "BM25", "_trained & tuned_", "Dense_1 [a]"]
+    assert rows[2].count("|") == rows[3].count("|")
+    assert r"\multicolumn{7}{l}{\emph{trained \& tuned}} \\" in render.tex(grid, [], settings, {})
+    assert "lexical" not in render.tsv(grid, [])
+
+
+def test_a_table_of_one_family_has_no_heading(summaries):
+    settings = settings_of(**families("lexical", "lexical"))
+    assert "lexical" not in render.markdown(fill(read_summaries(summaries), settings), [], settings, {}, [])
+
+
 def test_printed_tables_drop_averages_that_repeat_a_number(summaries):
     settings = settings_of(groups={"some": ["alpha", "beta", "secret"], "pair": ["alpha", "beta"], "lone": ["alpha"]})
     grid = fill(read_summaries(summaries), settings)
@@ -221,6 +242,55 @@ def run_stage(folder: Path, inputs: dict[str, Any], names: tuple[str, ...], **ch
     return {name: temporary_output(path) for name, path in outputs.items()}
 
 
+SCORES = """method\tcollection\tndcg_at_10\trecall_at_100
+Learned\talpha\t0.6\t0.9
+learned\tdup\t0.3\t
+learned\tpart\t0.99\t
+learned\tsomewhere\t0.7\t
+"""
+
+
+def with_scores(row: str = "learned") -> dict[str, Any]:
+    scores = {"file": "scores.tsv", "row": row, "source": "a paper"}
+    return {"methods": [*params()["methods"], {"name": "theirs", "label": "Theirs", "scores": scores}]}
+
+
+def test_published_numbers_are_a_row_in_italics_that_wins_nothing(tmp_path, summaries):
+    (tmp_path / "scores.tsv").write_text(SCORES)
+    inputs = {"summaries": [str(path) for path in summaries], "scores": [str(tmp_path / "scores.tsv")]}
+    made = run_stage(tmp_path, inputs, ("table", "markdown", "tex"), **with_scores())
+    row = pd.read_csv(made["table"], sep="\t", comment="#").set_index("model").loc["theirs"]
+    assert row["alpha"] == 0.6 and row["dup"] == 0.3
+    assert row[["beta", "part (subset)", "Avg pair"]].isna().all()  # unknown, not comparable, incomplete
+    line = next(line for line in made["markdown"].read_text().splitlines() if "Theirs" in line)
+    assert "_0.6000_" in line and "**" not in line
+    assert "**0.5000**" in made["markdown"].read_text()
+    assert r"\textit{0.6000} &  &" in made["tex"].read_text()
+
+
+def test_a_row_without_a_number_here_is_left_out_and_an_unknown_system_named(tmp_path, summaries):
+    (tmp_path / "scores.tsv").write_text(SCORES.replace("alpha", "elsewhere").replace("dup", "elsewhere2"))
+    inputs = {"summaries": [str(path) for path in summaries], "scores": [str(tmp_path / "scores.tsv")]}
+    made = run_stage(tmp_path, inputs, ("table",), **with_scores())
+    assert pd.read_csv(made["table"], sep="\t", comment="#")["model"].tolist() == ["bm25", "dense"]
+    with pytest.raises(ArtifactError, match="no numbers of 'leaned'.*did you mean learned"):
+        run_stage(tmp_path, inputs, ("table",), **with_scores("leaned"))
+
+
+def test_a_row_may_lack_collections_that_it_says(tmp_path, summaries):
+    frame = read_summaries([path for path in summaries if path.name != "dense.beta.tsv"])
+    rows = params()["methods"]
+    settings = settings_of(methods=[rows[0], rows[1] | {"absent": ["beta"]}])
+    check_summaries(frame, settings)
+    grid = fill(frame, settings)
+    assert grid.values.loc["dense", ["beta", "Avg pair"]].isna().all() and grid.values.loc["dense", "alpha"] == 0.4
+    assert "nan" not in render.tsv(grid, []) + render.markdown(grid, [], settings, {}, [])
+    alone = settings_of(methods=[rows[1] | {"absent": ["beta"]}])
+    frame = frame[frame["model"] == "dense"]
+    notes = "\n".join(footnotes(frame, fill(frame, alone), alone))
+    assert "alpha test (30 queries)" in notes and "beta test" not in notes
+
+
 def test_the_stage_writes_all_formats(tmp_path, summaries):
     inputs = {"summaries": [str(path) for path in summaries], "significance": str(significance(tmp_path))}
     made = run_stage(tmp_path, inputs, ("table", "markdown", "tex"))
@@ -251,7 +321,7 @@ def test_one_row_without_significance(tmp_path, summaries):
 def test_ties_are_all_bold_and_a_single_row_is_not(summaries):
     grid = fill(read_summaries(summaries), settings_of())
     grid.values.loc["dense"] = grid.values.loc["bm25"] + 0.00001
-    assert {cell[0] for row in render.cells(grid, {}, "*{}*") for cell in row} == {"*"}
+    assert {cell[0] for row in render.cells(grid, {}, "*{}*", "{}") for cell in row} == {"*"}
 
 
 def test_markdown_cells_are_padded_and_bars_are_escaped():

@@ -188,9 +188,9 @@ def test_training_lowers_both_terms_and_finds_more_units(project):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"berm": {"preset": "official_ance"}, "name": "pairwise_nll"},
-        {"berm": {"preset": "official_dpr_as_released"}},
-        {"berm": {"preset": "official_dpr_schedule"}, "accumulation": 2},
+        {"berm": {"preset": "released_ance"}, "name": "pairwise_nll"},
+        {"berm": {"preset": "released_dpr"}},
+        {"berm": {"preset": "released_dpr_schedule"}, "accumulation": 2},
         {"cache_chunk": 3},
         {"precision": "bf16"},
         {"berm": {"w_r1": 0.0}},

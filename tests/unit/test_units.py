@@ -45,7 +45,7 @@ def test_oracle_5_rule():
     assert cut(PARIS) == ["Paris is the capital of France.", "It has many museums!", "It costs 3.5 euros"]
 
 
-def test_oracle_5_period_token():
+def test_oracle_5_full_stop():
     tokens = tokens_of(PARIS)
     units = by_full_stop(tokens, 7)
     assert [PARIS[unit.start : unit.end] for unit in units] == [
@@ -217,7 +217,7 @@ def test_chinese_passages_are_cut_and_labelled_by_punctuation(tmp_path, monkeypa
 @pytest.mark.parametrize(
     "changes",
     [
-        {"segmenter": "period_token"},
+        {"segmenter": "full_stop"},
         {"segmenter": "fixed_tokens", "tokens_per_unit": 5},
         {"max_units": 2},
         {"min_tokens": 30},
@@ -292,10 +292,10 @@ def test_units_of_another_title_join_are_refused(project):
         label(title_join=None)
 
 
-def test_period_token_needs_a_full_stop_in_the_vocabulary(project):
+def test_full_stop_needs_a_full_stop_in_the_vocabulary(project):
     seal(tiny_model(project / "results/letters"))
     with pytest.raises(ModelError, match="no token for a full stop"):
-        segment(model="letters", segmenter="period_token")
+        segment(model="letters", segmenter="full_stop")
 
 
 def test_answers_that_stand_elsewhere_are_left_out(project, caplog):
@@ -319,7 +319,7 @@ def test_answers_that_stand_elsewhere_are_left_out(project, caplog):
         (CutSettings, {"segmenter": "fixed_tokens"}, "needs tokens_per_unit"),
         (CutSettings, {"tokens_per_unit": 4}, "only it uses it"),
         (UnitSettings, {"label": {"delta": 0.2}}, "reader is not set"),
-        (BermSettings, {"w_r1": 0.0, "preset": "official_dpr_as_released"}, "both 0"),
+        (BermSettings, {"w_r1": 0.0, "preset": "released_dpr"}, "both 0"),
         (BermSettings, {"preset": "offical_ance"}, "preset"),
     ],
     ids=str,
@@ -331,9 +331,9 @@ def test_settings_that_can_not_be_meant(kind, value, said):
 
 def test_presets_and_schedules():
     assert BermSettings().weights(0) == (1.0, 0.1)
-    released = BermSettings(preset="official_dpr_as_released")
+    released = BermSettings(preset="released_dpr")
     assert released.weights(10**6) == (1.0, 0.0) and released.how.softmaxes == 2
-    schedule = BermSettings(preset="official_dpr_schedule")
+    schedule = BermSettings(preset="released_dpr_schedule")
     found = [schedule.weights(step)[1] for step in (0, 19999, 20000, 39999, 40000, 49999, 50000)]
     assert found == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.1]
     warm = BermSettings(warmup_steps=4, w_r2=0.0)

@@ -37,7 +37,7 @@ collections:
     groups: [lab]
 """
 SCALE = (
-    "{description: tiny, collections: [%s], methods: [bm25-flat, dense], source: toy, shard_documents: %d,"
+    "{description: tiny, collections: [%s], methods: {rows: [bm25-flat, dense]}, source: toy, shard_documents: %d,"
     " statistics_documents: 10}\n"
 )
 METHODS = {

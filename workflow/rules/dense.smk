@@ -1,4 +1,4 @@
-# Bi-encoders: model folder, embeddings by shard, search by shard, merge; and fusion of two runs.
+# Bi-encoders: model folder, embeddings by shard, search by shard, merge; fusion of two runs; runs made elsewhere.
 
 
 rule import_model:
@@ -131,5 +131,26 @@ rule fuse_runs:
         **PLAN.resources("fuse_runs"),
     params:
         settings=PLAN.settings("fuse_runs"),
+    script:
+        "../scripts/run_stage.py"
+
+
+rule import_run:
+    input:
+        unpack(PLAN.inputs("import_run")),
+    output:
+        run=paths.run.pattern,
+    log:
+        "results/logs/import_run/{model}/{collection}/{protocol}.log",
+    benchmark:
+        "results/benchmarks/import_run/{model}/{collection}/{protocol}.tsv"
+    wildcard_constraints:
+        model=PATTERNS.methods("run"),
+    conda:
+        ENVIRONMENT
+    resources:
+        **PLAN.resources("import_run"),
+    params:
+        settings=PLAN.settings("import_run"),
     script:
         "../scripts/run_stage.py"

@@ -6,6 +6,7 @@ rule build_item:
         unpack(PLAN.inputs("build_item")),
     output:
         table=paths.item("{paper}", "{item}", "tsv"),
+        published=paths.item_published("{paper}", "{item}"),
         markdown=paths.item("{paper}", "{item}", "md"),
         html=report(
             paths.item("{paper}", "{item}", "html"),

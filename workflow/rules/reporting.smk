@@ -43,7 +43,7 @@ rule build_row:
     benchmark:
         "results/benchmarks/build_row/{model}.tsv"
     wildcard_constraints:
-        model=PATTERNS.methods("lexical", "encoder", "fusion", "trained"),
+        model=PATTERNS.methods("lexical", "encoder", "fusion", "trained", "run"),
     conda:
         ENVIRONMENT
     params:

@@ -65,6 +65,7 @@ def verify(
 ) -> None:
     """Check sizes and SHA-256 of artifacts and of everything above them. Exit status 1 when something is wrong."""
     from zerodr.lineage.graph import Graph
+    from zerodr.lineage.verify import imported
     from zerodr.lineage.verify import verify as check
 
     if bool(artifacts) == everything:
@@ -72,8 +73,8 @@ def verify(
     graph = Graph()
     roots = _require(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
     findings = list(check(graph, roots))
-    for finding in findings:
-        typer.echo(str(finding))
+    for line in (*imported(graph, roots), *findings):
+        typer.echo(str(line))
     typer.echo(f"{len(graph.ancestors(*roots))} artifacts read; problems: {len(findings)}")
     raise typer.Exit(1 if findings else 0)
 
@@ -116,11 +117,14 @@ def plan(
     from zerodr import costs
     from zerodr.cluster import check_planned
     from zerodr.forecast import dry_run, forecast, render
+    from zerodr.plan.pins import pin_refusal
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
     jobs = dry_run(target, words, bench)
     check_planned(bench, (job.rule for job in jobs))
+    if refusal := pin_refusal(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
+        typer.echo(refusal)
     typer.echo(render(target, forecast(jobs, bench)))
     if jobs:
         typer.echo(costs.render(jobs, costs.costs(jobs, bench)))

@@ -1,6 +1,7 @@
 """The checked configuration of a checkout."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 from zerodr.config.base import Settings
@@ -26,6 +27,7 @@ class Bench:
         papers: tables and figures by paper.
         mirrored: path of each archive that a mirror folder has, by file name.
         absent: collections without an address whose archive is not here.
+        root: the checkout.
     """
 
     config: Config
@@ -37,6 +39,12 @@ class Bench:
     papers: dict[str, Paper] = field(default_factory=dict)
     mirrored: dict[str, str] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
+    root: Path = Path(".")
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Methods of the main table, in order."""
+        return tuple(self.scale.families) if self.config.methods is None else self.config.methods
 
     @property
     def wanted(self) -> list[Collection]:

@@ -7,8 +7,7 @@ from pathlib import Path
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, FusionMethod, TrainedMethod
-from zerodr.config.starts import start_of
+from zerodr.config.methods import FusionMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
@@ -21,6 +20,7 @@ def check_bench(bench: Bench) -> None:
     _check_names("method", [component for name in bench.methods for component in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
     _check_runs(bench)
+    _check_imported(bench)
     check_chains(bench)
     _check_chosen(bench)
     for name, protocol in bench.protocols.items():
@@ -36,6 +36,17 @@ def _check_runs(bench: Bench) -> None:
                 raise ConfigError(
                     f"method {name}", f"fuses {run}, which has no ranking of its own", "name two plain methods"
                 )
+
+
+def _check_imported(bench: Bench) -> None:
+    """Imported runs are of judged collections, and their files exist."""
+    for name, method in bench.methods.items():
+        for collection, file in method.settings.files.items() if isinstance(method, RunMethod) else ():
+            where = f"method {name}: files.{collection}"
+            if not known(f"method {name}: files", collection, bench.collections).evaluation_split:
+                raise ConfigError(where, "the collection has no judgements", "name one with an evaluation_split")
+            if not Path(bench.root, file).is_file():
+                raise ConfigError(where, f"{file} is no file", "give a TREC run: query Q0 document rank score tag")
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:
@@ -57,7 +68,7 @@ def _check_chosen(bench: Bench) -> None:
     known("baseline", config.baseline, bench.methods).check_ranks(f"baseline {config.baseline!r}")
     groups = {group: None for row in bench.collections.values() for group in (*row.groups, row.column)}
     collections = scale.collections if config.collections is None else config.collections
-    methods = scale.methods if config.methods is None else config.methods
+    methods = [row for rows in scale.methods.values() for row in rows] if config.methods is None else config.methods
     for name in collections:
         known("collection", name, bench.collections | groups)
     for name in config.gated:
@@ -69,7 +80,10 @@ def _check_chosen(bench: Bench) -> None:
             raise ConfigError(f"method {name!r}", "is named twice in methods", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
-        method.check_ranks(f"method {name!r}")
+        if not isinstance(method, ScoresMethod):
+            method.check_ranks(f"method {name!r}")
+    if not any(method.ranks for method in chosen.values()):
+        raise ConfigError(f"methods={methods}", "all rows are published numbers", "name a method that ranks, too")
     check_supervision(bench, chosen)
     fused = [run for method in chosen.values() if isinstance(method, FusionMethod) for run in method.settings.runs]
     for name in dict.fromkeys([*chosen, *fused]):
@@ -78,8 +92,6 @@ def _check_chosen(bench: Bench) -> None:
             for paper in modules("checks"):
                 paper.check_row(bench, name, method)
     _check_titles(bench, [*chosen, *fused])
-    if config.scale == "paper":
-        _check_revisions(bench, [*chosen, *fused])
     _check_columns(bench, set(collections))
 
 
@@ -101,24 +113,6 @@ def _check_titles(bench: Bench, methods: list[str]) -> None:
             f"leaves titles out, which {lexical[0]} can't: its index holds them",
             "take another protocol or leave lexical methods out",
         )
-
-
-def _check_revisions(bench: Bench, methods: list[str]) -> None:
-    for name in methods:
-        method = bench.methods[name]
-        if isinstance(method, EncoderMethod):
-            model, revision = method.settings.model, method.settings.revision
-        elif isinstance(method, TrainedMethod):
-            model, revision = method.settings.encoder.init, method.settings.encoder.revision
-        else:
-            continue
-        if revision is None and model != "scratch" and not start_of(model, bench.methods):
-            if not model.startswith("package:") and not Path(model).exists():
-                raise ConfigError(
-                    f"method {name}: revision",
-                    f"is missing for the hub model {model!r} at scale paper",
-                    "add the commit that the numbers are for",
-                )
 
 
 def _check_columns(bench: Bench, names: set[str]) -> None:

@@ -11,9 +11,19 @@ class Item(Settings):
     title: str
     """Heading of the table and the figure."""
     collections: tuple[str, ...] | None = None
-    """Names, columns or groups of the registry. None: the columns of the main table."""
+    """The paper's collections: names, columns or groups of the registry. They are planned at a scale that is
+    `as_published`; at others, and where `collections` are chosen, the main table's columns stand in. None: these."""
+    protocol: str | None = None
+    """Protocol of its rankings at a scale that is `as_published`. None: the paper's."""
+    published: str | None = None
+    """Table in the paper's reference file whose values are shown next to ours. None: none."""
+    rows: dict[str, str | None] = {}
+    """Row of that table -> our method, or `<method>, step <n>`; null: no method here. The item with the table's name
+    knows the paper's `rows` too, and shows every value that no other item of that table claims by its rows."""
+    cells: tuple[str, ...] | None = None
+    """Columns or measures of that table that are shown. None: all."""
     apart: bool = False
-    """Made only when asked for by name: not on the page with all items, because it needs collections of its own."""
+    """Made only when asked for by name: not on the page with all items, because it costs much more than the others."""
 
     @property
     def is_drawn(self) -> bool:

@@ -44,7 +44,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     papers = load_papers(folder / "papers")
     mirrored = find_mirrored(collections.values(), config.mirrors)
     absent = find_absent(collections.values(), mirrored)
-    bench = Bench(config, collections, methods, protocols, scale, user_files, papers, mirrored, absent)
+    bench = Bench(config, collections, methods, protocols, scale, user_files, papers, mirrored, absent, root)
     check_bench(bench)
     return bench
 

@@ -88,6 +88,26 @@ class FusionSettings(Settings):
         return self
 
 
+class RunSettings(Settings):
+    """Rankings that another system made, as TREC run files."""
+
+    source: str = Field(min_length=1)
+    """Who made the runs: system, version, address. Footnotes, lineage and `verify` repeat it."""
+    files: dict[str, str] = Field(min_length=1)
+    """File of each collection (lines `query Q0 document rank score tag`, gzipped or not). Other columns stay empty."""
+
+
+class ScoreSettings(Settings):
+    """Published numbers of a system, without its rankings."""
+
+    source: str = Field(min_length=1)
+    """Where the numbers were published."""
+    file: str
+    """A tsv of published numbers, as `zerodr.reporting.published` describes it."""
+    row: str
+    """The system's name in the file's column `method`."""
+
+
 class _Method(Settings):
     label: str
     """The row's name in tables."""
@@ -101,12 +121,15 @@ class _Method(Settings):
         """True if it ranks collections."""
         return True
 
+    @property
+    def unranked(self) -> str:
+        """Reason that it ranks no collection."""
+        return ""
+
     def check_ranks(self, where: str) -> None:
         """Raise ConfigError if it ranks no collection."""
         if not self.ranks:
-            kind = self.settings.encoder.type  # type: ignore[attr-defined]
-            what = f"is a {kind}, which reads pairs of texts and ranks no collection"
-            raise ConfigError(where, what, "name a method that searches")
+            raise ConfigError(where, self.unranked, "name a method that searches")
 
 
 class LexicalMethod(_Method):
@@ -158,13 +181,48 @@ class TrainedMethod(_Method):
         """True if its models embed texts; cross-encoders and readers do not."""
         return self.settings.ranks
 
+    @property
+    def unranked(self) -> str:
+        """Reason that it ranks no collection."""
+        return f"is a {self.settings.encoder.type}, which reads pairs of texts and ranks no collection"
 
-Method = LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod
+
+class RunMethod(_Method):
+    """Rankings that another system made."""
+
+    kind: Literal["run"]
+    """Kind of the method."""
+    settings: RunSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+
+class ScoresMethod(_Method):
+    """Published numbers of a system: a row of the main table in italics, in no test."""
+
+    kind: Literal["scores"]
+    """Kind of the method."""
+    settings: ScoreSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+    @property
+    def ranks(self) -> bool:
+        """False: there are numbers alone."""
+        return False
+
+    @property
+    def unranked(self) -> str:
+        """Reason that it ranks no collection."""
+        return "holds published numbers alone and ranks no collection"
+
+
+Method = LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | RunMethod | ScoresMethod
 METHOD_KINDS: dict[str, type[_Method]] = {
     "lexical": LexicalMethod,
     "encoder": EncoderMethod,
     "fusion": FusionMethod,
     "trained": TrainedMethod,
+    "run": RunMethod,
+    "scores": ScoresMethod,
 }
 
 

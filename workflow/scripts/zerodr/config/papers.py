@@ -84,6 +84,46 @@ class EpisodesItem(Item):
     """Trained methods."""
     stages: tuple[str, ...] | None = Field(None, min_length=1)
     """Stages of their chains, in order. None: every fine-tuning stage of the first method."""
+    measure: Measure = "ndcg_cut_10"
+    """Measure that is shown."""
+
+
+class TextItem(Item):
+    """An item without a figure."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Words and settings are no figure."""
+        return False
+
+
+class SettingsItem(TextItem):
+    """Settings of a recipe next to those that a paper lists."""
+
+    method: str
+    """The recipe."""
+    values: dict[str, str | dict[str, str]]
+    """Row of the paper's table -> dotted path in the recipe's settings, or a path for each measure of the row."""
+
+
+class StatisticsItem(TextItem):
+    """Sizes of collections and lengths of their texts."""
+
+
+class SizesItem(Item):
+    """A mean over collections against the number of parameters."""
+
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Trained methods."""
+
+
+class Doubt(Settings):
+    """A column or measure of a paper's tables whose meaning the paper leaves open."""
+
+    read_as: tuple[str, ...] = Field(min_length=1)
+    """Collections or measures here that it may mean: each is shown, none gets the verdict OK or DRIFT."""
+    remark: str
+    """The open question, in a sentence."""
 
 
 class Paper(Settings):
@@ -91,6 +131,16 @@ class Paper(Settings):
 
     label: str
     """Name of the paper."""
+    reference: str | None = None
+    """File with the values that the paper prints (resources/reference/papers/README.md). None: none."""
+    protocol: str | None = None
+    """Protocol that the paper ranks with. None: the configuration's."""
+    rows: dict[str, str] = {}
+    """Row of its tables -> our method. A row that is not named here has no method here."""
+    averages: dict[str, str] = {}
+    """Column of its tables -> column group that it is the mean of. `avg` is the mean of an item's own targets."""
+    doubts: dict[str, Doubt] = {}
+    """Columns or measures of its tables whose meaning is open."""
     items: dict[str, Item]
     """Item -> what it is; the name is that of its files: `results/<paper>/<item>.tsv`."""
 
@@ -99,6 +149,9 @@ KINDS: dict[str, type[Item]] = {
     "methods": MethodsItem,
     "similarity": SimilarityItem,
     "episodes": EpisodesItem,
+    "settings": SettingsItem,
+    "statistics": StatisticsItem,
+    "sizes": SizesItem,
     **{kind: item for paper in modules("items") for kind, item in paper.ITEMS.items()},
 }
 
@@ -116,23 +169,16 @@ def read_paper(path: Path) -> Paper:
     """The paper of a file."""
     where = f"config/papers/{path.name}"
     written = mapping(read_yaml(path), where)
-    label = validate(_Head, {key: value for key, value in written.items() if key != "items"}, where).label
     items = mapping(written.get("items"), f"{where}: items")
     if path.stem in TAKEN or WHOLE in items:
         raise ConfigError(
             where, f"a paper can't be one of {', '.join(sorted(TAKEN))}, an item can't be {WHOLE!r}", "rename it"
         )
-    return Paper(label=label, items={name: item_of(value, f"{where}: {name}") for name, value in items.items()})
+    paper = validate(Paper, {**written, "items": {}}, where)
+    return paper.model_copy(update={"items": {n: item_of(value, f"{where}: {n}") for n, value in items.items()}})
 
 
 def item_of(value: Any, where: str) -> Item:
     """An item of a known kind."""
     kind = known(f"{where}: kind", str(mapping(value, where).get("kind")), KINDS)
     return validate(kind, value, where)
-
-
-class _Head(Settings):
-    """Content of a paper's file besides its items."""
-
-    label: str
-    """Name of the paper."""

@@ -40,8 +40,8 @@ class Scale(Settings):
     """Its size and what it costs."""
     collections: tuple[str, ...]
     """Columns of results/beir/all.tsv: names or groups of the registry."""
-    methods: tuple[str, ...]
-    """Rows of results/beir/all.tsv."""
+    methods: dict[str, tuple[str, ...]]
+    """Rows of results/beir/all.tsv by family; a family's name is printed above its rows."""
     source: str
     """The collection with supervision, and the reference of corpus statistics."""
     shard_documents: int = Field(ge=1)
@@ -50,6 +50,14 @@ class Scale(Settings):
     """GPUs that one training job asks for, other GPU jobs one each; 0: none (one that it sees is used)."""
     statistics_documents: int = Field(ge=1)
     """Documents that vocabulary statistics read at most."""
+    as_published: bool = False
+    """Sizes are those of the papers: items are planned on their papers' collections and protocols, and trained rows are
+    compared with published values."""
+
+    @property
+    def families(self) -> dict[str, str]:
+        """The family of each row, in the order of the table."""
+        return {row: family for family, rows in self.methods.items() for row in rows}
 
 
 class Reference(Settings):
@@ -67,7 +75,7 @@ class Config(Settings):
     """The file most users edit. Everything can be given on the command line too: `--config scale=lab`."""
 
     scale: str = "mini"
-    """A preset of config/scales.yaml."""
+    """A preset of config/scales.yaml. With a profile that submits to Slurm, the default is `paper`."""
     methods: tuple[str, ...] | None = Field(None, min_length=1)
     """Rows of results/beir/all.tsv: `recipe` or `recipe+variant`. None: the scale's."""
     collections: tuple[str, ...] | None = Field(None, min_length=1)

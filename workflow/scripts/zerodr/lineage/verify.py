@@ -39,6 +39,16 @@ def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
     progress.finish()
 
 
+def imported(graph: Graph, artifacts: Iterable[str]) -> Iterator[str]:
+    """Say who made the imported runs above these artifacts, and from which bytes each was taken: a sentence a run."""
+    for artifact in graph.ancestors(*artifacts):
+        record = graph.record(artifact)
+        if record is not None and record["rule"] == "import_run":
+            (file,) = (entry for entry in record["inputs"] if entry["name"] == "file")
+            maker = f"made elsewhere: {record['notes']['source']}"
+            yield f"{artifact}: {maker}; taken from {file['path']}, sha256 {file['digest'][:12]}"
+
+
 def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Finding]:
     if digest is None:
         yield Finding(artifact, "is missing", f"rebuild it: snakemake {artifact}")

@@ -1,10 +1,11 @@
-"""Plan workflow/rules/dense.smk: embeddings by shard, search by shard, merge; and fusion of two runs."""
+"""Plan workflow/rules/dense.smk: embeddings by shard, search by shard, merge; fusion of two runs; imported runs."""
 
 from typing import Any
 
+from zerodr.config.files import known
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import files_of_model
-from zerodr.config.methods import EncoderSettings, FusionSettings, TrainedMethod
+from zerodr.config.methods import EncoderSettings, FusionSettings, RunSettings, TrainedMethod
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
 from zerodr.plan.lines import SCOPE, Link
@@ -145,3 +146,19 @@ def _fuse_inputs(plan: Plan, wc: Any) -> Files:
 def _fuse_params(plan: Plan, wc: Any) -> Params:
     settings = plan.method(wc.model).settings.model_dump(mode="json")
     return settings | ranking(plan, wc, "language") | {"tag": wc.model}
+
+
+# ---- runs made elsewhere ---------------------------------------------------------------------------------------
+@inputs("import_run")
+def _run_inputs(plan: Plan, wc: Any) -> Files:
+    files = plan.bench.settings(wc.model, RunSettings).files
+    return {
+        "file": known(f"method {wc.model}: files", wc.collection, files),
+        "collection": paths.collection(wc.collection),
+    }
+
+
+@params("import_run")
+def _run_params(plan: Plan, wc: Any) -> Params:
+    source = plan.bench.settings(wc.model, RunSettings).source
+    return ranking(plan, wc, "language") | {"tag": wc.model, "source": source}

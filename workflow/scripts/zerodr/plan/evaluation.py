@@ -27,4 +27,4 @@ def _compare_inputs(plan: Plan, wc: Any) -> Files:
 @params("compare_runs")
 def _compare_params(plan: Plan, wc: Any) -> Params:
     samples = plan.config.randomization_samples
-    return {"baseline": plan.config.baseline, "samples": samples, "methods": list(plan.methods)}
+    return {"baseline": plan.config.baseline, "samples": samples, "methods": plan.ranked}

@@ -5,16 +5,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zerodr.config.files import known
-from zerodr.config.item import Item, TargetItem
+from zerodr.config.item import Item
 from zerodr.config.methods import TrainedMethod
-from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
+from zerodr.config.papers import (
+    EpisodesItem,
+    MethodsItem,
+    SettingsItem,
+    SimilarityItem,
+    SizesItem,
+    StatisticsItem,
+)
 from zerodr.config.stages import PretrainStage
-from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
+from zerodr.plan.published import find_item, item_collections, items_of, published_cells
 from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
 from zerodr.plan.reporting import remarks_of
 
+PRINTED = ("published", "rows", "cells", "protocol")  # fields that say which printed values are shown
 NAMING = ("methods", "method", "baseline", "models", "units_of", "lines", "references")  # fields that name methods
 
 
@@ -28,6 +36,7 @@ class Reads:
         points: by line its models, with the steps that these learned from the target.
         stages: by method the stages whose trainings it shows.
         files: further inputs by name.
+        values: facts of the configuration itself that it shows.
     """
 
     ranked: list[str] = field(default_factory=list)
@@ -35,6 +44,7 @@ class Reads:
     points: dict[str, dict[str, int]] = field(default_factory=dict)
     stages: dict[str, list[str]] = field(default_factory=dict)
     files: Files = field(default_factory=dict)
+    values: list[dict[str, Any]] = field(default_factory=list)
 
 
 READERS: dict[type[Item], Callable[[Plan, Any, list[str]], Reads]] = {}
@@ -52,30 +62,6 @@ def reads(*kinds: type[Item]) -> Callable[[Reader], Reader]:
 
 
 # ---- items -----------------------------------------------------------------------------------------------------
-def find_item(plan: Plan, paper: str, name: str) -> Item:
-    """The item called `name`."""
-    return known(f"{paper}: item", name, known("paper", paper, plan.bench.papers).items)
-
-
-def items_of(plan: Plan, paper: str) -> list[str]:
-    """Names of the items on a paper's page."""
-    return [name for name, item in known("paper", paper, plan.bench.papers).items.items() if not item.apart]
-
-
-def item_collections(plan: Plan, paper: str, name: str) -> list[str]:
-    """Collections that an item names, or else the main table's columns; the source is no target."""
-    item, rows = find_item(plan, paper, name), plan.bench.collections.values()
-    chosen = [row for row in plan.columns if row.name != plan.source]
-    if item.collections is not None:
-        words = set(item.collections)
-        chosen = [row for row in rows if words & {row.name, row.column, *row.groups} and row.evaluation_split]
-    if isinstance(item, TargetItem):
-        chosen = [row for row in chosen if row.column == row.name]
-    if not chosen:
-        raise ConfigError(f"{paper}: {name}", "has no collection: the source is no target", "choose collections")
-    return [row.name for row in chosen]
-
-
 def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item") -> Reads:
     """Find what an item reads.
 
@@ -95,9 +81,9 @@ def _leaves(value: Any) -> Iterator[str]:
         yield from _leaves(member)
 
 
-def per_query(plan: Plan, methods: list[str], collections: list[str]) -> list[str]:
+def per_query(methods: list[str], collections: list[str], protocol: str | None) -> list[str]:
     """Metrics by query of methods on collections."""
-    return [paths.per_query(method, name, plan.config.protocol) for method in methods for name in collections]
+    return [paths.per_query(method, name, protocol) for method in methods for name in collections]
 
 
 @reads(MethodsItem, SimilarityItem)
@@ -112,6 +98,35 @@ def _methods(plan: Plan, item: MethodsItem | SimilarityItem, collections: list[s
 def _episodes(plan: Plan, item: EpisodesItem, collections: list[str]) -> Reads:
     stages = item.stages or plan.chains.fine_tuning(item.methods[0])
     return Reads([f"{method}@{stage}" for method in item.methods for stage in stages])
+
+
+@reads(StatisticsItem)
+def _statistics(plan: Plan, item: StatisticsItem, collections: list[str]) -> Reads:
+    files = {"statistics": [paths.statistics(name) for name in collections]}
+    return Reads(files=files | {"collections": [paths.collection(name) for name in collections]})
+
+
+@reads(SizesItem)
+def _sizes(plan: Plan, item: SizesItem, collections: list[str]) -> Reads:
+    models = [plan.chains.model(plan.chains.ranker(name, collections[0])) for name in item.methods]
+    return Reads(list(item.methods), files={"models": models})
+
+
+@reads(SettingsItem)
+def _settings(plan: Plan, item: SettingsItem, collections: list[str]) -> Reads:
+    """The settings themselves: they are no files.
+
+    Raises:
+        ConfigError: the recipe has no setting of that path.
+    """
+    written, values = plan.method(item.method).settings.model_dump(mode="json"), []
+    for row, paths_of in item.values.items():
+        for metric, path in ({"hyperparameter": paths_of} if isinstance(paths_of, str) else paths_of).items():
+            value: Any = written
+            for key in path.split("."):
+                value = known(f"method {item.method}: {path}", key, value if isinstance(value, dict) else {})
+            values.append({"row": row, "metric": metric, "path": path, "value": value})
+    return Reads(named=[item.method], values=values)
 
 
 def target_steps(plan: Plan, name: str) -> int:
@@ -136,9 +151,10 @@ def _read(plan: Plan, wc: Any) -> tuple[Item, list[str], Reads]:
 
 @inputs("build_item")
 def _item_inputs(plan: Plan, wc: Any) -> Files:
-    _, collections, needed = _read(plan, wc)
-    ranked = {"per_query": per_query(plan, needed.ranked, collections)} if needed.ranked else {}
-    return ranked | needed.files
+    item, collections, needed = _read(plan, wc)
+    ranked = {"per_query": per_query(needed.ranked, collections, item.protocol)} if needed.ranked else {}
+    paper = plan.bench.papers[wc.paper]
+    return ranked | needed.files | ({"reference": paper.reference} if item.published and paper.reference else {})
 
 
 @params("build_item", "plot_item")
@@ -149,7 +165,7 @@ def _item_params(plan: Plan, wc: Any) -> Params:
     return {
         "paper": plan.bench.papers[wc.paper].label,
         "name": wc.item,
-        "item": item.model_dump(mode="json"),
+        "item": item.model_dump(mode="json", exclude=set(PRINTED)),
         "collections": [(name, rows[name].label) for name in collections],
         "splits": {name: rows[name].evaluation_split for name in [*collections, plan.source]},
         "methods": [(name, methods[name].label) for name in dict.fromkeys(named)],
@@ -158,7 +174,9 @@ def _item_params(plan: Plan, wc: Any) -> Params:
         "stages": list(needed.stages.items()),
         "source": plan.source,
         "scale": plan.config.scale,
-        "protocol": plan.config.protocol,
+        "protocol": item.protocol,
+        "values": needed.values,
+        "published": published_cells(plan, wc.paper, wc.item, collections),
         "bootstrap_samples": plan.config.bootstrap_samples,
     }
 

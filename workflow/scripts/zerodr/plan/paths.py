@@ -105,6 +105,8 @@ beir = Name("results/beir/{file}")
 """A file of the main table: `all.tsv`, `all.md`, `<model>.tsv`, `significance.tsv`, ..."""
 item = Name("results/{paper}/{item}.{kind}")
 """A table or figure of a paper; `kind` is tsv, md, html, svg or png."""
+item_published = Name("results/{paper}/{item}.published.tsv")
+"""Values that the paper prints next to those of an item."""
 space = Name("results/spaces/{model}/{scope}/{collection}.json")
 """Measures of the vectors of a model, `<method>@<stage>`, on held-out documents of a corpus."""
 domains = Name("results/domains/{model}/{target}/{file}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from zerodr.config.bench import Bench
 from zerodr.config.canonical import canonical_json
-from zerodr.config.methods import Method
+from zerodr.config.methods import FusionMethod, Method, RunMethod
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Protocol
 from zerodr.plan import paths, registry
@@ -95,7 +95,19 @@ class Plan:
     @property
     def methods(self) -> tuple[str, ...]:
         """Rows of the main table."""
-        return self.bench.scale.methods if self.config.methods is None else self.config.methods
+        return self.bench.rows
+
+    @property
+    def ranked(self) -> list[str]:
+        """Rows of the main table that rank; the others are published numbers."""
+        return [name for name in self.methods if self.method(name).ranks]
+
+    def has_run(self, method: str, collection: str) -> bool:
+        """Whether a method ranks a collection: an imported one has files of some."""
+        chosen = self.method(method)
+        if isinstance(chosen, FusionMethod):
+            return all(self.has_run(run, collection) for run in chosen.settings.runs)
+        return chosen.ranks and (not isinstance(chosen, RunMethod) or collection in chosen.settings.files)
 
     def collection(self, name: str) -> Collection:
         """The registry row of `name`."""
@@ -121,8 +133,8 @@ class Plan:
     def evaluations(self, output: str, model: str | None = None) -> list[str]:
         """`summary` or `per_query` files of the main table, or of one of its rows."""
         name = {"summary": paths.summary, "per_query": paths.per_query}[output]
-        models = [model] if model else self.methods
-        return [name(m, row.name, self.config.protocol) for m in models for row in self.columns]
+        cells = [(m, row.name) for m in ([model] if model else self.ranked) for row in self.columns]
+        return [name(m, collection, self.config.protocol) for m, collection in cells if self.has_run(m, collection)]
 
     # ---- shards ------------------------------------------------------------------------------------------------
     def shard_count(self, name: str) -> int:

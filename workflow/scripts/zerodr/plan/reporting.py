@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from zerodr.config.methods import TrainedMethod
+from zerodr.config.methods import FusionMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
@@ -19,6 +19,7 @@ PUBLISHED = ("all.tsv", "all.md", "all.html", "published.tsv", "significance.tsv
 def _table_inputs(plan: Plan, wc: Any) -> Files:
     return {
         "summaries": plan.evaluations("summary"),
+        "scores": list(dict.fromkeys(method.settings.file for method in published(plan).values())),
         "significance": paths.beir("significance.tsv"),
         "references": [reference.path for reference in plan.config.references],
     }
@@ -47,7 +48,7 @@ def _plot_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("plot_table")
 def _plot_params(plan: Plan, wc: Any) -> Params:
-    return table(plan, plan.methods) | {"bootstrap_samples": plan.config.bootstrap_samples}
+    return table(plan, plan.ranked) | {"bootstrap_samples": plan.config.bootstrap_samples}
 
 
 @inputs("publish_lineage")
@@ -68,7 +69,7 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
     unjudged = [row.name for row in rows if row.kind == "own" and not row.evaluation_split]
     groups = dict.fromkeys(group for row in rows for group in row.groups)
     return {
-        "methods": [{"name": m, "label": plan.method(m).label, "remark": remark_of(plan, m)} for m in methods],
+        "methods": [row(plan, name) for name in methods],
         "collections": [row.model_dump(mode="json", include=SHOWN) for row in plan.columns],
         "missing": [{"name": name, "reason": "gated: needs registration"} for name in gated]
         + [{"name": name, "reason": "no judgements: not evaluated"} for name in unjudged],
@@ -78,6 +79,22 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
         "scale": plan.config.scale,
         "source": plan.source,
     }
+
+
+def row(plan: Plan, name: str) -> Params:
+    """A row of a table. Rows that the configuration names have no family."""
+    family = plan.bench.scale.families.get(name, "") if plan.config.methods is None else ""
+    facts = {"name": name, "label": plan.method(name).label, "remark": remark_of(plan, name), "family": family}
+    method = plan.method(name)
+    if isinstance(method, ScoresMethod):
+        return facts | {"scores": method.settings.model_dump(mode="json")}
+    return facts | {"absent": [row.name for row in plan.columns if not plan.has_run(name, row.name)]}
+
+
+def published(plan: Plan) -> dict[str, ScoresMethod]:
+    """Rows of the main table that are published numbers, by name."""
+    rows = {name: plan.method(name) for name in plan.methods}
+    return {name: method for name, method in rows.items() if isinstance(method, ScoresMethod)}
 
 
 # ---- footnotes of rows -----------------------------------------------------------------------------------------
@@ -93,7 +110,13 @@ def remark_of(plan: Plan, name: str) -> str:
 
 def remarks_of(plan: Plan, name: str) -> list[str]:
     """Remarks on a row's targets, one by one."""
-    remarks = [plan.method(name).remark]
+    method = plan.method(name)
+    remarks = [method.remark]
+    if isinstance(method, RunMethod | ScoresMethod):
+        what = "imported run, made elsewhere" if method.ranks else "published numbers alone, in no test"
+        remarks.insert(0, f"{what}: {method.settings.source}")
+    if isinstance(method, FusionMethod) and not method.remark:
+        remarks += dict.fromkeys(remark for run in method.settings.runs for remark in remarks_of(plan, run))
     if isinstance(plan.method(name), TrainedMethod):
         remarks += ["one model for each target"] if plan.chains.is_adapted(name) else []
         remarks += [remark for function in REMARKS for remark in function(plan, name)]

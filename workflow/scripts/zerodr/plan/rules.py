@@ -37,6 +37,7 @@ RULES = {
     "search_shard": Rule("retrieval.search:search_shard", 1, Need(4000, 6500, 20, 60, threads=8, sharded=True)),
     "merge_run": Rule("retrieval.merge:merge_run", 1, Need(4000, 100, 15, 5)),
     "fuse_runs": Rule("retrieval.fuse:fuse_runs", 1, Need(4000, 0, 15)),
+    "import_run": Rule("retrieval.imported:import_run", 1, Need(4000, 1000, 15, 5)),
     "rank_bm25": Rule("lexical.candidates:rank_bm25", 1, Need(4000, 4000, 30, 30, threads=8)),
     "search_candidates": Rule("retrieval.search:search_shard", 1, Need(4000, 6500, 30, 120, threads=8, sharded=True)),
     "merge_candidates": Rule("retrieval.merge:merge_candidates", 1, Need(6000, 100, 30, 10)),

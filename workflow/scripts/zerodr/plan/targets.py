@@ -44,6 +44,7 @@ TARGETS = [
     Target("results/{paper}/{item}.html", "one table of a paper"),
     Target("results/{paper}/{item}.svg", "its figure"),
     Target("results/{paper}/{item}.tsv", "its numbers"),
+    Target("results/{paper}/{item}.published.tsv", "values that the paper prints next to ours"),
     Target(paths.lineage("published.json"), "lineage in MLflow"),
     Target(paths.beir("{method}.tsv"), "one row of the table"),
     Target(paths.beir("{method}.md"), "the same as Markdown"),

@@ -50,13 +50,14 @@ def plot_table(stage: Stage) -> None:
 def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.DataFrame:
     """Compute `column`, `header`, `label`, `queries`, `model`, `value`, `low`, `high`, `average`, in the table's order.
 
-    Intervals of aggregates and averages resample the queries of every member and average as the table does.
+    Intervals of aggregates and averages resample the queries of every member and average as the table does. A method
+    without a run of a collection has no number there.
     """
     methods = [method.name for method in settings.methods]
     columns = table_columns(settings)
     resampled, means, queries = {}, {}, {}
     for collection, runs in frame.groupby("collection", sort=False):
-        values = runs.pivot(index="query", columns="model", values=settings.metric)[methods].to_numpy()
+        values = runs.pivot(index="query", columns="model", values=settings.metric).reindex(columns=methods).to_numpy()
         resampled[collection] = bootstrap_means(values, settings.bootstrap_samples, seed)
         means[collection], queries[collection] = values.mean(axis=0), len(values)
     points = []
@@ -130,6 +131,8 @@ def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: 
     best = rows["value"].round(4).max()
     label_style: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 7.5}
     for number, row in enumerate(rows.itertuples()):
+        if np.isnan(row.value):
+            continue  # an imported row without a run of this collection
         height, style = top + GAP / 2 + (number + 0.5) * ROW, _style(number)
         axes.hlines(height, row.low, row.high, color=style["color"], linewidth=1.6, zorder=2)
         axes.plot(row.value, height, linestyle="", markersize=5.5, zorder=3, **style)

@@ -62,7 +62,8 @@ def _length(name: str, query: int | None, document: int | None) -> str:
 
 def _splits(frame: pd.DataFrame, settings: TableSettings) -> list[str]:
     queries = frame[frame["metric"] == "n_queries"].groupby("collection", sort=False)["value"].first()
-    shown = [f"{row.name} {row.evaluation_split} ({int(queries[row.name])} queries)" for row in settings.collections]
+    rows = [row for row in settings.collections if row.name in queries]
+    shown = [f"{row.name} {row.evaluation_split} ({int(queries[row.name])} queries)" for row in rows]
     return ["splits: " + ", ".join(shown)]
 
 

@@ -89,7 +89,8 @@ def check_summaries(frame: pd.DataFrame, settings: TableSettings) -> None:
     """
     collections = {row.name: row for row in settings.collections}
     runs = frame.drop_duplicates(["model", "collection", "protocol", "split", "depth", "exclude_self"])
-    expected = {(method.name, name) for method in settings.methods for name in collections}
+    ranked = [method for method in settings.methods if method.scores is None]
+    expected = {(method.name, name) for method in ranked for name in collections if name not in method.absent}
     for run in runs.itertuples():
         if (run.model, run.collection) not in expected:
             step = "give the summaries of the table's methods and collections"
@@ -157,12 +158,23 @@ def distinct(averages: Sequence[Column]) -> tuple[Column, ...]:
 
 
 def fill(frame: pd.DataFrame, settings: TableSettings, metric: str | None = None) -> Grid:
-    """Fill the table of one measure: collections, macro means of aggregates, averages of groups."""
+    """Fill the table of one measure: collections, macro means of aggregates, averages of groups.
+
+    A number of an aggregate itself counts where its members have none. Cells and rows without a number are empty.
+    """
     chosen = frame[frame["metric"] == (metric or settings.metric)]
     cells = chosen.pivot(index="model", columns="collection", values="value").astype(float)
     columns = table_columns(settings)
-    values = pd.DataFrame({column.name: cells[list(column.members)].mean(axis=1) for column in columns})
+    cells = cells.reindex(
+        columns=list(dict.fromkeys(name for column in columns for name in (*column.members, column.name)))
+    )
+    values = pd.DataFrame({column.name: _mean(cells, column).fillna(cells[column.name]) for column in columns})
     averages = average_columns(columns, settings)
     for column in averages:
-        values[column.name] = values[list(column.members)].mean(axis=1)
-    return Grid((*columns, *averages), len(averages), values.loc[[method.name for method in settings.methods]])
+        values[column.name] = _mean(values, column)
+    return Grid((*columns, *averages), len(averages), values.reindex([method.name for method in settings.methods]))
+
+
+def _mean(cells: pd.DataFrame, column: Column) -> pd.Series:
+    """Average the members of a column; nothing where one is missing."""
+    return cells[list(column.members)].mean(axis=1, skipna=False)

@@ -72,16 +72,27 @@ def _similarity(frame: pd.DataFrame, settings: ItemParams) -> Figure:
 
 def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     figure, every = panels(len(settings.collections))
+    key = settings.item.get("measure", METRIC)
     for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
         for number, method in enumerate(settings.item["methods"]):
             rows = frame[(frame["collection"] == name) & (frame["method"] == method)]
             x = np.arange(len(rows)) + 0.03 * (number - (len(settings.item["methods"]) - 1) / 2)
             look = style(number) | {"markersize": 5, "linewidth": 1.0}
-            axes.errorbar(x, rows[METRIC], yerr=bars(rows, METRIC), label=method, **look)
+            axes.errorbar(x, rows[key], yerr=bars(rows, key), label=method, **look)
             axes.set_xticks(range(len(rows)), rows["stage"])
         axes.set_title(label, fontsize=9)
-    figure.supylabel("nDCG@10, 95 % interval", fontsize=9)
+    figure.supylabel(f"{LABELS.get(key, key)}, 95 % interval", fontsize=9)
     legend(figure, every[0])
+    return figure
+
+
+def _sizes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    figure, (axes,) = panels(1, width=5, height=3.8)
+    axes.plot(frame["parameters"], frame[METRIC], linestyle="", markersize=6, **style(0))
+    name_points(axes, frame["parameters"], frame[METRIC], [settings.methods[name] for name in frame["method"]])
+    axes.set_xscale("log")
+    axes.set_xlabel("parameters")
+    axes.set_ylabel(f"nDCG@10, mean of {len(settings.collections)} collections")
     return figure
 
 
@@ -89,6 +100,7 @@ FIGURES: dict[str, Callable[[pd.DataFrame, ItemParams], Figure]] = {
     "methods": _methods,
     "similarity": _similarity,
     "episodes": _episodes,
+    "sizes": _sizes,
 }
 
 

@@ -18,6 +18,7 @@ from zerodr.config.base import Settings
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.significance import bootstrap_interval
+from zerodr.reporting.cells import CellParams, Measured
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,6 +55,10 @@ class ItemParams(Settings):
     """Line of a figure -> model -> steps of its training on the target, in order."""
     stages: Annotated[dict[str, tuple[str, ...]], BeforeValidator(dict)] = {}
     """Method -> stages whose models are inputs, in order."""
+    values: tuple[dict[str, Any], ...] = ()
+    """Facts of the configuration itself."""
+    published: CellParams | None = None
+    """Printed values that are shown next to ours. None: none."""
     bootstrap_samples: int = Field(ge=1)
     """Resamples of intervals."""
 
@@ -66,11 +71,13 @@ class ItemTable:
         frame: the rows of the tsv.
         notes: explanations for a reader.
         shown: header and rows of the printed table, where it differs from the frame.
+        measured: ours of the values that the paper prints.
     """
 
     frame: pd.DataFrame
     notes: list[str]
     shown: tuple[list[str], list[list[str]]] | None = field(default=None)
+    measured: Measured = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

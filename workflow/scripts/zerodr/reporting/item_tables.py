@@ -9,6 +9,7 @@ from zerodr.config.item import Item
 from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
 from zerodr.evaluation.metrics import LABELS
 from zerodr.evaluation.significance import holm, t_test
+from zerodr.reporting.cells import Measured
 from zerodr.reporting.item_inputs import (
     METRIC,
     Gain,
@@ -22,6 +23,12 @@ from zerodr.reporting.render import BETTER, WORSE
 
 LEVEL = 0.05
 LIKENESS = ("corpus", "queries", "query_types")
+PRINTED_LIKENESS = {
+    "jaccard_unigrams": "corpus",
+    "document_lexical_similarity": "corpus",
+    "query_intent_similarity": "query_types",
+}
+"""Similarities as the papers call them."""
 HOLES = (
     "Hole@k: share of the first k documents without a judgement for the query (pairs), or without one for any query of "
     "the split (corpus)"
@@ -50,7 +57,11 @@ def methods(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         f"t-test over queries, p < .05 after Holm's correction over {int(tested.sum())} tests",
         *([HOLES] if any(key.startswith("hole") for key in measures) else []),
     ]
-    return ItemTable(frame, notes, _pivot(frame, settings, measures))
+    return ItemTable(frame, notes, _pivot(frame, settings, measures), _measured(frame, measures))
+
+
+def _measured(frame: pd.DataFrame, measures: list[str]) -> Measured:
+    return {(row["method"], row["collection"], key): float(row[key]) for _, row in frame.iterrows() for key in measures}
 
 
 def _pivot(frame: pd.DataFrame, settings: ItemParams, measures: list[str]) -> tuple[list[str], list[list[str]]]:
@@ -103,27 +114,38 @@ def similarity(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     for _, row in frame.iterrows():
         gains = (str(Gain.of(row, f"gain.{m}")) for m in item.methods)
         shown.append([settings.collections[row["collection"]], *(f"{row[key]:.3f}" for key in LIKENESS), *gains])
-    return ItemTable(frame, notes, (header, shown))
+    return ItemTable(frame, notes, (header, shown), _likeness(frame, item))
+
+
+def _likeness(frame: pd.DataFrame, item: SimilarityItem) -> Measured:
+    measured: dict[tuple[str, str, str], float | str] = {}
+    for _, row in frame.iterrows():
+        for name, key in PRINTED_LIKENESS.items():
+            measured["", row["collection"], name] = float(row[key])
+        for method in item.methods:
+            measured[method, row["collection"], f"{METRIC}_over_bm25"] = float(row[f"gain.{method}"])
+    return measured
 
 
 def episodes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
-    """Compare nDCG@10 of methods after each stage (COCO-DR figures 4, 6)."""
+    """Compare methods after each stage (COCO-DR figures 4, 6; MoMA figure 4)."""
     assert isinstance(item, EpisodesItem)
-    scores, rows = read_scores(stage.paths("per_query")), []
+    scores, rows = read_scores(stage.paths("per_query"), item.measure), []
     stages = list(dict.fromkeys(name.partition("@")[2] for name in settings.methods))
     for name in settings.collections:
         for method in item.methods:
             for at in stages:
                 values = scores[f"{method}@{at}", name]
                 level = gain(values, values * 0, settings.bootstrap_samples, stage.seed)
-                rows.append({"collection": name, "method": method, "stage": at, **level.columns(METRIC)})
+                rows.append({"collection": name, "method": method, "stage": at, **level.columns(item.measure)})
     frame = pd.DataFrame(rows)
     header = ["", "method", *stages]
     shown = [
-        [settings.collections[name], method, *(f"{value:.4f}" for value in line[METRIC])]
+        [settings.collections[name], method, *(f"{value:.4f}" for value in line[item.measure])]
         for (name, method), line in frame.groupby(["collection", "method"], sort=False)
     ]
-    return ItemTable(frame, ["nDCG@10 after each stage, with 95 % bootstrap intervals over queries"], (header, shown))
+    note = f"{_label(item.measure)} after each stage, with 95 % bootstrap intervals over queries"
+    return ItemTable(frame, [note], (header, shown))
 
 
 def _gain(scores: dict, method: str, baseline: str, name: str, settings: ItemParams, stage: Stage) -> Gain:

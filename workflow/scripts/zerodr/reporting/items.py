@@ -12,13 +12,18 @@ from zerodr.config.item import Item
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError
 from zerodr.papers import modules
-from zerodr.reporting import item_tables, render
+from zerodr.reporting import item_facts, item_tables, render
+from zerodr.reporting.cell_views import cells_section, cells_tsv
+from zerodr.reporting.cells import COMPARED, compare_cells, read_cells, shown_cells
 from zerodr.reporting.item_inputs import ItemParams, ItemTable
 
 TABLES: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
     "methods": item_tables.methods,
     "similarity": item_tables.similarity,
     "episodes": item_tables.episodes,
+    "settings": item_facts.settings_of_recipe,
+    "statistics": item_facts.statistics,
+    "sizes": item_facts.sizes,
 }
 
 
@@ -37,7 +42,10 @@ class PaperParams(Settings):
 
 
 def build_item(stage: Stage) -> None:
-    """Read the inputs that the item's kind needs; write `table` (tsv), `markdown`, `html`."""
+    """Read the inputs that the item's kind needs, and `reference` if printed values are shown.
+
+    Write `table` (tsv), `markdown`, `html` and `published` (tsv: printed values next to ours).
+    """
     settings = validate(ItemParams, stage.params, stage.spec.name())
     item = item_of(settings.item, f"{settings.paper}: {settings.name}")
     table = tables()[settings.item["kind"]](stage, settings, item)
@@ -46,10 +54,24 @@ def build_item(stage: Stage) -> None:
         f"scale {settings.scale}, protocol {settings.protocol}, source {settings.source}, seed {stage.seed}",
         *settings.remarks,
     ]
+    compared = compared_cells(stage, settings, table)
     text = f"## {settings.paper}, {settings.name}: {item.title}\n\n" + _markdown(table, notes)
+    text += "\n" + cells_section(compared) if len(compared) else ""
+    stage.output("published").write_text(cells_tsv(compared), encoding="utf-8")
     stage.output("table").write_text(_tsv(table.frame, notes), encoding="utf-8")
     stage.output("markdown").write_text(text, encoding="utf-8")
     stage.output("html").write_text(render.page(text, f"{settings.paper}, {settings.name}"), encoding="utf-8")
+
+
+def compared_cells(stage: Stage, settings: ItemParams, table: ItemTable) -> pd.DataFrame:
+    """Compare the values that the paper prints with the table's; none where the item shows none."""
+    if settings.published is None:
+        return pd.DataFrame(columns=COMPARED)
+    cells = shown_cells(read_cells(stage.path("reference")), settings.published)
+    if cells.empty:
+        where = f"{settings.paper}: {settings.name}"
+        raise ArtifactError(where, f"shows no value of {settings.published.table}", "correct published, rows or cells")
+    return compare_cells(cells, table.measured, settings.published, settings.protocol, settings.paper)
 
 
 def build_paper(stage: Stage) -> None:

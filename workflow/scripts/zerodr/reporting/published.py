@@ -84,7 +84,7 @@ def measured(frame: pd.DataFrame, settings: TableSettings) -> pd.DataFrame:
     members = [row.name for row in settings.collections if row.aggregate and row.kind == "complete"]
     rows = frame[frame["collection"].isin(members) & frame["metric"].isin(MEASURES.values())]
     rows = rows.rename(columns={"value": "ours"})[["model", "collection", "metric", "ours"]].astype({"ours": float})
-    return pd.concat([*tables, rows], ignore_index=True)
+    return pd.concat([*tables, rows], ignore_index=True).dropna(subset="ours")
 
 
 def cutoff(metric: str) -> int:

@@ -1,6 +1,7 @@
 """Render a filled table as tsv, Markdown, HTML and LaTeX."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 import pandas as pd
 from markdown_it import MarkdownIt
@@ -26,11 +27,17 @@ li {{ color: #555; font-size: 13px }}
 {body}</body></html>
 """
 Marks = dict[tuple[str, str], str]
+Line = TypeVar("Line")
 
 
 def shown_p(value: float) -> str:
     """Format a p value with two digits; a value below every printable number is not shown as zero."""
     return f"{value:.2g}" if value >= SMALLEST_P else f"< {SMALLEST_P:.0e}"
+
+
+def format_number(value: float) -> str:
+    """Format a cell; one without a number is empty."""
+    return "" if value != value else f"{value:.{DECIMALS}f}"
 
 
 def tsv(grid: Grid, notes: list[str]) -> str:
@@ -40,22 +47,49 @@ def tsv(grid: Grid, notes: list[str]) -> str:
     """
     lines = ["\t".join(["model", *(column.header for column in grid.columns)])]
     for model, row in grid.values.iterrows():
-        lines.append("\t".join([str(model), *(f"{value:.{DECIMALS}f}" for value in row)]))
+        lines.append("\t".join([str(model), *map(format_number, row)]))
     return "\n".join(lines + [f"# {note}" for note in notes]) + "\n"
 
 
-def cells(grid: Grid, marks: Marks, bold: str) -> list[list[str]]:
-    """Format numbers by row, the best of each column (after rounding) in `bold`, with significance marks."""
-    printed = grid.values.map(lambda value: f"{value:.{DECIMALS}f}")
-    best = printed.where(grid.values.notna(), "").max()
+def cells(grid: Grid, marks: Marks, bold: str, italic: str, published: Collection[str] = ()) -> list[list[str]]:
+    """Format numbers by row, the best of each column (after rounding) in `bold`, with significance marks.
+
+    Rows of `published` numbers are in `italic`, and never the best.
+    """
+    printed = grid.values.map(format_number)
+    best = printed.drop(index=[name for name in published if name in printed.index]).max()
     rows = []
     for model, row in printed.iterrows():
         texts = []
         for name, text in row.items():
-            text = bold.format(text) if text == best[name] and len(printed) > 1 else text
+            if text and str(model) in published:
+                text = italic.format(text)
+            elif text and text == best[name] and len(printed) > 1:
+                text = bold.format(text)
             texts.append(text + marks.get((str(model), str(name)), ""))
         rows.append(texts)
     return rows
+
+
+def under_families(
+    rows: Sequence[tuple[str, Line]], settings: TableSettings, heading: Callable[[str], Line]
+) -> list[Line]:
+    """Put a heading above the first row of each family; a table of one family has none.
+
+    Args:
+        rows: method and printed line of each row.
+        settings: give the families of the methods.
+        heading: makes the line of a family.
+    """
+    families = {method.name: method.family for method in settings.methods}
+    lines, above = list[Line](), ""
+    for name, line in rows:
+        family = families[name]
+        if family and family != above and len(set(families.values())) > 1:
+            lines.append(heading(family))
+        lines.append(line)
+        above = family
+    return lines
 
 
 def significance_marks(tests: pd.DataFrame, level: float = 0.05) -> Marks:
@@ -78,8 +112,10 @@ def markdown_table(header: Sequence[str], rows: list[list[str]]) -> str:
 def markdown(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks, sections: list[str]) -> str:
     """Write the table, its notes as a list, then further sections."""
     labels = printed_methods(settings)
-    rows = [[labels[str(m)], *row] for m, row in zip(grid.values.index, cells(grid, marks, "**{}**"), strict=True)]
-    table = markdown_table(["", *(column.printed for column in grid.columns)], rows)
+    numbers = zip(map(str, grid.values.index), cells(grid, marks, "**{}**", "_{}_", settings.published), strict=True)
+    rows = [(name, [labels[name], *row]) for name, row in numbers]
+    lines = under_families(rows, settings, lambda family: [f"_{family}_", *[""] * len(grid.columns)])
+    table = markdown_table(["", *(column.printed for column in grid.columns)], lines)
     return "\n".join([table, "".join(f"- {note}\n" for note in notes), *sections])
 
 
@@ -118,10 +154,16 @@ def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> 
     labels = printed_methods(settings)
     signs = {key: "$^{+}$" if mark == BETTER else "$^{-}$" for key, mark in marks.items()}
     header = " & ".join(["", *(escape(column.printed) for column in grid.columns)])
-    body = [
-        " & ".join([escape(labels[str(m)]), *row]) + r" \\"
-        for m, row in zip(grid.values.index, cells(grid, signs, r"\textbf{{{}}}"), strict=True)
-    ]
+    numbers = zip(
+        map(str, grid.values.index),
+        cells(grid, signs, r"\textbf{{{}}}", r"\textit{{{}}}", settings.published),
+        strict=True,
+    )
+    rows = [(name, " & ".join([escape(labels[name]), *row]) + r" \\") for name, row in numbers]
+    width = len(grid.columns) + 1
+    body = under_families(
+        rows, settings, lambda family: rf"\multicolumn{{{width}}}{{l}}{{\emph{{{escape(family)}}}}} \\"
+    )
     lines = [r"\begin{tabular}{l" + "r" * len(grid.columns) + "}", r"\toprule", header + r" \\", r"\midrule"]
     lines += [*body, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes)]
     return "\n".join(lines) + "\n"

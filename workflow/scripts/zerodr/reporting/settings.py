@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from zerodr.config.base import Settings
+from zerodr.config.methods import ScoreSettings
 from zerodr.config.settings import Protocol, Reference
 
 
@@ -17,6 +18,12 @@ class TableMethod(Settings):
     """Name in printed tables."""
     remark: str = ""
     """Footnote of the row."""
+    scores: ScoreSettings | None = None
+    """Published numbers that are the row; None: it was evaluated here."""
+    absent: tuple[str, ...] = ()
+    """Collections without a run of it."""
+    family: str = ""
+    """Heading above the row and its neighbours of the same family; empty: none."""
 
 
 class TableCollection(Settings):
@@ -83,3 +90,8 @@ class TableSettings(Settings):
     """The measure in the cells."""
     references: tuple[Reference, ...] = ()
     """Published numbers to compare with, in the order of the input `references`."""
+
+    @property
+    def published(self) -> frozenset[str]:
+        """Rows that are published numbers."""
+        return frozenset(method.name for method in self.methods if method.scores is not None)

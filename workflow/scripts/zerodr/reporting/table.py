@@ -9,6 +9,7 @@ from zerodr.reporting import render
 from zerodr.reporting.footnotes import footnotes
 from zerodr.reporting.grid import check_summaries, fill, read_summaries
 from zerodr.reporting.published import compare, published_section, published_tsv, read_reference
+from zerodr.reporting.scores import published_rows, without_empty
 from zerodr.reporting.settings import TableSettings
 
 
@@ -20,7 +21,9 @@ def build_table(stage: Stage) -> None:
     settings = validate(TableSettings, stage.params, stage.spec.rule)
     frame = read_summaries(stage.paths("summaries"))
     check_summaries(frame, settings)
-    grid = fill(frame, settings)
+    scores = published_rows(stage, settings)
+    settings = without_empty(settings, scores)
+    grid = fill(pd.concat([frame, scores]) if len(scores) else frame, settings)
     notes, marks = footnotes(frame, grid, settings), {}
     sections: list[str] = []
     if "significance" in stage.spec.inputs:

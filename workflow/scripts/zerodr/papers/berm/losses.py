@@ -120,6 +120,22 @@ def mean_over(losses: Tensor, counted: Tensor) -> Tensor:
     return losses.masked_fill(~counted, 0.0).sum() / counted.sum().clamp(min=1)
 
 
+def mean_without_last(losses: Tensor, valid: Tensor) -> Tensor:
+    """Mean as in the released code: the last passage with a unit adds nothing, but counts.
+
+    Args:
+        losses: (B,), 0 for those that say nothing.
+        valid: (B, U) bool.
+
+    Returns:
+        scalar: sum over all passages with a unit but the last, over 1 + their number.
+    """
+    having = valid.any(-1)
+    after = having.flip(0).cumsum(0).flip(0)  # passages with a unit from here on
+    counted = having & (after > 1)
+    return losses.masked_fill(~counted, 0.0).sum() / (1 + counted.sum())
+
+
 def r1(
     passages: Tensor,
     units: Tensor,
@@ -127,10 +143,14 @@ def r1(
     over_units: Literal["sum", "mean"] = "sum",
     similarity: Similarity = "dot",
     temperature: float = 1.0,
+    skips_last: bool = False,
 ) -> Tensor:
-    """Semantic unit balance: mean of `unit_balance` over passages of at least two units; scalar."""
+    """Semantic unit balance: mean of `unit_balance` over passages of at least two units; scalar.
+
+    With `skips_last` it is `mean_without_last`.
+    """
     losses = unit_balance(passages, units, valid, over_units, similarity, temperature)
-    return mean_over(losses, balanced(valid))
+    return mean_without_last(losses, valid) if skips_last else mean_over(losses, balanced(valid))
 
 
 def r2(
@@ -142,10 +162,14 @@ def r2(
     softmaxes: Literal[1, 2] = 1,
     similarity: Similarity = "dot",
     temperature: float = 1.0,
+    skips_last: bool = False,
 ) -> Tensor:
-    """Extractability of the essential unit: mean of `unit_extraction` over samples with a label; scalar."""
+    """Extractability of the essential unit: mean of `unit_extraction` over samples with a label; scalar.
+
+    With `skips_last` it is `mean_without_last`.
+    """
     losses = unit_extraction(queries, passages, units, valid, labels, softmaxes, similarity, temperature)
-    return mean_over(losses, labelled(valid, labels))
+    return mean_without_last(losses, valid) if skips_last else mean_over(losses, labelled(valid, labels))
 
 
 def _log_softmax(scores: Tensor, valid: Tensor) -> Tensor:

@@ -69,13 +69,14 @@ class BermTerms(Objective):
             raise ConfigError("berm", "the batch has no units of its positives", "give the stage units and labels")
         settings, units = self.settings, batch.units
         w_r1, w_r2 = settings.weights(self.first_step + batch.step)
-        passages, how = batch.documents[:, 0], (settings.similarity, settings.temperature)
+        passages, preset = batch.documents[:, 0], settings.how
+        how = settings.similarity, settings.temperature, preset.skips_last
         terms = {}
         if w_r1:
-            terms["r1"] = w_r1 * r1(passages, units.vectors, units.valid, settings.how.over_units, *how)
+            terms["r1"] = w_r1 * r1(passages, units.vectors, units.valid, preset.over_units, *how)
         if w_r2:
             terms["r2"] = w_r2 * r2(
-                batch.queries, passages, units.vectors, units.valid, units.labels, settings.how.softmaxes, *how
+                batch.queries, passages, units.vectors, units.valid, units.labels, preset.softmaxes, *how
             )
         with torch.no_grad():
             self._seen = watch(batch.queries, passages, units) | {"w_r1": w_r1, "w_r2": w_r2}

@@ -27,6 +27,13 @@ UNIT_LABELS = {
     "passage_norm": "length of passage vectors",
     "unit_norm": "length of unit vectors",
 }
+PRINTED = {
+    "balance_variance": "unit_variance",
+    "extractability_accuracy": "essential_unit_accuracy",
+    "dispersion_x": "axis_x",
+    "dispersion_y": "axis_y",
+}
+"""Measures as the paper's tables call them."""
 
 
 def units(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -55,7 +62,9 @@ def units(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "the similarity of a passage with its units (smaller: more balanced); Acc: share of pairs whose matching "
         "vector is nearest to the essential unit"
     ]
-    return ItemTable(frame, notes, (["", *(UNIT_LABELS.get(name, name) for name in item.measures)], shown))
+    measured = {(row["method"], "", PRINTED.get(row["measure"], "")): float(row["mean"]) for _, row in frame.iterrows()}
+    header = ["", *(UNIT_LABELS.get(name, name) for name in item.measures)]
+    return ItemTable(frame, notes, (header, shown), measured)
 
 
 def _cell(row: pd.Series) -> str:

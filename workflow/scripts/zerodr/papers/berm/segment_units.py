@@ -85,7 +85,7 @@ def segment_units(stage: Stage) -> None:
 
     Raises:
         CollectionError: no passage has two units, so that nothing can be learned from them.
-        ModelError: the tokenizer can't tell characters, or knows no full stop that period_token could look for.
+        ModelError: the tokenizer can't tell characters, or knows no full stop that full_stop could look for.
     """
     settings = validate(SegmentSettings, stage.params, stage.spec.name())
     source, folder = stage.path("source"), stage.output("units")
@@ -260,13 +260,13 @@ def check_tokenizer(where: object, tokenizer: Any, settings: TextCut) -> None:
     """Check that a tokenizer's tokens can be assigned to units.
 
     Raises:
-        ModelError: it can't tell characters, or knows no full stop that period_token could look for.
+        ModelError: it can't tell characters, or knows no full stop that full_stop could look for.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise ModelError(where, "its tokenizer can't tell the characters of a token", "add a tokenizer.json")
-    if settings.segmenter == "period_token" and FULL_STOP not in tokenizer.get_vocab():
+    if settings.segmenter == "full_stop" and FULL_STOP not in tokenizer.get_vocab():
         raise ModelError(
-            where, "its tokenizer has no token for a full stop, which period_token looks for", "take segmenter: rule"
+            where, "its tokenizer has no token for a full stop, which full_stop looks for", "take segmenter: rule"
         )
 
 
@@ -279,7 +279,7 @@ def text_units(text: str, tokens: list[Token], settings: TextCut, tokenizer: Any
 
 def by_tokens(tokens: list[Token], settings: TextCut, tokenizer: Any) -> list[Unit]:
     """Units by the segmenters that look at tokens alone."""
-    if settings.segmenter == "period_token":
+    if settings.segmenter == "full_stop":
         return by_full_stop(tokens, tokenizer.convert_tokens_to_ids(FULL_STOP))
     assert settings.tokens_per_unit is not None, "checked by TextCut"
     return by_count(tokens, settings.tokens_per_unit)

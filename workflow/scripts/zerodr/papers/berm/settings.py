@@ -10,7 +10,7 @@ from zerodr.config.base import Settings
 from zerodr.config.stages import FinetuneStage, FollowingStage, LearningStage, PaperSettings, PretrainStage
 from zerodr.config.training import LossSettings, PairSettings, TrainingSettings
 
-Segmenter = Literal["rule", "period_token", "fixed_tokens"]
+Segmenter = Literal["rule", "full_stop", "fixed_tokens"]
 Aggregation = Literal["sum", "max", "mean"]
 
 
@@ -18,8 +18,9 @@ class TextCut(Settings):
     """Cutting of a text into units."""
 
     segmenter: Segmenter = "rule"
-    """`rule`: sentences of the text. `period_token`: up to each full stop token, as the released code does: what
-    follows the last one belongs to no unit. `fixed_tokens`: runs of `tokens_per_unit` tokens."""
+    """`rule`: sentences of the text. `full_stop`: up to each full stop token, as the released code does: what
+    follows the last one belongs to no unit, and one that follows another is a unit. `fixed_tokens`: runs of
+    `tokens_per_unit` tokens."""
     tokens_per_unit: int | None = Field(None, ge=1)
     """Only for fixed_tokens."""
     min_tokens: int = Field(1, ge=1)
@@ -80,19 +81,21 @@ class Preset(NamedTuple):
         softmaxes: of R2; 2 is the released code's double softmax.
         w_r1: weight of R1.
         w_r2: weight of R2 before each of the given steps of the chain, the last one without an end.
+        skips_last: the last passage of a batch does not count, as in the released code.
     """
 
     over_units: Literal["sum", "mean"]
     softmaxes: Literal[1, 2]
     w_r1: float
     w_r2: tuple[tuple[int | None, float], ...]
+    skips_last: bool = False
 
 
 PRESETS = {  # specs/berm 5
     "paper": Preset("sum", 1, 1.0, ((None, 0.1),)),
-    "official_ance": Preset("mean", 2, 1.0, ((None, 0.1),)),
-    "official_dpr_as_released": Preset("mean", 2, 1.0, ((None, 0.0),)),
-    "official_dpr_schedule": Preset("mean", 2, 1.0, ((20000, 1.0), (40000, 0.5), (50000, 0.25), (None, 0.1))),
+    "released_ance": Preset("mean", 2, 1.0, ((None, 0.1),), True),
+    "released_dpr": Preset("mean", 2, 1.0, ((None, 0.0),), True),
+    "released_dpr_schedule": Preset("mean", 2, 1.0, ((20000, 1.0), (40000, 0.5), (50000, 0.25), (None, 0.1)), True),
 }
 
 
@@ -102,7 +105,7 @@ UnitSpace = Literal["raw", "head"]
 class BermSettings(Settings):
     """The two losses that BERM adds to any loss of fine-tuning, for positives alone."""
 
-    preset: Literal["paper", "official_ance", "official_dpr_as_released", "official_dpr_schedule"] = "paper"
+    preset: Literal["paper", "released_ance", "released_dpr", "released_dpr_schedule"] = "paper"
     """Weights and forms of the losses, as published and as in the released code."""
     w_r1: float | None = Field(None, ge=0)
     """Weight of R1, semantic unit balance. None: the preset's."""

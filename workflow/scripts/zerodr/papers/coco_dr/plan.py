@@ -131,13 +131,13 @@ def _query_item(
     plan: Plan, item: NearestClustersItem | NeighboursItem, collections: list[str], model: Link, files: Files
 ) -> Reads:
     """What an item reads that compares queries of collections with the source's."""
-    ranked, protocol = [item.method, item.baseline], plan.config.protocol
+    ranked, protocol = [item.method, item.baseline], item.protocol
     splits = {name: _split(plan, name) for name in [*collections, plan.source]}
     queries = [
         paths.embeddings(model.name, SCOPE, name, protocol, f"queries.{split}") for name, split in splits.items()
     ]
     files |= {"queries": queries, "collections": [paths.collection(name) for name in splits]}
-    return Reads(ranked, files=files | {"source_per_query": per_query(plan, ranked, [plan.source])})
+    return Reads(ranked, files=files | {"source_per_query": per_query(ranked, [plan.source], protocol)})
 
 
 def _split(plan: Plan, collection: str) -> str:

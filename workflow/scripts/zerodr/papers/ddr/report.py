@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -14,13 +11,12 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
+from zerodr.reporting.item_facts import WEIGHTS, written_parameters
 from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, Report, gain, read_scores
 from zerodr.reporting.panels import bars, legend, panels, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-WEIGHTS = "model.safetensors"
 
 
 def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -57,7 +53,7 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     assert isinstance(item, ParametersItem)
     rows = []
     for method, path in zip(item.methods, stage.paths("models"), strict=True):
-        written, record = _written(path.parent / WEIGHTS), read_record(path)
+        written, record = written_parameters(path.parent / WEIGHTS), read_record(path)
         if record is None:
             raise ArtifactError(path, "has no lineage record, so its modules aren't known", "run its target again")
         plain = {"backbone": written, "lora": 0, "parallel_adapter": 0, "trained": written}
@@ -75,16 +71,11 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "trained: by supervised learning; at inference: numbers in the plain model's weights file, modules folded "
         "in; shares are of the backbone with its embeddings"
     ]
-    return ItemTable(frame, notes, (header, shown))
-
-
-def _written(path: Path) -> int:
-    """Count the numbers in a safetensors file by its header: 8 bytes with the length of the JSON that follows."""
-    if not path.exists():
-        raise ArtifactError(path, "is missing, so the model's numbers can't be counted", "assemble with fold: true")
-    with open(path, "rb") as stream:
-        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-    return sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
+    printed = {"trained_share": "trainable_params", "inference_extra": "inference_params"}
+    measured = {
+        (row["method"], "", name): float(row[key]) for _, row in frame.iterrows() for key, name in printed.items()
+    }
+    return ItemTable(frame, notes, (header, shown), measured)
 
 
 def draw_adaptation(frame: pd.DataFrame, settings: ItemParams) -> Figure:

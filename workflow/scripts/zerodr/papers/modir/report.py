@@ -48,7 +48,12 @@ def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
                 )
                 before = steps
     frame = pd.DataFrame(rows)
-    return ItemTable(frame, _domain_notes(frame, settings), _domain_rows(frame, settings))
+    measured = {
+        (f"{row['method']}, step {row['steps']}", row["collection"], key): float(row[key])
+        for _, row in frame.iterrows()
+        for key in ("knn_source", METRIC)
+    }
+    return ItemTable(frame, _domain_notes(frame, settings), _domain_rows(frame, settings), measured)
 
 
 def _measure_columns(values: dict[str, float]) -> dict[str, float]:

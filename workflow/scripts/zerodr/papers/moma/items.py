@@ -19,7 +19,22 @@ class ComponentsItem(TargetItem):
     """Methods with memories."""
 
 
+class CasesItem(TargetItem):
+    """Documents that queries attend to most after the last episode: of training queries, and of the targets'."""
+
+    method: str
+    """A method with memories."""
+    examples: int = Field(2, ge=1)
+    """Queries of each collection."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Texts are no figure."""
+        return False
+
+
 ITEMS: dict[str, type[Item]] = {
     "shares": SharesItem,
     "components": ComponentsItem,
+    "cases": CasesItem,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
-from zerodr.papers.moma.items import ComponentsItem, SharesItem
+from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, Report
 from zerodr.reporting.panels import legend, panels, style
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MRR, RELEVANT = "dev.recip_rank_cut_10", "queries_with_relevant_document"
+SHOWN = 160  # characters of a text in the printed table; the tsv has all
 MAIN, AUGMENTER = "main model", "augmenter"
 
 
@@ -67,7 +69,38 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         f"{settings.source}: training queries with the documents that the augmenter before the episode finds; targets: "
         "evaluated queries with those that the episode's own augmenter finds, `target` being their own collection",
     ]
-    return ItemTable(frame, notes, (header, shown))
+    measured = {
+        (f"{item.method}, episode {row['episode']}", row["queries"], "queries_with_relevant_memory"): float(
+            row["relevant"]
+        )
+        for row in rows
+        if row["training"]
+    }
+    return ItemTable(frame, notes, (header, shown), measured)
+
+
+def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Queries with the documents that the main model attends to most (MoMA table 7)."""
+    assert isinstance(item, CasesItem)
+    files = zip(
+        [settings.source, *settings.collections], [*stage.paths("learning"), *stage.paths("search")], strict=True
+    )
+    frames = []
+    for name, path in files:
+        frame = pd.read_csv(path, sep="\t", dtype={"query": str, "document": str})
+        chosen = frame["query"].drop_duplicates().head(item.examples)
+        frames.append(frame[frame["query"].isin(chosen)].assign(collection=name))
+    frame = pd.concat(frames, ignore_index=True)
+    shown = [
+        [row["collection"], row["text"], row["memory"], f"{row['attention']:.3f}", shorten(row["document_text"], SHOWN)]
+        for row in frame.to_dict("records")
+    ]
+    notes = [
+        f"training queries of {settings.source} and evaluated queries of the targets after the last episode, at equal "
+        "distances: not chosen by what they show; attention: share of the main model's attention to "
+        "the documents of the query"
+    ]
+    return ItemTable(frame, notes, (["", "query", "memory", "attention", "document"], shown))
 
 
 def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -164,4 +197,6 @@ def _metric(path: Path, name: str) -> float:
     return float(values[-1])
 
 
-REPORT = Report({"shares": shares, "components": components}, {"shares": draw_shares, "components": draw_components})
+REPORT = Report(
+    {"shares": shares, "components": components, "cases": cases}, {"shares": draw_shares, "components": draw_components}
+)

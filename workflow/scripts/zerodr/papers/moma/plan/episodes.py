@@ -4,7 +4,7 @@ from typing import Any
 
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.items import ComponentsItem, SharesItem
+from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
 from zerodr.papers.moma.mixtures import plugged_in
 from zerodr.papers.moma.plan.memories import (
     LEARNING,
@@ -262,10 +262,10 @@ def _episodes(plan: Plan, method: str) -> list[str]:
     return stages
 
 
-def _shares(plan: Plan, links: list[Link], use: str, splits: dict[str, str]) -> list[str]:
-    """Shares of memories, by episode and collection."""
+def _shares(plan: Plan, links: list[Link], use: str, splits: dict[str, str], file: str = "shares.tsv") -> list[str]:
+    """Shares of memories or cases, by episode and collection."""
     return [
-        paths.shares(*link.path_keys, use, collection, split, "shares.tsv")
+        paths.shares(*link.path_keys, use, collection, split, file)
         for link in links
         for collection, split in splits.items()
     ]
@@ -283,6 +283,18 @@ def _shares_item(plan: Plan, item: SharesItem, targets: list[str]) -> Reads:
         "search": _shares(plan, links, SEARCH, evaluated),
     }
     return Reads(named=[item.method], stages={item.method: stages}, files=files)
+
+
+@reads(CasesItem)
+def _cases_item(plan: Plan, item: CasesItem, targets: list[str]) -> Reads:
+    link = Link(item.method, _episodes(plan, item.method)[-1])
+    source = {plan.source: plan.chains.trained(item.method).source_split}
+    evaluated = {name: plan.collection(name).evaluation_split for name in targets}
+    files = {
+        "learning": _shares(plan, [plan.chains.link(link.name)], LEARNING, source, "cases.tsv"),
+        "search": _shares(plan, [link], SEARCH, evaluated, "cases.tsv"),
+    }
+    return Reads(named=[item.method], files=files)
 
 
 @reads(ComponentsItem)

@@ -1,0 +1,134 @@
+"""Runs made elsewhere: any order of lines, other queries, depth, own documents, refusals, and who made them."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from pathlib import Path
+
+import pytest
+from search_helpers import make_collection
+from typer.testing import CliRunner
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.artifacts.trec import read_run
+from zerodr.cli import app
+from zerodr.config.load import load_bench
+from zerodr.errors import ArtifactError, ConfigError
+from zerodr.plan import Plan, paths
+from zerodr.retrieval.imported import import_run
+
+PARAMS = {
+    "collection": "toy",
+    "split": "test",
+    "depth": 3,
+    "exclude_self": True,
+    "tag": "theirs",
+    "source": "a system of theirs, version 2",
+}
+LINES = """q1 Q0 b 9 0.5 x
+q0\tQ0\ta\t1\t2.0\tx
+q0 Q0 c 2 2.0 x
+q1 Q0 q1 1 9.0 x
+other Q0 a 1 1.0 x
+q0 Q0 b 3 7 x
+q0 Q0 d 4 -1e-3 x
+"""
+RUN = "results/runs/theirs/toy/standard.trec.gz"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    make_collection(Path("results/collections/toy"), ["a", "b", "c", "d", "q1"], ["q1", "q0"])
+    return tmp_path
+
+
+def take(text: str, **changes) -> list[tuple[str, str]]:
+    Path("their.trec.gz").write_bytes(gzip.compress(text.encode()))
+    inputs = {"file": "their.trec.gz", "collection": "results/collections/toy/manifest.json"}
+    run_spec(StageSpec("import_run", 1, {}, inputs, {"run": RUN}, PARAMS | changes, 0), import_run)
+    frame = read_run(Path(RUN))
+    return list(zip(frame["query"], frame["document"], strict=True))
+
+
+def test_order_is_by_query_then_score_then_document_whatever_the_file_says(folder):
+    assert take(LINES) == [("q1", "b"), ("q0", "b"), ("q0", "c"), ("q0", "a")]
+
+
+def test_own_documents_stay_where_the_protocol_keeps_them(folder):
+    assert take(LINES, exclude_self=False, depth=4)[:2] == [("q1", "q1"), ("q1", "b")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x Q0 a 1 1.0 t\n", "ranks no query of toy/test: its first query is 'x'"),
+        ("q0 Q0 a 1 1.0 t\nq0 Q0 a 2 0.5 t\n", "ranks document 'a' twice for query 'q0'"),
+        ("q0 Q0 z 1 1.0 t\n", "ranks 1 documents that toy does not hold, such as 'z'"),
+        ("q0 Q0 a 1 nan t\n", "NaN or infinite"),
+        ("q0 a 1.0\n", "is no TREC run"),
+    ],
+)
+def test_what_is_no_run_of_the_collection_is_refused(folder, text, message):
+    with pytest.raises(ArtifactError, match=message):
+        take(text)
+
+
+def test_verify_says_who_made_it(folder):
+    take(LINES)
+    done = CliRunner().invoke(app, ["verify", RUN])
+    assert done.exit_code == 0, done.output
+    assert f"{RUN}: made elsewhere: a system of theirs, version 2; taken from their.trec.gz, sha256 " in done.output
+
+
+RECIPE = """
+kind: run
+label: Theirs
+description: x
+settings:
+  source: them
+  files: {scifact: runs/scifact.trec}
+"""
+
+
+@pytest.fixture
+def project(root, tmp_path) -> Path:
+    shutil.copytree(root / "config", tmp_path / "config")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/scifact.trec").write_text("")
+    (tmp_path / "config/methods/theirs.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def test_a_row_is_planned_for_the_collections_that_it_has(project):
+    rows = {"methods": ["bm25-flat", "theirs", "hybrid"], "collections": ["scifact", "nfcorpus"]}
+    plan = Plan(load_bench(project, rows))
+    cells = plan.evaluations("summary")
+    assert len(cells) == 5 and paths.summary("theirs", "nfcorpus", "standard") not in cells
+    assert [plan.has_run("theirs", name) for name in ("scifact", "nfcorpus")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("scifact:", "scifakt:", "scifact"),
+        ("runs/scifact.trec", "runs/other.trec", "runs/other.trec is no file"),
+        ("scifact:", "memory-mesh:", "the collection has no judgements"),
+        ("source: them", "source: ''", "source"),
+    ],
+)
+def test_wrong_entries_are_refused_when_the_configuration_is_read(project, old, new, message):
+    path = project / "config/methods/theirs.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ConfigError, match=message):
+        load_bench(project, {})
+
+
+def test_published_numbers_rank_nothing(project):
+    with pytest.raises(ConfigError, match="published numbers alone and ranks no collection"):
+        load_bench(project, {"baseline": "splade-pp-ed"})
+    with pytest.raises(ConfigError, match="all rows are published numbers"):
+        load_bench(project, {"methods": ["splade-pp-ed"]})
+    plan = Plan(load_bench(project, {"methods": ["bm25-flat", "splade-pp-ed"]}))
+    assert plan.ranked == ["bm25-flat"] and not any("splade" in cell for cell in plan.evaluations("summary"))

@@ -1,0 +1,48 @@
+"""Find models of the hub that planned jobs would fetch without a revision: their numbers could not be repeated."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from zerodr.config.families import SCRATCH
+from zerodr.config.methods import EncoderSettings
+from zerodr.config.training import InitSettings
+from zerodr.errors import ConfigError
+from zerodr.plan.plan import Plan
+
+PACKAGE, TRAIN = "package:", "train"
+
+
+def unpinned(plan: Plan, rule: str, method: str) -> str:
+    """Name the hub model that a job fetches without a revision; empty for other jobs.
+
+    Args:
+        plan: the plan.
+        rule: of the job; `import_model` and `init_model` fetch models.
+        method: the job's wildcard `model`.
+    """
+    if rule == "import_model":
+        settings = plan.bench.settings(method, EncoderSettings)
+        return settings.model if settings.revision is None and _is_of_hub(settings.model) else ""
+    if rule != "init_model":
+        return ""
+    encoder = plan.chains.trained(method).encoder
+    if encoder.revision is not None or plan.chains.start_of_chain(method) is not None:
+        return ""
+    model = encoder.tokenizer if isinstance(encoder, InitSettings) and encoder.init == SCRATCH else encoder.init
+    return model if _is_of_hub(model) else ""
+
+
+def _is_of_hub(model: str) -> bool:
+    return model != TRAIN and not model.startswith(PACKAGE) and not Path(model).exists()
+
+
+def pin_refusal(plan: Plan, jobs: Iterable[tuple[str, str]]) -> str:
+    """Say which models of planned jobs, (rule, wildcard `model`), need a revision; empty below scale `paper`."""
+    if plan.config.scale != "paper":
+        return ""
+    models = {method: model for rule, method in jobs if (model := unpinned(plan, rule, method))}
+    if not models:
+        return ""
+    named = ", ".join(f"{model!r} (method {method})" for method, model in models.items())
+    step = "pin before use: give `revision: <commit>` in config/methods, as the hub's page lists it under commits"
+    return str(ConfigError("scale paper", f"these hub models have no revision: {named}", step))

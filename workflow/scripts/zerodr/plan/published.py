@@ -1,0 +1,104 @@
+"""Find the items of papers, their collections and protocols, and which printed values each shows."""
+
+from zerodr.config.files import known
+from zerodr.config.item import Item, TargetItem
+from zerodr.config.papers import Paper
+from zerodr.config.registry import Collection
+from zerodr.errors import ConfigError
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Params
+
+
+def find_item(plan: Plan, paper: str, name: str) -> Item:
+    """Find the item called `name`, with the protocol that its rankings have here."""
+    owner = known("paper", paper, plan.bench.papers)
+    item = known(f"{paper}: item", name, owner.items)
+    protocol = protocol_of(plan, owner, item) if plan.bench.scale.as_published else plan.config.protocol
+    return item.model_copy(update={"protocol": protocol})
+
+
+def protocol_of(plan: Plan, paper: Paper, item: Item) -> str:
+    """Name the protocol that an item's paper ranks with.
+
+    Raises:
+        ConfigError: there is no such protocol.
+    """
+    name = item.protocol or paper.protocol or plan.config.protocol
+    known(f"{paper.label}: protocol", name, plan.bench.protocols)
+    return name
+
+
+def items_of(plan: Plan, paper: str) -> list[str]:
+    """Names of the items on a paper's page."""
+    return [name for name, item in known("paper", paper, plan.bench.papers).items.items() if not item.apart]
+
+
+def item_collections(plan: Plan, paper: str, name: str) -> list[str]:
+    """Collections of an item: those that it names where they are planned, else the main table's columns.
+
+    Raises:
+        ConfigError: none is left, because the source is no target.
+    """
+    item = find_item(plan, paper, name)
+    chosen = [row for row in plan.columns if row.name != plan.source]
+    if item.collections and plan.bench.scale.as_published and not plan.config.collections:
+        chosen = [
+            row for row in named_collections(plan, item) if row.access == "public" or row.name in plan.config.gated
+        ]
+    if isinstance(item, TargetItem):
+        chosen = [row for row in chosen if row.column == row.name]
+    if not chosen:
+        raise ConfigError(f"{paper}: {name}", "has no collection: the source is no target", "choose collections")
+    return [row.name for row in chosen]
+
+
+def named_collections(plan: Plan, item: Item) -> list[Collection]:
+    """Collections that an item names, in the registry's order; the main table's columns where it names none.
+
+    Raises:
+        ConfigError: a name is unknown.
+    """
+    if item.collections is None:
+        return plan.columns
+    words, rows = set(item.collections), plan.bench.collections.values()
+    names = {word for row in rows for word in (row.name, row.column, *row.groups)}
+    for word in item.collections:
+        known(f"item {item.title!r}: collection", word, dict.fromkeys(names))
+    return [row for row in rows if words & {row.name, row.column, *row.groups} and row.evaluation_split]
+
+
+def published_cells(plan: Plan, paper: str, name: str, collections: list[str]) -> Params | None:
+    """Find which printed values an item shows, what is ours of each, and what keeps both from being compared."""
+    owner, item = plan.bench.papers[paper], find_item(plan, paper, name)
+    if item.published is None or owner.reference is None:
+        return None
+    main = name == item.published or (item.cells is not None and not item.rows)
+    rows = {row: method for row, method in ((owner.rows if main else {}) | item.rows).items() if method}
+    for method in rows.values():
+        known(f"{paper}: {name}: row", method.partition(",")[0], plan.bench.methods)
+    alike = {n: i for n, i in owner.items.items() if i.published == item.published and not i.cells}
+    claims = [item] if not main else [] if item.cells else [i for n, i in alike.items() if n != name]
+    registry, open_ones = plan.bench.collections, {name for doubt in owner.doubts.values() for name in doubt.read_as}
+    targets = [row.column for row in named_collections(plan, item) if row.name != plan.source]
+    means = {c: [r.column for r in registry.values() if g in r.groups] for c, g in owner.averages.items()}
+    means["avg"] = [] if open_ones & set(targets) else targets
+    columns = [registry[name].column for name in collections]
+    return {
+        "table": item.published,
+        "rows": list(rows.items()),
+        "whole": main,
+        "claims": [(list(i.rows), _columns(plan, i)) for i in claims],
+        "columns": list(dict.fromkeys(column for i in (item, *alike.values()) for column in _columns(plan, i))),
+        "cells": item.cells,
+        "members": {column: plan.chains.members(column) for column in columns},
+        "averages": {c: list(dict.fromkeys(names)) for c, names in means.items()},
+        "doubts": {key: doubt.model_dump(mode="json") for key, doubt in owner.doubts.items()},
+        "kinds": {name: plan.method(name.partition(",")[0]).kind for name in rows.values()},
+        "baseline": getattr(item, "baseline", ""),
+        "protocol": protocol_of(plan, owner, item),
+        "as_published": plan.bench.scale.as_published,
+    }
+
+
+def _columns(plan: Plan, item: Item) -> list[str]:
+    return list(dict.fromkeys(row.column for row in named_collections(plan, item)))

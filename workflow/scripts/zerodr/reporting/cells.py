@@ -1,0 +1,184 @@
+"""Compare values that papers print with ours, cell by cell.
+
+Reference files: resources/reference/papers/README.md.
+Ours are numbers by (who, column, metric): who is a method, a row's label, or empty for a fact of the data.
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import BeforeValidator
+
+from zerodr.config.base import Settings
+from zerodr.config.papers import Doubt
+from zerodr.errors import ArtifactError
+from zerodr.reporting.verdicts import judge, tolerance_of
+
+Key = tuple[str, str, str]
+Measured = Mapping[Key, float | str]
+READ = ("item", "row", "column", "metric", "value", "note")
+COMPARED = "row method column metric ours published difference verdict tolerance protocol note source".split()
+NAMES = {"hole@10": "hole_pair_10"}  # measure as printed -> measure here
+MULTIPLES = {"k": 1e3, "M": 1e6, "B": 1e9}
+
+
+class CellParams(Settings):
+    """Which values of a table are shown, and what is ours of each."""
+
+    table: str
+    """Table of the reference file."""
+    rows: Annotated[dict[str, str], BeforeValidator(dict)]
+    """Row -> method, or `<method>, step <n>`."""
+    whole: bool
+    """Shows every value of the table that is not in `claims`. False: those in `claims` alone."""
+    claims: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
+    """Rows and collections: of other items of the table, or of this one."""
+    columns: tuple[str, ...]
+    """Collections of all items of the table. Other columns, such as means, belong to their row."""
+    cells: tuple[str, ...] | None = None
+    """Columns or measures that are shown. None: all."""
+    members: dict[str, tuple[str, ...]]
+    """Column -> the collections whose mean it is."""
+    averages: dict[str, tuple[str, ...]]
+    """Mean of the paper's -> columns that it averages."""
+    doubts: dict[str, Doubt] = {}
+    """Columns or measures whose meaning is open."""
+    kinds: dict[str, str]
+    """Method -> kind of recipe."""
+    baseline: str = ""
+    """The method that printed gains are over."""
+    protocol: str
+    """Protocol that the paper ranks with."""
+    as_published: bool
+    """Ours is trained at the paper's size."""
+
+
+def read_cells(path: Path) -> pd.DataFrame:
+    """Read a reference file, all columns as text.
+
+    Raises:
+        ArtifactError: it has other columns, or a cell twice.
+    """
+    frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
+    if tuple(frame.columns) != READ:
+        raise ArtifactError(path, f"has columns {', '.join(frame.columns)}", f"expected {', '.join(READ)}")
+    twice = frame[frame.duplicated(list(READ[:4]))]
+    if len(twice):
+        raise ArtifactError(path, f"has {' / '.join(twice.iloc[0][:4])} twice", "keep one of them")
+    return frame
+
+
+def shown_cells(cells: pd.DataFrame, settings: CellParams) -> pd.DataFrame:
+    """Select the cells that an item shows: those of its rows, or all that no other item of the table claims."""
+    cells = cells[cells["item"] == settings.table]
+    if settings.cells is not None:
+        cells = cells[cells["column"].isin(settings.cells) | cells["metric"].isin(settings.cells)]
+    claimed = pd.Series(False, index=cells.index)
+    for rows, columns in settings.claims:
+        claimed |= cells["row"].isin(rows) & (cells["column"].isin(columns) | ~cells["column"].isin(settings.columns))
+    return cells[~claimed if settings.whole else claimed]
+
+
+def compare_cells(
+    cells: pd.DataFrame, measured: Measured, settings: CellParams, protocol: str, source: str
+) -> pd.DataFrame:
+    """Compare cells with ours.
+
+    Args:
+        cells: of `shown_cells`.
+        measured: ours; shares and fractions are not in percent.
+        settings: what is ours of a cell.
+        protocol: that ours was ranked with.
+        source: name of the paper.
+
+    Returns:
+        The columns COMPARED, a row a cell, or a row a reading where the paper leaves its meaning open.
+    """
+    ours = dict(measured) | dict(_means(measured, settings))
+    ours |= dict(_gains(ours, settings.baseline))
+    rows = []
+    for cell in cells.to_dict("records"):
+        doubt = settings.doubts.get(cell["column"]) or settings.doubts.get(cell["metric"])
+        columns, metrics = [cell["column"]], [NAMES.get(cell["metric"], cell["metric"])]
+        if doubt is not None:
+            columns, metrics = (
+                (columns, doubt.read_as) if cell["metric"] in settings.doubts else (doubt.read_as, metrics)
+            )
+        for column, metric in product(columns, metrics):
+            rows.append(_compared(cell, column, metric, ours, settings, protocol, source))
+    return pd.DataFrame(rows, columns=COMPARED)
+
+
+def _compared(
+    cell: Mapping[str, str], column: str, metric: str, ours: Measured, settings: CellParams, protocol: str, source: str
+) -> dict[str, Any]:
+    method = settings.rows.get(cell["row"], "")
+    keys = [*([method] if method else []), cell["row"], ""]
+    match = next((key for key in product(keys, (column, ""), (metric,)) if key in ours), None)
+    kind = settings.kinds.get(method, "") if match is None or match[0] == method else "settings" if match[0] else "data"
+    percent, printed = cell["note"].startswith("percent"), number(cell["value"])
+    value = None if match is None else ours[match]
+    if isinstance(value, float | int) and percent:
+        value = 100 * value
+    tolerance = tolerance_of(metric, kind, printed, percent)
+    difference = value - printed if isinstance(value, float | int) and printed is not None else None
+    equal = value is not None and str(value).lower() == cell["value"].lower()
+    doubts = settings.doubts.get(cell["column"]) or settings.doubts.get(cell["metric"])
+    named = {"row": cell["row"], "method": method, "column": column, "metric": metric}
+    return named | {
+        "ours": value,
+        "published": cell["value"],
+        "difference": difference,
+        "verdict": judge(
+            known=value is not None,
+            row=bool(method) or kind in ("settings", "data"),
+            is_open=doubts is not None,
+            small=kind in ("trained", "settings") and not settings.as_published,
+            other_protocol=kind in ("trained", "encoder", "fusion") and protocol != settings.protocol,
+            difference=difference,
+            equal=equal,
+            tolerance=tolerance,
+        ),
+        "tolerance": tolerance,
+        "protocol": protocol,
+        "note": "; ".join(filter(None, [cell["note"], doubts.remark if doubts else ""])),
+        "source": f"{source}, {cell['item']}",
+    }
+
+
+def _means(measured: Measured, settings: CellParams) -> Iterator[tuple[Key, float]]:
+    """Macro means: of a column's collections, and of columns; only where every member is there."""
+    numbers = {key: value for key, value in measured.items() if isinstance(value, float | int)}
+    pairs = {(who, metric) for who, _, metric in numbers}
+    for who, metric in pairs:
+        columns: dict[str, float] = {}
+        for column, members in settings.members.items():
+            values = [numbers[who, name, metric] for name in members if (who, name, metric) in numbers]
+            if len(values) == len(members):
+                columns[column] = sum(values) / len(values)
+        yield from (((who, column, metric), value) for column, value in columns.items())
+        for average, names in settings.averages.items():
+            if names and all(name in columns for name in names):
+                yield (who, average, metric), sum(columns[name] for name in names) / len(names)
+
+
+def _gains(ours: Measured, baseline: str) -> Iterator[tuple[Key, float]]:
+    """Gains over the baseline, as shares of it."""
+    for (who, column, metric), value in ours.items():
+        base = ours.get((baseline, column, metric))
+        if who != baseline and base and isinstance(base, float) and isinstance(value, float):
+            yield (who, column, f"{metric}_gain"), value / base - 1
+
+
+def number(text: str) -> float | None:
+    """Read a printed number: `0.654`, `+5.3`, `10k`, `110M`, `5e-6`; None where it is none."""
+    match = re.fullmatch(r"([+-]?[\d.]+(?:e[+-]?\d+)?)([kMB]?)", text.strip())
+    try:
+        return float(match.group(1)) * MULTIPLES.get(match.group(2), 1.0) if match else None
+    except ValueError:
+        return None

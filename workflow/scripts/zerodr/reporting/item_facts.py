@@ -1,0 +1,110 @@
+"""Build items about what is there before any ranking: settings, sizes of collections, sizes of models."""
+
+import json
+from math import prod
+from pathlib import Path
+
+import pandas as pd
+
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import corpus_size, read_qrels
+from zerodr.config.item import Item
+from zerodr.config.papers import SettingsItem, SizesItem, StatisticsItem
+from zerodr.errors import ArtifactError
+from zerodr.reporting.cells import Key
+from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
+
+WEIGHTS = "model.safetensors"
+SUMS = ("documents", "queries", "train_pairs", "dev_queries")
+LENGTHS = {"query_words": "queries", "document_words": "documents"}
+
+
+def settings_of_recipe(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Show settings of a recipe at the chosen scale."""
+    assert isinstance(item, SettingsItem)
+    frame = pd.DataFrame([{key: fact[key] for key in ("row", "metric", "value", "path")} for fact in settings.values])
+    frame = frame.assign(value=[_text(value) for value in frame["value"]])
+    measured: dict[Key, float | str] = {}
+    for fact in settings.values:
+        value = fact["value"]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        measured[fact["row"], "", fact["metric"]] = float(value) if is_number else _text(value)
+    notes = [f"settings of {settings.methods[item.method]} at scale {settings.scale}, by their place in the recipe"]
+    return ItemTable(frame, notes, measured=measured)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def statistics(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Count documents, evaluated queries, training pairs; average lengths in words between blanks.
+
+    A column of several collections has their sums, and their lengths weighted by counts.
+    """
+    assert isinstance(item, StatisticsItem)
+    rows = []
+    for path, manifest in zip(stage.paths("statistics"), stage.paths("collections"), strict=True):
+        facts, folder = json.loads(path.read_text(encoding="utf-8")), manifest.parent
+        split = settings.splits[facts["collection"]]
+        judged = read_qrels(folder, split)
+        counts = {"documents": corpus_size(folder), "queries": int(judged["query"].nunique())}
+        counts["relevant"] = int((judged["grade"] > 0).sum())
+        if (folder / "qrels.train.tsv").exists():
+            counts["train_pairs"] = len(read_qrels(folder, "train"))
+        if split != "dev" and (folder / "qrels.dev.tsv").exists():
+            counts["dev_queries"] = int(read_qrels(folder, "dev")["query"].nunique())
+        words = {key: facts[kind]["mean"] for key, kind in LENGTHS.items()}
+        rows.append({"collection": facts["collection"]} | counts | words)
+    frame = pd.DataFrame(rows)
+    notes = [
+        "words: between blanks (Chinese: characters); documents with their titles, at most as many as the scale reads; "
+        "queries: of the evaluated split; train_pairs, dev_queries: of splits in the archive"
+    ]
+    return ItemTable(frame, notes, measured=_by_column(frame, settings))
+
+
+def _by_column(frame: pd.DataFrame, settings: ItemParams) -> dict[Key, float | str]:
+    members = settings.published.members if settings.published else {}
+    columns = {name: column for column, names in members.items() for name in names}
+    measured: dict[Key, float | str] = {}
+    for column, rows in frame.groupby(frame["collection"].map(lambda name: columns.get(name, name))):
+        if len(rows) < len(members.get(str(column), (column,))):
+            continue
+        for key in SUMS:
+            if key in rows and rows[key].notna().all():
+                measured["", str(column), key] = float(rows[key].sum())
+        for key, of in LENGTHS.items():
+            measured["", str(column), key] = float((rows[key] * rows[of]).sum() / rows[of].sum())
+        measured["", str(column), "documents_per_query"] = float(rows["relevant"].sum() / rows["queries"].sum())
+    return measured
+
+
+def sizes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Compare the number of parameters with the mean over collections (COCO-DR figure 1)."""
+    assert isinstance(item, SizesItem)
+    scores, rows = read_scores(stage.paths("per_query")), []
+    measured: dict[Key, float | str] = {}
+    for method, manifest in zip(item.methods, stage.paths("models"), strict=True):
+        means = {name: float(scores[method, name].mean()) for name in settings.collections}
+        measured |= {(method, name, METRIC): mean for name, mean in means.items()}
+        parameters = written_parameters(manifest.parent / WEIGHTS)
+        measured[method, "parameters", "params"] = float(parameters)
+        rows.append({"method": method, "parameters": parameters, METRIC: sum(means.values()) / len(means)})
+    notes = [
+        f"parameters: numbers in the model's weights file; {METRIC}: mean over {len(settings.collections)} collections"
+    ]
+    return ItemTable(pd.DataFrame(rows), notes, measured=measured)
+
+
+def written_parameters(path: Path) -> int:
+    """Count the numbers in a safetensors file by its header: 8 bytes with the length of the JSON that follows.
+
+    Raises:
+        ArtifactError: there is no such file.
+    """
+    if not path.exists():
+        raise ArtifactError(path, "is missing, so the model's numbers can't be counted", "assemble with fold: true")
+    with open(path, "rb") as stream:
+        header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    return sum(prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")

@@ -1,0 +1,93 @@
+"""Stage `import_run`: take a ranking that another system made, put it in total order, and say where it is from."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import read_run, strings, total_order, write_run
+from zerodr.collections.access import corpus_ids, split_queries
+from zerodr.config.base import Settings, validate
+from zerodr.errors import ArtifactError
+
+
+class ImportRunSettings(Settings):
+    """Settings of `import_run`."""
+
+    collection: str
+    """Name of the collection."""
+    split: str
+    """Split whose queries are ranked."""
+    depth: int = Field(ge=1)
+    """Documents of a ranking."""
+    exclude_self: bool
+    """Leave out the document whose id is the query's."""
+    tag: str
+    """Last word of every line: the method."""
+    source: str
+    """Who made the run."""
+
+
+def import_run(stage: Stage) -> None:
+    """Read inputs `file` (a TREC run, in any order) and `collection`; write `run` in total order.
+
+    Raises:
+        ArtifactError: the file is no run of this collection, or ranks a document twice.
+    """
+    settings = validate(ImportRunSettings, stage.params, stage.spec.name())
+    path, folder = stage.path("file"), stage.path("collection")
+    queries = split_queries(folder, settings.split)["id"]
+    run, dropped = take(read_run(path), queries, settings, path)
+    check_documents(run, corpus_ids(folder), path, settings.collection)
+    write_run(stage.output("run"), run, settings.tag)
+    stage.note(source=settings.source, queries=int(run["query"].nunique()), lines=len(run), dropped=dropped)
+
+
+def take(
+    run: pd.DataFrame, queries: pd.Series, settings: ImportRunSettings, path: Path
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Return the entries of the split's queries in total order, cut to the depth, and the number of others by reason.
+
+    The score decides about the order, then the document id; ranks and order of the file do not.
+
+    Raises:
+        ArtifactError: no query is of the split, a document is ranked twice, or a score is no finite number.
+    """
+    entries = run[run["query"].isin(queries)]
+    if entries.empty:
+        example = f"its first query is {run['query'].iloc[0]!r}" if len(run) else "it is empty"
+        problem = f"ranks no query of {settings.collection}/{settings.split}: {example}"
+        raise ArtifactError(path, problem, "name the run of this collection and split, with the ids of its queries")
+    repeated = entries[entries.duplicated(["query", "document"])]
+    if len(repeated):
+        query, document = repeated.iloc[0][["query", "document"]]
+        raise ArtifactError(path, f"ranks document {document!r} twice for query {query!r}", "remove one of the lines")
+    if not np.isfinite(entries["score"]).all():
+        raise ArtifactError(path, "holds a score that is NaN or infinite", "correct the line")
+    others, dropped = len(run) - len(entries), 0
+    if settings.exclude_self:
+        itself = entries["query"] == entries["document"]
+        entries, dropped = entries[~itself], int(itself.sum())
+    positions = pd.Index(queries).get_indexer(entries["query"])
+    ordered = total_order(entries.assign(position=positions).sort_values("position", kind="stable"))
+    ordered = ordered[["query", "document", "score"]]
+    first = ordered[ordered.groupby("query", sort=False).cumcount() < settings.depth].reset_index(drop=True)
+    counts = {"of_other_queries": others, "own_documents": dropped, "below_depth": len(ordered) - len(first)}
+    return first, counts
+
+
+def check_documents(run: pd.DataFrame, corpus: pa.Array, path: Path, collection: str) -> None:
+    """Refuse a run of another corpus.
+
+    Raises:
+        ArtifactError: names a document that the collection does not hold.
+    """
+    ranked = strings(run["document"]).unique()
+    unknown = ranked.filter(pc.invert(pc.is_in(ranked, value_set=corpus)))
+    if len(unknown):
+        problem = f"ranks {len(unknown)} documents that {collection} does not hold, such as {unknown[0].as_py()!r}"
+        raise ArtifactError(path, problem, "name the run of this collection, with the ids of its documents")
