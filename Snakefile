@@ -26,6 +26,7 @@ from zerodr.artifacts.guard import (
     refuse_run,
     repeat_errors,
     spare_tracebacks,
+    withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
 from zerodr.cluster import request_of, ceilings, default_scale, submitting
@@ -97,6 +98,7 @@ onstart:
         PLAN.machines.ceilings.update(ceilings(asks))
         if wait_for_jobs(Path.cwd()):
             start_again()
+    withdraw_reports((job.rule.name, job.output) for job in workflow.dag.needrun_jobs())
 
 
 onerror:

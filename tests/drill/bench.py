@@ -36,14 +36,26 @@ LIMITS = {
     "updates": 2,
     "warmup_steps": 1,
 }
-ITEMS = {
-    "modir": ["table1", "figure3", "figure4", "table4"],
-    "moma": ["figure2", "figure4"],
-    "berm": ["table5"],
-    "coco-dr": ["table6", "figure5"],
-    "ddr": ["table5-parameters"],
+UNITS = ["balance_variance", "extractability_accuracy"]
+ITEMS: dict[str, dict[str, dict[str, Any]]] = {
+    "modir": {
+        "table1": {"kind": "methods", "methods": ["dpr", "modir-dpr"], "baseline": "dpr"},
+        "figure3": {"kind": "domains", "methods": ["modir-dpr", "modir-dpr+single"]},
+        "figure4": {"kind": "projections", "methods": ["modir-dpr"], "steps": True},
+        "table4": {"kind": "nearest_queries", "method": "modir-dpr"},
+    },
+    "moma": {
+        "figure2": {"kind": "shares", "method": "moma-t5ance"},
+        "figure4": {"kind": "components", "methods": ["moma-t5ance", "moma-t5ance+adist"]},
+    },
+    "berm": {"table5": {"kind": "units", "units_of": "berm-dpr", "methods": ["berm-dpr"], "measures": UNITS}},
+    "coco-dr": {
+        "table6": {"kind": "similarity", "methods": ["coco-dr+neither"], "baseline": "bm25-flat"},
+        "figure5": {"kind": "spaces", "models": {"start": "coco-dr@init", "COCO": "coco-dr@coco"}},
+    },
+    "ddr": {"table5": {"kind": "parameters", "methods": ["ddr-contrast", "ddr-contrast+lora-96"]}},
 }
-METHODS = "bm25-flat all-minilm-l6-v2 hybrid modir-dpr moma-t5ance berm-kd coco-dr ddr-contrast".split()
+METHODS = "bm25-flat all-minilm-l6-v2 hybrid other modir-dpr moma-t5ance berm-kd coco-dr ddr-contrast".split()
 
 
 def targets() -> list[str]:
@@ -57,6 +69,7 @@ def targets() -> list[str]:
         *papers,
         "results/beir/bm25-flat.tsv",
         "results/modir/figure4.svg",
+        "results/exported-memories/moma-t5ance/shared/memory-mesh/manifest.json",
     ]
 
 
@@ -72,6 +85,7 @@ def make_bench(root: Path, folder: Path) -> Path:
         write_archive(folder, name, vocabulary, 30, {})
     write_registry(folder)
     shrink_recipes(folder)
+    write_run(folder)
     write_encoder(folder / ENCODER, vocabulary)
     choose_items(folder)
     return folder
@@ -137,6 +151,18 @@ def shrink_recipes(folder: Path) -> None:
     write_yaml(folder / "config/starts.yaml", starts)
 
 
+def write_run(folder: Path) -> None:
+    """Write a ranking of another system, and its method."""
+    draw, lines = random.Random("run"), []
+    for query in range(10):
+        ranked = draw.sample(range(40), 20)
+        lines += [f"test-{query} Q0 {TARGET}-{document} {n} {20 - n} other" for n, document in enumerate(ranked)]
+    (folder / "other.trec").write_text("\n".join(lines) + "\n")
+    settings = {"source": "made up", "files": {TARGET: "other.trec"}}
+    method = {"kind": "run", "label": "Other", "description": "another system", "settings": settings}
+    write_yaml(folder / "config/methods/other.yaml", method)
+
+
 def shrunk(value: Any, key: str = "") -> Any:
     """Return a copy of nested settings whose numbers are at most those of LIMITS."""
     if isinstance(value, dict):
@@ -165,11 +191,10 @@ def write_encoder(folder: Path, words: list[str]) -> None:
 
 
 def choose_items(folder: Path) -> None:
-    """Keep one item of each kind in the papers' files."""
-    for path in (folder / "config/papers").glob("*.yaml"):
-        paper = read_yaml(path)
-        keep = ITEMS[path.stem]
-        write_yaml(path, paper | {"items": {name: item for name, item in paper["items"].items() if name in keep}})
+    """Let the papers have one item of each kind."""
+    for paper, items in ITEMS.items():
+        table = {name: {"title": name, "collections": [TARGET]} | item for name, item in items.items()}
+        write_yaml(folder / f"config/papers/{paper}.yaml", {"label": paper, "items": table})
 
 
 def read_yaml(path: Path) -> Any:

@@ -337,6 +337,24 @@ def test_kill_leaves_no_output_and_no_lock(root):
     assert Path(FILE).read_text() == "aa" and making() == []
 
 
+@pytest.mark.parametrize("declared", [FILE, FOLDER])
+def test_a_stopped_run_leaves_no_record_without_its_artifact(declared):
+    def write(stage: Stage) -> None:
+        place = stage.output("out")
+        (place / "a" if place.is_dir() else place).write_text("whole")
+
+    spec = spec_of(outputs={"out": declared})
+    run_spec(spec, write)
+    Path(declared).unlink()  # as Snakemake does before it runs a job again
+
+    def stop(stage: Stage) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_spec(spec, stop)
+    assert not record_path(declared).exists()
+
+
 # ---- damaged inputs ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("declared", [FILE, FOLDER])
 def test_an_error_after_damage_names_the_damaged_input(declared):

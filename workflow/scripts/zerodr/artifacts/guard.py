@@ -3,10 +3,12 @@
 import logging
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
+from zerodr.artifacts.record import record_path
 from zerodr.errors import MachineError, ZerodrError
 
 STATE = Path("results/.state")
@@ -14,6 +16,10 @@ _HELD: list[IO[str]] = []
 _KINDS = "|".join(kind.__name__ for kind in ZerodrError.__subclasses__())
 OURS = re.compile(rf"\b({_KINDS}): ")
 _DOUBLED = re.compile(rf"\b({_KINDS}): \1: ")
+REPORTING = ("build_", "compare_", "plot_")  # rules of tables and figures
+ON_REQUEST = "on user request"  # in Snakemake's line about Ctrl-C or SIGTERM
+FAILED = "At least one job did not complete successfully."
+STOPPED = "The run was stopped. To resume after the last finished job, repeat the command."
 _TRACEBACK = re.compile(r"\nTraceback:(?:\n  File [^\n]*)+")
 
 
@@ -43,19 +49,43 @@ def refuse_run(message: str) -> None:
         raise SystemExit(1)
 
 
+def withdraw_reports(planned: Iterable[tuple[str, Iterable[str]]]) -> None:
+    """Remove the tables and figures that this run builds again, so that those of an earlier one can't pass for them.
+
+    Args:
+        planned: rule and outputs of each planned job.
+    """
+    for rule, outputs in planned:
+        if rule.startswith(REPORTING):
+            for path in map(Path, outputs):
+                path.unlink(missing_ok=True)
+                record_path(path).unlink(missing_ok=True)
+
+
 def plainly(text: str) -> str:
     """Shorten Snakemake's report of a zerodr error in a rule's function: its name once, no traceback."""
     return _TRACEBACK.sub("", _DOUBLED.sub(r"\1: ", text)) if _DOUBLED.search(text) else text
 
 
-def _format_record(record: logging.LogRecord) -> bool:
-    record.msg = plainly(record.msg) if isinstance(record.msg, str) else record.msg
-    return True
+class _Plain(logging.Filter):
+    """Change Snakemake's reports of errors as `plainly` does; a run that was stopped on request is no failed one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str):
+            self.stopped |= ON_REQUEST in record.msg
+            record.msg = plainly(record.msg)
+            if self.stopped and FAILED in record.msg:
+                record.msg = STOPPED
+        return True
 
 
 def spare_tracebacks() -> None:
     """Let Snakemake report errors of rules' functions, such as an unknown item, as `plainly` does."""
-    logging.getLogger("snakemake.logging").addFilter(_format_record)
+    logging.getLogger("snakemake.logging").addFilter(_Plain())
 
 
 def repeat_errors() -> None:
