@@ -92,7 +92,7 @@ class Bench:
         objective = ObjectiveSettings(name="pairwise_nll")
         self.objectives: dict[str, Any] = {PLAIN: make_objective(objective)}
         for name in engines:
-            chosen = GroupSettings(mode="paper", layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
+            chosen = GroupSettings(layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
             self.objectives[name] = weigh_groups(
                 make_objective(objective), chosen, objective, self.model, range(GROUPS), name
             )

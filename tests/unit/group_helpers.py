@@ -23,7 +23,7 @@ from zerodr.training.objectives.ranking import make_objective
 PAIRWISE = ObjectiveSettings(name="pairwise_nll", negatives_per_query=2)
 OWN = ObjectiveSettings(name="info_nce", negatives_per_query=2, in_batch=False)
 IN_BATCH = ObjectiveSettings(name="info_nce", negatives_per_query=1)
-IDRO = {"mode": "paper", "similarity": "dot", "temperature": 1.0, "layers": 1}
+IDRO = {"mode": "idro", "kappa": 1.0, "similarity": "dot", "temperature": 1.0, "layers": 1}
 KINDS = 6
 
 
@@ -57,7 +57,10 @@ class Probe(GroupWeighted):
 def weighted(
     model: Any, examples: Examples, objective: ObjectiveSettings = PAIRWISE, engine: Any = None, **settings: Any
 ) -> Probe:
-    chosen = GroupSettings(**(IDRO | settings))
+    ours = IDRO | settings
+    if ours["mode"] != "idro":
+        del ours["kappa"]
+    chosen = GroupSettings(**ours)
     made = weigh_groups(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
     return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
 

@@ -277,7 +277,7 @@ def test_layers_of_another_kind_are_named(tmp_path):
     from tests.unit.model_helpers import tiny_model as from_scratch_model
 
     model = from_scratch_model(tmp_path, "t5", pooling="decoder_first")
-    settings = GroupSettings(mode="paper", layers=1)
+    settings = GroupSettings(mode="idro", layers=1)
     with pytest.raises(ModelError, match="T5LayerNorm, engines segment and ghost read linear layers.*engine jvp"):
         weigh_groups(make_objective(PAIRWISE), settings, PAIRWISE, model, [0, 1])
 

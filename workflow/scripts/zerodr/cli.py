@@ -174,6 +174,23 @@ def doctor(config: Words = None) -> None:
 
 
 @app.command()
+def convert(
+    source: Annotated[
+        Path, typer.Argument(help="Folder of a checkpoint with pytorch_model.bin or Condenser's model.pt.")
+    ],
+    target: Annotated[Path, typer.Argument(help="Folder to make.")],
+    skip_layer: Annotated[
+        int | None, typer.Option(min=0, help="Layer that the head reads; default: the middle.")
+    ] = None,
+) -> None:
+    """Convert pickled weights and a Condenser's head to safetensors; refuse files that hold more than tensors."""
+    from zerodr.encoders.start.convert import convert_checkpoint
+
+    facts = convert_checkpoint(source, target, skip_layer)
+    typer.echo("\n".join(f"{name}: {value}" for name, value in facts.items()))
+
+
+@app.command()
 def show() -> None:
     """Print the main table, and the paths of plots, logs and lineage."""
     from zerodr.reporting import show as results

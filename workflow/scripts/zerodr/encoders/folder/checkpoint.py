@@ -53,8 +53,9 @@ def check_files(folder: Path) -> None:
     if not list(folder.glob("*.safetensors")):
         if any(list(folder.glob(pattern)) for pattern in PICKLED):
             problem = "has pickled weights only (.bin), which may run code; expected safetensors"
-            raise ModelError(folder, problem, "convert it with model.save_pretrained(folder) where you trust it")
-        raise ModelError(folder, "has no weights (*.safetensors)", "fetch the model again")
+            raise ModelError(folder, problem, f"run: python -m zerodr convert {folder} NEW_FOLDER")
+        step = "fetch the model again; if it comes as .bin alone, download its folder and run python -m zerodr convert"
+        raise ModelError(folder, "has no weights (*.safetensors)", step)
     if not any(all((folder / name).exists() for name in names) for names in TOKENIZERS):
         problem = "has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt)"
         raise ModelError(folder, problem, "copy the tokenizer's files into the folder")

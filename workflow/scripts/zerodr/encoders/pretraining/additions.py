@@ -16,6 +16,10 @@ SUBFOLDER = "pretraining"
 WEIGHTS, FACTS = "head.safetensors", "head.json"
 LAYERS, PREDICTION = "layers.", "prediction."
 NO_HEAD = {"kind": "none", "layers": 0, "skip_layer": 0}
+NO_HEAD_STEP = (
+    "name a model that was pretrained with this head (`python -m zerodr convert` takes it from Condenser's model.pt), "
+    "or set objective.head: init, which trains a fresh one"
+)
 
 
 class Headed(Protocol):
@@ -34,7 +38,7 @@ def save_additions(model: Headed, folder: Path) -> None:
     """Write extra layers and the prediction layer, where the model has them."""
     weights = {key: value for key, value in model.state_dict().items() if key.startswith((LAYERS, PREDICTION))}
     if weights:
-        _write(folder / SUBFOLDER, weights, _facts(model))
+        write_additions(folder, weights, _facts(model))
 
 
 def load_additions(model: Headed, folder: Path, layers_from_model: bool) -> dict[str, str]:
@@ -73,7 +77,7 @@ def carry_additions(source: Path, target: Path) -> bool:
         return True
     prediction = checkpoint_prediction(source)
     if prediction:
-        _write(target / SUBFOLDER, {f"{PREDICTION}{key}": value for key, value in prediction.items()}, NO_HEAD)
+        write_additions(target, {f"{PREDICTION}{key}": value for key, value in prediction.items()}, NO_HEAD)
     return prediction is not None
 
 
@@ -87,7 +91,7 @@ def _check(model: Headed, folder: Path) -> None:
     if facts != expected:
         heads = "; ".join(", ".join(f"{key} {head[key]}" for key in expected) for head in (expected, facts))
         problem = f"lacks the head that head: from_model continues with (expected; found: {heads})"
-        raise ModelError(folder, problem, "set head: init, or name a model that was pretrained with this head")
+        raise ModelError(folder, problem, NO_HEAD_STEP)
 
 
 def _select(weights: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -113,9 +117,11 @@ def _read(folder: Path) -> dict[str, Tensor]:
         raise ModelError(path, f"is no whole safetensors file ({error})", "pretrain the model again") from None
 
 
-def _write(folder: Path, weights: dict[str, Tensor], facts: dict[str, Any]) -> None:
+def write_additions(model: Path, weights: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write layers of pretraining, named `layers.*` and `prediction.*`, into a model folder."""
     from safetensors.torch import save_file
 
+    folder = model / SUBFOLDER
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})

@@ -134,8 +134,10 @@ def weights_of(settings: GroupSettings, omega: Tensor, seen: Seen) -> Tensor:
     """Compute factors of the present groups' mean losses, (n,) float64 on the CPU."""
     weights, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
     shares = (seen.counts / seen.counts.sum()).double().cpu()
-    if settings.mode == "paper":
+    if settings.mode == "idro":
         return dro.loss_weights(weights, powers(settings, seen), ones, settings.normalise_present)
+    if settings.mode == "alpha":
+        return dro.loss_weights(torch.ones_like(weights), powers(settings, seen), ones)
     if settings.mode == "balanced":
         return dro.balanced_weights(ones)
     if settings.mode == "erm":

@@ -35,6 +35,7 @@ from zerodr.training.objectives.base import Encoded, Objective, QueryObjective, 
 log = logging.getLogger("zerodr")
 TRACE = Path("groups") / "weights.parquet"
 TRACE_STEPS = 100  # weights are written this often
+COLLAPSED = 0.25  # part of the groups; fewer effective ones, exp(entropy of weights), are warned of
 READABLE = 1e-12  # a gradient that was scaled by less, relative to the batch's largest, is not scaled back
 
 
@@ -55,7 +56,7 @@ class GroupWeighted(Objective):
         self, base: QueryObjective, settings: GroupSettings, clusters: Sequence[int], engine: GroupEngine | None = None
     ) -> None:
         count = len(clusters)
-        if settings.mode == "paper" and settings.floor * count >= 1:
+        if settings.mode == "idro" and settings.floor * count >= 1:
             raise ConfigError(
                 "groups.eps",
                 f"{settings.floor:g} for each of {count} groups is at least 1 in all",
@@ -66,6 +67,8 @@ class GroupWeighted(Objective):
         self.by_group = engine is not None and engine.by_group
         self.state = GroupState.start(settings.mode, count)
         self.skipped = self.finished = 0
+        self.similarity_sd = math.nan
+        self.warned = False
         self.trace_steps: list[int] = []
         self.trace: list[Tensor] = []
         self._forget()
@@ -83,7 +86,7 @@ class GroupWeighted(Objective):
         seen = self._look(batch)
         if self._next is None:
             self._next = from_losses(self.settings, self.state, seen)
-        lagged = self.settings.uses_gradients and self.settings.timing == "lagged"
+        lagged = self.settings.mode == "greedy_dro" or self.settings.uses_gradients and self.settings.timing == "lagged"
         omega = self.state.omega if lagged else self._next.omega
         weights = weights_of(self.settings, omega, seen).to(seen.losses)
         return {self.base.name: (weights * seen.losses).sum()}
@@ -153,7 +156,7 @@ class GroupWeighted(Objective):
     @property
     def has_weights(self) -> bool:
         """Return whether there are weights that change."""
-        return self.settings.mode not in ("erm", "balanced")
+        return self.settings.mode not in ("erm", "balanced", "alpha")
 
     def state_dict(self) -> State:
         """Return weights, running averages, skipped updates, the trace."""
@@ -183,6 +186,7 @@ class GroupWeighted(Objective):
         if not bool(sums.isfinite().all()):
             self._skip = 1
             return
+        self.similarity_sd = float(sums.std(correction=0))
         omega = updated(self.settings, self.state.omega, seen.spread(sums, count), seen.mask(count))
         self._next = GroupState(omega, self.state.losses, self.state.fractions, self.state.known)
 
@@ -191,12 +195,35 @@ class GroupWeighted(Objective):
         if self.has_weights:
             omega = self.state.omega
             shares = omega[omega > 0] / omega.sum()
-            entropy = float(-(shares * shares.log()).sum()) / math.log(max(len(omega), 2))
-            facts |= {"omega_max": float(omega.max()), "omega_min": float(omega.min()), "omega_entropy": entropy}
+            entropy = float(-(shares * shares.log()).sum())
+            facts |= {"omega_max": float(omega.max()), "omega_min": float(omega.min())}
+            facts |= {"omega_entropy": entropy / math.log(max(len(omega), 2)), "effective_groups": math.exp(entropy)}
+            self._check(math.exp(entropy))
         if self.settings.uses_gradients:
-            alpha = powers(self.settings, seen)
-            facts |= {"alpha": float(alpha.mean()), "skipped_updates": float(self.skipped)}
+            facts |= {"similarity_sd": self.similarity_sd, "skipped_updates": float(self.skipped)}
+        if self.settings.uses_gradients or self.settings.mode == "alpha":
+            facts["alpha"] = float(powers(self.settings, seen).mean())
         return facts
+
+    def _check(self, effective: float) -> None:
+        """Warn once where weights that build up leave few groups; greedy_dro takes few by what it is."""
+        settings, count = self.settings, len(self.clusters)
+        if self.warned or settings.mode == "greedy_dro" or effective >= count * COLLAPSED:
+            return
+        self.warned = True
+        reason = {
+            "idro": f"omega^{settings.kappa:g} exp(s / {settings.temperature:g}), and s of the groups differ by "
+            f"{self.similarity_sd:.3g} (sd): lower groups.kappa, or raise groups.temperature",
+            "official": f"groups that a batch lacks fall to {settings.floor:g}: take larger batches or fewer clusters",
+            "group_dro": f"each step multiplies a weight by exp({settings.eta:g} loss): lower groups.eta",
+        }[settings.mode]
+        log.warning(
+            "groups: after %d steps the weights are those of %.1f of %d groups: %s",
+            self.finished,
+            effective,
+            count,
+            reason,
+        )
 
 
 def weigh_groups(

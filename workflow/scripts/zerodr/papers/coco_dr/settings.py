@@ -10,7 +10,7 @@ from zerodr.config.base import Settings
 from zerodr.config.stages import FinetuneStage, PaperSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
-Mode = Literal["paper", "official", "balanced", "erm", "group_dro", "greedy_dro"]
+Mode = Literal["idro", "official", "balanced", "alpha", "erm", "group_dro", "greedy_dro"]
 EngineName = Literal["segment", "ghost", "jvp", "loop"]
 PER_QUERY = ("pairwise_nll", "info_nce")
 OFFICIAL_FLOOR = 0.01
@@ -34,37 +34,39 @@ class ClusterSettings(Settings):
 class GroupSettings(Settings):
     """How the losses of query groups are weighted (specs/coco-dr 4, 5)."""
 
-    mode: Mode = "paper"
-    """`paper`, `official`: iDRO as published and as released. Controls: `balanced` (mean of group means), `erm` (plain
-    mean), `group_dro` (Sagawa et al.), `greedy_dro` (the worst share of the data)."""
+    mode: Mode = "idro"
+    """`idro`: the weights of eq. 11, with kappa. `official`: as released. Controls: `balanced` (mean of group means),
+    `alpha` (eq. 6 alone, so all of iDRO but gradients), `erm` (plain mean), `group_dro` (Sagawa et al.), `greedy_dro`
+    (the worst share of the data, as the released code's baseline)."""
     beta: float = Field(0.25, ge=0)
-    """paper, official: exponent on group losses."""
-    kappa: float = Field(1.0, ge=0, le=1)
-    """paper: exponent on a group's weight before. 1 never pulls back to equal weights; the released code has 0.1."""
+    """idro, official, alpha: exponent on group losses."""
+    kappa: float = Field(0.1, ge=0, le=1)
+    """idro: exponent on a group's weight before. 0.1 as released: a step counts for 1 / 0.9 steps in all. 1 as
+    published: steps add up, nothing pulls back to equal weights, and few groups may end with all of it."""
     temperature: float = Field(1000.0, gt=0)
-    """paper: divides similarities. Raw inner products scale with the squared gradient norm."""
+    """idro: divides similarities. Raw inner products scale with the squared gradient norm."""
     rho: float = Field(0.05, gt=0)
     """official: factor on mean similarities."""
     ema: float = Field(0.1, ge=0, le=1)
     """official: exponent on a group's weight before."""
     eps: float | None = Field(None, ge=0, lt=1)
-    """Least weight of a group (greedy_dro: outside the share). None: 0.01 in official and greedy_dro, 0 in paper."""
+    """Least weight of a group (greedy_dro: outside the share). None: 0.01 in official and greedy_dro, 0 in idro."""
     similarity: Literal["dot", "cosine"] = "cosine"
-    """paper, official: what is taken of two groups' gradients."""
+    """idro, official: what is taken of two groups' gradients."""
     layers: int | Literal["all"] = 3
-    """paper, official: last transformer layers whose gradients are compared; `all`: every trained weight."""
+    """idro, official: last transformer layers whose gradients are compared; `all`: every trained weight."""
     timing: Literal["lagged", "current"] = "lagged"
-    """paper: weights of the step before, or of this step (as published; a further backward pass)."""
+    """idro: weights of the step before, or of this step (as published; a further backward pass)."""
     absent: Literal["keep", "decay"] | None = None
-    """paper, group_dro: groups that the batch lacks keep their weight, or take part with similarity 0. None: keep."""
+    """idro, group_dro: groups that the batch lacks keep their weight, or take part with similarity 0. None: keep."""
     outer_alpha: bool = True
-    """paper: False drops the other group's loss from similarities (eq. 7 read literally)."""
+    """idro: False drops the other group's loss from similarities (eq. 7 read literally)."""
     exclude_self: bool = False
-    """paper: a group's similarity with itself does not count."""
+    """idro: a group's similarity with itself does not count."""
     normalise_present: bool = True
-    """paper: weights of the batch's groups are scaled to sum 1; False: eq. 5 as it stands."""
+    """idro: weights of the batch's groups are scaled to sum 1; False: eq. 5 as it stands."""
     update_every: int = Field(1, ge=1)
-    """paper, official: steps between updates of the weights."""
+    """idro, official: steps between updates of the weights."""
     eta: float = Field(0.01, gt=0)
     """group_dro: step size on group losses."""
     share: float = Field(0.25, gt=0, le=1)
@@ -82,7 +84,7 @@ class GroupSettings(Settings):
     @property
     def uses_gradients(self) -> bool:
         """Whether weights follow from similarities of gradients."""
-        return self.mode in ("paper", "official")
+        return self.mode in BOTH
 
     @model_validator(mode="after")
     def _possible(self) -> GroupSettings:
@@ -92,19 +94,20 @@ class GroupSettings(Settings):
             modes = " and ".join(USED_BY[given[0]])
             raise ValueError(f"{given[0]} is for mode {modes}, mode {self.mode} does not use it")
         if self.mode == "official" and self.similarity != "cosine":
-            raise ValueError("mode official compares cosines; for inner products take mode paper")
+            raise ValueError("mode official compares cosines; for inner products take mode idro")
         if isinstance(self.layers, int) and self.layers < 1:
             raise ValueError("layers is at least 1, or `all`")
         return self
 
 
-BOTH = ("paper", "official")
+BOTH = ("idro", "official")
 USED_BY: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("beta", "layers", "update_every", "similarity"), BOTH),
-    **dict.fromkeys(("kappa", "temperature", "timing", "outer_alpha", "exclude_self", "normalise_present"), ("paper",)),
+    "beta": (*BOTH, "alpha"),
+    **dict.fromkeys(("layers", "update_every", "similarity"), BOTH),
+    **dict.fromkeys(("kappa", "temperature", "timing", "outer_alpha", "exclude_self", "normalise_present"), ("idro",)),
     **dict.fromkeys(("rho", "ema"), ("official",)),
-    "eps": ("paper", "official", "greedy_dro"),
-    "absent": ("paper", "group_dro"),
+    "eps": ("idro", "official", "greedy_dro"),
+    "absent": ("idro", "group_dro"),
     "eta": ("group_dro",),
     **dict.fromkeys(("share", "running"), ("greedy_dro",)),
 }
