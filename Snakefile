@@ -98,7 +98,9 @@ onstart:
         PLAN.machines.ceilings.update(ceilings(asks))
         if wait_for_jobs(Path.cwd()):
             start_again()
-    withdraw_reports((job.rule.name, job.output) for job in workflow.dag.needrun_jobs())
+    withdraw_reports(
+        (job.rule.name, job.output) for job in workflow.dag.needrun_jobs()
+    )
 
 
 onerror:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from tests.dag.conftest import clone
 from tests.unit.encoder_helpers import VOCABULARY, save_tokenizer, tiny_bert
 
@@ -128,7 +129,9 @@ def write_registry(folder: Path) -> None:
     }
     rows |= {TARGET: {"splits": {"test": 10}, "evaluation_split": "test", "documents": 40}}
     rows |= {name: {"kind": "memory", "documents": 30} for name in MEMORIES}
-    table = {name: {"label": name, "archive": f"{name}.zip", "archive_bytes": 20000} | row for name, row in rows.items()}
+    table = {
+        name: {"label": name, "archive": f"{name}.zip", "archive_bytes": 20000} | row for name, row in rows.items()
+    }
     write_yaml(folder / "config/collections/drill.yaml", {"defaults": {"kind": "complete"}, "collections": table})
     protocols = read_yaml(folder / "config/protocols.yaml")
     plain = {name: {"description": row["description"]} for name, row in protocols.items()}
@@ -182,7 +185,12 @@ def write_encoder(folder: Path, words: list[str]) -> None:
     pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
     kinds = ("Transformer", "Pooling")
     modules = [
-        {"idx": n, "name": str(n), "path": "" if n == 0 else "1_Pooling", "type": f"sentence_transformers.models.{kind}"}
+        {
+            "idx": n,
+            "name": str(n),
+            "path": "" if n == 0 else "1_Pooling",
+            "type": f"sentence_transformers.models.{kind}",
+        }
         for n, kind in enumerate(kinds)
     ]
     (folder / "1_Pooling").mkdir()

@@ -31,7 +31,6 @@ from tests.drill.stages import (
     warm_up,
 )
 from tests.drill.table import render
-
 from zerodr.artifacts.stage import StageSpec
 from zerodr.errors import ZerodrError
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tests.drill.disk import Disk
 from tests.drill.stages import Forks, Operations, Reference, Result, files_of, remove_outputs
-
 from zerodr.artifacts.manifest import is_folder_artifact
 from zerodr.artifacts.record import record_path
 from zerodr.artifacts.stage import StageSpec
@@ -234,4 +233,3 @@ def damaged_file(spec: StageSpec, draw: random.Random) -> tuple[Path, bytes]:
         files += [file for file in files_of(declared) if file not in volatile and file.stat().st_size]
     path = draw.choice(files)
     return path, path.read_bytes()
-

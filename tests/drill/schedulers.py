@@ -12,7 +12,6 @@ import time
 from contextlib import suppress
 
 from tests.drill.stages import Result
-
 from zerodr.artifacts.stage import StageSpec
 
 RULE = "evaluate_run"

@@ -24,7 +24,9 @@ def render(rows: list[Row], damaged: list[str], stages: dict[str, int]) -> str:
     kinds = sorted({row.kind for row in rows})
     ends = sorted({row.outcome for row in rows})
     outcomes = ((kind, Counter(row.outcome for row in rows if row.kind == kind)) for kind in kinds)
-    by_kind = table(["fault", "injected", *ends], ([k, c.total(), *(c[end] or "" for end in ends)] for k, c in outcomes))
+    by_kind = table(
+        ["fault", "injected", *ends], ([k, c.total(), *(c[end] or "" for end in ends)] for k, c in outcomes)
+    )
     rules = sorted({row.rule for row in rows})
     counts = Counter((row.rule, row.kind) for row in rows)
     ends_of = {rule: Counter(row.outcome for row in rows if row.rule == rule) for rule in rules}

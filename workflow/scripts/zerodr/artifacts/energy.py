@@ -31,13 +31,13 @@ class Counter(NamedTuple):
 
 def counters(powercap: Path = POWERCAP) -> dict[str, Counter]:
     """Read all counters that this process may read, by name; empty where there is none."""
-    found = {}
+    readings = {}
     for zone in sorted(powercap.glob("intel-rapl:*")):
         if zone.name.count(":") == 1:  # a package; its parts are `intel-rapl:0:1`
             with suppress(OSError):  # most systems let only root read it
                 values = [int((zone / name).read_text()) / 1e6 for name in ("energy_uj", "max_energy_range_uj")]
-                found[zone.name] = Counter(PROCESSORS, *values)
-    return found | _gpus()
+                readings[zone.name] = Counter(PROCESSORS, *values)
+    return readings | _gpus()
 
 
 def _gpus() -> dict[str, Counter]:
@@ -46,7 +46,7 @@ def _gpus() -> dict[str, Counter]:
         import pynvml
     except ImportError:
         return {}
-    found = {}
+    readings = {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     with suppress(pynvml.NVMLError):  # no driver, or a GPU without a counter
         pynvml.nvmlInit()
@@ -54,8 +54,8 @@ def _gpus() -> dict[str, Counter]:
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
             name = str(pynvml.nvmlDeviceGetUUID(handle))
             if visible is None or {str(number), name} & set(visible.split(",")):
-                found[name] = Counter(GPUS, pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
-    return found
+                readings[name] = Counter(GPUS, pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
+    return readings
 
 
 def spent_between(before: dict[str, Counter], after: dict[str, Counter]) -> dict[str, float]:

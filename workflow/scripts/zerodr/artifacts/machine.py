@@ -39,7 +39,9 @@ class MachineErrors:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, ZerodrError):
             if is_refusal(error):
-                raise _sentence(number_of(error), getattr(error, "filename", None) or self.name, self.outputs) from error
+                raise _sentence(
+                    number_of(error), getattr(error, "filename", None) or self.name, self.outputs
+                ) from error
 
 
 def is_refusal(error: Exception) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.digest import file_digest
-from zerodr.artifacts.manifest import check_manifest, is_folder_artifact, require_whole
+from zerodr.artifacts.manifest import is_folder_artifact, require_whole
 from zerodr.errors import ArtifactError
 
 Record = dict[str, Any]
@@ -66,14 +66,3 @@ def artifact_digest(artifact: Path | str) -> str:
     if record and (record["bytes"], record["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns):
         return record["digest"]
     return file_digest(path)
-
-
-def find_damage(artifact: Path | str) -> list[str]:
-    """List the bytes of an artifact that are not those that its manifest or its record holds; reads all of them."""
-    path = Path(artifact)
-    if is_folder_artifact(path):
-        return check_manifest(path, digests=True)
-    record = read_record(path)
-    if record is None or record["digest"] == file_digest(path):
-        return []
-    return [f"{path} has other content than its record holds (sha256 differs)"]

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts import energy, provenance
+from zerodr.artifacts.damage import BlameInputs
 from zerodr.artifacts.digest import file_digest, object_digest
-from zerodr.artifacts.machine import MachineErrors, is_refusal, take_lock
+from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
-from zerodr.artifacts.record import artifact_digest, find_damage, read_record, record_path, write_json
+from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
 from zerodr.artifacts.spent import Spent
 from zerodr.errors import ArtifactError, ZerodrError, nearest
 from zerodr.plan.rules import RULES
@@ -156,7 +157,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             _clear(spec)
             _prepare_outputs(spec)
             try:
-                with _blaming_damaged_inputs(spec), Spent(home, work) as spent:
+                with BlameInputs(spec.input_list()), Spent(home, work) as spent:
                     function(stage)
                     _publish(stage, digest, inputs, spent)
             finally:
@@ -293,24 +294,6 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> 
         "metrics": stage.metrics,
         "notes": stage.notes,
     }
-
-
-@contextmanager
-def _blaming_damaged_inputs(spec: StageSpec) -> Iterator[None]:
-    """Compare all bytes of the inputs after an error that is no clear one, and name a damaged input instead.
-
-    Raises:
-        ArtifactError: an input is damaged.
-    """
-    try:
-        yield
-    except Exception as error:
-        if not isinstance(error, ZerodrError) and not is_refusal(error):
-            for path in spec.input_list():
-                if problems := find_damage(path):
-                    step = f"delete {path} and run the target again"
-                    raise ArtifactError(path, "; ".join(problems[:3]), step) from error
-        raise
 
 
 @contextmanager
