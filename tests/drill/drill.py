@@ -35,7 +35,7 @@ from zerodr.artifacts.stage import StageSpec
 from zerodr.errors import ZerodrError
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEDULER_EVERY = 40  # of so many faults, one hits Snakemake itself
+SCHEDULER_EVERY = 50  # of so many faults, one hits Snakemake itself
 
 
 @dataclass(frozen=True)

@@ -15,15 +15,20 @@ from tests.drill.stages import Result
 from zerodr.artifacts.stage import StageSpec
 
 RULE = "evaluate_run"
-LONGEST_S = 25.0
+LONGEST_S = 20.0
 PATIENCE_S = 400
 
 
 def chain(spec: StageSpec, specs: list[StageSpec]) -> list[StageSpec]:
-    """Give an evaluation and what makes its ranking, up to models and indexes, sources first."""
+    """Give an evaluation and what makes its ranking, sources first."""
     wanted, chosen = set(spec.input_list()), [spec]
     for stage in reversed(specs):
-        if wanted & set(stage.outputs.values()) and stage.rule in ("merge_run", "search_shard", "search_bm25"):
+        if wanted & set(stage.outputs.values()) and stage.rule in (
+            "merge_run",
+            "search_bm25",
+            "fuse_runs",
+            "import_run",
+        ):
             wanted |= set(stage.input_list())
             chosen.insert(0, stage)
     return chosen
