@@ -44,9 +44,9 @@ def _docstrings(model: type) -> dict[str, str]:
 def describe(schema: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     """Add the docstrings of fields to a class's JSON schema, its definitions included."""
     models = {inner.__name__: inner for inner in _models(model)}
-    for name, part in {model.__name__: schema, **schema.get("$defs", {})}.items():
+    for name, block in {model.__name__: schema, **schema.get("$defs", {})}.items():
         for field, text in descriptions(models[name]).items() if name in models else ():
-            part["properties"][field]["description"] = text
+            block["properties"][field]["description"] = text
     return schema
 
 
