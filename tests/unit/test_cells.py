@@ -14,6 +14,7 @@ from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError
 from zerodr.plan import Plan
 from zerodr.plan.published import find_item, item_collections
+from zerodr.plan.reporting import remark_of
 from zerodr.reporting import items
 from zerodr.reporting.cell_views import cells_section, cells_tsv
 from zerodr.reporting.cells import CellParams, compare_cells, number, read_cells, shown_cells
@@ -205,3 +206,17 @@ def test_items_have_their_own_collections_and_protocol_at_paper_alone(root, plan
     assert find_item(mini, "ddr", "table2").protocol == "standard"
     chosen = Plan(load_bench(root, {"scale": "paper", "collections": ("scifact",)}))
     assert item_collections(chosen, "modir", "table2") == ["scifact"]
+
+
+def test_a_row_says_when_it_is_read_under_another_protocol_than_its_papers(root):
+    remark = "read under protocol standard, its paper's is coco-dr-paper"
+    assert remark in remark_of(Plan(load_bench(root, {})), "coco-dr+no-idro")
+    assert "read under" not in remark_of(Plan(load_bench(root, {"protocol": "coco-dr-paper"})), "coco-dr")
+    assert "read under" not in remark_of(Plan(load_bench(root, {})), "dpr")
+
+
+def test_an_item_under_its_papers_protocol_has_no_such_footnote(plan):
+    assert not any(
+        "read under protocol coco-dr-paper, its paper's is coco" in r
+        for r in params(plan, "coco-dr", "table2")["remarks"]
+    )
