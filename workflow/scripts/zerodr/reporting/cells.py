@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 from zerodr.config.base import Settings
 from zerodr.config.papers import Doubt
 from zerodr.errors import ArtifactError
-from zerodr.reporting.verdicts import DATA, UNMEASURED, judge, tolerance_of
+from zerodr.reporting.verdicts import DATA, TIMES, UNMEASURED, judge, tolerance_of
 
 Key = tuple[str, str, str]
 Measured = Mapping[Key, float | str]
@@ -141,6 +141,7 @@ def _compared(
             is_open=doubts is not None,
             small=kind in ("trained", "settings") and not settings.as_published,
             other_protocol=kind in ("trained", "encoder", "fusion") and protocol != settings.protocol,
+            timed=metric in TIMES,
             difference=difference,
             equal=equal,
             tolerance=tolerance,
