@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from model_helpers import TEXTS, shaken, tiny_collection, tiny_settings
+from model_helpers import TEXTS, shaken_t5, tiny_collection, tiny_settings
 from torch import Tensor
 
 from zerodr.encoders.network.trainable import BiEncoder
@@ -23,10 +23,7 @@ LAYERS, HEADS = 2, 4
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("t5")
-    settings = tiny_settings("t5", pooling="decoder_first")
-    shaken(from_scratch(settings, tiny_collection(root / "collection"), 7)[0]).save(root / "model")
-    return root / "model"
+    return shaken_t5(tmp_path_factory.mktemp("t5"))
 
 
 @pytest.fixture

@@ -1,19 +1,22 @@
 """Allow one run at a time in a checkout, without stale locks; print errors as sentences, repeated at the end."""
 
 import logging
+import os
 import re
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
-from zerodr.errors import MachineError, ZerodrError
+from zerodr.errors import ConfigError, MachineError, ZerodrError
 
 STATE = Path("results/.state")
 _HELD: list[IO[str]] = []
 _KINDS = "|".join(kind.__name__ for kind in ZerodrError.__subclasses__())
 OURS = re.compile(rf"\b({_KINDS}): ")
 _DOUBLED = re.compile(rf"\b({_KINDS}): \1: ")
+_NO_RULE = re.compile(r"(?:MissingRuleException:\s*)?No rule to produce (\S+) \(if you use input functions[^)]*\)\.")
 _TRACEBACK = re.compile(r"\nTraceback:(?:\n  File [^\n]*)+")
 
 
@@ -48,14 +51,54 @@ def plainly(text: str) -> str:
     return _TRACEBACK.sub("", _DOUBLED.sub(r"\1: ", text)) if _DOUBLED.search(text) else text
 
 
-def _format_record(record: logging.LogRecord) -> bool:
-    record.msg = plainly(record.msg) if isinstance(record.msg, str) else record.msg
-    return True
+def spare_tracebacks(suggest: Callable[[str], str]) -> None:
+    """Let Snakemake report errors of rules' functions, such as an unknown item, as `plainly` does.
+
+    Args:
+        suggest: next step for a target that no rule makes.
+    """
+
+    def rewrite(record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str):
+            record.msg = _NO_RULE.sub(lambda match: _unknown_target(match[1], suggest), plainly(record.msg))
+        return True
+
+    logging.getLogger("snakemake.logging").addFilter(rewrite)
 
 
-def spare_tracebacks() -> None:
-    """Let Snakemake report errors of rules' functions, such as an unknown item, as `plainly` does."""
-    logging.getLogger("snakemake.logging").addFilter(_format_record)
+def _unknown_target(target: str, suggest: Callable[[str], str]) -> str:
+    return str(ConfigError(target, "is no target", suggest(target)))
+
+
+def advise_profile(triggers: Iterable[object]) -> None:
+    """Warn of a run without a profile of ours: Snakemake would repeat finished work when only code was edited."""
+    if any(str(trigger).endswith("code") for trigger in triggers):
+        sys.stderr.write(
+            "\nNo profile is in use: finished jobs may run again after an update. "
+            "Use: snakemake --profile config/profiles/local (or: mini, slurm)\n"
+        )
+
+
+def missing_gpus(wanted: int) -> str:
+    """Return the reason against running jobs of `wanted` GPUs on this machine; empty without any."""
+    present = count_gpus() if wanted else 0
+    if present >= wanted:
+        return ""
+    what = f"a job asks for {wanted} GPUs, this machine shows {present}"
+    return str(MachineError("gpu", what, "use what there is with --config gpus=0, or run it where they are"))
+
+
+def count_gpus() -> int:
+    """Count the NVIDIA GPUs that jobs of this machine may use, by the driver and CUDA_VISIBLE_DEVICES."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        present = int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return present if visible is None else len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
 
 
 def repeat_errors() -> None:
