@@ -90,6 +90,7 @@ OURS |= {("bm25", "a", "ndcg_cut_10"): 0.4, ("bm25", "a", "hole_pair_10"): 0.331
         (cell("Ours", "avg", "0.4"), {}, "standard", 0.4, "OK"),
         (cell("Ours", "avg", "0.4"), {"members": {"a": ["a"], "group": ["b", "d"]}}, "standard", None, "not run"),
         (cell("Ours", "a", "25.0", "ndcg_cut_10_gain", "percent of BM25"), {}, "standard", 25.0, "OK"),
+        (cell("Ours", "a", "25.0", "ndcg_cut_10_gain", "percent of DPR"), {}, "standard", None, "not run"),
         (cell("BM25", "a", "33.0", "hole@10", "percent"), {}, "standard", 33.1, "OK"),
         (cell("BM25", "a", "0.403"), {}, "standard", 0.4, "OKish"),
         (cell("Ours", "a", "0.500"), {"as_published": False}, "standard", 0.5, "other budget"),

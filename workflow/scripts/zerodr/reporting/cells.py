@@ -119,6 +119,9 @@ def _compared(
 ) -> dict[str, Any]:
     method = settings.rows.get(cell["row"], "")
     keys = [*([method] if method else []), cell["row"], ""]
+    base = re.search(r"percent of ([^;]+)", cell["note"])
+    if base is not None and settings.rows.get(base.group(1)) != settings.baseline:
+        keys = []  # ours are gains over another row
     match = next((key for key in product(keys, (column, ""), (metric,)) if key in ours), None)
     kind = settings.kinds.get(method, "") if match is None or match[0] == method else "settings" if match[0] else "data"
     percent, printed = cell["note"].startswith("percent"), number(cell["value"])
