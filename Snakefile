@@ -41,6 +41,7 @@ from zerodr.artifacts.guard import (
     refuse_run,
     repeat_errors,
     spare_tracebacks,
+    withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
 from zerodr.cluster import request_of, ceilings, default_scale, submitting
@@ -117,6 +118,9 @@ onstart:
         advise_profile(workflow.rerun_triggers)
         gpus = [job.resources.get("gpu", 0) for job in workflow.dag.needrun_jobs()]
         refuse_run(missing_gpus(max(gpus, default=0)))
+    withdraw_reports(
+        (job.rule.name, job.output) for job in workflow.dag.needrun_jobs()
+    )
 
 
 onerror:

@@ -40,11 +40,11 @@ def import_settings(model: Path | str, **changes: Any) -> ImportSettings:
     return ImportSettings(**({"model": str(model)} | UNCHANGED | changes))
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder: Path, vocabulary: list[str] = VOCABULARY) -> None:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    raw = Tokenizer(models.WordPiece({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    raw = Tokenizer(models.WordPiece({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]"))
     raw.normalizer = normalizers.BertNormalizer(lowercase=True)
     raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     raw.post_processor = processors.TemplateProcessing(

@@ -170,6 +170,31 @@ def test_a_log_on_a_full_disk_says_nothing_of_itself(small_disk, capsys):
     adapter.log.setLevel(level)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_stopped_run_says_how_it_resumes(stopped):
+    logger = logging.getLogger("snakemake.logging")
+    before = list(logger.filters)
+    guard.spare_tracebacks(str)
+    try:
+        said = ["Terminating processes on user request, this might take some time."] if stopped else []
+        for line in [*said, f"WorkflowError:\n{guard.FAILED}"]:
+            record = logger.makeRecord(logger.name, logging.ERROR, "x", 1, line, (), None)
+            assert logger.filter(record)
+    finally:
+        for added in set(logger.filters) - set(before):
+            logger.removeFilter(added)
+    assert record.getMessage() == (guard.STOPPED if stopped else f"WorkflowError:\n{guard.FAILED}")
+
+
+def test_tables_of_an_earlier_run_are_withdrawn():
+    outputs = {rule: Path(f"results/{rule}.tsv") for rule in ("build_table", "plot_table", "evaluate_run")}
+    for rule, path in outputs.items():
+        run_spec(spec_of(rule=rule, outputs={"out": str(path)}), repeat)
+    guard.withdraw_reports((rule, [str(path), "results/absent.md"]) for rule, path in outputs.items())
+    left = sorted(path.name for path in Path("results").glob("*.tsv*"))
+    assert left == ["evaluate_run.tsv", "evaluate_run.tsv.lineage.json"]
+
+
 def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it():
     said = "Error:\n  {0}: {0}: moma: item 'x': is not known\nWildcards:\n  item=x\nTraceback:\n"
     said += '  File "a", line 3, in f\n'

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
+from zerodr.artifacts.record import record_path
 from zerodr.errors import ConfigError, MachineError, ZerodrError
 
 STATE = Path("results/.state")
@@ -16,6 +17,10 @@ _HELD: list[IO[str]] = []
 _KINDS = "|".join(kind.__name__ for kind in ZerodrError.__subclasses__())
 OURS = re.compile(rf"\b({_KINDS}): ")
 _DOUBLED = re.compile(rf"\b({_KINDS}): \1: ")
+REPORTING = ("build_", "compare_", "plot_")  # rules of tables and figures
+ON_REQUEST = "on user request"  # in Snakemake's line about Ctrl-C or SIGTERM
+FAILED = "At least one job did not complete successfully."
+STOPPED = "The run was stopped. To resume after the last finished job, repeat the command."
 _NO_RULE = re.compile(r"(?:MissingRuleException:\s*)?No rule to produce (\S+) \(if you use input functions[^)]*\)\.")
 _TRACEBACK = re.compile(r"\nTraceback:(?:\n  File [^\n]*)+")
 
@@ -46,9 +51,38 @@ def refuse_run(message: str) -> None:
         raise SystemExit(1)
 
 
+def withdraw_reports(planned: Iterable[tuple[str, Iterable[str]]]) -> None:
+    """Remove the tables and figures that this run builds again, so that those of an earlier one can't pass for them.
+
+    Args:
+        planned: rule and outputs of each planned job.
+    """
+    for rule, outputs in planned:
+        if rule.startswith(REPORTING):
+            for path in map(Path, outputs):
+                path.unlink(missing_ok=True)
+                record_path(path).unlink(missing_ok=True)
+
+
 def plainly(text: str) -> str:
     """Shorten Snakemake's report of a zerodr error in a rule's function: its name once, no traceback."""
     return _TRACEBACK.sub("", _DOUBLED.sub(r"\1: ", text)) if _DOUBLED.search(text) else text
+
+
+class _Plain(logging.Filter):
+    """Change Snakemake's reports of errors as `plainly` does; a run that was stopped on request is no failed one."""
+
+    def __init__(self, suggest: Callable[[str], str]) -> None:
+        super().__init__()
+        self.suggest, self.stopped = suggest, False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str):
+            self.stopped |= ON_REQUEST in record.msg
+            record.msg = _NO_RULE.sub(lambda match: _unknown_target(match[1], self.suggest), plainly(record.msg))
+            if self.stopped and FAILED in record.msg:
+                record.msg = STOPPED
+        return True
 
 
 def spare_tracebacks(suggest: Callable[[str], str]) -> None:
@@ -58,12 +92,7 @@ def spare_tracebacks(suggest: Callable[[str], str]) -> None:
         suggest: next step for a target that no rule makes.
     """
 
-    def rewrite(record: logging.LogRecord) -> bool:
-        if isinstance(record.msg, str):
-            record.msg = _NO_RULE.sub(lambda match: _unknown_target(match[1], suggest), plainly(record.msg))
-        return True
-
-    logging.getLogger("snakemake.logging").addFilter(rewrite)
+    logging.getLogger("snakemake.logging").addFilter(_Plain(suggest))
 
 
 def _unknown_target(target: str, suggest: Callable[[str], str]) -> str:

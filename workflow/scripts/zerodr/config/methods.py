@@ -118,6 +118,8 @@ class _Method(Settings):
     """Description in a sentence."""
     remark: str = ""
     """A footnote for every table row of the method, such as what the model was trained on."""
+    read_under: str | None = None
+    """Protocol that the method's paper ranks with: a footnote says where a row is read under another. None: any."""
 
     @property
     def ranks(self) -> bool:

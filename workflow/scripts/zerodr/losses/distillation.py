@@ -11,14 +11,14 @@ def margin_mse(student: Tensor, teacher: Tensor, inverse_temperature: float = 1.
     Args:
         student: (B, 1 + K) scores, the positive first.
         teacher: (B, 1 + K) scores of the same documents, on a logit scale.
-        inverse_temperature: factor on the student's scores; cosines need one.
+        inverse_temperature: multiplies the student's scores only, as in DDR's code; cosines need one to reach logits.
 
     Returns:
         scalar in squared score units.
     """
     margins = student[:, :1] - student[:, 1:]  # (B, K)
     targets = teacher[:, :1] - teacher[:, 1:]
-    return F.mse_loss(_wide(margins) * inverse_temperature, _wide(targets))
+    return F.mse_loss(inverse_temperature * _wide(margins), _wide(targets))
 
 
 def kl_distillation(
