@@ -130,11 +130,11 @@ class NegativesSettings(Settings):
     """Where a stage's negatives come from."""
 
     source: str = "previous"
-    """`previous`: searched with the stage's parent. `none`: in-batch only. `file`: rankings that others published. Else a
+    """`previous`: searched with the stage's parent. `none`: in-batch only. `file`: rankings of others. Else a
     method, such as `bm25-flat+bm25s`."""
     file: str | None = None
-    """Only for source file: a TREC run of training queries, or JSON lines with `qid` and `neg`, lists by system (as those
-    of MS MARCO's public hard negatives). Systems take turns, rank by rank."""
+    """Only for source file: a TREC run of training queries, or JSON lines with `qid` and `neg`, lists by system (as MS
+    MARCO's public hard negatives have them). Systems take turns, rank by rank."""
     depth: int = Field(200, ge=1)
     """Ranks that are looked at."""
     skip: int = Field(0, ge=0)

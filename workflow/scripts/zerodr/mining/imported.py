@@ -1,4 +1,4 @@
-"""Read published rankings of training queries as candidates for negatives: a TREC run, or lists by system as JSON lines.
+"""Read published rankings of training queries as candidates: a TREC run, or lists by system as JSON lines.
 
 A line of the second is an object: `qid`, and `neg`, a list of document ids or such a list for each of several systems.
 Lists of systems are taken in turn, rank by rank, each document once. Known positives are left out by the judgements.

@@ -58,7 +58,7 @@ class MineSettings(Settings):
 
 
 def mine_negatives(stage: Stage) -> None:
-    """Read `source`, `candidates` or `file` (unless negatives.source is none), optional `previous`; write folder `mined`.
+    """Read `source`, `candidates` or `file` (none where negatives.source is), optional `previous`; write `mined`.
 
     Raises:
         ArtifactError: candidates of another corpus or split, too shallow, or damaged.
