@@ -138,6 +138,19 @@ def test_attention_of_the_model(model):
     assert attention.value_norms.shape == attention.probabilities.shape
 
 
+def test_attention_in_half_precision(model):
+    """It is computed in bfloat16, near float32's, and every head still gives 1 in all."""
+    features = grounded(model, TEXTS[:3], [DOCUMENTS, DOCUMENTS[:2], []])
+    whole = cross_attention(model, features, logits=True, value_norms=True)[1]
+    model.precision = "bf16"
+    vectors, half, segments, mask = cross_attention(model, features, logits=True, value_norms=True)
+    torch.testing.assert_close(vectors, model.encode(features, "query"), atol=2e-2, rtol=2e-2)
+    assert not torch.equal(half.probabilities, whole.probabilities)
+    torch.testing.assert_close(half.probabilities, whole.probabilities, atol=2e-2, rtol=0)
+    scores = fid_attention(half, segments, mask, 4)
+    torch.testing.assert_close(scores.sum(1), torch.full((3,), float(LAYERS * HEADS)), atol=1e-4, rtol=0)
+
+
 def test_attention_that_is_not_given_is_an_error(model, monkeypatch):
     features = grounded(model, ["river"], [DOCUMENTS])
     monkeypatch.setattr("zerodr.papers.moma.fusion_encoder.plain_attention", lambda module: torch.no_grad())

@@ -48,6 +48,7 @@ def test_everything_the_papers_use_is_there(rows):
         "cpr-ecom",
         "cpr-video",
         "cpr-medical",
+        "dureader",
         "dureader-retrieval",
         "memory-msmarco",
         "memory-dpr-wikipedia",

@@ -14,7 +14,8 @@ from zerodr.errors import ConfigError
 NAME = r"^[a-z0-9][a-z0-9.@_-]*$"
 
 FORMATS = (
-    *("beir", "lotte", "oag-qa", "cmedqav2", "multi-cpr", "dureader-retrieval", "dpr-wikipedia", "mesh-xml"),
+    *("beir", "lotte", "oag-qa", "cmedqav2", "multi-cpr", "dureader", "dureader-retrieval"),
+    *("dpr-wikipedia", "mesh-xml"),
     *(
         "mesh-thesaurus",
         "wordnet",

@@ -45,7 +45,7 @@ RULES = {
     "fuse_candidates": Rule("retrieval.fuse:fuse_candidates", 1, Need(4000, 100, 30, 30)),
     "mine_negatives": Rule("mining.mine:mine_negatives", 1, Need(8000, 0, 60), seeded=True),
     "cut_spans": Rule("mining.spans:cut_spans", 1, Need(4000, 500, 30, 30, threads=8), seeded=True),
-    "pretrain": Rule("training.pretrain:pretrain", 3, training(16000, 2880), seeded=True),
+    "pretrain": Rule("training.pretrain:pretrain", 4, training(16000, 2880), seeded=True),
     "init_model": Rule("training.kinds:init_model", 2, Need(6000, 0, 60), seeded=True),
     "finetune": Rule("training.finetune:finetune", 1, training(12000, 1440), seeded=True),
     "take_step": Rule("encoders.publishing.export:take_step", 1),
