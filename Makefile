@@ -30,8 +30,8 @@ drill: $(READY) ## 500 faults in all stages of a small DAG, as a table (as root 
 drill-input: $(READY) ## malformed collections, configurations, model folders and run files
 	$(BIN)/python -m pytest tests/unit/test_bad_inputs.py
 
-doctor: $(READY) ## what this machine lacks, and how to mend it
-	$(BIN)/python -m zerodr doctor
+doctor: ## what this machine lacks, and how to mend it; installs nothing
+	@PYTHONPATH=workflow/scripts $$([ -x $(BIN)/python ] && echo $(BIN)/python || echo $(PYTHON)) -m zerodr.diagnose
 
 docs: $(READY) ## the documentation in site/, built strictly: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -222,7 +222,7 @@ def needed(specs: list[StageSpec], rules: set[str] | None) -> list[StageSpec]:
 
 
 def same_times(specs: list[StageSpec]) -> None:
-    """Give all outputs one time, so that Snakemake does not see what ran again after a fault as newer than its users."""
+    """Give all outputs one time: what ran again after a fault must not be newer than its users."""
     now = time.time()
     for path in {path for spec in specs for path in spec.outputs.values()}:
         if Path(path).exists():
