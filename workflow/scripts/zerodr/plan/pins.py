@@ -22,7 +22,10 @@ def unpinned(plan: Plan, rule: str, method: str) -> str:
     """
     if rule == "import_model":
         settings = plan.bench.settings(method, EncoderSettings)
-        return settings.model if settings.revision is None and _is_of_hub(settings.model) else ""
+        models = {settings.model: settings.revision}
+        if settings.document_model is not None:
+            models[settings.document_model] = settings.document_revision
+        return next((model for model, pin in models.items() if pin is None and _is_of_hub(model)), "")
     if rule != "init_model":
         return ""
     encoder = plan.chains.trained(method).encoder
