@@ -30,9 +30,10 @@ doctor: $(READY) ## what this machine lacks, and how to mend it
 docs: $(READY) ## the documentation in site/, built strictly: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-pictures: $(READY) ## docs/pictures/*.svg again, from the rules and from benchmarks/*.md
+pictures: $(READY) ## docs/pictures/*.svg and docs/papers/items.md again
 	$(BIN)/python docs/pictures/dag.py
 	$(BIN)/python docs/pictures/results.py
+	$(BIN)/python docs/pictures/items.py
 
 report: $(READY) ## results/report.html: tables, figures, captions, for any browser, without a network
 	$(SNAKEMAKE) --profile config/profiles/mini --report results/report.html all

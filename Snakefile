@@ -69,6 +69,7 @@ localrules:
     build_item,
     plot_item,
     build_paper,
+    build_published,
     publish_lineage,
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from types import SimpleNamespace
 
@@ -94,6 +95,7 @@ OURS |= {("bm25", "a", "ndcg_cut_10"): 0.4, ("bm25", "a", "hole_pair_10"): 0.331
         (cell("BM25", "a", "0.400"), {"as_published": False}, "short", 0.4, "OK"),
         (cell("Ours", "a", "0.500"), {}, "short", 0.5, "other protocol"),
         (cell("ColBERT", "a", "0.500"), {}, "standard", None, "no method here"),
+        (cell("Ours", "a", "0.500", "loss_of_accuracy"), {}, "standard", None, "no measure here"),
         (cell("Ours", "b", "0.500", "recall_100"), {}, "standard", None, "not run"),
     ],
 )
@@ -147,6 +149,14 @@ def test_numbers_as_printed(text, value):
     assert number(text) == value
 
 
+def test_the_page_of_items_in_docs_is_the_generated_one(root):
+    script = root / "docs/pictures/items.py"
+    spec = importlib.util.spec_from_file_location("items", script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert (root / "docs/papers/items.md").read_text() == module.page(root), "run: python docs/pictures/items.py"
+
+
 def test_bad_reference_files_are_refused(tmp_path):
     path = tmp_path / "x.tsv"
     path.write_text("item\trow\n")
@@ -162,7 +172,7 @@ def test_tolerances_by_kind_of_row():
     assert tolerance_of("hole_pair_10", "lexical", 33.0, True) == 0.2
     assert tolerance_of("knn_source", "trained", 14.0, True) == pytest.approx(1.4)
     assert tolerance_of("documents", "data", 100.0, False) == 0.0
-    known = {"row": True, "is_open": False, "small": False, "other_protocol": False, "equal": False}
+    known = {"row": True, "measured": True, "is_open": False, "small": False, "other_protocol": False, "equal": False}
     assert judge(known=True, difference=None, tolerance=None, **known) == "DRIFT"
 
 

@@ -15,13 +15,13 @@ from zerodr.errors import ArtifactError
 from zerodr.reporting.grid import read_summaries
 from zerodr.reporting.published import (
     COLUMNS,
-    OKISH,
     compare,
     published_section,
     published_tsv,
+    read_papers,
     read_reference,
-    verdict,
 )
+from zerodr.reporting.verdicts import OKISH, verdict
 
 SOURCE = Reference(path="reference.tsv", source="a paper", tolerance=0.001)
 TEXT = """method\tcollection\tndcg_at_10\trecall_at_100\trecall_at_1000
@@ -105,10 +105,44 @@ def test_bad_reference_files_are_refused(tmp_path, text, words):
         reference(tmp_path, text)
 
 
+def test_independent_numbers_are_not_called_published(tmp_path, frame):
+    text = "method\tcollection\tndcg_at_10\tkind\nbm25\talpha\t0.5\tindependent\ndense\tbeta\t0.3\tpublished\n"
+    settings = settings_of()
+    table = compare(frame, reference(tmp_path, text), settings)
+    independent, published = published_section(table, settings)[::-1]
+    assert independent.startswith("## Against numbers of an independent script, which nobody published")
+    assert published.startswith("## Against published numbers") and "BM25" not in published
+    assert "# independent: numbers of an independent script" in published_tsv(table, settings)
+    with pytest.raises(ArtifactError, match="unknown kind 'independant': did you mean independent"):
+        reference(tmp_path, text.replace("independent", "independant"))
+
+
+def test_values_of_papers_come_once_with_all_their_sources(tmp_path):
+    row = {
+        "row": "BM25",
+        "method": "bm25",
+        "column": "alpha",
+        "metric": "ndcg_cut_10",
+        "ours": 0.5,
+        "published": "0.501",
+    }
+    row |= {"difference": -0.001, "verdict": "OK", "tolerance": 0.002, "protocol": "standard", "note": ""}
+    paths = []
+    for paper in ("one", "two"):
+        others = [{"metric": "hole_pair_10"}, {"column": "part"}, {"ours": None, "verdict": "not run"}]
+        rows = [row | {"source": f"{paper}, table1"} | other for other in ({}, *others)]
+        paths.append(tmp_path / f"{paper}.tsv")
+        pd.DataFrame(rows).to_csv(paths[-1], sep="\t", index=False)
+    (line,) = read_papers(paths, settings_of()).to_dict("records")
+    assert list(line) == COLUMNS and line["source"] == "one, table1; two, table1"
+    assert (line["reference"], line["kind"], line["verdict"]) == (0.501, "published", "OK")
+    assert read_papers([], settings_of()).empty
+
+
 def test_the_files_that_are_shipped_can_be_read(root):
     for shipped in Config().references:
         frame = read_reference(root / shipped.path, shipped)
-        assert frame["published"].between(0, 1).all() and len(frame)
+        assert frame["reference"].between(0, 1).all() and len(frame)
 
 
 def test_the_table_lists_what_drifted(tmp_path, frame):

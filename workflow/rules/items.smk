@@ -72,3 +72,28 @@ rule build_paper:
         settings=PLAN.settings("build_paper"),
     script:
         "../scripts/run_stage.py"
+
+
+rule build_published:
+    input:
+        unpack(PLAN.inputs("build_published")),
+    output:
+        table=paths.item("{paper}", "published", "tsv"),
+        html=report(
+            paths.item("{paper}", "published", "html"),
+            caption="../report/printed.rst",
+            category="{paper}",
+            labels={"file": "published values", "kind": "table"},
+        ),
+    log:
+        "results/logs/build_published/{paper}.log",
+    benchmark:
+        "results/benchmarks/build_published/{paper}.tsv"
+    wildcard_constraints:
+        paper=PATTERNS.papers(),
+    conda:
+        ENVIRONMENT
+    params:
+        settings=PLAN.settings("build_published"),
+    script:
+        "../scripts/run_stage.py"

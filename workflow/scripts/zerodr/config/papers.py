@@ -11,7 +11,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
-WHOLE = "all"  # results/<paper>/all.html
+PAGES = ("all", "published")  # results/<paper>/all.html
 Measure = Literal[
     "ndcg_cut_10",
     "ndcg_cut_100",
@@ -170,10 +170,9 @@ def read_paper(path: Path) -> Paper:
     where = f"config/papers/{path.name}"
     written = mapping(read_yaml(path), where)
     items = mapping(written.get("items"), f"{where}: items")
-    if path.stem in TAKEN or WHOLE in items:
-        raise ConfigError(
-            where, f"a paper can't be one of {', '.join(sorted(TAKEN))}, an item can't be {WHOLE!r}", "rename it"
-        )
+    if path.stem in TAKEN or items.keys() & set(PAGES):
+        names = f"a paper can't be one of {', '.join(sorted(TAKEN))}, an item can't be {' or '.join(map(repr, PAGES))}"
+        raise ConfigError(where, names, "rename it")
     paper = validate(Paper, {**written, "items": {}}, where)
     return paper.model_copy(update={"items": {n: item_of(value, f"{where}: {n}") for n, value in items.items()}})
 

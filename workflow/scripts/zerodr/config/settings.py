@@ -61,7 +61,7 @@ class Scale(Settings):
 
 
 class Reference(Settings):
-    """A file of published numbers to compare with."""
+    """A file of published, or independent, numbers to compare with."""
 
     path: str
     """A tsv; `zerodr.reporting.published` describes its format."""
@@ -108,6 +108,6 @@ class Config(Settings):
     """Significance is tested against this method."""
     references: tuple[Reference, ...] = (
         Reference(path="resources/reference/pyserini_beir.tsv", source="Pyserini, BEIR v1.0.0", tolerance=0.0005),
-        Reference(path="resources/reference/minilm_beir.tsv", source="own script; MTEB results", tolerance=0.001),
+        Reference(path="resources/reference/minilm_beir.tsv", source="independent script; MTEB", tolerance=0.001),
     )
-    """Published numbers that the table is compared with."""
+    """Numbers that the table is compared with, besides those that papers print."""

@@ -16,6 +16,7 @@ from zerodr.config.papers import (
     StatisticsItem,
 )
 from zerodr.config.stages import PretrainStage
+from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
 from zerodr.plan.published import find_item, item_collections, items_of, published_cells
@@ -120,6 +121,8 @@ def _settings(plan: Plan, item: SettingsItem, collections: list[str]) -> Reads:
         ConfigError: the recipe has no setting of that path.
     """
     written, values = plan.method(item.method).settings.model_dump(mode="json"), []
+    if isinstance(plan.method(item.method), TrainedMethod):
+        written["encoder"] = plan.chains.encoder(item.method).model_dump(mode="json")
     for row, paths_of in item.values.items():
         for metric, path in ({"hyperparameter": paths_of} if isinstance(paths_of, str) else paths_of).items():
             value: Any = written
@@ -196,6 +199,34 @@ def join_remarks(plan: Plan, names: list[str]) -> list[str]:
 @inputs("plot_item")
 def _plot_inputs(plan: Plan, wc: Any) -> Files:
     return {"table": paths.item(wc.paper, wc.item, "tsv")}
+
+
+@inputs("build_published")
+def _published_inputs(plan: Plan, wc: Any) -> Files:
+    """The reference file, and the main table's rows that it has values of.
+
+    Raises:
+        ConfigError: the paper has no reference file.
+    """
+    paper = plan.bench.papers[wc.paper]
+    if paper.reference is None:
+        raise ConfigError(f"{wc.paper}: published", "the paper has no reference file", "add the key `reference`")
+    printed = [method for item in paper.items.values() for method in item.rows.values()]
+    printed = {name.partition(",")[0] for name in (*paper.rows.values(), *printed) if name}
+    rows = [name for name in plan.ranked if name in printed]
+    return {"reference": paper.reference, "summaries": [p for name in rows for p in plan.evaluations("summary", name)]}
+
+
+@params("build_published")
+def _published_params(plan: Plan, wc: Any) -> Params:
+    paper, columns = plan.bench.papers[wc.paper], [row.name for row in plan.columns]
+    items = []
+    for name, item in paper.items.items():
+        cells = published_cells(plan, wc.paper, name, columns)
+        if cells is not None and item.cells is None:
+            values = read_item(plan, item, columns).values if isinstance(item, SettingsItem) else []
+            items.append({"name": name, "title": item.title, "published": cells, "values": values})
+    return {"label": paper.label, "name": wc.paper, "items": items, "protocol": plan.config.protocol}
 
 
 @inputs("build_paper")

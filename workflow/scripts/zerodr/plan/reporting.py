@@ -23,6 +23,7 @@ def _table_inputs(plan: Plan, wc: Any) -> Files:
         "scores": list(dict.fromkeys(method.settings.file for method in published(plan).values())),
         "significance": paths.beir("significance.tsv"),
         "references": [reference.path for reference in plan.config.references],
+        "papers": [paths.item(name, "published", "tsv") for name, p in plan.bench.papers.items() if p.reference],
     }
 
 

@@ -57,5 +57,6 @@ RULES = {
     "build_item": Rule("reporting.items:build_item", 1, seeded=True),
     "plot_item": Rule("reporting.item_figures:plot_item", 2),
     "build_paper": Rule("reporting.items:build_paper", 1),
+    "build_published": Rule("reporting.published_page:build_published", 1),
     "publish_lineage": Rule("lineage.publish:publish_lineage", 1),
 }

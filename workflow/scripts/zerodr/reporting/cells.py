@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 from zerodr.config.base import Settings
 from zerodr.config.papers import Doubt
 from zerodr.errors import ArtifactError
-from zerodr.reporting.verdicts import judge, tolerance_of
+from zerodr.reporting.verdicts import DATA, UNMEASURED, judge, tolerance_of
 
 Key = tuple[str, str, str]
 Measured = Mapping[Key, float | str]
@@ -104,7 +104,7 @@ def compare_cells(
     rows = []
     for cell in cells.to_dict("records"):
         doubt = settings.doubts.get(cell["column"]) or settings.doubts.get(cell["metric"])
-        columns, metrics = [cell["column"]], [NAMES.get(cell["metric"], cell["metric"])]
+        columns, metrics = (cell["column"],), (NAMES.get(cell["metric"], cell["metric"]),)
         if doubt is not None:
             columns, metrics = (
                 (columns, doubt.read_as) if cell["metric"] in settings.doubts else (doubt.read_as, metrics)
@@ -136,7 +136,8 @@ def _compared(
         "difference": difference,
         "verdict": judge(
             known=value is not None,
-            row=bool(method) or kind in ("settings", "data"),
+            row=bool(method) or metric in DATA,
+            measured=not metric.startswith(UNMEASURED),
             is_open=doubts is not None,
             small=kind in ("trained", "settings") and not settings.as_published,
             other_protocol=kind in ("trained", "encoder", "fusion") and protocol != settings.protocol,

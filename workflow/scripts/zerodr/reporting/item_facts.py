@@ -1,8 +1,10 @@
 """Build items about what is there before any ranking: settings, sizes of collections, sizes of models."""
 
 import json
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -24,13 +26,18 @@ def settings_of_recipe(stage: Stage, settings: ItemParams, item: Item) -> ItemTa
     assert isinstance(item, SettingsItem)
     frame = pd.DataFrame([{key: fact[key] for key in ("row", "metric", "value", "path")} for fact in settings.values])
     frame = frame.assign(value=[_text(value) for value in frame["value"]])
+    notes = [f"settings of {settings.methods[item.method]} at scale {settings.scale}, by their place in the recipe"]
+    return ItemTable(frame, notes, measured=measured_settings(settings.values))
+
+
+def measured_settings(values: Sequence[Mapping[str, Any]]) -> dict[Key, float | str]:
+    """Settings by row of a paper's table and measure."""
     measured: dict[Key, float | str] = {}
-    for fact in settings.values:
+    for fact in values:
         value = fact["value"]
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         measured[fact["row"], "", fact["metric"]] = float(value) if is_number else _text(value)
-    notes = [f"settings of {settings.methods[item.method]} at scale {settings.scale}, by their place in the recipe"]
-    return ItemTable(frame, notes, measured=measured)
+    return measured
 
 
 def _text(value: object) -> str:

@@ -1,20 +1,24 @@
-"""Compare our numbers with published ones.
+"""Compare our numbers with published ones, and with independent ones that nobody published.
 
-A reference file is a tsv with `method`, `collection`, measures (`ndcg_at_10`, `recall_at_100`, ...; empty cell: not
-published) and optionally `source`. `method` is the full name of one of our methods, in upper or lower case.
-Only complete collections are compared.
+A reference file is a tsv with `method`, `collection`, measures (`ndcg_at_10`, `recall_at_100`, ...; empty cell: none)
+and optionally `source` and `kind` (`published`, the default, or `independent`: of a script that is not ours). `method`
+is the full name of one of our methods, in upper or lower case. Only complete collections are compared.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 
 import pandas as pd
 
 from zerodr.config.settings import Reference
 from zerodr.errors import ArtifactError, nearest
-from zerodr.reporting.grid import fill
+from zerodr.reporting.cell_views import legend
+from zerodr.reporting.grid import fill, table_columns
 from zerodr.reporting.render import markdown_table
 from zerodr.reporting.settings import TableSettings
+from zerodr.reporting.verdicts import verdict
 
 MEASURES = {
     "ndcg_at_10": "ndcg_cut_10",
@@ -22,19 +26,18 @@ MEASURES = {
     "recall_at_1000": "recall_1000",
     "mrr_at_10": "recip_rank_cut_10",
 }
-TEXT = ["method", "collection", "source"]
-COLUMNS = "method collection metric ours published difference verdict tolerance protocol source".split()
-OKISH = 4
-
-
-def verdict(difference: float, tolerance: float) -> str:
-    """Return `OK` within the source's tolerance, `OKish` within OKISH times it, else `DRIFT`."""
-    size = abs(difference) - 1e-9
-    return "OK" if size <= tolerance else "OKish" if size <= OKISH * tolerance else "DRIFT"
+SHOWN = 60  # characters of a source in the printed table; the tsv has all
+TEXT = ["method", "collection", "source", "kind"]
+COLUMNS = "method collection metric ours reference kind difference verdict tolerance protocol source".split()
+REFERENCE = ["method", "collection", "metric", "reference", "source", "kind", "tolerance"]
+KINDS = {
+    "published": "published numbers",
+    "independent": "numbers of an independent script, which nobody published",
+}
 
 
 def read_reference(path: Path, reference: Reference) -> pd.DataFrame:
-    """Read published numbers: `method` (lower case), `collection`, `metric`, `published`, `source`, `tolerance`.
+    """Read a reference file: `method` (lower case), `collection`, `metric`, `reference`, `source`, `kind`, `tolerance`.
 
     Raises:
         ArtifactError: the file lacks a column, has an unknown one, or a number twice.
@@ -46,17 +49,43 @@ def read_reference(path: Path, reference: Reference) -> pd.DataFrame:
     if not {"method", "collection"} <= set(frame.columns):
         raise ArtifactError(path, "columns method and collection are needed", "see zerodr.reporting.published")
     measures = [name for name in frame.columns if name in MEASURES]
-    frame = frame if "source" in frame else frame.assign(source=reference.source)
-    long = frame.melt(id_vars=TEXT, value_vars=measures, var_name="metric", value_name="published")
-    long = long[long["published"] != ""].reset_index(drop=True)
+    frame = pd.DataFrame({"source": reference.source, "kind": "published"}, index=frame.index).assign(**frame)
+    for kind in set(frame["kind"]) - set(KINDS):
+        raise ArtifactError(path, f"unknown kind {kind!r}", nearest(kind, KINDS))
+    long = frame.melt(id_vars=TEXT, value_vars=measures, var_name="metric", value_name="reference")
+    long = long[long["reference"] != ""].reset_index(drop=True)
     long = long.assign(method=long["method"].str.lower())
     if long.duplicated(["method", "collection", "metric"]).any():
         raise ArtifactError(path, "a method has two numbers for one collection and measure", "keep one of them")
-    numbers = pd.to_numeric(long["published"], errors="coerce")
+    numbers = pd.to_numeric(long["reference"], errors="coerce")
     if numbers.isna().any():
-        raise ArtifactError(path, f"{long['published'][numbers.isna()].iloc[0]!r} is no number", "correct the cell")
-    long = long.assign(metric=long["metric"].map(MEASURES), published=numbers, tolerance=reference.tolerance)
-    return long[["method", "collection", "metric", "published", "source", "tolerance"]]
+        raise ArtifactError(path, f"{long['reference'][numbers.isna()].iloc[0]!r} is no number", "correct the cell")
+    long = long.assign(metric=long["metric"].map(MEASURES), reference=numbers, tolerance=reference.tolerance)
+    return long[REFERENCE]
+
+
+def read_papers(paths: Sequence[Path], settings: TableSettings) -> pd.DataFrame:
+    """Read the cells of `build_published` that have a number of ours, as COLUMNS; equal ones of several tables once.
+
+    Args:
+        paths: `results/<paper>/published.tsv`.
+        settings: of the table, whose complete columns are taken.
+    """
+    columns = {column.name for column in table_columns(settings) if not column.mark}
+    frames = [pd.DataFrame(columns=COLUMNS)]
+    for path in paths:
+        cells = pd.read_csv(
+            path, sep="\t", comment="#", dtype={"published": str}, keep_default_na=False, na_values=[""]
+        )
+        cells = cells[cells["column"].isin(columns) & cells["metric"].isin(MEASURES.values()) & cells["ours"].notna()]
+        cells = cells.rename(columns={"column": "collection"}).assign(kind="published")
+        frames.append(cells.assign(reference=pd.to_numeric(cells["published"]))[COLUMNS])
+    joined = pd.concat([frame for frame in frames if len(frame)] or frames, ignore_index=True)
+    joined = joined.astype({key: float for key in ("ours", "difference", "tolerance", "reference")})
+    keys = ["method", "collection", "metric", "reference", "verdict"]
+    sources = joined.groupby(keys, sort=False)["source"].agg(lambda names: "; ".join(dict.fromkeys(names)))
+    once = joined.drop_duplicates(keys).drop(columns="source").merge(sources.reset_index(), on=keys)
+    return once[COLUMNS]
 
 
 def compare(frame: pd.DataFrame, published: pd.DataFrame, settings: TableSettings) -> pd.DataFrame:
@@ -68,7 +97,7 @@ def compare(frame: pd.DataFrame, published: pd.DataFrame, settings: TableSetting
     both = ours.assign(method=ours["model"].str.lower()).merge(published, on=["method", "collection", "metric"])
     both = both[both["metric"].map(cutoff) <= settings.protocol.depth]
     both = both.assign(method=both["model"], protocol=settings.protocol.name)
-    both["difference"] = (both["ours"] - both["published"]).round(6)
+    both["difference"] = (both["ours"] - both["reference"]).round(6)
     both["verdict"] = [verdict(d, t) for d, t in zip(both["difference"], both["tolerance"], strict=True)]
     return both[COLUMNS].reset_index(drop=True)
 
@@ -95,8 +124,9 @@ def cutoff(metric: str) -> int:
 def published_tsv(table: pd.DataFrame, settings: TableSettings) -> str:
     """Write the comparison, then its explanation and the numbers that drifted as lines that start with `# `."""
     notes = [
-        f"verdict: OK within the tolerance of the source, OKish within {OKISH} times it, else DRIFT",
-        "only complete collections are compared; difference: ours minus published",
+        *(f"{kind}: {meaning}" for kind, meaning in KINDS.items() if kind in set(table["kind"])),
+        "only complete collections are compared; difference: ours minus reference",
+        *legend(table),
     ]
     notes += [f"{file.path}: {file.source}, tolerance {file.tolerance}" for file in settings.references]
     drifted = table[table["verdict"] == "DRIFT"].itertuples()
@@ -106,14 +136,18 @@ def published_tsv(table: pd.DataFrame, settings: TableSettings) -> str:
 
 
 def published_section(table: pd.DataFrame, settings: TableSettings) -> list[str]:
-    """Write a Markdown section with the comparison of the table's measure."""
+    """Write a Markdown section for each kind of reference, with the comparison of the table's measure."""
     shown = table[table["metric"] == settings.metric]
     if shown.empty:
         return ["No published number of these methods and collections is known.\n"]
-    labels = {method.name: method.label for method in settings.methods}
-    rows = []
-    for row in shown.itertuples():
-        numbers = f"{row.ours:.4f}", f"{row.published:.4f}", f"{row.difference:+.4f}"
-        rows.append([labels[row.method], row.collection, *numbers, row.verdict, f"{row.tolerance:g}"])
-    header = ["method", "collection", "ours", "published", "difference", "verdict", "tolerance"]
-    return ["## Against published numbers\n\n" + markdown_table(header, rows)]
+    labels, sections = {method.name: method.label for method in settings.methods}, []
+    header = ["method", "collection", "ours", "reference", "difference", "verdict", "tolerance", "source"]
+    for kind, meaning in KINDS.items():
+        rows = []
+        for row in shown[shown["kind"] == kind].itertuples():
+            numbers = f"{row.ours:.4f}", f"{row.reference:g}", f"{row.difference:+.4f}"
+            rows.append([labels[row.method], row.collection, *numbers, row.verdict, f"{row.tolerance:g}"])
+            rows[-1].append(shorten(row.source, SHOWN, placeholder=" ..."))
+        if rows:
+            sections.append(f"## Against {meaning}\n\n{markdown_table(header, rows)}")
+    return sections

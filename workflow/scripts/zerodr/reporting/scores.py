@@ -30,7 +30,7 @@ def published_rows(stage: Stage, settings: TableSettings) -> pd.DataFrame:
             problem = f"holds no numbers of {method.scores.row!r}, which method {method.name} shows"
             raise ArtifactError(path, problem, nearest(method.scores.row, set(numbers["method"])))
         chosen = chosen[chosen["collection"].isin(names)]
-        rows.append(chosen.assign(model=method.name, value=chosen["published"])[COLUMNS])
+        rows.append(chosen.assign(model=method.name, value=chosen["reference"])[COLUMNS])
     return pd.concat(rows, ignore_index=True)
 
 

@@ -8,13 +8,20 @@ from zerodr.errors import ArtifactError
 from zerodr.reporting import render
 from zerodr.reporting.footnotes import footnotes
 from zerodr.reporting.grid import check_summaries, fill, read_summaries
-from zerodr.reporting.published import compare, published_section, published_tsv, read_reference
+from zerodr.reporting.published import (
+    REFERENCE,
+    compare,
+    published_section,
+    published_tsv,
+    read_papers,
+    read_reference,
+)
 from zerodr.reporting.scores import published_rows, without_empty
 from zerodr.reporting.settings import TableSettings
 
 
 def build_table(stage: Stage) -> None:
-    """Read inputs `summaries` and, when the rule has them, `significance` and `references`.
+    """Read inputs `summaries` and, when the rule has them, `significance`, `references`, `papers`.
 
     Write output `table` (tsv) and, when the rule declares them, `markdown`, `html`, `tex`, `published` (tsv).
     """
@@ -33,6 +40,8 @@ def build_table(stage: Stage) -> None:
         notes += about
     if "published" in stage.spec.outputs:
         comparison = compare(frame, _references(stage, settings), settings)
+        printed = read_papers(stage.paths("papers") if "papers" in stage.spec.inputs else [], settings)
+        comparison = pd.concat([table for table in (comparison, printed) if len(table)] or [comparison])
         stage.output("published").write_text(published_tsv(comparison, settings), encoding="utf-8")
         stage.note(published={str(k): int(v) for k, v in comparison["verdict"].value_counts().items()})
         sections += published_section(comparison, settings)
@@ -49,6 +58,5 @@ def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:
     if len(paths) != len(settings.references):
         problem = f"expected {len(settings.references)} references, found {len(paths)}"
         raise ArtifactError(stage.spec.rule, problem, "declare the files of config.references as the rule's input")
-    columns = ["method", "collection", "metric", "published", "source", "tolerance"]
     frames = [read_reference(path, reference) for path, reference in zip(paths, settings.references, strict=True)]
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=columns)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=REFERENCE)

@@ -10,8 +10,19 @@ WORDS = 0.02
 """The same for mean lengths of texts, whose splitting into words the papers leave open."""
 MEASURES = ("ndcg_cut", "recall", "recip_rank", "success", "hole", "map", "P_")
 COUNTS = ("documents", "queries", "train_pairs", "dev_queries")
+DATA = (
+    *COUNTS,
+    *("documents_per_query", "query_words", "document_words"),
+    *("jaccard_unigrams", "query_intent_similarity", "document_lexical_similarity"),
+)
+"""Measures of collections, which need no method."""
+UNMEASURED = (
+    *("ndcg_cut_10_gain_case", "loss_of_accuracy", "finetuning_times", "adaptation_steps", "clusters_with_lower_loss"),
+    *("augmenting_documents_from_mesh", "hours", "count", "seconds"),
+)
+"""Beginnings of what papers print and no item measures."""
 OK, OKISH_WORD, DRIFT = "OK", "OKish", "DRIFT"
-NOT_RUN, ALONE, OPEN = "not run", "no method here", "open"
+NOT_RUN, ALONE, NO_MEASURE, OPEN = "not run", "no method here", "no measure here", "open"
 BUDGET, PROTOCOL = "other budget", "other protocol"
 LEGEND = {
     OK: "within the tolerance",
@@ -22,6 +33,7 @@ LEGEND = {
     OPEN: "the paper leaves open what the value is of",
     NOT_RUN: "ours is not among the inputs",
     ALONE: "the value is shown alone",
+    NO_MEASURE: "the value is shown alone",
 }
 
 
@@ -55,6 +67,7 @@ def judge(
     *,
     known: bool,
     row: bool,
+    measured: bool,
     is_open: bool,
     small: bool,
     other_protocol: bool,
@@ -67,6 +80,7 @@ def judge(
     Args:
         known: there is a number of ours.
         row: there is a method here for the row.
+        measured: there is a measure here for the value.
         is_open: the paper leaves open what the value is of.
         small: ours was trained with less than the paper.
         other_protocol: ours was ranked under another protocol.
@@ -75,7 +89,7 @@ def judge(
         tolerance: largest difference that is OK.
     """
     if not known:
-        return NOT_RUN if row else ALONE
+        return ALONE if not row else NOT_RUN if measured else NO_MEASURE
     for holds, reason in ((is_open, OPEN), (small, BUDGET), (other_protocol, PROTOCOL)):
         if holds:
             return reason
