@@ -1,6 +1,7 @@
 """zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md and docs/."""
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -9,23 +10,38 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 
+CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
+sys.path.insert(0, str(CHECKOUT / "workflow" / "scripts"))
+
+if not Path("config/config.yaml").exists():
+    raise WorkflowError(f"{Path.cwd()} has no config/config.yaml: cd {CHECKOUT}")
+
+
 configfile: "config/config.yaml"
 
 
-CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
-sys.path.insert(0, str(CHECKOUT / "workflow" / "scripts"))
+for package in ("pydantic", "yaml"):
+    if find_spec(package) is None:
+        raise WorkflowError(
+            f"{sys.executable} has no {package}: set up the environment with `make mini`, "
+            "then use .venv/bin/snakemake, or: source .venv/bin/activate"
+        )
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ZerodrError
 from zerodr import papers
 from zerodr.plan import Plan, paths
 from zerodr.plan.patterns import Patterns
+from zerodr.plan.targets import nearest_target
 from zerodr.plan.pins import pin_refusal
 from zerodr.artifacts.guard import (
+    advise_profile,
     ask_for_single_run,
+    missing_gpus,
     refuse_run,
     repeat_errors,
     spare_tracebacks,
+    withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
 from zerodr.cluster import request_of, ceilings, default_scale, submitting
@@ -39,7 +55,7 @@ except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
 PATTERNS = Patterns(PLAN)
-spare_tracebacks()
+spare_tracebacks(lambda target: nearest_target(target, PLAN))
 ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")
 
 
@@ -50,7 +66,7 @@ wildcard_constraints:
     index=r"lucene-flat|lucene-multifield|bm25s-flat",
     scope=PATTERNS.scopes(),
     shard=r"\d{5}-of-\d{5}",
-    split=r"[A-Za-z0-9_-]+",
+    split=PATTERNS.splits(),
     depth=r"\d+",
 
 
@@ -98,6 +114,13 @@ onstart:
         PLAN.machines.ceilings.update(ceilings(asks))
         if wait_for_jobs(Path.cwd()):
             start_again()
+    else:
+        advise_profile(workflow.rerun_triggers)
+        gpus = [job.resources.get("gpu", 0) for job in workflow.dag.needrun_jobs()]
+        refuse_run(missing_gpus(max(gpus, default=0)))
+    withdraw_reports(
+        (job.rule.name, job.output) for job in workflow.dag.needrun_jobs()
+    )
 
 
 onerror:
@@ -121,6 +144,7 @@ rule all:
 include: "workflow/rules/collections.smk"
 include: "workflow/rules/lexical.smk"
 include: "workflow/rules/dense.smk"
+include: "workflow/rules/generation.smk"
 include: "workflow/rules/mining.smk"
 include: "workflow/rules/pretraining.smk"
 include: "workflow/rules/training.smk"

@@ -16,6 +16,7 @@ from svg import MONO, box, line, picture, text
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = [
     *["all", "results/beir/kd.tsv", "results/exported/ddr-distill/scifact/manifest.json"],
+    "results/evaluation/adapt-query/scifact/standard.summary.tsv",
     *[f"results/{paper}/all.html" for paper in ("coco-dr", "modir", "berm", "ddr", "moma")],
     "results/exported-memories/moma-t5ance/shared/memory-mesh/manifest.json",
 ]
@@ -26,7 +27,13 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "Signals",
         "negatives, units, clusters, teacher's scores",
         "#7b4b94",
-        {"mining": "mining", "teachers": "teachers", "papers/berm": "BERM", "papers/coco_dr": "COCO-DR"},
+        {
+            "generation": "generated queries",
+            "mining": "mining",
+            "teachers": "teachers",
+            "papers/berm": "BERM",
+            "papers/coco_dr": "COCO-DR",
+        },
     ),
     (
         "Models",

@@ -156,6 +156,27 @@ def test_a_wrong_name_is_answered_with_the_nearest_known_one(snakemake, config, 
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_mistyped_target_is_answered_with_the_nearest_one(snakemake):
+    done = snakemake(*MINI, "resutls/beir/all.tsv")
+    assert done.returncode == 1 and "Exception" not in done.stdout + done.stderr
+    assert (
+        "ConfigError: resutls/beir/all.tsv: is no target: did you mean results/beir/all.tsv"
+        in done.stdout + done.stderr
+    )
+
+
+def test_another_folder_is_one_sentence(snakemake, checkout, tmp_path):
+    done = snakemake("-n", "--cores", "1", "-s", str(checkout / "Snakefile"), cwd=tmp_path)
+    assert done.returncode == 1 and f"{tmp_path} has no config/config.yaml: cd {checkout}" in done.stdout + done.stderr
+
+
+def test_a_gpu_that_is_not_there_is_told_before_the_first_job(snakemake, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    done = snakemake("--cores", "1", "results/models/dpr/shared/ep0/manifest.json", "--config", "scale=lab")
+    assert done.returncode == 1 and "a job asks for 1 GPUs, this machine shows 0: use what there is" in done.stderr
+    assert "localrule" not in done.stdout + done.stderr
+
+
 def test_adding_an_episode_plans_only_the_new_links(snakemake):
     target = (*MINI, "results/models/t5-ance/shared/{}/manifest.json", "--config", "scale=lab")
     before, after = (job_counts_of(snakemake(*(word.format(stage) for word in target))) for stage in ("ep1", "ep2"))

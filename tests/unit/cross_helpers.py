@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from encoder_helpers import tiny_bert
 from model_helpers import SMALL, tiny_collection
-from training_helpers import seal
+from training_helpers import TWELVE_STEPS, seal
 
 from zerodr.artifacts.stage import StageSpec
 from zerodr.config.training import Architecture, CrossEncoderSettings
@@ -88,14 +88,7 @@ def init_spec(init: str | Path, place: str = "init", seed: int = 5, **changes: A
 
 
 def train_spec(place: str = "teacher", inputs: dict[str, str] | None = None, **changes: Any) -> StageSpec:
-    training = {
-        "steps": 12,
-        "batch_queries": 8,
-        "learning_rate": 1e-3,
-        "checkpoint_steps": 5,
-        "dev_queries": 4,
-        "warmup_steps": 2,
-    }
+    training = dict(TWELVE_STEPS)
     own = ("negatives_per_query", "source_split", "title_join", "gpus", "processes")
     params: dict[str, Any] = {"negatives_per_query": 2, "source_split": "train"}
     params |= {key: value for key, value in changes.items() if key in own}

@@ -17,6 +17,14 @@ from zerodr.encoders.start.importing import ImportSettings
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+SIZES: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+    "vocab_size": len(VOCABULARY),
+}
 UNCHANGED: dict[str, Any] = {
     "revision": None,
     "pooling": None,
@@ -32,11 +40,11 @@ def import_settings(model: Path | str, **changes: Any) -> ImportSettings:
     return ImportSettings(**({"model": str(model)} | UNCHANGED | changes))
 
 
-def save_tokenizer(folder: Path) -> None:
+def save_tokenizer(folder: Path, vocabulary: list[str] = VOCABULARY) -> None:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    raw = Tokenizer(models.WordPiece({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
+    raw = Tokenizer(models.WordPiece({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]"))
     raw.normalizer = normalizers.BertNormalizer(lowercase=True)
     raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     raw.post_processor = processors.TemplateProcessing(
@@ -58,16 +66,7 @@ def tiny_bert(folder: Path, seed: int = 0, tokenizer: bool = True, **config: Any
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(seed)
-    settings = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-        "vocab_size": len(VOCABULARY),
-        "initializer_range": 0.3,
-    }
-    BertModel(BertConfig(**(settings | config))).save_pretrained(folder)
+    BertModel(BertConfig(**(SIZES | {"initializer_range": 0.3} | config))).save_pretrained(folder)
     if tokenizer:
         save_tokenizer(folder)
     return folder

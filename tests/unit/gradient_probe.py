@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from safetensors.torch import save_file
-from tests.unit.training_helpers import QUERIES, load_tiny
+from tests.unit.training_helpers import QUERIES, load_tiny, write_tensors
 
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import load_examples
@@ -52,11 +48,4 @@ def gradients(folder: Path) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-    tensors = gradients(Path(sys.argv[1]))
-    save_file(tensors, f"{sys.argv[2]}-{Group().rank}.safetensors")
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    write_tensors(gradients)

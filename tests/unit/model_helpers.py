@@ -95,3 +95,10 @@ def vectors(model: BiEncoder, side: Side, texts: list[str] = TEXTS) -> np.ndarra
 def cosines(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Cosine of each row of `a` with the same row of `b`."""
     return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+
+
+def shaken_t5(root: Path) -> Path:
+    """The folder of a tiny random T5 that reads its vector from the decoder's first state."""
+    settings = tiny_settings("t5", pooling="decoder_first")
+    shaken(from_scratch(settings, tiny_collection(root / "collection"), 7)[0]).save(root / "model")
+    return root / "model"

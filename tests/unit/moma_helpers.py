@@ -19,6 +19,17 @@ from zerodr.mining.batch import SCHEMA as MINED
 
 QUERIES, DOCUMENTS, K = 24, 30, 3
 JOINS = {"source": " ", "other": " "}
+MINING: dict[str, Any] = {
+    "source": "source",
+    "split": "train",
+    "joins": JOINS,
+    "selected": 2,
+    "depth": 12,
+    "count": 4,
+    "exclude_unselected": False,
+    "distils": False,
+    "stage_index": 0,
+}
 
 
 def sentence(random: np.random.Generator) -> str:
@@ -180,17 +191,7 @@ def mine(
     memories: tuple[str, ...] = ("source", "other"),
     **more: Any,
 ) -> Path:
-    params = {
-        "source": "source",
-        "split": "train",
-        "joins": JOINS,
-        "selected": 2,
-        "depth": 12,
-        "count": 4,
-        "exclude_unselected": False,
-        "distils": False,
-        "stage_index": 0,
-    } | more
+    params = MINING | more
     run(
         "papers.moma.mine_memories:mine_memories",
         {

@@ -175,3 +175,12 @@ def gradient(used: SpanForward, batch: PassageBatch) -> tuple[Gradients, dict[st
     terms = add_gradients(used, objective, prepare(used, batch, Group()), Group(), [3, 1])
     made = {name: p.grad.clone() for name, p in used.model.named_parameters() if p.grad is not None}
     return made, {name: float(value) for name, value in terms.items()}
+
+
+def padded(model: Any, views: Any) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Features of all views as one padded batch, and the targets of masked tokens, -100 elsewhere."""
+    features = model.encoder.pad(views.tokens)
+    labels = torch.full_like(features["input_ids"], -100)
+    for line, target in enumerate(views.targets):
+        labels[line, : len(target)] = torch.from_numpy(target)
+    return features, labels

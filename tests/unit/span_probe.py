@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from safetensors.torch import save_file
 from tests.unit.pretraining_helpers import forward
+from tests.unit.training_helpers import write_tensors
 
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import add_gradients, prepare
@@ -42,11 +39,4 @@ def gradients(folder: Path) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-    tensors = gradients(Path(sys.argv[1]))
-    save_file(tensors, f"{sys.argv[2]}-{Group().rank}.safetensors")
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    write_tensors(gradients)

@@ -19,10 +19,11 @@ from tests.unit.pretraining_helpers import (
     forward,
     gradient,
     lay_out,
+    padded,
     passages,
     pretrain_spec,
 )
-from tests.unit.training_helpers import begun, cut_off, seal
+from tests.unit.training_helpers import cut_and_resumed, seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
@@ -151,10 +152,7 @@ def test_the_value_and_gradient_are_those_of_the_pure_loss(world, name, how):
     ours, terms = gradient(used, batch_of())
     model, views = used.model, used.maker.make(batch_of())
     model.zero_grad(set_to_none=True)
-    features = model.encoder.pad(views.tokens)
-    labels = torch.full_like(features["input_ids"], -100)
-    for line, target in enumerate(views.targets):
-        labels[line, : len(target)] = torch.from_numpy(target)
+    features, labels = padded(model, views)
     vectors, last, early = model.states(features)
     units, valid = torch.zeros(len(vectors), 3, vectors.shape[1]), torch.zeros(len(vectors), 3, dtype=torch.bool)
     for line, own in enumerate(views.marks):
@@ -273,12 +271,7 @@ def test_weight_0_leaves_the_bits_as_they_are(project):
 
 def test_a_run_that_was_cut_off_ends_with_the_same_bits(project, monkeypatch):
     changes = {"steps": 12, "checkpoint_steps": 4, "cache_chunk": 6, "accumulation": 2}
-    run_spec(spec("whole", **changes))
-    with cut_off(monkeypatch, 6):
-        run_spec(spec("cut", **changes))
-    started = begun(monkeypatch)
-    run_spec(spec("cut", **changes))
-    assert started[0] == 4
+    cut_and_resumed(spec, monkeypatch, **changes)
     one, two = ((project / f"results/{place}/model.safetensors").read_bytes() for place in ("whole", "cut"))
     assert one == two and curve(R1, "cut") == curve(R1, "whole")
 

@@ -139,7 +139,7 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
             {"chain": {"ep0": {"negatives": {"source": "bm25-flta"}}}},
             "'bm25-flta': is not known: did you mean bm25-fla",
         ),
-        ({"chain": {"ep0": {"negatives": {"source": "hybrid"}}}}, "is of kind fusion"),
+        ({"chain": {"ep0": {"negatives": {"source": "hybrid"}}}}, "'bm25-multifield': searches Lucene"),
         (
             {"chain": {"ep0": {"objective": {"name": "kl", "inverse_temperature": 1.0}, "teacher": "bm25-flat"}}},
             "is a method of kind lexical, expected a cross_encoder",

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from zerodr import cli, forecast
 from zerodr.artifacts.record import read_record
-from zerodr.errors import ConfigError, ZerodrError
+from zerodr.checkout import split_config
+from zerodr.errors import ArtifactError, ConfigError, ZerodrError
 from zerodr.forecast import Job, parse_jobs
 from zerodr.plan import paths
 
@@ -256,3 +257,31 @@ def test_plan_asks_snakemake(root, monkeypatch):
 
 def test_the_collection_is_found_by_its_folder(plan):
     assert call("lineage", "results/collections/toy").startswith(COLLECTION)
+
+
+def test_commands_work_in_any_folder_of_the_checkout(plan, tmp_path, monkeypatch):
+    (tmp_path / "Snakefile").touch()
+    (tmp_path / "deep/er").mkdir(parents=True)
+    whole = call("verify", TABLE)
+    assert "problems: 0" in whole
+    for folder, artifact in (("deep/er", TABLE), ("deep/er", f"../../{TABLE}"), ("results/beir", "all.tsv")):
+        monkeypatch.chdir(tmp_path / folder)
+        assert call("verify", artifact) == whole
+        monkeypatch.chdir(tmp_path / folder)
+        assert call("lineage", artifact).startswith(TABLE)
+
+
+def test_config_takes_several_words_as_snakemake_does():
+    assert split_config("plan x --config a=1 b=[2,3] --scale lab".split()) == (
+        "plan x --config a=1 --config b=[2,3] --scale lab".split()
+    )
+    for words in ("plan --config=a=1 x", "plan --config a=1 x --config b=2", "plan --config a x=1", "x=1 y=2"):
+        assert split_config(words.split()) == words.split()
+
+
+def test_lineage_of_something_damaged_ends_with_status_1(plan, tmp_path):
+    assert call("lineage", TABLE)
+    run = Path(RUNS[0])
+    run.write_bytes(run.read_bytes()[:-1])
+    with pytest.raises(ArtifactError, match=f"1 of its artifacts are missing or damaged, the first is {RUNS[0]}"):
+        call("lineage", TABLE)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tiny_bench import make_bench
 
-from zerodr import costs
+from zerodr import costs, work
+from zerodr.config.speeds import read_speeds
 from zerodr.costs import START_S, Past
 from zerodr.forecast import Job, parse_jobs
 
@@ -52,17 +53,42 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     put(tmp_path / "past", "a", "embed_corpus", 60.0, shard, {"shards": 1})
     put(tmp_path / "past", "b", "embed_corpus", 1.0, shard, {"shards": 1}, device="cuda:0")
     jobs = [Job("embed_corpus", shard, ("c",), ("e",)), Job("merge_run", WHERE, ("e",), ("r",)), Job("all", {}, ("r",))]
+    jobs += [Job("score_pairs", {"model": "teacher"})]
     told = costs.costs(jobs, plan, tmp_path / "past")
     assert told.seconds[0] == pytest.approx(60 + START_S), "only the record of the planned device counts"
-    limit = 60 * plan.machines.minutes("merge_run")(type("W", (), {"collection": "other"}))
-    assert told.seconds[1] == pytest.approx(limit + START_S)
-    assert told.path == [0, 1, 2] and told.guessed == 2 and told.gpu_hours == 0 and told.spans == {}
+    assert told.seconds[1] == pytest.approx(3 + START_S), "config/speeds.yaml"
+    assert told.path == [0, 1, 2] and told.reckoned == 1 and told.gpu_hours == 0 and told.spans == {}
+    assert told.limits == {3: 60 * plan.machines.minutes("score_pairs")(None)}, "a limit is never part of the estimate"
+    assert told.seconds[2:] == [START_S, START_S]
     text = costs.render(jobs, told)
-    assert (
-        "1 jobs from similar finished ones" in text
-        and "2 from their time limits" in text
-        and "embed_corpus dense" in text
+    assert "about 2 min one after another" in text and "2 jobs are light or as finished ones here, 1 from" in text
+    assert "1 jobs of unknown time, at most 24.0 h:" in text and "embed_corpus dense" in text
+    assert "about 2 min, 3 jobs" in text and "at least" not in text
+
+
+def test_training_and_encoding_are_reckoned_from_tokens_and_parameters(plan, monkeypatch):
+    """MiniLM's shape: 12 x 6 x 384^2 parameters, 2 operations a parameter and token, 180 tokens a document."""
+    monkeypatch.setattr(work, "model_shape", lambda *_: (384, 6))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    speeds = read_speeds(Path("."))
+    job = Job("embed_corpus", WHERE | {"shard": "00000-of-00300"})
+    documents, forward = -(-3_000_000 // plan.shard_count("other")), 2 * 12 * 6 * 384**2
+    assert work.reckon(job, plan, speeds, 0.01) == pytest.approx(documents * 180 * forward / 2 / 160e9)
+    training = {"steps": 10, "batch_queries": 8, "precision": "bf16"}
+    stage = {"training": training, "objective": {"name": "coco", "max_tokens": 128}}
+    monkeypatch.setattr(
+        type(plan), "settings", lambda self, rule: lambda _: json.dumps({"settings": {"settings": stage}})
     )
+    job = Job("pretrain", {"model": "dense", "scope": "shared", "stage": "coco"})
+    assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(10 * 8 * 2 * 128 * 3 * forward / 2 / 110e9)
+    assert work.reckon(Job("score_pairs", {"model": "dense"}), plan, speeds, 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(40, "40 s"), (89.6, "90 s"), (720, "12 min"), (12600, "3.5 h"), (777600, "9.0 days")]
+)
+def test_durations_are_readable(seconds, text):
+    assert costs.duration(seconds) == text
 
 
 def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
@@ -109,11 +135,12 @@ def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     from zerodr.cli import plan_of
 
     monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
+    monkeypatch.setattr(costs, "reckon", lambda *_: None)
     jobs = [Job("finetune", {"model": "m", "scope": "shared", "stage": "ep0"}, (), ("m",))]
     told = costs.costs(jobs, plan_of(["gpus=16", "nodes=2"]), tmp_path / "past")
     assert list(told.spans) == [64] and told.most_gpus == 16
     text = costs.render(jobs, told)
-    assert "8 GPUs are too few: a job needs 16" in text and "h  with 64 GPUs" in text
+    assert "8 GPUs are too few: a job needs 16" in text and "  with 64 GPUs" in text
     told = costs.costs(jobs, plan_of(["gpus=128"]), tmp_path / "past")
     assert told.spans == {} and costs.render(jobs, told).count("GPUs are too few: a job needs 128") == 2
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from moma_helpers import DOCUMENTS, QUERIES, K, lay_out, measure, mine, rankings, run, t5, train_main, training
+from moma_helpers import DOCUMENTS, MINING, QUERIES, K, lay_out, measure, mine, rankings, run, t5, train_main, training
 
 from zerodr.collections.access import corpus_ids
 from zerodr.encoders.inference.encoder import load_encoder
@@ -180,19 +180,8 @@ def test_attention_of_other_queries_is_refused(here):
         "source": "source/manifest.json",
         "memories": ["source/manifest.json", "other/manifest.json"],
     }
-    params = {
-        "source": "source",
-        "split": "train",
-        "joins": {"source": " ", "other": " "},
-        "selected": 2,
-        "depth": 12,
-        "count": 4,
-        "exclude_unselected": False,
-        "distils": False,
-        "stage_index": 0,
-    }
     with pytest.raises(ArtifactError, match="lacks 2 queries of attention.parquet, the first is q0"):
-        run("papers.moma.mine_memories:mine_memories", inputs, {"learned": "never/manifest.json"}, params)
+        run("papers.moma.mine_memories:mine_memories", inputs, {"learned": "never/manifest.json"}, MINING)
 
 
 # ---- the augmenter ---------------------------------------------------------------------------------------------------

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_helpers import make_collection
 
+from zerodr.artifacts.rankings import Rankings, RankingsWriter, read_rankings
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import read_run, total_order, write_run
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError, ConfigError, ProtocolError
-from zerodr.retrieval.fuse import FuseSettings, check_run, fuse, fuse_runs, run_scores
+from zerodr.retrieval.fuse import FuseSettings, check_run, fuse, fuse_candidates, fuse_runs, run_scores
 
 QUERIES = pd.Series(["q2", "q0", "q1"])
 PARAMS = {
@@ -49,6 +51,59 @@ def fused(first: dict, second: dict, **changed) -> dict[str, dict[str, float]]:
         str(q): dict(zip(f["document"], f["score"].tolist(), strict=True))
         for q, f in frame.groupby("query", sort=False)
     }
+
+
+def test_standard_score_by_hand():
+    first, second = {"q0": {"x": 4, "y": 2, "z": 0}}, {"q0": {"y": 3, "w": 1}}
+    found = fused(first, second, fusion="standard_score")["q0"]
+    deviation = (8 / 3) ** 0.5
+    assert found == pytest.approx({"y": 2 / deviation + 2.0, "x": 4 / deviation, "z": 0.0, "w": 0.0}, rel=1e-6)
+
+
+def test_standard_score_orders_as_z_scores_do():
+    rng = np.random.default_rng(1)
+    first, second = ({f"d{i}": float(s) for i, s in enumerate(rng.normal(size=9))} for _ in range(2))
+    found = fused({"q0": first}, {"q0": second}, fusion="standard_score", weights=[1.0, 0.5])["q0"]
+    scaled = [
+        (np.array(list(row.values())) - np.mean(list(row.values()))) / np.std(list(row.values()))
+        for row in (first, second)
+    ]
+    sums = dict(zip(first, scaled[0] + 0.5 * scaled[1], strict=True))
+    assert list(found) == sorted(sums, key=sums.get, reverse=True)
+    differences = [found[key] - value for key, value in sums.items()]
+    assert np.ptp(differences) < 1e-5
+
+
+def test_only_first_entries_count():
+    first, second = {"q0": {"x": 4, "y": 2, "z": 0}}, {"q0": {"z": 3, "w": 1, "v": 0}}
+    found = fused(first, second, entries=2, depth=10)["q0"]
+    assert set(found) == {"x", "y", "z", "w"}
+    assert found["z"] == pytest.approx(1 / 61)
+
+
+def test_equal_scores_add_nothing_to_standard_scores():
+    found = fused({"q0": {"x": 1, "y": 1}}, {"q0": {"y": 3, "x": 1}}, fusion="standard_score")["q0"]
+    assert found == {"y": 2.0, "x": 0.0}
+
+
+def test_candidates_are_fused_as_runs_are(tmp_path):
+    rows = {"a": {"q0": {"x": 3.0, "y": 1.0}, "q1": {}}, "b": {"q0": {"y": 2.0, "z": 1.0}, "q1": {"x": 1.0}}}
+    for name, ranked in rows.items():
+        with RankingsWriter(tmp_path / f"{name}.parquet", 5) as writer:
+            documents = [document for row in ranked.values() for document in row]
+            scores = np.array([score for row in ranked.values() for score in row.values()], np.float32)
+            sizes = np.array([len(row) for row in ranked.values()])
+            writer.write(Rankings(pa.array(list(ranked)), sizes, pa.array(documents, pa.string()), scores))
+    params = {key: value for key, value in PARAMS.items() if key not in ("exclude_self", "tag")}
+    files = [str(tmp_path / f"{name}.parquet") for name in rows]
+    spec = StageSpec(
+        "fuse_candidates", 1, {}, {"rankings": files}, {"candidates": str(tmp_path / "out.parquet")}, params
+    )
+    run_spec(spec, fuse_candidates)
+    found = read_rankings(tmp_path / "out.parquet")
+    assert found.queries.to_pylist() == ["q0", "q1"] and found.sizes.tolist() == [3, 1]
+    assert found.documents.to_pylist() == ["y", "x", "z", "x"]
+    assert found.scores.tolist()[0] == pytest.approx(1 / 61 + 1 / 62)
 
 
 def test_reciprocal_rank_by_hand():

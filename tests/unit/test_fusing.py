@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from model_helpers import TEXTS, WORDS, shaken, tiny_collection, tiny_settings
+from model_helpers import TEXTS, WORDS, shaken_t5
 
-from zerodr.encoders.start.initial import from_scratch
 from zerodr.errors import ModelError
 from zerodr.papers.moma import fused_vectors as fusing
 from zerodr.papers.moma.fused_vectors import Fuser
@@ -23,10 +22,7 @@ GIVEN = [["m:1", "m:2", "m:3"], ["m:2", "m:3", "m:7"], [], ["m:5"], ["m:7", "m:1
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("t5")
-    settings = tiny_settings("t5", pooling="decoder_first")
-    shaken(from_scratch(settings, tiny_collection(root / "collection"), 7)[0]).save(root / "model")
-    return root / "model"
+    return shaken_t5(tmp_path_factory.mktemp("t5"))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from model_helpers import TEXTS, shaken, tiny_collection, tiny_settings
+from model_helpers import TEXTS, shaken_t5, tiny_collection, tiny_settings
 from torch import Tensor
 
 from zerodr.encoders.network.trainable import BiEncoder
@@ -23,10 +23,7 @@ LAYERS, HEADS = 2, 4
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("t5")
-    settings = tiny_settings("t5", pooling="decoder_first")
-    shaken(from_scratch(settings, tiny_collection(root / "collection"), 7)[0]).save(root / "model")
-    return root / "model"
+    return shaken_t5(tmp_path_factory.mktemp("t5"))
 
 
 @pytest.fixture
@@ -139,6 +136,19 @@ def test_attention_of_the_model(model):
     again = torch.softmax(attention.logits.masked_fill((mask == 0)[None, :, None], -torch.inf), -1)
     torch.testing.assert_close(again, attention.probabilities, atol=1e-5, rtol=0)
     assert attention.value_norms.shape == attention.probabilities.shape
+
+
+def test_attention_in_half_precision(model):
+    """It is computed in bfloat16, near float32's, and every head still gives 1 in all."""
+    features = grounded(model, TEXTS[:3], [DOCUMENTS, DOCUMENTS[:2], []])
+    whole = cross_attention(model, features, logits=True, value_norms=True)[1]
+    model.precision = "bf16"
+    vectors, half, segments, mask = cross_attention(model, features, logits=True, value_norms=True)
+    torch.testing.assert_close(vectors, model.encode(features, "query"), atol=2e-2, rtol=2e-2)
+    assert not torch.equal(half.probabilities, whole.probabilities)
+    torch.testing.assert_close(half.probabilities, whole.probabilities, atol=2e-2, rtol=0)
+    scores = fid_attention(half, segments, mask, 4)
+    torch.testing.assert_close(scores.sum(1), torch.full((3,), float(LAYERS * HEADS)), atol=1e-4, rtol=0)
 
 
 def test_attention_that_is_not_given_is_an_error(model, monkeypatch):

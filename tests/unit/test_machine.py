@@ -170,6 +170,31 @@ def test_a_log_on_a_full_disk_says_nothing_of_itself(small_disk, capsys):
     adapter.log.setLevel(level)
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_stopped_run_says_how_it_resumes(stopped):
+    logger = logging.getLogger("snakemake.logging")
+    before = list(logger.filters)
+    guard.spare_tracebacks(str)
+    try:
+        said = ["Terminating processes on user request, this might take some time."] if stopped else []
+        for line in [*said, f"WorkflowError:\n{guard.FAILED}"]:
+            record = logger.makeRecord(logger.name, logging.ERROR, "x", 1, line, (), None)
+            assert logger.filter(record)
+    finally:
+        for added in set(logger.filters) - set(before):
+            logger.removeFilter(added)
+    assert record.getMessage() == (guard.STOPPED if stopped else f"WorkflowError:\n{guard.FAILED}")
+
+
+def test_tables_of_an_earlier_run_are_withdrawn():
+    outputs = {rule: Path(f"results/{rule}.tsv") for rule in ("build_table", "plot_table", "evaluate_run")}
+    for rule, path in outputs.items():
+        run_spec(spec_of(rule=rule, outputs={"out": str(path)}), repeat)
+    guard.withdraw_reports((rule, [str(path), "results/absent.md"]) for rule, path in outputs.items())
+    left = sorted(path.name for path in Path("results").glob("*.tsv*"))
+    assert left == ["evaluate_run.tsv", "evaluate_run.tsv.lineage.json"]
+
+
 def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it():
     said = "Error:\n  {0}: {0}: moma: item 'x': is not known\nWildcards:\n  item=x\nTraceback:\n"
     said += '  File "a", line 3, in f\n'
@@ -177,7 +202,35 @@ def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it(
     plain = "Error:\n  ConfigError: moma: item 'x': is not known\nWildcards:\n  item=x\nAfter"
     assert guard.plainly(said.format("ConfigError")) == plain
     assert guard.plainly(said.format("KeyError")) == said.format("KeyError")
-    guard.spare_tracebacks()
+    guard.spare_tracebacks(lambda target: f"did you mean {target[:-1]}?")
     logger = logging.getLogger("snakemake.logging")
     record = logger.makeRecord(logger.name, logging.ERROR, "x", 1, said.format("ConfigError"), (), None)
     assert logger.filter(record) and record.getMessage() == plain
+    missing = "MissingRuleException:\nNo rule to produce allx (if you use input functions ...)."
+    record = logger.makeRecord(logger.name, logging.ERROR, "x", 1, missing, (), None)
+    assert logger.filter(record) and record.getMessage() == "ConfigError: allx: is no target: did you mean all?"
+
+
+def test_too_few_gpus_are_a_reason_before_the_first_job(monkeypatch):
+    monkeypatch.setattr(guard, "count_gpus", lambda: 1)
+    assert guard.missing_gpus(0) == guard.missing_gpus(1) == ""
+    assert guard.missing_gpus(4).startswith("MachineError: gpu: a job asks for 4 GPUs, this machine shows 1: use")
+
+
+def test_gpus_are_those_that_the_environment_leaves(monkeypatch):
+    import pynvml
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert guard.count_gpus() == 4
+    for visible, count in (("", 0), ("-1", 0), ("0,2", 2)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert guard.count_gpus() == count
+
+
+def test_a_run_without_profile_is_advised(capsys):
+    guard.advise_profile(["mtime", "params", "input"])
+    assert capsys.readouterr().err == ""
+    guard.advise_profile(["mtime", "code"])
+    assert "snakemake --profile config/profiles/local" in capsys.readouterr().err

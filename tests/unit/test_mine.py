@@ -377,3 +377,39 @@ def test_a_foreign_previous_stage_is_refused(here):
     seal(folder)
     with pytest.raises(ArtifactError, match="expected columns"):
         run_mine("ep1", previous="ep0")
+
+
+def test_leaders_take_the_place_of_positives(here):
+    """Known positives are left out; the first of the rest leads, with the scores of all that were chosen."""
+    scores = np.array([0.5, 0.25, 0.125, 0.0625], np.float32)
+    with RankingsWriter(Path("results/candidates.parquet"), 6) as writer:
+        for query in RANKED:
+            ranked = ["d1", "d2", "d4", "d5"] if query != "q3" else []
+            count = len(ranked)
+            writer.write(Rankings(pa.array([query]), np.array([count]), pa.array(ranked, pa.string()), scores[:count]))
+    spec = StageSpec(
+        "mine_negatives",
+        1,
+        {},
+        {"source": "results/source/manifest.json", "candidates": "results/candidates.parquet"},
+        {"mined": "results/mined/led/manifest.json"},
+        {
+            "leaders": True,
+            "negatives": {"source": "both", "depth": 6, "count": 2, "sampling": "top"},
+            "split": "train",
+            "stage": "led",
+            "stage_index": 0,
+        },
+        13,
+    )
+    run_spec(spec)
+    rows = {row["query"]: row for row in pq.read_table("results/mined/led/mined.parquet").to_pylist()}
+    assert rows["q0"] == {
+        "query": "q0",
+        "positives": ["d2"],
+        "negatives": ["d4", "d5"],
+        "negative_ranks": [3, 4],
+        "scores": [0.25, 0.125, 0.0625],
+    }
+    assert rows["q1"]["positives"] == ["d1"], "d2 is a positive of q1"
+    assert rows["q3"]["positives"] == [] and np.isnan(rows["q3"]["scores"]).all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from zerodr import papers
 from zerodr.config.load import load_bench
+from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.dense import embedded_by
 from zerodr.plan.patterns import alternatives
@@ -135,3 +137,22 @@ def test_needs_grow_with_the_collection_and_the_attempt(root):
     assert memory(large) > memory(small)
     assert memory(small, attempt=2) == pytest.approx(2 * memory(small), abs=1)
     assert made.machines.gpus("embed_corpus") == 1 and made.machines.gpus("evaluate_run") == 0
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("collections", "language: klingon", "collection zz: language 'klingon': is not known: known: ar, bn"),
+        ("collections", "format: csvv", "collection zz: format 'csvv': is not known"),
+        ("methods", "settings: {model: 'package:nope'}", "method zz: starts from the package nope, which is not"),
+    ],
+)
+def test_what_no_job_could_do_is_refused_when_the_plan_is_made(root, tmp_path, file, text, message):
+    shutil.copytree(root / "config", tmp_path / "config")
+    beginnings = {
+        "collections": "collections:\n  zz:\n    {label: Z, archive: z.zip, documents: 5, kind: complete, %s}\n",
+        "methods": "kind: encoder\nlabel: D\ndescription: d\n%s\n",
+    }
+    (tmp_path / f"config/{file}/zz.yaml").write_text(beginnings[file] % text)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_bench(tmp_path, {})

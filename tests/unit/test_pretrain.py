@@ -267,23 +267,14 @@ def test_small_corpora_get_fewer_steps(project):
 
 def test_an_encoder_of_another_family_learns_to_predict(tmp_path):
     """Any encoder that is no part of an encoder-decoder; ALBERT's embeddings are narrower than its states."""
-    from tests.unit.encoder_helpers import VOCABULARY, save_tokenizer
+    from tests.unit.encoder_helpers import SIZES, save_tokenizer
     from transformers import AlbertConfig, AlbertModel
 
     from zerodr.config.training import InitSettings
     from zerodr.encoders.pretraining.condenser import HeadedEncoder
     from zerodr.encoders.start.initial import from_checkpoint
 
-    sizes = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-        "vocab_size": len(VOCABULARY),
-        "embedding_size": 16,
-    }
-    AlbertModel(AlbertConfig(**sizes)).save_pretrained(tmp_path)
+    AlbertModel(AlbertConfig(**SIZES, embedding_size=16)).save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     wanted = InitSettings(init=str(tmp_path), pooling="mean", query_tokens=12, document_tokens=12)
     model = HeadedEncoder(from_checkpoint(wanted, tmp_path, None, 1)[0], "none").train()

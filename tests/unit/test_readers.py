@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import zipfile
@@ -173,6 +174,39 @@ def test_dureader_retrieval(tmp_path):
     reader = open_reader("dureader-retrieval", open_archive(path))
     assert documents(reader) == [("aa", "", "甲"), ("bb", "", "乙")]
     assert queries(reader) == [("q", "几天")] and judgements(reader, "dev") == [("q", "bb", 1)]
+
+
+def test_dureader(tmp_path):
+    """Questions, and the most related paragraph of each document that holds an answer, as DDR makes pairs of them."""
+    answered = {
+        "question": "几 天\n",
+        "answer_docs": [1, 0],
+        "documents": [
+            {"title": "甲", "paragraphs": ["一", "二"], "most_related_para": 1},
+            {"title": "", "paragraphs": ["三"], "most_related_para": 0},
+        ],
+    }
+    unanswered = {"question": "什么", "answer_docs": [], "documents": [answered["documents"][0]]}
+    files = {
+        "preprocessed/trainset/search.train.json": json_lines([answered, unanswered, answered]),
+        "preprocessed/trainset/zhidao.train.json": json_lines([answered | {"question": "别的", "answer_docs": [0]}]),
+        "preprocessed/devset/zhidao.dev.json": json_lines([answered | {"answer_docs": [1]}]),
+    }
+    reader = open_reader("dureader", open_archive(write_tar(tmp_path / "d.tar.gz", files)))
+    assert reader.splits() == ["train", "dev"]
+    assert [(title, text) for _, title, text in documents(reader)] == [("", "三"), ("甲", "二")]
+    first, second = (key for key, _ in queries(reader))
+    third, title = (key for key, _, _ in documents(reader))
+    assert [text for _, text in queries(reader)] == ["几 天", "别的"]
+    assert judgements(reader, "train") == [(first, third, 1), (first, title, 1), (second, title, 1)]
+    assert judgements(reader, "dev") == [(first, third, 1)]
+    assert title == hashlib.md5("甲 二".encode()).hexdigest()
+    with pytest.raises(CollectionError, match="has no trainset/search.train.json"):
+        open_reader("dureader", open_archive(write_tar(tmp_path / "other.tar.gz", {"a": "b"})))
+    files["preprocessed/devset/zhidao.dev.json"] = json_lines([answered | {"answer_docs": [5]}])
+    reader = open_reader("dureader", open_archive(write_tar(tmp_path / "bad.tar.gz", files)))
+    with pytest.raises(CollectionError, match="zhidao.dev.json:1: answer_docs names document 5 of 2"):
+        judgements(reader, "dev")
 
 
 def test_dpr_wikipedia(tmp_path):

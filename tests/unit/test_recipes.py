@@ -200,7 +200,7 @@ def test_mistakes_in_recipes(recipes, old, new, told):
         ("info_nce, teacher_temperature: 3", "teacher_temperature is not for info_nce, which reads in_batch, inv"),
         ("pairwise_nll, in_batch: false", "in_batch is not for pairwise_nll.*or write true over a scale's"),
         ("pairwise_nll, teacher_temperature: 2", "not for pairwise_nll, which reads negatives_per_query:"),
-        ("kl, inverse_temperature: 2", "inverse_temperature is not for kl"),
+        ("kl, in_batch: false", "in_batch is not for kl"),
         ("kl, student_temperature: 2", "unknown key 'settings.chain.ep0.objective.student_temperature'"),
         ("adist", r"key 'settings.chain.ep0.objective.name': input should be .*, found 'adist'"),
     ],

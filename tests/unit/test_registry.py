@@ -5,7 +5,7 @@ import csv
 import pytest
 
 from zerodr.collections.readers import READERS
-from zerodr.config.registry import Collection, read_registry
+from zerodr.config.registry import FORMATS, Collection, read_registry
 from zerodr.errors import ConfigError
 
 FORUMS = [
@@ -48,6 +48,7 @@ def test_everything_the_papers_use_is_there(rows):
         "cpr-ecom",
         "cpr-video",
         "cpr-medical",
+        "dureader",
         "dureader-retrieval",
         "memory-msmarco",
         "memory-dpr-wikipedia",
@@ -70,8 +71,8 @@ def test_cqadupstack_sums_to_the_published_counts(rows):
 
 
 def test_formats_have_readers_and_gated_rows_say_where(rows):
+    assert set(FORMATS) == set(READERS)
     for row in rows.values():
-        assert row.format in READERS, row.name
         assert row.archive, row.name
         assert bool(row.registration) == (row.access == "gated"), row.name
         assert bool(row.evaluation_split) == (row.kind != "memory"), row.name

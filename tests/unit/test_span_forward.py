@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 from tests.unit import span_probe
-from tests.unit.pretraining_helpers import Gradients, batch_of, forward, gradient, lay_out, passages
+from tests.unit.pretraining_helpers import Gradients, batch_of, forward, gradient, lay_out, padded, passages
 from tests.unit.training_helpers import run_two_processes, tiny_model
 
 from zerodr.config.pretraining import PretrainSettings
@@ -43,10 +43,7 @@ def test_coco_is_the_plain_formula(world):
     ours, terms = gradient(used, batch)
     model, views = used.model, used.maker.make(batch)
     model.zero_grad(set_to_none=True)
-    features = model.encoder.pad(views.tokens)
-    labels = torch.full_like(features["input_ids"], -100)
-    for line, target in enumerate(views.targets):
-        labels[line, : len(target)] = torch.from_numpy(target)
+    features, labels = padded(model, views)
     vectors, last, early = model.states(features)
     sums = model.masked_losses(last, early, features["attention_mask"], labels)
     count = int((labels >= 0).sum())

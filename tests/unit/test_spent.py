@@ -29,6 +29,8 @@ class Clock:
     def time(self) -> float:
         return self.now
 
+    monotonic = time
+
 
 @pytest.fixture
 def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clock:

@@ -335,3 +335,45 @@ def test_kill_leaves_no_output_and_no_lock(root):
     assert not Path(FILE).exists() and making()
     run_spec(spec_of(), repeat)
     assert Path(FILE).read_text() == "aa" and making() == []
+
+
+@pytest.mark.parametrize("declared", [FILE, FOLDER])
+def test_a_stopped_run_leaves_no_record_without_its_artifact(declared):
+    def write(stage: Stage) -> None:
+        place = stage.output("out")
+        (place / "a" if place.is_dir() else place).write_text("whole")
+
+    spec = spec_of(outputs={"out": declared})
+    run_spec(spec, write)
+    Path(declared).unlink()  # as Snakemake does before it runs a job again
+
+    def stop(stage: Stage) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_spec(spec, stop)
+    assert not record_path(declared).exists()
+
+
+# ---- damaged inputs ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("declared", [FILE, FOLDER])
+def test_an_error_after_damage_names_the_damaged_input(declared):
+    def write(stage: Stage) -> None:
+        place = stage.output("out")
+        (place / "a" if place.is_dir() else place).write_text("whole")
+
+    run_spec(spec_of(outputs={"out": declared}), write)
+    damaged = Path(declared).with_name("a") if declared == FOLDER else Path(declared)
+    state = damaged.stat()
+    damaged.write_text("whale")
+    os.utime(damaged, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+    def read(stage: Stage) -> None:
+        raise ValueError("odd bytes")
+
+    later = spec_of(inputs={"text": declared}, outputs={"out": "results/out/y.txt"})
+    with pytest.raises(ArtifactError, match=rf"{declared}: .*has other content .*: delete {declared} and run"):
+        run_spec(later, read)
+    damaged.write_text("whole")
+    with pytest.raises(ValueError, match="odd bytes"):
+        run_spec(later, read)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.unit.training_helpers import begun, cut_off, make_mined, seal, tiny_settings, weights_in
+from tests.unit.training_helpers import cut_and_resumed, make_mined, seal, tiny_settings, weights_in
 from tests.unit.unit_helpers import DOCUMENTS, QUERIES, label, lay_out, segment
 
 from zerodr.artifacts.record import read_record
@@ -224,30 +224,12 @@ def test_groups_weigh_the_loss_and_not_the_units(project, monkeypatch, engine):
     pq.write_table(pa.table(columns), folder / "clusters.parquet")
     seal(folder)
     groups = {"mode": "idro", "kappa": 1.0, "layers": 1, "similarity": "dot"}
+    inputs = {"clusters": "results/clusters/manifest.json"}
+    changes = {"name": "pairwise_nll", "groups": groups, "dropout": 0.0, "steps": 6, "total_steps": 6}
     force(engine)
-    run_spec(
-        spec(
-            engine,
-            {"clusters": "results/clusters/manifest.json"},
-            name="pairwise_nll",
-            groups=groups,
-            dropout=0.0,
-            steps=6,
-            total_steps=6,
-        )
-    )
+    run_spec(spec(engine, inputs, **changes))
     force("loop")
-    run_spec(
-        spec(
-            "loop-again",
-            {"clusters": "results/clusters/manifest.json"},
-            name="pairwise_nll",
-            groups=groups,
-            dropout=0.0,
-            steps=6,
-            total_steps=6,
-        )
-    )
+    run_spec(spec("loop-again", inputs, **changes))
     assert curve("main.omega_max", engine) == pytest.approx(curve("main.omega_max", "loop-again"), rel=1e-3)
     assert curve("berm.r1", engine) == pytest.approx(curve("berm.r1", "loop-again"), rel=1e-3)
 
@@ -277,12 +259,7 @@ def test_two_processes_train_as_one(project):
 
 def test_a_run_that_was_cut_off_ends_with_the_same_bits(project, monkeypatch):
     changes = {"steps": 12, "total_steps": 12, "checkpoint_steps": 4}
-    run_spec(spec("whole", **changes))
-    with cut_off(monkeypatch, 6):
-        run_spec(spec("cut", **changes))
-    started = begun(monkeypatch)
-    run_spec(spec("cut", **changes))
-    assert started[0] == 4
+    cut_and_resumed(spec, monkeypatch, **changes)
     assert weights_in(project / "results/cut") == weights_in(project / "results/whole")
     assert curve("berm.r1", "cut") == curve("berm.r1", "whole")
 

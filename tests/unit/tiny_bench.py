@@ -7,6 +7,7 @@ both -> table. Every artifact has the name, settings and record that the workflo
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -56,6 +57,7 @@ QUERIES = [f"q{n}" for n in range(4)]
 def write_config(root: Path) -> None:
     """The configuration files of the miniature."""
     (root / "config/methods").mkdir(parents=True)
+    shutil.copy(Path(__file__).parents[2] / "config/speeds.yaml", root / "config")
     (root / "config/collections").mkdir()
     (root / "config/collections/tiny.yaml").write_text(COLLECTIONS)
     (root / "config/config.yaml").write_text("{scale: mini, seed: 7}\n")

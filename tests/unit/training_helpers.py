@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,19 +16,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safetensors.torch import load_file
+import torch
+import torch.distributed as dist
+from safetensors.torch import load_file, save_file
 from tests.unit.encoder_helpers import LETTERS, make_collection, save_tokenizer, tiny_bert
 
 from zerodr.artifacts.manifest import build_manifest
-from zerodr.artifacts.stage import StageSpec
+from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.folder.contract import EncoderContract
 from zerodr.encoders.network.heads import ance_head
 from zerodr.encoders.network.towers import Tower, load_transformer
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.training.data.examples import Examples, Ragged, load_examples
+from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.engine import Engine
 
 QUERIES, DOCUMENTS = 48, 60
+TWELVE_STEPS = {
+    "steps": 12,
+    "batch_queries": 8,
+    "learning_rate": 1e-3,
+    "checkpoint_steps": 5,
+    "dev_queries": 4,
+    "warmup_steps": 2,
+}
 
 
 def words(generator: np.random.Generator, low: int, high: int) -> str:
@@ -138,14 +149,7 @@ def ragged(lists: list[list[int]], kind: type = np.int32) -> Ragged:
 
 def tiny_settings(**changes: Any) -> dict[str, Any]:
     """Params of a small finetuning stage; keys of `training` and `objective` may be changed by name."""
-    training = {
-        "steps": 12,
-        "batch_queries": 8,
-        "learning_rate": 1e-3,
-        "checkpoint_steps": 5,
-        "dev_queries": 4,
-        "warmup_steps": 2,
-    }
+    training = dict(TWELVE_STEPS)
     objective = {"name": "info_nce", "negatives_per_query": 1}
     settings: dict[str, Any] = {"training": training, "objective": objective}
     place: dict[str, Any] = {"stage": "ep0", "stage_index": 0, "total_steps": 12}
@@ -236,3 +240,25 @@ def run_two_processes(root: Path, probe: str, folder: Path) -> list[dict[str, An
     command += ["-m", f"tests.unit.{probe}", str(folder), str(folder / "two")]
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return [load_file(folder / f"two-{rank}.safetensors") for rank in (0, 1)]
+
+
+def write_tensors(compute: Callable[[Path], dict[str, torch.Tensor]]) -> None:
+    """The main program of a probe: what `compute` answers for argv[1] goes to argv[2] and this process's rank."""
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:
+        dist.init_process_group("gloo")
+    tensors = compute(Path(sys.argv[1]))
+    save_file(tensors, f"{sys.argv[2]}-{Group().rank}.safetensors")
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def cut_and_resumed(spec: Callable[..., StageSpec], monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """Stage `whole` runs through; stage `cut` is interrupted before step 6 and goes on from step 4."""
+    run_spec(spec("whole", **changes))
+    with cut_off(monkeypatch, 6):
+        run_spec(spec("cut", **changes))
+    started = begun(monkeypatch)
+    run_spec(spec("cut", **changes))
+    assert started[0] == 4

@@ -76,6 +76,28 @@ rule merge_candidates:
         "../scripts/run_stage.py"
 
 
+rule fuse_candidates:
+    input:
+        unpack(PLAN.inputs("fuse_candidates")),
+    output:
+        candidates=paths.candidates.pattern,
+    log:
+        "results/logs/fuse_candidates/{model}/{scope}/{collection}/{split}.top{depth}.log",
+    benchmark:
+        "results/benchmarks/fuse_candidates/{model}/{scope}/{collection}/{split}.top{depth}.tsv"
+    wildcard_constraints:
+        model=PATTERNS.methods("fusion"),
+        scope="shared",
+    conda:
+        ENVIRONMENT
+    resources:
+        **PLAN.resources("fuse_candidates"),
+    params:
+        settings=PLAN.settings("fuse_candidates"),
+    script:
+        "../scripts/run_stage.py"
+
+
 rule mine_negatives:
     input:
         unpack(PLAN.inputs("mine_negatives")),

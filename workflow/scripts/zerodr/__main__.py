@@ -2,6 +2,7 @@
 
 import sys
 
+from zerodr.checkout import split_config
 from zerodr.cli import app
 from zerodr.errors import ZerodrError
 
@@ -9,7 +10,7 @@ from zerodr.errors import ZerodrError
 def main() -> None:
     """Run the command line."""
     try:
-        app()
+        app(split_config(sys.argv[1:]))
     except ZerodrError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(1)

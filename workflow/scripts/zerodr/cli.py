@@ -1,4 +1,4 @@
-"""Commands of `python -m zerodr`, for the checkout's root. Each command imports what it needs."""
+"""Commands of `python -m zerodr`, for any folder of a checkout. Each command imports what it needs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from zerodr.checkout import enter_root, from_root
 from zerodr.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
@@ -21,14 +22,27 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-Artifact = Annotated[str, typer.Argument(help="Path of an artifact, its folder, or the start of its digest.")]
+CALLED_IN = [Path()]  # the folder of the call; commands run in the checkout's root
+
+
+def _known_here(value: Any) -> Any:
+    """Turn paths that are given from the folder of the call into paths from the root."""
+    return from_root(value, CALLED_IN[0]) if isinstance(value, str) else [_known_here(text) for text in value or []]
+
+
+Artifact = Annotated[
+    str,
+    typer.Argument(help="Path of an artifact, its folder, or the start of its digest.", callback=_known_here),
+]
+Artifacts = Annotated[list[str] | None, typer.Argument(help="Paths or digests.", callback=_known_here)]
 Words = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="As for snakemake; may repeat.")]
 
 
 @app.callback()
-def _progress() -> None:
-    """Log progress to standard error."""
+def _start() -> None:
+    """Log progress to standard error; change to the checkout's root."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    CALLED_IN[0] = enter_root()
 
 
 @app.command()
@@ -37,12 +51,16 @@ def lineage(
     down: Annotated[bool, typer.Option("--down/--up", help="Show its users, or its sources.")] = False,
     depth: Annotated[int | None, typer.Option(min=1, help="Levels to show; all when not given.")] = None,
 ) -> None:
-    """Print the sources of an artifact, or its users, as a tree."""
+    """Print the sources of an artifact, or its users, as a tree. Exit status 1 when something is missing or damaged."""
     from zerodr.lineage.graph import Graph
     from zerodr.lineage.tree import render_tree
 
     graph = Graph()
-    typer.echo(render_tree(graph, graph.find(artifact), down, depth))
+    path = graph.find(artifact)
+    typer.echo(render_tree(graph, path, down, depth))
+    if damaged := [source for source in graph.ancestors(path) if graph.is_damaged(source)]:
+        problem = f"{len(damaged)} of its artifacts are missing or damaged, the first is {damaged[0]}"
+        raise ArtifactError(path, problem, f"see: python -m zerodr verify {path}")
 
 
 @app.command()
@@ -60,7 +78,7 @@ def explain(artifact: Artifact, config: Words = None) -> None:
 
 @app.command()
 def verify(
-    artifacts: Annotated[list[str] | None, typer.Argument(help="Paths or digests.")] = None,
+    artifacts: Artifacts = None,
     everything: Annotated[bool, typer.Option("--all", help="Every artifact with a record.")] = False,
 ) -> None:
     """Check sizes and SHA-256 of artifacts and of everything above them. Exit status 1 when something is wrong."""
@@ -95,8 +113,8 @@ def diff(
 
 
 @app.command()
-def publish(artifacts: Annotated[list[str] | None, typer.Argument(help="Default: all that are final.")] = None) -> None:
-    """Publish lineage records to the store of MLFLOW_TRACKING_URI (default: the checkout's); repeating adds nothing."""
+def publish(artifacts: Artifacts = None) -> None:
+    """Publish lineage records, by default final ones, to the store of MLFLOW_TRACKING_URI; repeating adds nothing."""
     from zerodr.lineage import publish as publisher
     from zerodr.lineage.graph import Graph
     from zerodr.lineage.store import shown_uri, tracking_uri
@@ -231,7 +249,7 @@ def settings(
 def _require(artifacts: list[str]) -> list[str]:
     """Return the artifacts, unless there are none."""
     if not artifacts:
-        step = "run: make mini, or change to the root of a checkout with results"
+        step = "run: make mini, or change to a checkout with results"
         raise ArtifactError(Path.cwd(), "holds no artifact with a lineage record", step)
     return artifacts
 

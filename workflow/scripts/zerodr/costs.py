@@ -1,7 +1,7 @@
-"""Estimate the time of planned jobs from finished jobs of the same rule in this checkout, scaled by size.
+"""Estimate the time of planned jobs: from finished jobs of the same rule, else from their work at a usual speed.
 
 The unit of work is a million documents that a job reads, or a million queries where these decide; for a training, a
-million queries (or texts) it learns from. A job of a rule without finished jobs counts with its time limit.
+million queries (or texts) it learns from. Where neither says anything the time is unknown, and its limit is shown.
 """
 
 import json
@@ -15,10 +15,13 @@ from typing import Any
 
 from zerodr.artifacts.record import Record
 from zerodr.config.registry import Collection
+from zerodr.config.speeds import read_speeds
 from zerodr.forecast import Job
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
+from zerodr.plan.rules import RULES
 from zerodr.schedule import longest_path, makespan
+from zerodr.work import reckon
 
 TRAINING = ("finetune", "pretrain", "train_main", "train_augmenter")
 FARMS = (8, 64)
@@ -41,9 +44,10 @@ class Costs:
     """Time of the planned jobs.
 
     Attributes:
-        seconds: of each job.
+        seconds: of each job; of one whose time is unknown only its start.
         gpu_hours: of all jobs.
-        guessed: number of jobs that count with their time limit.
+        limits: position of each job whose time is unknown -> its time limit in seconds.
+        reckoned: number of jobs whose time follows from their work and a usual speed.
         path: positions of the jobs on the critical path, first to last.
         spans: number of GPUs -> seconds until all jobs are finished.
         most_gpus: GPUs of the largest job; farms with fewer have no span.
@@ -51,7 +55,8 @@ class Costs:
 
     seconds: list[float] = field(default_factory=list)
     gpu_hours: float = 0.0
-    guessed: int = 0
+    limits: dict[int, float] = field(default_factory=dict)
+    reckoned: int = 0
     path: list[int] = field(default_factory=list)
     spans: dict[int, float] = field(default_factory=dict)
     most_gpus: int = 0
@@ -59,18 +64,24 @@ class Costs:
 
 def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
     """Estimate the time of all jobs, and of the longest chain of them."""
-    past, seconds, guessed = history(plan, folder), [], 0
-    for job in jobs:
-        known = estimate(past.get(job.rule, []), job.wildcards.get("model", ""), units_of(job, plan))
-        guessed += known is None
-        seconds.append(START_S + (limit(job, plan) if known is None else known))
+    past, speeds = history(plan, folder), read_speeds(Path("."))
+    seconds: list[float] = []
+    limits, reckoned = dict[int, float](), 0
+    for number, job in enumerate(jobs):
+        units = units_of(job, plan)
+        known = estimate(past.get(job.rule, []), job.wildcards.get("model", ""), units)
+        if known is None and job.rule in RULES and RULES[job.rule].need:  # light jobs take no longer than their start
+            known = reckon(job, plan, speeds, units)
+            reckoned += known is not None
+            limits |= {number: limit(job, plan)} if known is None else {}
+        seconds.append(START_S + (known or 0.0))
     gpus = [plan.machines.gpus(job.rule) for job in jobs]
     makers = {path: number for number, job in enumerate(jobs) for path in job.outputs}
     before = [sorted({makers[path] for path in job.inputs if path in makers}) for job in jobs]
     most = max(gpus, default=0)
     spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if 0 < most <= farm}
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
-    return Costs(seconds, hours, guessed, longest_path(seconds, before), spans, most)
+    return Costs(seconds, hours, limits, reckoned, longest_path(seconds, before), spans, most)
 
 
 def limit(job: Job, plan: Plan) -> float:
@@ -153,16 +164,34 @@ def estimate(past: list[Past], model: str, units: float) -> float | None:
 
 def render(jobs: list[Job], estimates: Costs) -> str:
     """Format the estimates as text."""
-    hours = [seconds / HOUR_S for seconds in estimates.seconds]
-    path, guessed, most = estimates.path, estimates.guessed, estimates.most_gpus
+    seconds, path, limits = estimates.seconds, estimates.path, estimates.limits
+    alike = len(jobs) - estimates.reckoned - len(limits)
     lines = [
-        f"time        {sum(hours):.2f} h one after another, {estimates.gpu_hours:.2f} GPU-hours; estimated: "
-        f"{len(jobs) - guessed} jobs from similar finished ones, {guessed} from their time limits",
-        f"critical    {sum(hours[n] for n in path):.2f} h at least, through {len(path)} jobs, the longest of them:",
+        f"time        about {duration(sum(seconds))} one after another, {estimates.gpu_hours:.2f} GPU-hours: {alike} "
+        f"jobs are light or as finished ones here, {estimates.reckoned} from their work and config/speeds.yaml"
     ]
-    for number in sorted(sorted(path, key=lambda n: -hours[n])[:SHOWN], key=path.index):
+    if limits:
+        lines.append(f"            and {len(limits)} jobs of unknown time, at most {duration(sum(limits.values()))}:")
+        by_rule: dict[str, float] = defaultdict(float)
+        for number, most in limits.items():
+            by_rule[jobs[number].rule] += most
+        lines += [f"            {duration(most):>12}  at most, {rule}" for rule, most in by_rule.items()]
+    lines.append(f"critical    about {duration(sum(seconds[n] for n in path))}, {len(path)} jobs, the longest of them:")
+    for number in sorted(sorted(path, key=lambda n: -seconds[n])[:SHOWN], key=path.index):
         job = jobs[number]
-        lines.append(f"            {hours[number]:8.2f} h  {' '.join([job.rule, *job.wildcards.values()])}")
-    lines += [f"            {span / HOUR_S:8.2f} h  with {farm} GPUs" for farm, span in estimates.spans.items()]
-    lines += [f"            {farm} GPUs are too few: a job needs {most}" for farm in FARMS if farm < most]
+        most = f" (unknown, at most {duration(limits[number])})" if number in limits else ""
+        lines.append(
+            f"            {duration(seconds[number]):>12}  {' '.join([job.rule, *job.wildcards.values()])}{most}"
+        )
+    lines += [f"            {duration(span):>12}  with {farm} GPUs" for farm, span in estimates.spans.items()]
+    most_gpus = estimates.most_gpus
+    lines += [f"            {farm} GPUs are too few: a job needs {most_gpus}" for farm in FARMS if farm < most_gpus]
     return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """Format a time in the unit that suits it: `40 s`, `12 min`, `3.5 h`, `9.0 days`."""
+    for unit, size, limit in (("s", 1, 90), ("min", 60, 5400), ("h", HOUR_S, 48 * HOUR_S)):
+        if seconds < limit:
+            return f"{seconds / size:.1f} {unit}" if unit == "h" else f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 24 / HOUR_S:.1f} days"

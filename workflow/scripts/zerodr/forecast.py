@@ -12,9 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from zerodr.artifacts.guard import OURS, plainly
-from zerodr.config.families import SCRATCH
+from zerodr.config.families import PACKAGE, SCRATCH, line_of
 from zerodr.config.methods import EncoderMethod, TrainedMethod
 from zerodr.config.registry import Collection
+from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.collections import archive_row
@@ -115,7 +116,8 @@ def forecast(jobs: list[Job], plan: Plan) -> Forecast:
     archives = [job.wildcards["archive"] for job in jobs if job.rule == "fetch_archive"]
     embeds = [job.wildcards for job in jobs if job.rule in EMBEDDING]
     scopes = {wc["model"]: wc["scope"] for wc in embeds}
-    dimensions = {name: known_dimension(plan, name, scope) for name, scope in scopes.items()}
+    shapes = {name: model_shape(plan, name, scope) for name, scope in scopes.items()}
+    dimensions = {name: shape and shape[0] for name, shape in shapes.items()}
     sizes: Counter[str] = Counter()
     text, largest = 0, dict[str, tuple[int, int]]()
     for job in jobs:
@@ -146,7 +148,7 @@ def output_bytes(plan: Plan, job: Job, dimensions: Mapping[str, int | None]) -> 
     if job.rule == "fetch_archive":
         return archive_row(plan, job.wildcards["archive"]).archive_bytes or 0
     if job.rule in EMBEDDING:
-        return _rows(plan, job.wildcards) * (dimensions[job.wildcards["model"]] or USUAL_DIMENSION) * FLOAT_BYTES
+        return text_rows(plan, job.wildcards) * (dimensions[job.wildcards["model"]] or USUAL_DIMENSION) * FLOAT_BYTES
     if job.rule in TEXT:
         row = plan.collection(job.wildcards["collection"])
         by_archive = [UNPACKED * row.archive_bytes] if row.archive_bytes else []
@@ -160,7 +162,8 @@ def _model_of(wildcards: Mapping[str, str]) -> str:
     return f"{wildcards['model']}@{wildcards['stage']}" if "stage" in wildcards else wildcards["model"]
 
 
-def _rows(plan: Plan, wildcards: dict[str, str]) -> int:
+def text_rows(plan: Plan, wildcards: dict[str, str]) -> int:
+    """Return the number of texts that an embedding job reads."""
     row = plan.collection(wildcards["collection"])
     if "shard" not in wildcards:
         return row.splits.get(wildcards["split"]) or row.queries or 0
@@ -177,28 +180,32 @@ def is_unpinned(plan: Plan, row: Collection) -> bool:
     return not (row.checksums if in_mirror(plan, row.archive) else row.pinned)
 
 
-def known_dimension(plan: Plan, model: str, scope: str) -> int | None:
-    """Return the width of a model's embeddings, from its folder, settings or initial model; None when unknown yet."""
-    method, start = plan.method(model), ""
+def model_shape(plan: Plan, model: str, scope: str) -> tuple[int, int] | None:
+    """Return width and layers of a model, from its folder, settings or initial model; None when unknown yet."""
+    recipe, start, cut = model.partition("@")[0], "", None
+    method = plan.bench.methods[recipe]
     if isinstance(method, EncoderMethod):
         start = method.settings.model
     elif isinstance(method, TrainedMethod):
-        origin = plan.chains.origin(model.partition("@")[0])
-        if origin.init == SCRATCH:
-            return origin.architecture.hidden
-        start = origin.init
-    for folder in (Path(model_of(plan, model, scope)).parent, *(_model_folders(start) if start else ())):
+        origin = line_of(recipe, plan.bench.methods)[-1]
+        if isinstance(origin, InitSettings) and origin.init == SCRATCH:
+            return origin.architecture.hidden, origin.architecture.layers
+        start, cut = origin.init, origin.layers
+    built = [Path(model_of(plan, model, scope)).parent] if method.ranks else []
+    for folder in [*built, *(_model_folders(start) if start else ())]:
         if (folder / "config.json").exists():
-            width = json.loads((folder / "config.json").read_text()).get("hidden_size")
-            return int(width) if width else None
+            config = json.loads((folder / "config.json").read_text())
+            layers = config.get("num_hidden_layers") or config.get("num_layers")
+            width = config.get("hidden_size") or config.get("d_model")
+            return (int(width), int(cut or layers)) if width and layers else None
     return None
 
 
 def _model_folders(name: str) -> list[Path]:
     """List the folders of the model that a method names: inside a Python package, or the path itself."""
-    if not name.startswith("package:"):
+    if not name.startswith(PACKAGE):
         return [Path(name)]
-    spec = importlib.util.find_spec(name.removeprefix("package:"))
+    spec = importlib.util.find_spec(name.removeprefix(PACKAGE))
     homes = spec.submodule_search_locations if spec else None
     return [Path(home) / "model" for home in homes or ()]
 

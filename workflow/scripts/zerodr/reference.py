@@ -79,12 +79,17 @@ def _models(kind: Any) -> Iterator[type[BaseModel]]:
 
 
 def _block(model: type[BaseModel], advanced: set[tuple[type[BaseModel], str]]) -> str:
-    rows = "\n".join(_row(name, field, (model, name) in advanced) for name, field in model.model_fields.items())
+    from zerodr.config.descriptions import descriptions
+
+    texts = descriptions(model)
+    rows = "\n".join(
+        _row(name, field, texts.get(name), (model, name) in advanced) for name, field in model.model_fields.items()
+    )
     table = f"| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n"
     return f"### {model.__name__}\n\n{_prose(model.__doc__)}\n\n{table}"
 
 
-def _row(name: str, field: FieldInfo, is_advanced: bool) -> str:
+def _row(name: str, field: FieldInfo, text: str | None, is_advanced: bool) -> str:
     required = field.is_required()
     advanced = " *Advanced.*" if is_advanced else ""
     limits = ", ".join(
@@ -96,7 +101,7 @@ def _row(name: str, field: FieldInfo, is_advanced: bool) -> str:
     value = _kind(field.annotation) + (f", {limits}" if limits else "")
     default = "" if required else _default(field.get_default(call_default_factory=True))
     key = f"**`{name}`**" if required else f"`{name}`"
-    return f"| {key} | {_cell(value)} | {_cell(default)} | {_cell(_prose(field.description) + advanced)} |"
+    return f"| {key} | {_cell(value)} | {_cell(default)} | {_cell(_prose(text) + advanced)} |"
 
 
 def _kind(kind: Any) -> str:

@@ -13,6 +13,7 @@ from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
+INTERRUPTED = 130  # as shells report Ctrl-C
 DOWNLOADS = ("fetch_archive", "import_model", "init_model")
 
 
@@ -70,7 +71,7 @@ def stay_offline(rule: str) -> None:
 
 
 def run_rule(snakemake: Any) -> None:
-    """Run the stage of a Snakemake job. A user's mistake ends as one message and exit status 1, without a traceback."""
+    """Run the stage of a Snakemake job. A user's mistake and Ctrl-C end as one message, without a traceback."""
     spec = spec_of(snakemake)
     stay_offline(spec.rule)
     try:
@@ -81,6 +82,9 @@ def run_rule(snakemake: Any) -> None:
         log.error("%s", error)
         report_error(spec.name(), str(error))
         sys.exit(1)
+    except KeyboardInterrupt:
+        log.info("stopped; the same command resumes")
+        sys.exit(INTERRUPTED)
 
 
 def report_error(name: str, message: str) -> None:

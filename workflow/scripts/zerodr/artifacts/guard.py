@@ -1,19 +1,27 @@
 """Allow one run at a time in a checkout, without stale locks; print errors as sentences, repeated at the end."""
 
 import logging
+import os
 import re
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
-from zerodr.errors import MachineError, ZerodrError
+from zerodr.artifacts.record import record_path
+from zerodr.errors import ConfigError, MachineError, ZerodrError
 
 STATE = Path("results/.state")
 _HELD: list[IO[str]] = []
 _KINDS = "|".join(kind.__name__ for kind in ZerodrError.__subclasses__())
 OURS = re.compile(rf"\b({_KINDS}): ")
 _DOUBLED = re.compile(rf"\b({_KINDS}): \1: ")
+REPORTING = ("build_", "compare_", "plot_")  # rules of tables and figures
+ON_REQUEST = "on user request"  # in Snakemake's line about Ctrl-C or SIGTERM
+FAILED = "At least one job did not complete successfully."
+STOPPED = "The run was stopped. To resume after the last finished job, repeat the command."
+_NO_RULE = re.compile(r"(?:MissingRuleException:\s*)?No rule to produce (\S+) \(if you use input functions[^)]*\)\.")
 _TRACEBACK = re.compile(r"\nTraceback:(?:\n  File [^\n]*)+")
 
 
@@ -43,19 +51,83 @@ def refuse_run(message: str) -> None:
         raise SystemExit(1)
 
 
+def withdraw_reports(planned: Iterable[tuple[str, Iterable[str]]]) -> None:
+    """Remove the tables and figures that this run builds again, so that those of an earlier one can't pass for them.
+
+    Args:
+        planned: rule and outputs of each planned job.
+    """
+    for rule, outputs in planned:
+        if rule.startswith(REPORTING):
+            for path in map(Path, outputs):
+                path.unlink(missing_ok=True)
+                record_path(path).unlink(missing_ok=True)
+
+
 def plainly(text: str) -> str:
     """Shorten Snakemake's report of a zerodr error in a rule's function: its name once, no traceback."""
     return _TRACEBACK.sub("", _DOUBLED.sub(r"\1: ", text)) if _DOUBLED.search(text) else text
 
 
-def _format_record(record: logging.LogRecord) -> bool:
-    record.msg = plainly(record.msg) if isinstance(record.msg, str) else record.msg
-    return True
+class _Plain(logging.Filter):
+    """Change Snakemake's reports of errors as `plainly` does; a run that was stopped on request is no failed one."""
+
+    def __init__(self, suggest: Callable[[str], str]) -> None:
+        super().__init__()
+        self.suggest, self.stopped = suggest, False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.msg, str):
+            self.stopped |= ON_REQUEST in record.msg
+            record.msg = _NO_RULE.sub(lambda match: _unknown_target(match[1], self.suggest), plainly(record.msg))
+            if self.stopped and FAILED in record.msg:
+                record.msg = STOPPED
+        return True
 
 
-def spare_tracebacks() -> None:
-    """Let Snakemake report errors of rules' functions, such as an unknown item, as `plainly` does."""
-    logging.getLogger("snakemake.logging").addFilter(_format_record)
+def spare_tracebacks(suggest: Callable[[str], str]) -> None:
+    """Let Snakemake report errors of rules' functions, such as an unknown item, as `plainly` does.
+
+    Args:
+        suggest: next step for a target that no rule makes.
+    """
+
+    logging.getLogger("snakemake.logging").addFilter(_Plain(suggest))
+
+
+def _unknown_target(target: str, suggest: Callable[[str], str]) -> str:
+    return str(ConfigError(target, "is no target", suggest(target)))
+
+
+def advise_profile(triggers: Iterable[object]) -> None:
+    """Warn of a run without a profile of ours: Snakemake would repeat finished work when only code was edited."""
+    if any(str(trigger).endswith("code") for trigger in triggers):
+        sys.stderr.write(
+            "\nNo profile is in use: finished jobs may run again after an update. "
+            "Use: snakemake --profile config/profiles/local (or: mini, slurm)\n"
+        )
+
+
+def missing_gpus(wanted: int) -> str:
+    """Return the reason against running jobs of `wanted` GPUs on this machine; empty without any."""
+    present = count_gpus() if wanted else 0
+    if present >= wanted:
+        return ""
+    what = f"a job asks for {wanted} GPUs, this machine shows {present}"
+    return str(MachineError("gpu", what, "use what there is with --config gpus=0, or run it where they are"))
+
+
+def count_gpus() -> int:
+    """Count the NVIDIA GPUs that jobs of this machine may use, by the driver and CUDA_VISIBLE_DEVICES."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        present = int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return present if visible is None else len([name for name in visible.split(",") if name.strip() not in ("", "-1")])
 
 
 def repeat_errors() -> None:

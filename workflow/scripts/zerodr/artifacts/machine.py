@@ -38,9 +38,15 @@ class MachineErrors:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, ZerodrError):
-            number = number_of(error)
-            if number in (*FULL, *GONE, *REFUSED):
-                raise _sentence(number, getattr(error, "filename", None) or self.name, self.outputs) from error
+            if is_refusal(error):
+                raise _sentence(
+                    number_of(error), getattr(error, "filename", None) or self.name, self.outputs
+                ) from error
+
+
+def is_refusal(error: Exception) -> bool:
+    """Test whether the operating system is behind an exception: no space, no file system, no permission."""
+    return number_of(error) in (*FULL, *GONE, *REFUSED)
 
 
 def _sentence(number: int, where: str, outputs: Iterable[str]) -> MachineError:

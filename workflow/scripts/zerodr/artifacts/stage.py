@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts import provenance
+from zerodr.artifacts import energy, provenance
+from zerodr.artifacts.damage import BlameInputs
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
@@ -156,7 +157,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             _clear(spec)
             _prepare_outputs(spec)
             try:
-                with Spent(home, work) as spent:
+                with BlameInputs(spec.input_list()), Spent(home, work) as spent:
                     function(stage)
                     _publish(stage, digest, inputs, spent)
             finally:
@@ -223,7 +224,10 @@ def _clear(spec: StageSpec) -> None:
 
 
 def _prepare_outputs(spec: StageSpec) -> None:
+    """Make room for temporary outputs. A record whose artifact Snakemake deleted goes, too."""
     for declared in spec.outputs.values():
+        if not Path(declared).exists():
+            record_path(declared).unlink(missing_ok=True)
         path = temporary_output(declared)
         path.parent.mkdir(parents=True, exist_ok=True)
         if is_folder_artifact(Path(declared)):
@@ -256,7 +260,8 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) ->
 
 
 def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> dict:
-    spec, seconds = stage.spec, round(spent.seconds, 3)
+    spec, seconds, gpus = stage.spec, round(spent.seconds, 3), provenance.gpus_used(stage.notes)
+    joules, source = energy.total(spent.joules, gpus > 0)
     listed = []
     for name, value in sorted(spec.inputs.items()):
         for path in [value] if isinstance(value, str) else value:
@@ -283,8 +288,9 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> 
         "started_unix_s": round(spent.started_unix_s, 3),
         "seconds": seconds,
         "peak_memory_mib": provenance.peak_memory_mib(),
-        "gpu_hours": round(seconds * provenance.gpus_used(stage.notes) / 3600, 6),
-        "energy_joules": stage.notes.pop("energy_joules", None),
+        "gpu_hours": round(seconds * gpus / 3600, 6),
+        "energy_joules": joules,
+        "energy_source": source,
         "metrics": stage.metrics,
         "notes": stage.notes,
     }

@@ -124,7 +124,8 @@ def obtain(settings: FetchSettings, state: Path) -> tuple[Path, str]:
         except Refused as refused:
             tried.append(f"{url} ({refused})")
             log.warning("%s: %s", url, refused)
-    step = "check the network, or put the file in a mirror folder (config/config.yaml: mirrors)"
+    step = "put the file in a mirror folder (config/config.yaml: mirrors)"
+    step = f"check the network, or {step}" if settings.urls else step
     raise DownloadError(settings.archive, f"is not available; tried {_listed(tried)}", step)
 
 

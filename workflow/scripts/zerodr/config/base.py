@@ -9,9 +9,9 @@ from zerodr.errors import ConfigError, nearest
 
 
 class Settings(BaseModel):
-    """Frozen, refuses unknown keys, documents every field."""
+    """Frozen, refuses unknown keys. A docstring below each field describes it (config/descriptions.py)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -5,10 +5,10 @@ import re
 from zerodr.config.bench import Bench
 from zerodr.config.families import check_precision
 from zerodr.config.files import known
-from zerodr.config.methods import LexicalMethod, Method, TrainedMethod
-from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage
+from zerodr.config.methods import EncoderMethod, FusionMethod, LexicalMethod, Method, TrainedMethod
+from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
 from zerodr.config.starts import check_starts, start_of
-from zerodr.config.training import NegativesSettings
+from zerodr.config.training import InitSettings, NegativesSettings
 from zerodr.errors import ConfigError, nearest
 from zerodr.papers import modules
 
@@ -59,7 +59,9 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         _check_parents(where, method.settings.chain, stage, methods)
         if isinstance(settings, FinetuneStage):
             _check_negatives(where, settings.negatives, methods)
-            check_model_of_type(f"{where}: teacher", settings.teacher, "cross_encoder", methods)
+            _check_teacher(where, settings, methods)
+            if settings.keep_index is not None:
+                check_frozen_index(where, settings.keep_index, method.settings, methods)
         training = settings.trainings.get("training")
         if training is None:
             continue
@@ -72,6 +74,41 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
                 f"holds {late[0]}, expected steps between 1 and {training.steps - 1}",
                 "the last step is kept anyway",
             )
+
+
+def _check_teacher(where: str, stage: FinetuneStage, methods: dict[str, Method]) -> None:
+    """A fusion teaches by the ranking that negatives come from; any other teacher is a cross-encoder."""
+    fused = isinstance(methods.get(stage.teacher or ""), FusionMethod)
+    ranked = stage.generate is not None and stage.generate.positives == "ranked"
+    if not fused and not ranked:
+        check_model_of_type(f"{where}: teacher", stage.teacher, "cross_encoder", methods)
+    elif not (fused and ranked and stage.teacher == stage.negatives.source):
+        raise ConfigError(
+            where,
+            "a fusion teaches where it ranks generated queries without their origin, and only such queries have it",
+            "name one fusion as teacher and negatives.source, and set generate.positives: ranked; or none of these",
+        )
+
+
+def check_frozen_index(where: str, name: str, settings: TrainedSettings, methods: dict[str, Method]) -> None:
+    """Embeddings that stay are those of the checkpoint that the chain starts from, and a tower of its own makes them.
+
+    Raises:
+        ConfigError: another encoder, one tower, or a stage of the chain that does not keep them.
+    """
+    method, encoder, where = (
+        known(f"{where}: keep_index", name, methods),
+        settings.encoder,
+        f"{where}: keep_index {name!r}",
+    )
+    if not isinstance(method, EncoderMethod) or method.settings.model != encoder.init:
+        what = f"is a {method.kind}" if not isinstance(method, EncoderMethod) else f"is {method.settings.model}"
+        raise ConfigError(where, f"{what}, training starts from {encoder.init}", "name a recipe of kind encoder of it")
+    if not isinstance(encoder, InitSettings) or encoder.towers != "separate":
+        raise ConfigError(where, "needs a network for documents that stays as it is", "set encoder.towers: separate")
+    others = [key for key, stage in settings.chain.items() if getattr(stage, "keep_index", None) != name]
+    if others:
+        raise ConfigError(where, f"stage {others[0]} changes the network of documents", "keep the index in every stage")
 
 
 def _check_parents(where: str, chain: dict[str, ChainStage], stage: str, methods: dict[str, Method]) -> None:
@@ -130,6 +167,13 @@ def _check_negatives(where: str, negatives: NegativesSettings, methods: dict[str
     if negatives.source in RESERVED_SOURCES:
         return
     method = known(f"{where}: negatives.source", negatives.source, methods | dict.fromkeys(RESERVED_SOURCES))
+    if isinstance(method, FusionMethod):
+        for run in method.settings.runs:
+            if isinstance(methods[run], TrainedMethod):
+                problem = f"fuses {run}, which is trained here"
+                raise ConfigError(f"{where}: negatives.source {negatives.source!r}", problem, "fuse untrained methods")
+            _check_negatives(where, negatives.model_copy(update={"source": run}), methods)
+        return
     if isinstance(method, LexicalMethod) and (method.settings.backend, method.settings.fields) != ("bm25s", "flat"):
         raise ConfigError(
             f"{where}: negatives.source {negatives.source!r}",

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
+from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
-from zerodr.config.methods import FusionMethod, RunMethod, ScoresMethod, TrainedMethod
+from zerodr.config.methods import EncoderMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
+from zerodr.config.registry import FORMATS, LANGUAGES
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
@@ -20,6 +23,8 @@ def check_bench(bench: Bench) -> None:
     _check_names("method", [component for name in bench.methods for component in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
     _check_runs(bench)
+    _check_collections(bench)
+    _check_packages(bench)
     _check_imported(bench)
     check_chains(bench)
     _check_chosen(bench)
@@ -36,6 +41,24 @@ def _check_runs(bench: Bench) -> None:
                 raise ConfigError(
                     f"method {name}", f"fuses {run}, which has no ranking of its own", "name two plain methods"
                 )
+
+
+def _check_collections(bench: Bench) -> None:
+    for name, row in bench.collections.items():
+        known(f"collection {name}: format", row.format, FORMATS)
+        known(f"collection {name}: language", row.language, LANGUAGES)
+
+
+def _check_packages(bench: Bench) -> None:
+    """Check that packages that ship a model are installed."""
+    for name, method in bench.methods.items():
+        models = [method.settings.model] if isinstance(method, EncoderMethod) else []
+        models += [method.settings.encoder.init] if isinstance(method, TrainedMethod) else []
+        for model in models:
+            package = model.removeprefix(PACKAGE)
+            if model.startswith(PACKAGE) and find_spec(package.partition(".")[0]) is None:
+                problem = f"starts from the package {package}, which is not installed"
+                raise ConfigError(f"method {name}", problem, f"install {package}, or name another model")
 
 
 def _check_imported(bench: Bench) -> None:

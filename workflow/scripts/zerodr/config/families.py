@@ -8,6 +8,7 @@ from zerodr.config.training import InitSettings, StartSettings
 from zerodr.errors import ConfigError
 
 SCRATCH = "scratch"
+PACKAGE = "package:"  # a model that a Python package ships
 OF_T5 = "decoder_first"
 
 

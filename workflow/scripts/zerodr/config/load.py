@@ -9,6 +9,7 @@ from zerodr.config.archives import find_absent, find_mirrored
 from zerodr.config.base import Model, mapping, validate
 from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
+from zerodr.config.descriptions import describe
 from zerodr.config.files import known, read_yaml
 from zerodr.config.layers import Start
 from zerodr.config.papers import load_papers
@@ -127,4 +128,4 @@ def site_of(values: dict[str, Any]) -> dict[str, Any]:
 
 def config_schema() -> str:
     """Write the JSON Schema of `config/config.yaml`, as in `config/schema.json`."""
-    return json.dumps(Config.model_json_schema(), indent=1, sort_keys=True) + "\n"
+    return json.dumps(describe(Config.model_json_schema(), Config), indent=1, sort_keys=True) + "\n"

@@ -76,12 +76,15 @@ class FusionSettings(Settings):
 
     runs: tuple[str, str]
     """Full names of the two methods."""
-    fusion: Literal["reciprocal_rank", "weighted_score"] = "reciprocal_rank"
-    """`reciprocal_rank`: sum of w/(rank_constant + rank). `weighted_score`: sum of w * min-max scaled scores."""
+    fusion: Literal["reciprocal_rank", "weighted_score", "standard_score"] = "reciprocal_rank"
+    """`reciprocal_rank`: sum of w/(rank_constant + rank). `weighted_score`: sum of w * min-max scaled scores.
+    `standard_score`: sum of w * (score - min) / standard deviation."""
     rank_constant: int = Field(60, ge=1)
     """Constant of reciprocal rank fusion."""
     weights: tuple[float, float] = (1.0, 1.0)
     """Weight of each run, not below 0."""
+    entries: int | None = Field(None, ge=2)
+    """First entries of each run that count. None: all."""
 
     @model_validator(mode="after")
     def _mixes(self) -> FusionSettings:

@@ -13,6 +13,23 @@ from zerodr.errors import ConfigError
 
 NAME = r"^[a-z0-9][a-z0-9.@_-]*$"
 
+FORMATS = (
+    *("beir", "lotte", "oag-qa", "cmedqav2", "multi-cpr", "dureader", "dureader-retrieval"),
+    *("dpr-wikipedia", "mesh-xml"),
+    *(
+        "mesh-thesaurus",
+        "wordnet",
+        "wikipedia-summaries",
+        "squad",
+        "squadshifts",
+        "cmrc2018",
+        "mlquestions",
+        "nq-pairs",
+    ),
+    *("medquad", "cranfield", "cisi", "folder"),
+)
+LANGUAGES = tuple("ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh".split())
+
 
 class Original(Settings):
     """One file of a publisher."""
@@ -61,7 +78,7 @@ class Collection(Settings):
     kind: Literal["complete", "subset", "pool", "memory", "own"]
     """`complete`: as published. `subset`, `pool`: never compared with published numbers. `memory`: a corpus alone."""
     format: str = "beir"
-    """The reader in `zerodr.collections.readers`."""
+    """The reader in `zerodr.collections.readers`, one of FORMATS."""
     archive: str = ""
     """File name under resources/archives and in a mirror folder; several collections may share one archive."""
     urls: tuple[str, ...] = ()
@@ -93,7 +110,7 @@ class Collection(Settings):
     licence: str = ""
     """Licence of the data."""
     language: str = "en"
-    """Language of the texts."""
+    """Language of the texts, one of LANGUAGES: BM25 analyses them accordingly."""
     exclude_self: bool = False
     """Leave the document with the query's own id out of its ranking (ArguAna, Quora)."""
     title_join: str = " "

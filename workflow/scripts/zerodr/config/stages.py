@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.generation import GenerateSettings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
 from zerodr.config.training import (
     LossSettings,
@@ -47,6 +48,8 @@ class ChainStage(Settings):
 
     added: ClassVar[frozenset[str]] = frozenset()
     """Fields that papers add to this kind."""
+    optional: ClassVar[frozenset[str]] = frozenset()
+    """Further fields that are no part of a stage's identity where they are None."""
     trains: ClassVar[tuple[str, ...]] = ("bi_encoder",)
     """Types of models that this kind trains."""
     rule: ClassVar[str] = ""
@@ -58,7 +61,7 @@ class ChainStage(Settings):
 
     def as_params(self) -> dict[str, Any]:
         """The settings as a rule's params have them: what a paper could add, and does not here, is left out."""
-        absent = {name for name in self.added if getattr(self, name) is None}
+        absent = {name for name in self.added | self.optional if getattr(self, name) is None}
         return self.model_dump(mode="json", exclude=absent)
 
     @property
@@ -107,6 +110,7 @@ class FinetuneStage(LearningStage, FollowingStage):
     """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
 
     trains: ClassVar[tuple[str, ...]] = ("bi_encoder", "cross_encoder")
+    optional: ClassVar[frozenset[str]] = frozenset({"generate", "keep_index"})
     kind: Literal["finetune"] = "finetune"
     """Learns from the source's judgements."""
     objective: ObjectiveSettings
@@ -114,7 +118,13 @@ class FinetuneStage(LearningStage, FollowingStage):
     negatives: NegativesSettings = NegativesSettings()
     """Source of negatives."""
     teacher: str | None = None
-    """Recipe of a cross-encoder, or `<recipe>/<stage>` of one, whose scores a distillation objective follows."""
+    """Recipe of a cross-encoder, or `<recipe>/<stage>` of one, whose scores a distillation objective follows. Or the
+    fusion of two rankings that negatives come from."""
+    generate: GenerateSettings | None = None
+    """Learn from queries made of the target's documents. None: from the source's queries and judgements."""
+    keep_index: str | None = None
+    """An encoder whose embeddings of documents stay as they are, the one that training starts from: queries alone learn
+    to search them. None: documents are embedded with the trained model."""
 
     @model_validator(mode="after")
     def _learns(self) -> FinetuneStage:
@@ -126,6 +136,8 @@ class FinetuneStage(LearningStage, FollowingStage):
         if not hard and self.negatives.source != "none":
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
         check_negative_counts(hard, self.negatives)
+        if self.generate is not None and self.scope == "shared":
+            raise ValueError("generate makes queries of a target's documents: set scope: target")
         if len(changing := self.encoding) > 1:
             first, second = changing[:2]
             raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union
 
-from pydantic import BaseModel, Discriminator, Field, Tag, create_model
+from pydantic import BaseModel, Discriminator, Tag, create_model
 
 from zerodr.config import params, stages
 from zerodr.config.stages import ChainStage, FinetuneStage, LearningStage, PaperSettings, PretrainStage
@@ -68,11 +68,10 @@ if TYPE_CHECKING:
     from zerodr.config.params import ExportParams, FinetuneParams, PretrainParams
     from zerodr.config.stages import TrainedSettings
 else:
-    _fields = stages.TrainedSettings.model_fields
     TrainedSettings = extended(
         stages.TrainedSettings,
-        encoder=(_any_of(ENCODERS, "type"), Field(description=_fields["encoder"].description)),
-        chain=(dict[str, _stage(ChainStage)], Field({}, description=_fields["chain"].description)),
+        encoder=(_any_of(ENCODERS, "type"), ...),
+        chain=(dict[str, _stage(ChainStage)], {}),
     )
     FinetuneParams = extended(params.FinetuneParams, settings=(_stage(LearningStage), ...))
     ExportParams = extended(params.ExportParams)

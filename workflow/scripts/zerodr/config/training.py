@@ -26,8 +26,8 @@ class Loss(NamedTuple):
 LOSSES = {
     "pairwise_nll": Loss(),
     "info_nce": Loss(("in_batch", "mask_known_positives", "inverse_temperature")),
-    "margin_mse": Loss((), "distillation:margin_mse"),
-    "kl": Loss(("teacher_temperature",), "distillation:kl_distillation"),
+    "margin_mse": Loss(("inverse_temperature",), "distillation:margin_mse"),
+    "kl": Loss(("teacher_temperature", "inverse_temperature"), "distillation:kl_distillation"),
 }
 
 
@@ -167,7 +167,7 @@ class ObjectiveSettings(LossSettings):
     mask_known_positives: bool = True
     """info_nce: other known positives of a query never count as negatives."""
     inverse_temperature: float = Field(1.0, gt=0)
-    """info_nce: factor on similarities."""
+    """info_nce, margin_mse, kl: factor on the model's similarities."""
     teacher_temperature: float = Field(1.0, gt=0)
     """kl: divides the teacher's scores."""
 

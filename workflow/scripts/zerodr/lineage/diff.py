@@ -52,8 +52,13 @@ def _code(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
 
 
 def _cost(a: Record, b: Record) -> list[Row]:
-    units = {"seconds": "s", "peak_memory_mib": "MiB", "gpu_hours": "GPU-h"}
-    return [(name, f"{a[name]:g} {unit}", f"{b[name]:g} {unit}") for name, unit in units.items() if a[name] or b[name]]
+    units = {"seconds": "s", "peak_memory_mib": "MiB", "gpu_hours": "GPU-h", "energy_joules": "J"}
+    shown = [(name, unit) for name, unit in units.items() if a[name] or b[name]]
+    return [(name, _measured(a[name], unit), _measured(b[name], unit)) for name, unit in shown]
+
+
+def _measured(value: float | None, unit: str) -> str:
+    return "not measured" if value is None else f"{value:g} {unit}"
 
 
 def _changed(a: dict[str, str], b: dict[str, str]) -> list[Row]:

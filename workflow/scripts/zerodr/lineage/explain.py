@@ -51,12 +51,14 @@ def _folded(line: str) -> list[str]:
 def _origin(record: Record) -> list[str]:
     spec, code, environment = record["spec"], record["code"], record["environment"]
     started = datetime.fromtimestamp(record["started_unix_s"]).astimezone().isoformat(" ", "seconds")
-    patch = code["dirty_patch_sha256"]
+    patch, joules = code["dirty_patch_sha256"], record["energy_joules"]
+    energy = "not measured" if joules is None else f"{joules:g} J by {record['energy_source']}"
     lines = [
         f"{record['artifact']}",
         f"  digest       {record['digest']}",
         f"  produced by  rule {record['rule']} version {spec['version']}, seed {record['seed']}",
-        f"  when         {started}, took {record['seconds']:.1f} s, peak {record['peak_memory_mib']:.0f} MiB",
+        f"  when         {started}, took {record['seconds']:.1f} s, peak {record['peak_memory_mib']:.0f} MiB, "
+        f"energy {energy}",
         f"  code         {code['commit'] or 'no git commit'}{f' with changes {patch[:12]}' if patch else ''}",
         f"  environment  Python {environment['python']}, {environment['device']}, {environment['processor']}",
         f"  spec         results/.state/{record['spec_digest'][:16]}/spec.json  (python -m zerodr.run SPEC repeats it)",

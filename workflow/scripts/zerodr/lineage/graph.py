@@ -73,6 +73,12 @@ class Graph:
                 self._digests[artifact] = None
         return self._digests[artifact]
 
+    def is_damaged(self, artifact: str) -> bool:
+        """Test whether an artifact is missing, or is not what its record or its users' records say."""
+        record, now = self.record(artifact), self.current_digest(artifact)
+        recorded = {record["digest"]} if record else {edge.recorded for edge in self.down(artifact)}
+        return now is None or bool(recorded) and now not in recorded
+
     def up(self, artifact: str) -> list[Edge]:
         """List the inputs of an artifact, in the order of their names; none for a file that no stage wrote."""
         record = self.record(artifact)

@@ -8,6 +8,7 @@ and the excluded positive is the one that a teacher scores. For queries with one
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from zerodr.collections.access import corpus_ids, read_qrels
 from zerodr.config.base import Settings, validate
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.mining.batch import DICTIONARY, NAME, ROW_GROUP, SCHEMA, MinedBatch, bare_batch
+from zerodr.mining.batch import DICTIONARY, LED_SCHEMA, NAME, ROW_GROUP, SCHEMA, Leaders, MinedBatch, bare_batch
 from zerodr.mining.dev import held_out
 from zerodr.mining.negatives import PairSet, choose, entries, sample_queries, words_of
 from zerodr.mining.positives import Positives, known_positives, numbered, rows_among
@@ -51,6 +52,8 @@ class MineSettings(Settings):
     """Position of the stage in its chain, from 0. Stages draw other queries and other negatives."""
     dev_queries: int = Field(0, ge=0)
     """Training queries that training holds out; a sample of queries always holds them too."""
+    leaders: bool = False
+    """The first of each ranking without known positives takes the positives' place, and scores are kept: they teach."""
 
 
 def mine_negatives(stage: Stage) -> None:
@@ -79,7 +82,8 @@ def mine_negatives(stage: Stage) -> None:
         texts, batches = text_numbers(source), mine(candidates, positives, corpus, source.name, settings, stage.seed)
     tally, name = Tally(positives, negatives.depth, negatives.count, texts, previous), f"{source.name}/{settings.split}"
     progress = Progress(f"mine {name} for {settings.stage}", len(positives.queries), "queries")
-    with GroupWriter(folder / NAME, SCHEMA, ROW_GROUP, DICTIONARY) as writer:
+    schema = LED_SCHEMA if settings.leaders else SCHEMA
+    with GroupWriter(folder / NAME, schema, ROW_GROUP, DICTIONARY) as writer:
         for batch in batches:
             writer.write(batch.table(positives, corpus))
             tally.add(batch)
@@ -129,11 +133,20 @@ def mine(
         excluded = positive if negatives.exclude == "all" else document == documents[starts][query]
         words = words_of(positives.queries.take(pa.array(rows)).to_pylist(), "negatives", seed, settings.stage_index)
         allowed = (rank > negatives.skip) & ~excluded
+        leaders = np.zeros(0, np.int64)
+        if settings.leaders:
+            leaders = choose(query, rank, allowed, words, 1, "top")
+            allowed[leaders] = False
         chosen = choose(query, rank, allowed, words, negatives.count, negatives.sampling)
         best = np.zeros(len(rows), np.int64)
         ranked, first_entry = np.unique(query[positive], return_index=True)
         best[ranked] = rank[positive][first_entry]
-        yield MinedBatch(rows, query[chosen], rank[chosen], document[chosen], best)
+        batch = MinedBatch(rows, query[chosen], rank[chosen], document[chosen], best)
+        if settings.leaders:
+            score = rankings.scores[examined]
+            first = Leaders(query[leaders], document[leaders], score[leaders], score[chosen])
+            batch = replace(batch, leaders=first)
+        yield batch
 
 
 def _candidates(stage: Stage, negatives: NegativesSettings) -> Path | None:

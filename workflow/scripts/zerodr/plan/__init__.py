@@ -5,6 +5,7 @@ from zerodr.plan import (  # noqa: F401
     collections,
     dense,
     evaluation,
+    generation,
     items,
     lexical,
     mining,

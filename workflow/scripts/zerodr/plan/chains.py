@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zerodr.config.bench import Bench
+from zerodr.config.generation import GenerateSettings
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.stages import FinetuneStage, PretrainStage
@@ -21,6 +22,11 @@ from zerodr.plan.lines import SCOPE, Lines, Link
 from zerodr.plan.memo import remembered
 
 PREVIOUS, NONE = "previous", "none"
+
+
+def generated_split(link: Link) -> str:
+    """Name the generated queries of a stage, as if they were a further split of the target's."""
+    return f"{link.method}.{link.stage}"
 
 
 class Chains(Lines):
@@ -190,7 +196,8 @@ class Chains(Lines):
 
     def _follows_mining(self, link: Link) -> bool:
         before = link._replace(stage=self.before(link).partition(".")[0])
-        return isinstance(self.find_stage(before), FinetuneStage)
+        stage = self.find_stage(before)
+        return isinstance(stage, FinetuneStage) and stage.generate == self._generation(link)
 
     def _mining_scope(self, link: Link) -> str:
         """The target, if a target's model ranks negatives of the stage, or of one that overlaps are counted against."""
@@ -201,11 +208,50 @@ class Chains(Lines):
         return link.scope
 
     def _ranked_per_target(self, link: Link) -> bool:
+        if self._generation(link) is not None:
+            return True
         source = self.stage(link).negatives.source
         if source == PREVIOUS:
             return self.per_target(link.method, self.before(link))
         named = None if source == NONE else self.bench.methods[source]
         return isinstance(named, TrainedMethod) and self.per_target(source.partition("@")[0], named.last)
+
+    # ---- queries that a stage learns from ----------------------------------------------------------------------
+    def taught(self, link: Link) -> tuple[str, str]:
+        """Collection and split of the queries that a stage learns from: the source's, or generated for its target."""
+        if self._generation(link) is None:
+            return self.source_of(link.method), self.trained(link.method).source_split
+        return self.only_member(link.scope), generated_split(self.generated(link))
+
+    @remembered
+    def generated(self, link: Link) -> Link:
+        """The stage whose generated queries a stage learns from: itself, or the recipe's equal one."""
+        return self.first_alike(link, self._generation)
+
+    @remembered
+    def generated_splits(self) -> dict[str, Link]:
+        """Splits of generated queries by name, each with the stage that they are made for."""
+        links = [Link(name, stage) for name in self.names() for stage in self.trained(name).chain]
+        return {generated_split(link): link for link in links if self._generation(link) is not None}
+
+    def only_member(self, scope: str) -> str:
+        """The collection of a target.
+
+        Raises:
+            ConfigError: the target is a column of several collections.
+        """
+        members = self.members(scope)
+        if len(members) != 1:
+            raise ConfigError(
+                f"scope {scope}",
+                f"is a column of {len(members)} collections; queries are generated for one collection",
+                "leave this column out, or name one of its collections as a column of its own",
+            )
+        return members[0]
+
+    def _generation(self, link: Link) -> GenerateSettings | None:
+        stage = self.find_stage(link)
+        return stage.generate if isinstance(stage, FinetuneStage) else None
 
     # ---- what a model is made from -----------------------------------------------------------------------------
     def first_alike(self, link: Link, history: Callable[[Link], Any]) -> Link:
@@ -262,4 +308,5 @@ class Chains(Lines):
             self.source_of(link.method),
             settings.source_split,
             list(settings.chain).index(link.stage),
+            stage.generate,
         ]

@@ -6,6 +6,7 @@ from zerodr.config.files import known
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import files_of_model
 from zerodr.config.methods import EncoderSettings, FusionSettings, RunSettings, TrainedMethod
+from zerodr.config.stages import FinetuneStage
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
 from zerodr.plan.lines import SCOPE, Link
@@ -51,7 +52,8 @@ def _import_params(plan: Plan, wc: Any) -> Params:
 # ---- embeddings ------------------------------------------------------------------------------------------------
 @inputs("embed_corpus", "embed_queries")
 def _embedding_inputs(plan: Plan, wc: Any) -> Files:
-    return {"collection": paths.collection(wc.collection), "model": model_of(plan, wc.model, wc.scope)}
+    collection = plan.labelled(wc.collection, getattr(wc, "split", ""))
+    return {"collection": collection, "model": model_of(plan, wc.model, wc.scope)}
 
 
 def embedding(plan: Plan, model: str, collection: str, protocol: str) -> Params:
@@ -80,9 +82,16 @@ def _queries_params(plan: Plan, wc: Any) -> Params:
 def embeddings_for(plan: Plan, wc: Any, content: str, protocol: str) -> str:
     """The embeddings that the method of wildcards searches: those of the model made for the collection."""
     if isinstance(plan.method(wc.model), TrainedMethod):
-        link = plan.chains.ranker(wc.model, wc.collection)
-        return paths.embeddings(link.name, link.scope, wc.collection, protocol, content)
+        return corpus_embeddings(plan, plan.chains.ranker(wc.model, wc.collection), wc.collection, protocol, content)
     return paths.embeddings(embedded_by(plan, wc.model), SCOPE, wc.collection, protocol, content)
+
+
+def corpus_embeddings(plan: Plan, link: Link, collection: str, protocol: str, content: str) -> str:
+    """The embeddings of documents that a model's queries are compared with: its own, or those that its stage keeps."""
+    stage = plan.chains.find_stage(link._replace(stage=link.stage.partition(".")[0]))
+    if isinstance(stage, FinetuneStage) and stage.keep_index is not None:
+        return paths.embeddings(embedded_by(plan, stage.keep_index), SCOPE, collection, protocol, content)
+    return paths.embeddings(link.name, link.scope, collection, protocol, content)
 
 
 def embedded_by(plan: Plan, method: str) -> str:
@@ -153,7 +162,7 @@ def _fuse_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("fuse_runs")
 def _fuse_params(plan: Plan, wc: Any) -> Params:
-    settings = plan.method(wc.model).settings.model_dump(mode="json")
+    settings = plan.method(wc.model).settings.model_dump(mode="json", exclude_none=True)
     return settings | ranking(plan, wc, "language") | {"tag": wc.model}
 
 

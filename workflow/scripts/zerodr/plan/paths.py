@@ -55,6 +55,8 @@ mined = Name("results/mined/{model}/{scope}/{stage}/manifest.json")
 """Manifest of a stage's training queries with positives and mined negatives."""
 scored = Name("results/scored/{model}/{scope}/{stage}/manifest.json")
 """Manifest of mined queries with a teacher's scores."""
+generated = Name("results/generated/{model}/{scope}/{stage}/manifest.json")
+"""Manifest of a target's corpus with queries that were made from it for a stage."""
 spans = Name("results/spans/{model}/{scope}/{stage}/{collection}/manifest.json")
 """Manifest of a corpus's spans, cut for a pretraining stage."""
 clusters = Name("results/clusters/{model}/{scope}/{stage}/manifest.json")

@@ -55,6 +55,11 @@ class Patterns:
         return alternatives(self.bench.collections)
 
     @remembered
+    def splits(self) -> str:
+        """Splits of judged queries, and of generated ones."""
+        return f"(?:{alternatives(self.lines.generated_splits())}|[A-Za-z0-9_-]+)"
+
+    @remembered
     def protocols(self, titles: bool = False) -> str:
         """Protocols; with `titles` only those that keep titles."""
         rows = self.bench.protocols.items()

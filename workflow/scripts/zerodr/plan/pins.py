@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from zerodr.config.families import SCRATCH
+from zerodr.config.families import PACKAGE, SCRATCH
 from zerodr.config.methods import EncoderSettings
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.plan.plan import Plan
 
-PACKAGE, TRAIN = "package:", "train"
+TRAIN = "train"
 
 
 def unpinned(plan: Plan, rule: str, method: str) -> str:

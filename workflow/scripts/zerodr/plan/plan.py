@@ -113,6 +113,13 @@ class Plan:
         """The registry row of `name`."""
         return self.bench.collections[name]
 
+    def labelled(self, collection: str, split: str) -> str:
+        """Manifest of the collection with the queries of a split, which may be generated ones."""
+        maker = self.chains.generated_splits().get(split)
+        if maker is None:
+            return paths.collection(collection)
+        return paths.generated(maker.method, self.collection(collection).column, maker.stage)
+
     def method(self, name: str) -> Method:
         """The method with the full name `name`."""
         return self.bench.methods[name]

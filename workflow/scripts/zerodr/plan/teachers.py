@@ -13,14 +13,14 @@ def _score_inputs(plan: Plan, wc: Any) -> Files:
     return {
         "teacher": plan.chains.model(_teacher(plan, wc)),
         "mined": paths.mined(*plan.chains.mined(link_of(wc)).path_keys),
-        "source": paths.collection(plan.chains.source_of(wc.model)),
+        "source": plan.labelled(*plan.chains.taught(link_of(wc))),
     }
 
 
 @params("score_pairs")
 def _score_params(plan: Plan, wc: Any) -> Params:
     protocol = plan.chains.trained(wc.model).protocol
-    joined = {"title_join": plan.title_join(plan.chains.source_of(wc.model), protocol)}
+    joined = {"title_join": plan.title_join(plan.chains.taught(link_of(wc))[0], protocol)}
     return plan.chains.scoring(_teacher(plan, wc)) | joined
 
 

@@ -8,10 +8,10 @@ from zerodr.config.recipes import INIT
 from zerodr.config.stages import FinetuneStage
 from zerodr.config.training import InitSettings, PairSettings
 from zerodr.plan import paths
-from zerodr.plan.dense import model_of
+from zerodr.plan.dense import corpus_embeddings, model_of
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.plan import Plan
-from zerodr.plan.registry import ADDED_INPUTS, ADDED_PARAMS, Files, Params, draws, inputs, params
+from zerodr.plan.registry import ADDED_INPUTS, ADDED_PARAMS, Files, Params, adds_inputs, draws, inputs, params
 
 
 @inputs("init_model")
@@ -49,13 +49,10 @@ def finetune_inputs(plan: Plan, wc: Any) -> Files:
     """The parent model, mined queries, the source, scores where the objective distils, and what papers add."""
     link = plan.link(wc)
     stage = plan.chains.find_stage(link)
-    files = {
-        "model": plan.chains.model(plan.chains.parent(link)),
-        "source": paths.collection(plan.chains.source_of(wc.model)),
-    }
+    files = {"model": plan.chains.model(plan.chains.parent(link)), "source": plan.labelled(*plan.chains.taught(link))}
     if isinstance(stage, FinetuneStage):
         files["mined"] = paths.mined(*plan.chains.mined(link).path_keys)
-    if isinstance(stage, FinetuneStage) and stage.teacher is not None:
+    if isinstance(stage, FinetuneStage) and stage.teacher not in (None, stage.negatives.source):
         files["scored"] = paths.scored(*plan.chains.scored(link).path_keys)
     return files | plan.added(ADDED_INPUTS, "finetune", link)
 
@@ -64,16 +61,25 @@ def finetune_inputs(plan: Plan, wc: Any) -> Files:
 def finetune_params(plan: Plan, wc: Any) -> Params:
     """The stage's settings, its place in the schedule, and what papers add."""
     link, settings = link_of(wc), plan.chains.trained(wc.model)
+    source, split = plan.chains.taught(link)
     return {
         **({} if settings.ranks else {"encoder": settings.encoder.type}),
         "settings": settings.chain[link.stage].as_params(),
         "schedule": plan.chains.schedule(link),
         "save_optimizer": plan.chains.keeps_moments(link),
-        "source_split": settings.source_split,
-        "title_join": plan.title_join(plan.chains.source_of(wc.model), settings.protocol),
+        "source_split": split,
+        "title_join": plan.title_join(source, settings.protocol),
         "gpus": plan.machines.training_gpus,
         **plan.added(ADDED_PARAMS, "finetune", link),
     }
+
+
+@adds_inputs("finetune", "keep_index")
+def _frozen_vectors(plan: Plan, link: Link) -> Files:
+    """Embeddings of the target's documents that stay as they are."""
+    name, protocol = plan.chains.only_member(link.scope), plan.chains.trained(link.method).protocol
+    shards = plan.shard_names("corpus", name)
+    return {"vectors": [corpus_embeddings(plan, link, name, protocol, shard) for shard in shards]}
 
 
 @inputs("take_step")

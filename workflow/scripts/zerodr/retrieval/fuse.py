@@ -1,36 +1,48 @@
-"""Stage `fuse_runs`: fuse two runs by reciprocal ranks or weighted scores."""
+"""Stages `fuse_runs` and `fuse_candidates`: fuse two rankings by reciprocal ranks or by scaled scores."""
 
 from typing import Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pydantic import Field
 
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.rankings import Rankings, RankingsWriter, iterate_rankings
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import read_run, total_order, write_run
+from zerodr.artifacts.trec import read_run, strings, total_order, write_run
 from zerodr.collections.access import split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError, ProtocolError
 from zerodr.retrieval.vectors import AGAIN
 
+BLOCK = 2048  # queries in memory at once
 
-class FuseSettings(Settings):
-    """Settings of `fuse_runs`."""
+
+class CandidateFusion(Settings):
+    """Settings of `fuse_candidates`."""
 
     runs: tuple[str, str]
     """Names of the two methods, in the order of the inputs."""
-    fusion: Literal["reciprocal_rank", "weighted_score"]
+    fusion: Literal["reciprocal_rank", "weighted_score", "standard_score"]
     """Score of a fused entry."""
     rank_constant: int = Field(ge=1)
     """Constant of reciprocal rank fusion."""
     weights: tuple[float, float]
     """Weight of each run."""
+    entries: int | None = Field(None, ge=2)
+    """First entries of each run that count. None: all."""
     collection: str
     """Name of the collection."""
     split: str
     """Split whose queries were searched."""
     depth: int = Field(ge=1)
     """Documents of a ranking."""
+
+
+class FuseSettings(CandidateFusion):
+    """Settings of `fuse_runs`."""
+
     exclude_self: bool
     """The document whose id is the query's may not be in the runs."""
     tag: str
@@ -56,6 +68,34 @@ def fuse_runs(stage: Stage) -> None:
     write_run(stage.output("run"), fused, settings.tag)
 
 
+def fuse_candidates(stage: Stage) -> None:
+    """Fuse two rankings for mining. Read inputs `rankings` (two files of candidates); write `candidates`.
+
+    Raises:
+        ArtifactError: the files rank other queries.
+    """
+    settings = validate(CandidateFusion, stage.params, stage.spec.name())
+    first, second = stage.paths("rankings")
+    progress = Progress(f"fuse {settings.collection}/{settings.split}", 0, "queries")
+    with RankingsWriter(stage.output("candidates"), settings.depth) as writer:
+        for pair in zip(iterate_rankings(first, BLOCK), iterate_rankings(second, BLOCK), strict=True):
+            if not pair[0].queries.equals(pair[1].queries):
+                raise ArtifactError(second, f"ranks other queries than {first}", AGAIN)
+            terms = [run_scores(_frame(one), settings, w) for one, w in zip(pair, settings.weights, strict=True)]
+            queries = pair[0].queries
+            fused = fuse(terms[0], terms[1], queries.to_pandas(), settings.depth)
+            sizes = np.bincount(pd.Index(queries.to_pandas()).get_indexer(fused["query"]), minlength=len(queries))
+            writer.write(Rankings(queries, sizes, strings(fused["document"]), fused["score"].to_numpy()))
+            progress.add(len(queries))
+    progress.finish()
+
+
+def _frame(rankings: Rankings) -> pd.DataFrame:
+    query = rankings.queries.take(pa.array(np.repeat(np.arange(len(rankings.sizes)), rankings.sizes)))
+    columns = {"query": query.to_pandas(), "document": rankings.documents.to_pandas(), "score": rankings.scores}
+    return pd.DataFrame(columns)
+
+
 def check_run(run: pd.DataFrame, queries: pd.Series, where: str, exclude_self: bool) -> None:
     """Refuse a run of other queries, or one that breaks the protocol."""
     unknown = run.loc[~run["query"].isin(queries), "query"]
@@ -73,21 +113,29 @@ def check_run(run: pd.DataFrame, queries: pd.Series, where: str, exclude_self: b
         raise ProtocolError(where, problem, "search for both runs under this protocol")
 
 
-def run_scores(run: pd.DataFrame, settings: FuseSettings, weight: float) -> pd.DataFrame:
+def run_scores(run: pd.DataFrame, settings: CandidateFusion, weight: float) -> pd.DataFrame:
     """Return columns query, document, term: each entry's summand of the fused score, float64.
 
     `reciprocal_rank`: weight / (rank_constant + rank), rank from 1 in total order (Cormack, Clarke and Buettcher 2009).
     `weighted_score`: weight * (score - min) / (max - min) over the query's entries; 1 where all scores are equal.
+    `standard_score`: weight * (score - min) / (standard deviation) over these, a constant from the sum of z-scores in
+    which a document that one run lacks has that run's lowest; 0 where all scores are equal.
     """
     run = total_order(run)
     queries = run.groupby("query", sort=False)
+    if settings.entries is not None:
+        run = run[queries.cumcount() < settings.entries].reset_index(drop=True)
+        queries = run.groupby("query", sort=False)
     if settings.fusion == "reciprocal_rank":
         term = weight / (settings.rank_constant + queries.cumcount().to_numpy(np.float64) + 1)
     else:
         score = run["score"].to_numpy(np.float64)
-        low, high = (queries["score"].transform(name).to_numpy(np.float64) for name in ("min", "max"))
-        flat = high == low
-        term = weight * np.where(flat, 1.0, (score - low) / np.where(flat, 1.0, high - low))
+        wide = pd.Series(score).groupby(run["query"], sort=False)
+        low, high = (wide.transform(name).to_numpy() for name in ("min", "max"))
+        flat, span, alone = high == low, high - low, 1.0
+        if settings.fusion == "standard_score":
+            span, alone = wide.transform("std", ddof=0).to_numpy(), 0.0
+        term = weight * np.where(flat, alone, (score - low) / np.where(flat, 1.0, span))
     return run[["query", "document"]].assign(term=term)
 
 

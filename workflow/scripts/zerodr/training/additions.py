@@ -3,7 +3,7 @@
 A paper registers its additions as `TRAINING` of its module `training`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -129,7 +129,7 @@ def papers() -> list[PaperTraining]:
     return [module.TRAINING for module in modules("training")]
 
 
-def additions_of(stage: Stage, params: FinetuneParams) -> list[Addition]:
-    """Make the additions that a stage's settings ask for, in the papers' order."""
-    every = [addition for paper in papers() for addition in paper.additions]
+def additions_of(stage: Stage, params: FinetuneParams, core: Sequence[type[Addition]] = ()) -> list[Addition]:
+    """Make the additions that a stage's settings ask for: those of the core, then the papers' in their order."""
+    every = [*core, *(addition for paper in papers() for addition in paper.additions)]
     return [addition(stage, params) for addition in every if addition.asked(stage, params)]

@@ -22,6 +22,7 @@ from zerodr.mining.dev import held_out
 from zerodr.training.additions import Addition, Prepared, additions_of
 from zerodr.training.data.batches import Stream, usable_rows
 from zerodr.training.data.examples import Examples, load_examples
+from zerodr.training.data.frozen_index import FrozenIndex
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
 from zerodr.training.kinds import BI_ENCODER, Kind, Lessons, kind_of
@@ -82,7 +83,9 @@ def task_of(stage: Stage) -> Task:
     check_gpus(params.gpus_of_a_node, stage.spec.name())
     mined, scored = (stage.path(name) if name in stage.spec.inputs else None for name in ("mined", "scored"))
     paths = (stage.path("model"), mined, stage.path("source"), stage.output("model"))
-    return Task(stage, params, *paths, scored, kind_of(params.encoder), tuple(additions_of(stage, params)))
+    return Task(
+        stage, params, *paths, scored, kind_of(params.encoder), tuple(additions_of(stage, params, (FrozenIndex,)))
+    )
 
 
 def train(stage: Stage) -> dict[str, Any]:

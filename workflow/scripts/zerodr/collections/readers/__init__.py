@@ -5,7 +5,8 @@ from zerodr.collections.readers.base import Reader
 from zerodr.collections.readers.beir import BeirReader
 from zerodr.collections.readers.cmedqav2 import CmedqaReader
 from zerodr.collections.readers.dpr_wikipedia import DprWikipediaReader
-from zerodr.collections.readers.dureader_retrieval import DureaderReader
+from zerodr.collections.readers.dureader import DureaderReader
+from zerodr.collections.readers.dureader_retrieval import DureaderRetrievalReader
 from zerodr.collections.readers.folder import FolderReader
 from zerodr.collections.readers.lotte import LotteReader
 from zerodr.collections.readers.medquad import MedquadReader
@@ -26,7 +27,8 @@ READERS: dict[str, type[Reader]] = {
     "oag-qa": OagQaReader,
     "cmedqav2": CmedqaReader,
     "multi-cpr": MultiCprReader,
-    "dureader-retrieval": DureaderReader,
+    "dureader": DureaderReader,
+    "dureader-retrieval": DureaderRetrievalReader,
     "dpr-wikipedia": DprWikipediaReader,
     "mesh-xml": MeshReader,
     "mesh-thesaurus": MeshThesaurusReader,

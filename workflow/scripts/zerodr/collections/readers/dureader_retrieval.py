@@ -2,7 +2,7 @@
 
 A line of a part is `-`, title (empty), text, `0`, separated by tabs; the map gives the id of the n-th line of all
 parts. `dev.json` has one object a line: question_id, question, answer_paragraphs with paragraph_id. The training files
-of this archive name passages by text, not by id, and are not read.
+of this archive name passages by text, not by id, and are not read; format `dureader` has training pairs.
 """
 
 import json
@@ -21,7 +21,7 @@ from zerodr.collections.readers.base import (
 )
 
 
-class DureaderReader(Reader):
+class DureaderRetrievalReader(Reader):
     """Reader of format `dureader-retrieval`."""
 
     def __init__(self, archive: Archive, member: str = "") -> None:

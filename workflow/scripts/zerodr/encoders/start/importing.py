@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
+from zerodr.config.families import PACKAGE
 from zerodr.config.training import StartSettings
 from zerodr.encoders.folder import checkpoint
 from zerodr.encoders.folder.contract import (
@@ -24,7 +25,6 @@ from zerodr.encoders.start.pairs import copy_pair
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
-PACKAGE = "package:"
 PROBE = ("", "A text to try the model with.")
 ASSUMED = ("pooling", "normalize", "max_tokens")
 ASSUMPTION = "the folder does not state its {}; assumed: {}"

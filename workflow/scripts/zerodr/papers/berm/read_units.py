@@ -36,16 +36,16 @@ class ReadUnitsSettings(ScoreSettings, SourceTexts):
     """Params of rule read_units."""
 
     aggregation: Aggregation = "sum"
-    """What a unit gets of its tokens' start probabilities."""
+    """A unit's score, of its tokens' start probabilities."""
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """What is read: (P,) questions, passages and their units' characters; offsets (P + 1,) of each pair's scores."""
+    """(P,) questions, passages and their units' characters; offsets (P + 1,) of each pair's scores."""
 
     questions: list[str]
     passages: list[str]
-    places: list[np.ndarray]
+    units: list[np.ndarray]
     names: list[tuple[str, str]]
     offsets: np.ndarray
 
@@ -92,14 +92,14 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
     source, folder = stage.path("source"), stage.path("units")
     corpus = corpus_ids(source)
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
-    known, places = positives_of(source, settings.split, corpus, mined), read_unit_spans(folder)
+    known, units = positives_of(source, settings.split, corpus, mined), read_unit_spans(folder)
     texts = {}
     for ids, titles, bodies in passages_of(source, np.unique(known.documents)):
         for key, title, body in zip(ids, titles, bodies, strict=True):
             texts[key] = joined(title, body, settings.title_join)[0]
     asked, ids = query_texts(source, known.queries), known.queries.to_pylist()
     documents = corpus.take(pa.array(known.documents)).to_pylist()
-    lacking = [key for key in documents if key not in places]
+    lacking = [key for key in documents if key not in units]
     if lacking:
         raise ArtifactError(
             folder,
@@ -107,12 +107,12 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
             "cut the units of this source and split",
         )
     rows = np.repeat(np.arange(len(ids)), known.sizes).tolist()
-    own = [places[key] for key in documents]
-    offsets = np.r_[0, np.cumsum([len(part) for part in own])].astype(np.int64)
+    passage_units = [units[key] for key in documents]
+    offsets = np.r_[0, np.cumsum([len(spans) for spans in passage_units])].astype(np.int64)
     return Pairs(
         [asked[row] for row in rows],
         [texts[key] for key in documents],
-        own,
+        passage_units,
         [(ids[row], key) for row, key in zip(rows, documents, strict=True)],
         offsets,
     )
@@ -123,51 +123,51 @@ def score_block(
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Scores of the units of some pairs, one below the other, and counts for lineage."""
     tokens = reader.tokenize([pairs.questions[row] for row in rows], [pairs.passages[row] for row in rows])
-    made: list[np.ndarray] = [np.zeros(0, np.float32)] * len(rows)
+    scores: list[np.ndarray] = [np.zeros(0, np.float32)] * len(rows)
     for group in length_groups([len(pair) for pair in tokens], WASTE[torch.device(device).type], settings.batch_pairs):
         with torch.inference_mode():
-            logits = reader.logits([tokens[place] for place in group], device)[0]
+            logits = reader.logits([tokens[index] for index in group], device)[0]
             starts = torch.softmax(logits, -1).cpu().numpy()
-        for place, probabilities in zip(group, starts, strict=True):
-            row = rows[place]
-            if tokens[place].offsets and not np.isfinite(probabilities).all():
+        for index, probabilities in zip(group, starts, strict=True):
+            row = rows[index]
+            if tokens[index].offsets and not np.isfinite(probabilities).all():
                 query, document = pairs.names[row]
                 raise NonFiniteScore(
                     f"query {query}, document {document}",
                     "the reader gave no finite probabilities",
                     "use precision: fp32, or another reader",
                 )
-            made[place] = unit_shares(
-                probabilities, tokens[place], pairs.passages[row], pairs.places[row], settings.aggregation
+            scores[index] = unit_shares(
+                probabilities, tokens[index], pairs.passages[row], pairs.units[row], settings.aggregation
             )
     cut = sum(
         bool(pairs.passages[row][pair.offsets[-1][1] if pair.offsets else 0 :].strip())
         for row, pair in zip(rows, tokens, strict=True)
     )
-    return np.concatenate(made).astype(np.float32), {"passages_cut": cut}
+    return np.concatenate(scores).astype(np.float32), {"passages_cut": cut}
 
 
 def unit_shares(
     probabilities: np.ndarray,
     pair: ReadTokens,
     text: str,
-    places: np.ndarray,
+    units: np.ndarray,
     aggregation: Literal["sum", "max", "mean"] = "sum",
 ) -> np.ndarray:
-    """What each unit gets of the start probabilities of its tokens; 0 for a unit that the reader did not see.
+    """Each unit's score, of the start probabilities of its tokens; 0 for a unit that the reader did not see.
 
     Args:
-        probabilities: (P,) of the passage's tokens, behind them anything.
+        probabilities: (P,) of the passage's tokens; later ones are ignored.
         pair: whose offsets say which characters a token stands for.
         text: the passage.
-        places: (units, 2) characters of units.
+        units: (U, 2) first and last-plus-one character of each.
     """
     letters: Sequence[int] = first_letters(text, pair.offsets)
-    found = np.array(letters, np.int64)
-    own = probabilities[: len(found)]
-    made = np.zeros(len(places), np.float64)
-    for number, (start, end) in enumerate(places):
-        inside = own[(found >= start) & (found < end)]
+    first = np.array(letters, np.int64)
+    starts = probabilities[: len(first)]
+    shares = np.zeros(len(units), np.float64)
+    for number, (start, end) in enumerate(units):
+        inside = starts[(first >= start) & (first < end)]
         if len(inside):
-            made[number] = getattr(inside.astype(np.float64), aggregation)()
-    return made
+            shares[number] = getattr(inside.astype(np.float64), aggregation)()
+    return shares

@@ -1,4 +1,4 @@
-"""What a reader learns from and is measured by: questions with answers, the loss of spans, exact match and F1."""
+"""Data and measures of a reader: questions with answers, the loss of spans, exact match and F1."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ class Questions:
     def targets(self, row: int, pair: ReadTokens) -> tuple[int, int]:
         """First and last token of the answer among the passage's tokens; -100 where truncation cut it off."""
         start, end = self.spans[row]
-        inside = [place for place, (low, high) in enumerate(pair.offsets) if high > start and low < end]
+        inside = [index for index, (low, high) in enumerate(pair.offsets) if high > start and low < end]
         whole = bool(inside) and pair.offsets[inside[-1]][1] >= end
         return (inside[0], inside[-1]) if whole else (IGNORED, IGNORED)
 
 
 def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Questions, int]:
-    """Questions of a split whose answer stands in its passage, and how many answers did not.
+    """Questions of a split whose answer is in its passage, and how many answers did not.
 
     Raises:
-        CollectionError: no answers, or none that stands where it is said to stand.
+        CollectionError: no answers, or none at its stated position.
     """
     documents = {}
     for block in read_corpus(source):
@@ -78,22 +78,22 @@ def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Qu
     answers = read_answers(source, split, {key: text for key, (_, text) in documents.items()})
     table = pq.read_table(source / "queries.parquet")
     asked = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    places: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     passages: list[str] = []
     begins: list[int] = []
     ids, owner, spans = [], [], []
-    for (query, document), found in answers.spans.items():
-        if document not in places:
-            places[document] = len(passages)
+    for (query, document), gold in answers.spans.items():
+        if document not in numbers:
+            numbers[document] = len(passages)
             text, begin = joined(*documents[document], title_join)
             passages.append(text)
             begins.append(begin)
-        text, start = found[0]
-        begin = begins[places[document]] + start
+        text, start = gold[0]
+        begin = begins[numbers[document]] + start
         ids.append(query)
-        owner.append(places[document])
+        owner.append(numbers[document])
         spans.append((begin, begin + len(text)))
-    made = Questions(
+    questions = Questions(
         ids,
         [asked.get(key) or "" for key in ids],
         passages,
@@ -101,7 +101,7 @@ def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Qu
         np.array(spans, np.int64),
         [answers.texts[key] for key in ids],
     )
-    return made, answers.displaced
+    return questions, answers.displaced
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ class QuestionStream:
 
     def batch(self, step: int) -> QuestionBatch:
         """The batch of step `step`."""
-        epoch, place = divmod(step, self.steps_per_epoch)
+        epoch, index = divmod(step, self.steps_per_epoch)
         order = epoch_order(self.seed, epoch, self.count)
-        return QuestionBatch(step, order[place * self.size : (place + 1) * self.size])
+        return QuestionBatch(step, order[index * self.size : (index + 1) * self.size])
 
 
 @dataclass(frozen=True)
@@ -162,30 +162,30 @@ class ReadForward(Forward):
 
     def prepare(self, batch: QuestionBatch, group: Group) -> Share:
         """This process's questions of a micro-batch."""
-        own = batch.shard(group.rank, group.world)
-        pairs = self.examples.tokens(self.model, own.rows.tolist())
-        targets = [self.examples.targets(int(row), pair) for row, pair in zip(own.rows, pairs, strict=True)]
+        share = batch.shard(group.rank, group.world)
+        pairs = self.examples.tokens(self.model, share.rows.tolist())
+        targets = [self.examples.targets(int(row), pair) for row, pair in zip(share.rows, pairs, strict=True)]
         waste = WASTE[torch.device(self.device).type]
-        groups = [("pair", places) for places in length_groups([len(pair) for pair in pairs], waste)]
+        groups = [("pair", indices) for indices in length_groups([len(pair) for pair in pairs], waste)]
         ids = [self.examples.ids[int(row)] for row in batch.rows]
         return Share(batch, Spans(pairs, np.array(targets), groups), ids, [], [])
 
     def totals(self, texts: Spans, group: Group) -> dict[str, float]:
         """Answers of all processes that truncation left."""
-        kept = torch.tensor(float((texts.targets[:, 0] != IGNORED).sum()), device=self.device)
-        return {"span": max(float(group.total(kept)), 1.0)}
+        answers = torch.tensor(float((texts.targets[:, 0] != IGNORED).sum()), device=self.device)
+        return {"span": max(float(group.total(answers)), 1.0)}
 
     def run(
         self, texts: Spans, number: int, seed: Sequence[int], totals: dict[str, float]
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """One group's share of the loss."""
         set_random(seed, number)
-        places = texts.groups[number][1]
-        both = self.model.logits([texts.tokens[place] for place in places], self.device)
-        targets = torch.from_numpy(texts.targets[places]).to(both.device)
+        indices = texts.groups[number][1]
+        both = self.model.logits([texts.tokens[index] for index in indices], self.device)
+        targets = torch.from_numpy(texts.targets[indices]).to(both.device)
         first, last = (
-            functional.cross_entropy(both[part], targets[:, part], ignore_index=IGNORED, reduction="sum")
-            for part in (0, 1)
+            functional.cross_entropy(both[side], targets[:, side], ignore_index=IGNORED, reduction="sum")
+            for side in (0, 1)
         )
         return None, {"span": (first + last) / 2 / totals["span"]}
 
@@ -214,11 +214,11 @@ def f1(answer: str, gold: Sequence[str]) -> float:
     return max((_overlap(plain(answer).split(), plain(one).split()) for one in gold), default=0.0)
 
 
-def _overlap(found: list[str], gold: list[str]) -> float:
-    common = sum((Counter(found) & Counter(gold)).values())
-    if not found or not gold:
-        return float(found == gold)
-    return 2 * common / (len(found) + len(gold))
+def _overlap(words: list[str], gold: list[str]) -> float:
+    common = sum((Counter(words) & Counter(gold)).values())
+    if not words or not gold:
+        return float(words == gold)
+    return 2 * common / (len(words) + len(gold))
 
 
 def evaluate_reader(
@@ -233,9 +233,9 @@ def evaluate_reader(
     mine = list(rows)[group.rank :: group.world]
     sums = torch.zeros(3, dtype=torch.float64)
     for first in range(0, len(mine), BATCH_PAIRS):
-        part = mine[first : first + BATCH_PAIRS]
-        pairs = questions.tokens(reader, part)
-        for row, pair, answer in zip(part, pairs, predict(reader, questions, part, pairs, device), strict=True):
+        batch = mine[first : first + BATCH_PAIRS]
+        pairs = questions.tokens(reader, batch)
+        for row, pair, answer in zip(batch, pairs, predict(reader, questions, batch, pairs, device), strict=True):
             gold = questions.answers[row]
             cut = questions.targets(row, pair)[0] == IGNORED
             sums += torch.tensor([exact_match(answer, gold), f1(answer, gold), float(cut)], dtype=torch.float64)

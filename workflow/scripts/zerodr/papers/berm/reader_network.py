@@ -24,7 +24,7 @@ class ReaderContract(PairContract):
 
 @dataclass(frozen=True, slots=True)
 class ReadTokens(PairTokens):
-    """Token ids of a question and a passage, and the passage's characters that each of its kept tokens stands for."""
+    """Token ids of a question and a passage, and the passage's characters that each of its tokens stands for."""
 
     offsets: list[tuple[int, int]]
 
@@ -44,13 +44,15 @@ class Reader(PairModel):
 
     def tokenize(self, questions: Sequence[str], passages: Sequence[str]) -> list[ReadTokens]:
         """Ids of the pairs (questions[i], passages[i]), the passage cut where they are longer than max_tokens."""
-        room, made = self.template.room(self.contract.max_tokens), []
-        asked, read = self._bare(questions, False)["input_ids"], self._bare(passages, True)
-        for question, passage, offsets in zip(asked, read["input_ids"], read["offset_mapping"], strict=True):
+        room, tokens = self.template.room(self.contract.max_tokens), []
+        asked, passage_tokens = self._bare(questions, False)["input_ids"], self._bare(passages, True)
+        for question, passage, offsets in zip(
+            asked, passage_tokens["input_ids"], passage_tokens["offset_mapping"], strict=True
+        ):
             pair = self.template.join(question, passage, self.contract.max_tokens)
-            kept = pair_lengths(len(question), len(passage), room)[1]
-            made.append(ReadTokens(pair.ids, pair.document, list(offsets[:kept])))
-        return made
+            read = pair_lengths(len(question), len(passage), room)[1]
+            tokens.append(ReadTokens(pair.ids, pair.document, list(offsets[:read])))
+        return tokens
 
     def _bare(self, texts: Sequence[str], offsets: bool) -> Any:
         return self.tokenizer(
@@ -66,11 +68,11 @@ class Reader(PairModel):
 
     def logits(self, pairs: Sequence[ReadTokens], device: str) -> Tensor:
         """Start and end logits of passage tokens, (2, B, P) float32; -inf behind a passage's last token."""
-        found = self.run({key: value.to(device) for key, value in self.pad(pairs).items()})
-        both = torch.stack([found.start_logits, found.end_logits]).float()  # (2, B, L)
+        output = self.run({key: value.to(device) for key, value in self.pad(pairs).items()})
+        both = torch.stack([output.start_logits, output.end_logits]).float()  # (2, B, L)
         most = max(1, max(len(pair.offsets) for pair in pairs))
         firsts = torch.tensor([pair.document for pair in pairs], device=device)
         sizes = torch.tensor([len(pair.offsets) for pair in pairs], device=device)
         inside = torch.arange(most, device=device) < sizes[:, None]
-        places = torch.where(inside, firsts[:, None] + torch.arange(most, device=device), 0)
-        return both.gather(2, places.expand(2, -1, -1)).masked_fill(~inside, -torch.inf)
+        columns = torch.where(inside, firsts[:, None] + torch.arange(most, device=device), 0)
+        return both.gather(2, columns.expand(2, -1, -1)).masked_fill(~inside, -torch.inf)

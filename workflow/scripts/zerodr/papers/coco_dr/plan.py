@@ -34,30 +34,27 @@ def clustered(plan: Plan, link: Link) -> Link:
     def history(at: Link) -> Any:
         if not isinstance(chains.find_stage(at), GroupedStage):
             return None
-        split = chains.trained(at.method).source_split
-        return [chains.history_before(at), _clusters_of(plan, at), chains.source_of(at.method), split]
+        return [chains.history_before(at), _clusters_of(plan, at), *chains.taught(at)]
 
-    return chains.first_alike(link._replace(scope=chains.parent(link).scope), history)
+    generates = chains.stage(link).generate is not None
+    return chains.first_alike(link if generates else link._replace(scope=chains.parent(link).scope), history)
 
 
 @inputs("cluster_queries")
 def _cluster_inputs(plan: Plan, wc: Any) -> Files:
     """The parent's embeddings of the training queries, and the source."""
-    settings, source, parent = (
-        plan.chains.trained(wc.model),
-        plan.chains.source_of(wc.model),
-        plan.chains.parent(link_of(wc)),
-    )
-    vectors = f"queries.{settings.source_split}"
-    queries = paths.embeddings(parent.name, parent.scope, source, settings.protocol, vectors)
-    return {"queries": queries, "collection": paths.collection(source)}
+    link = link_of(wc)
+    parent, protocol = plan.chains.parent(link), plan.chains.trained(wc.model).protocol
+    source, split = plan.chains.taught(link)
+    queries = paths.embeddings(parent.name, parent.scope, source, protocol, f"queries.{split}")
+    return {"queries": queries, "collection": plan.labelled(source, split)}
 
 
 @params("cluster_queries")
 def _cluster_params(plan: Plan, wc: Any) -> Params:
     clusters = _clusters_of(plan, link_of(wc))
     assert clusters is not None, "only stages with groups have clusters"
-    return clusters.model_dump(mode="json") | {"split": plan.chains.trained(wc.model).source_split}
+    return clusters.model_dump(mode="json") | {"split": plan.chains.taught(link_of(wc))[1]}
 
 
 @adds_inputs("finetune", "clusters")

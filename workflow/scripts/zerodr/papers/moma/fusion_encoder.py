@@ -23,7 +23,7 @@ from zerodr.encoders.inference.encoder import pad, token_ids
 from zerodr.encoders.network.towers import DTYPES, Precision
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ModelError
-from zerodr.papers.moma.fid_attention import CrossAttention, check_mass
+from zerodr.papers.moma.fid_attention import NEAR, ROUNDED, CrossAttention, check_mass
 
 FUSION = "fusion.json"
 
@@ -178,7 +178,8 @@ def cross_attention(
     """Vectors of grounded queries with what the decoder looked at.
 
     Args:
-        model: in evaluation mode, since dropout would change the sums.
+        model: in evaluation mode, since dropout would change the sums. Below fp32 its probabilities are rounded, and
+            scaled to sum 1 again.
         features: of `model.pad` on the model's device.
 
     Returns:
@@ -189,8 +190,9 @@ def cross_attention(
     """
     if model.training:
         raise ModelError(model.contract.source, "is in training mode, where dropout changes attention", "call eval()")
-    tower = model.tower("query")
-    blocks = tower.transformer.decoder.block
+    tower, dtype = model.tower("query"), DTYPES[model.precision]
+    blocks, rounded = tower.transformer.decoder.block, dtype != torch.float32
+    arithmetic = torch.autocast(features["input_ids"].device.type, dtype, enabled=rounded)
     seen: list[tuple[Any, Tensor, Tensor]] = []
 
     def look(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -198,7 +200,7 @@ def cross_attention(
 
     hooks = [block.layer[1].EncDecAttention.register_forward_pre_hook(look, with_kwargs=True) for block in blocks]
     try:
-        with torch.no_grad(), plain_attention(tower.transformer):
+        with torch.no_grad(), arithmetic, plain_attention(tower.transformer):
             states, mask, segments = model.fused_states(features, "query")
             outputs = model.decoded(states, mask, "query", output_attentions=True)
     finally:
@@ -212,7 +214,7 @@ def cross_attention(
             f"{len(blocks)} decoder layers, so documents can't be weighed",
             "use an attention implementation that returns them, such as eager",
         )
-    with torch.no_grad():
+    with torch.no_grad(), arithmetic:
         attention = CrossAttention(
             torch.stack([layer[:, :, 0].float() for layer in given]),
             torch.stack([_logits(*one) for one in seen]) if logits else None,
@@ -220,7 +222,10 @@ def cross_attention(
             if value_norms
             else None,
         )
-    check_mass(attention, mask, model.contract.source)
+    check_mass(attention, mask, model.contract.source, ROUNDED if rounded else NEAR)
+    if rounded:
+        shares = attention.probabilities
+        attention = attention._replace(probabilities=shares / shares.sum(-1, keepdim=True))
     return tower.vectors(outputs.last_hidden_state, mask), attention, segments, mask
 
 

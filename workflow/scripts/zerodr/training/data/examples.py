@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from zerodr.collections.access import corpus_ids, read_corpus
 from zerodr.collections.memories import TEXT, joined_texts
 from zerodr.errors import ArtifactError
-from zerodr.mining.batch import JUDGED
+from zerodr.mining.batch import JUDGED, SCORES
 
 MINED, SCORED = "mined.parquet", "scored.parquet"
 
@@ -94,7 +94,7 @@ def load_examples(mined: Path, source: Path, title_join: str | None, scored: Pat
     judged = _lists(table, JUDGED) if JUDGED in table.column_names else None
     documents, numbers = _numbered(positives[0], negatives[0], *(judged[:1] if judged else ()))
     first, second = len(positives[0]), len(positives[0]) + len(negatives[0])
-    scores = _scores(path, table, negatives[1]) if scored else None
+    scores = _scores(path, table, negatives[1]) if SCORES.name in table.column_names else None
     return Examples(
         queries,
         _query_texts(path, queries, source),

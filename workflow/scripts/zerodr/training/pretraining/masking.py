@@ -79,8 +79,8 @@ def mask_words(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Mask whole words of each text: in random order those that still fit into round(rate * L) tokens, at least one.
 
-    So long words are masked somewhat more rarely than short ones, as in BERT's whole-word masking. A word larger
-    than the budget is taken only when nothing else fits. Special tokens are never masked  # specs/ddr O10
+    So long words are masked somewhat more rarely than short ones, as in BERT's whole-word masking. A text whose every
+    word is larger than that gets no mask, as in COCO-DR's code. Special tokens are never masked  # specs/ddr O10
 
     Args:
         texts: of at most `width` tokens each; an empty one, or one of special tokens alone, stays as it is.
@@ -121,8 +121,6 @@ def _chosen(text: Words, rate: float, keys: np.ndarray, allowed: np.ndarray) -> 
             left -= sizes[word]
             if not left:
                 break
-    if not taken.any() and len(order):
-        taken[order[np.argmin(sizes[order])]] = True
     return np.repeat(taken, sizes)
 
 

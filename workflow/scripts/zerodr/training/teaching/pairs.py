@@ -29,7 +29,7 @@ class PairForward(Forward):
     """How a cross-encoder (encoders/cross_encoder/network.py) is trained; `chunk` counts pairs."""
 
     def texts(self, batch: Batch) -> Texts:
-        """Tokenise the distinct pairs of (a process's part of) a batch, behind B empty places for its queries."""
+        """Tokenise the distinct pairs of (a process's part of) a batch, behind B empty rows for its queries."""
         count, width = batch.documents.shape
         span = len(self.examples.documents)
         codes = np.repeat(np.arange(count), width) * span + batch.documents.ravel()
@@ -57,13 +57,13 @@ def logits_of(model: Any, queries: Sequence[str], documents: Sequence[str], devi
     share = -(-len(pairs) // group.world)
     padded = pairs + [pairs[-1]] * (share * group.world - len(pairs))
     mine = padded[group.rank * share : (group.rank + 1) * share]
-    made = torch.empty(share, device=device)
+    logits = torch.empty(share, device=device)
     with torch.no_grad():
-        for places in length_groups([len(pair) for pair in mine], WASTE, BATCH_TEXTS):
-            features = model.pad([mine[place] for place in places])
+        for indices in length_groups([len(pair) for pair in mine], WASTE, BATCH_TEXTS):
+            features = model.pad([mine[index] for index in indices])
             scores = model.score({key: value.to(device) for key, value in features.items()})
-            made[torch.tensor(places, device=device)] = scores
-    return group.gather(made)[: len(pairs)]
+            logits[torch.tensor(indices, device=device)] = scores
+    return group.gather(logits)[: len(pairs)]
 
 
 def evaluate_pairs(
@@ -72,23 +72,23 @@ def evaluate_pairs(
     """How a cross-encoder ranks each dev query's own positives and its first mined negatives.
 
     Returns:
-        MRR@10, nDCG@10, and `accuracy`: share of queries whose best positive stands above all these negatives.
+        MRR@10, nDCG@10, and `accuracy`: share of queries whose best positive is above all these negatives.
     """
     candidates = [np.r_[examples.positives[int(row)], examples.negatives[int(row)][:negatives]] for row in rows]
     positives = [list(range(len(examples.positives[int(row)]))) for row in rows]
-    sizes = [len(part) for part in candidates]
+    sizes = [len(documents) for documents in candidates]
     queries = np.repeat(np.array(examples.texts_of_queries(rows), object), sizes).tolist()
     documents = examples.texts_of_documents(np.concatenate(candidates))
     was_training = model.training
     model.eval()
     logits = logits_of(model, queries, documents, device, group)
     model.train(was_training)
-    parts = logits.cpu().split(sizes)
+    by_query = logits.cpu().split(sizes)
     scores = torch.full((len(rows), max(sizes)), -torch.inf)
-    for row, part in enumerate(parts):
-        scores[row, : len(part)] = part
+    for row, of_query in enumerate(by_query):
+        scores[row, : len(of_query)] = of_query
     above = [
-        len(own) == len(part) or bool(part[own].max() > part[len(own) :].max())
-        for own, part in zip(positives, parts, strict=True)
+        len(relevant) == len(of_query) or bool(of_query[relevant].max() > of_query[len(relevant) :].max())
+        for relevant, of_query in zip(positives, by_query, strict=True)
     ]
     return ranking_metrics(scores, positives) | {"accuracy": float(np.mean(above))}

@@ -24,7 +24,7 @@ from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import length_groups
 
 log = logging.getLogger("zerodr")
-HARDLY = 0.1  # of the way from chance to always; a teacher below it is told of
+HARDLY = 0.1  # of the way from chance to always; a teacher below it causes a warning
 BLOCK = 2048  # pairs between two records of progress
 WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
 
@@ -37,20 +37,20 @@ class Pairs:
         rows, documents: (P,) row and document number of each distinct (query, document), equal queries together.
         offsets: (N + 1,) slots of each row: its first positive, then its negatives.
         known: (S,) False for the slot of a positive that does not exist.
-        places: (known slots,) which distinct pair each is.
+        indices: (known slots,) which distinct pair each is.
     """
 
     rows: np.ndarray
     documents: np.ndarray
     offsets: np.ndarray
     known: np.ndarray
-    places: np.ndarray
+    indices: np.ndarray
 
     def spread(self, scores: np.ndarray) -> np.ndarray:
         """Scores of distinct pairs (P,) in slots (S,) float32; NaN where not known."""
-        made = np.full(len(self.known), np.nan, np.float32)
-        made[self.known] = scores[self.places]
-        return made
+        by_slot = np.full(len(self.known), np.nan, np.float32)
+        by_slot[self.known] = scores[self.indices]
+        return by_slot
 
     def column(self, slots: np.ndarray) -> pa.Array:
         """Scores by slot as list<float32>, null where not known."""
@@ -73,8 +73,8 @@ def pairs_of(examples: Examples) -> Pairs:
     rows = np.repeat(np.arange(len(examples)), negatives.sizes + 1)
     names = examples.queries.dictionary_encode().indices.to_numpy().astype(np.int64)
     codes = names[rows] * len(examples.documents) + documents
-    _, index, places = np.unique(codes[known], return_index=True, return_inverse=True)
-    return Pairs(rows[known][index], documents[known][index], offsets, known, places)
+    _, index, indices = np.unique(codes[known], return_index=True, return_inverse=True)
+    return Pairs(rows[known][index], documents[known][index], offsets, known, indices)
 
 
 class ScoreStore:
@@ -91,11 +91,11 @@ class ScoreStore:
 
     def __init__(self, folder: Path, key: dict[str, Any]) -> None:
         self.path, self._progress, self.key = folder / "scores.f32", folder / "progress.json", key
-        kept = json.loads(self._progress.read_text()) if self._progress.exists() and self.path.exists() else {}
-        if kept and kept["key"] != key:
+        earlier = json.loads(self._progress.read_text()) if self._progress.exists() and self.path.exists() else {}
+        if earlier and earlier["key"] != key:
             log.info("an earlier try is not continued: device, version or batches changed")
-            kept = {}
-        self.done, self.totals = kept.get("done", 0), kept.get("totals", {})
+            earlier = {}
+        self.done, self.totals = earlier.get("done", 0), earlier.get("totals", {})
         with open(self.path, "ab") as stream:
             stream.truncate(4 * self.done)
 
@@ -117,7 +117,7 @@ class ScoreStore:
 def score_all(
     scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStore, batch: int, threads: int, name: str
 ) -> np.ndarray:
-    """Score every distinct pair, from where `store` stands. -> (P,) float32.
+    """Score every distinct pair, from where `store` ended. -> (P,) float32.
 
     Raises:
         NonFiniteScore: names the first pair whose score is NaN or infinite.
@@ -130,9 +130,9 @@ def score_all(
         tokens = scorer.tokenize_pairs(examples.texts_of_queries(rows), examples.texts_of_documents(documents))
         groups = [np.array(group) for group in length_groups([len(pair) for pair in tokens], waste, batch)]
         scores = np.empty(len(rows), np.float32)
-        for places, made in encode_batches(scorer, tokens, groups, threads):
-            scores[places] = made
-            progress.add(len(places))
+        for indices, encoded in encode_batches(scorer, tokens, groups, threads):
+            scores[indices] = encoded
+            progress.add(len(indices))
         _check(scores, examples, rows, documents)
         store.add(
             scores,

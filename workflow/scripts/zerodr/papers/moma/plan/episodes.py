@@ -32,7 +32,7 @@ from zerodr.plan.training import finetune_params
 READING = Need(12000, 40000, 240, 1000, threads=8, gpu=True, queries=True)
 RULES |= {
     "train_main": Rule("training.finetune:finetune", 1, training(24000, 1440), seeded=True),
-    "measure_attention": Rule("papers.moma.measure_attention:measure_attention", 2, READING),
+    "measure_attention": Rule("papers.moma.measure_attention:measure_attention", 3, READING),
     "mine_memories": Rule("papers.moma.mine_memories:mine_memories", 2, Need(16000, 0, 120), seeded=True),
     "train_augmenter": Rule("papers.moma.episode:train_augmenter", 2, training(12000, 1440), seeded=True),
     "join_components": Rule("papers.moma.episode:join_components", 1, Need(4000, 0, 30)),

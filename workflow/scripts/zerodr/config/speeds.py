@@ -1,0 +1,57 @@
+"""Typed form of config/speeds.yaml: rates for jobs whose like has not run in a checkout."""
+
+from pathlib import Path
+from typing import Literal
+
+from zerodr.config.base import Settings, validate
+from zerodr.config.files import read_yaml
+
+FILE = Path("config/speeds.yaml")
+
+
+class Device(Settings):
+    """Rate of matrix products, in thousand million operations a second."""
+
+    encode_fp32_gflops: float
+    """Forward passes in float32."""
+    encode_bf16_gflops: float
+    """Forward passes in bfloat16."""
+    train_fp32_gflops: float
+    """Training in float32."""
+    train_bf16_gflops: float
+    """Training in bfloat16."""
+
+    def rate(self, work: Literal["encode", "train"], precision: str) -> float:
+        """Operations a second."""
+        return 1e9 * float(getattr(self, f"{work}_{'fp32' if precision == 'fp32' else 'bf16'}_gflops"))
+
+
+class TextTokens(Settings):
+    """Tokens of a text that no length limit cuts."""
+
+    query: int
+    """Of a query."""
+    document: int
+    """Of a document."""
+
+
+class Speeds(Settings):
+    """What time estimates are made of where there is no finished job of a rule."""
+
+    cpu_core: Device
+    """One core of a processor."""
+    gpu: Device
+    """One GPU."""
+    text_tokens: TextTokens
+    """Usual lengths of texts."""
+    jobs: dict[str, tuple[float, float]]
+    """Of rules without a model: seconds of any job, and for each million units that it reads."""
+
+
+def read_speeds(root: Path) -> Speeds:
+    """Read a checkout's speeds.
+
+    Raises:
+        ConfigError: the file is missing or wrong.
+    """
+    return validate(Speeds, read_yaml(root / FILE), FILE.as_posix())

@@ -1,0 +1,143 @@
+"""Stage `generate_queries`: make queries from a target's documents, for training without judgements.
+
+The result is a collection like any other: the target's corpus, the queries, and judgements that name the document each
+query was made from. Sentences are those that COCO pretraining cuts (zerodr.mining.cut).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import QUERY_SCHEMA, corpus_ids, read_corpus
+from zerodr.config.base import validate
+from zerodr.config.generation import Form, GenerateSettings
+from zerodr.errors import CollectionError
+from zerodr.mining.cut import sentences_of
+from zerodr.mining.negatives import words_of
+
+IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff"
+WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\W{IDEOGRAPHS}]+")  # a language without spaces: each character
+EDGES = " .,;:!?()[]\"'"
+
+
+class MakeSettings(GenerateSettings):
+    """Settings of `generate_queries`."""
+
+    split: str
+    """Name of the queries as a split of the collection."""
+
+
+class Question(NamedTuple):
+    """A query that was made from a document: its text, the document's id, and the number of it there."""
+
+    text: str
+    document: str
+    number: int
+
+
+def generate_queries(stage: Stage) -> None:
+    """Read input `collection`; write the folder `collection` with the same corpus and the generated queries.
+
+    Raises:
+        CollectionError: no document gives a query.
+    """
+    settings = validate(MakeSettings, stage.params, stage.spec.name())
+    source, folder = stage.path("collection"), stage.output("collection")
+    share = -(-settings.count // len(settings.forms))
+    questions = {form: make(source, form, share, settings, stage.seed) for form in settings.forms}
+    rows = [(f"{form}-{one.number}-{one.document}", one) for form, ones in questions.items() for one in ones]
+    if not rows:
+        raise CollectionError(
+            source.name,
+            f"gives no query of the forms {', '.join(settings.forms)}",
+            "choose other forms, or lower least_words",
+        )
+    rows = rows[: settings.count]
+    texts = pa.table([[key for key, _ in rows], [one.text for _, one in rows]], schema=QUERY_SCHEMA)
+    pq.write_table(texts, folder / "queries.parquet", compression="zstd")
+    lines = [f"{key}\t{one.document}\t1\n" for key, one in rows]
+    (folder / f"qrels.{settings.split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    _repeat(source / "corpus.parquet", folder / "corpus.parquet")
+    for form, ones in questions.items():
+        stage.metric(f"queries_{form}", len(ones))
+    stage.note(queries=len(rows), documents=len({one.document for _, one in rows}))
+
+
+def make(source: Path, form: Form, count: int, settings: GenerateSettings, seed: int) -> list[Question]:
+    """Make at most `count` queries of a form, as evenly from the documents as they allow, no text twice.
+
+    The choice depends on the seed and the documents' ids alone, not on their order.
+    """
+    ids = corpus_ids(source)
+    words = words_of(ids.to_pylist(), form, seed, 0)
+    order = np.argsort(words, kind="stable")
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
+    each = max(1, -(-count // max(len(ids), 1)))
+    several = each if form != "titles" else 1
+    drawn = _drawn(source, form, several, settings, seed, position, 2 * count)
+    ranked = sorted(drawn, key=lambda one: (one[1].number, one[0]))
+    seen: set[str] = set()
+    chosen = []
+    for _, one in ranked:
+        if one.text not in seen and len(chosen) < count:
+            seen.add(one.text)
+            chosen.append(one)
+    return chosen
+
+
+def _drawn(
+    source: Path, form: Form, several: int, settings: GenerateSettings, seed: int, position: np.ndarray, enough: int
+) -> Iterator[tuple[int, Question]]:
+    """Yield queries of the documents whose lot is below `enough`, each with its document's lot."""
+    row, progress = 0, Progress(f"generate {form} of {source.name}", min(enough, len(position)), "documents")
+    for block in read_corpus(source):
+        for key, title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
+            lot = int(position[row])
+            row += 1
+            if lot >= enough:
+                continue
+            draw = random.Random(f"{form} {seed} {key}")
+            for number, query in enumerate(queries_of(title, text, form, several, settings, draw)):
+                yield lot, Question(query, key, number)
+            progress.add()
+    progress.finish()
+
+
+def queries_of(
+    title: str, text: str, form: Form, several: int, settings: GenerateSettings, draw: random.Random
+) -> list[str]:
+    """Make at most `several` different queries of a document."""
+    if form == "titles":
+        return [" ".join(title.split())] if title.strip() else []
+    sentences = [one for one in dict.fromkeys(sentences_of(text)) if len(WORD.findall(one)) >= settings.least_words]
+    chosen = draw.sample(sentences, min(several, len(sentences)))
+    return chosen if form == "sentences" else [phrase_of(one, settings.phrase_words, draw) for one in chosen]
+
+
+def phrase_of(sentence: str, sizes: tuple[int, int], draw: random.Random) -> str:
+    """Cut neighbouring words out of a sentence; all of it where it has no more than a phrase."""
+    words = list(WORD.finditer(sentence))
+    size = min(draw.randint(*sizes), len(words))
+    first = draw.randrange(len(words) - size + 1)
+    return sentence[words[first].start() : words[first + size - 1].end()].strip(EDGES)
+
+
+def _repeat(source: Path, target: Path) -> None:
+    """Give a file a second name; copy it where the file system has none."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

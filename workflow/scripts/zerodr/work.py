@@ -1,0 +1,69 @@
+"""Estimate the seconds of a job from its work and a usual speed: operations of its model, or documents it reads."""
+
+import json
+import os
+from types import SimpleNamespace
+from typing import Any
+
+from zerodr.config.speeds import Speeds
+from zerodr.config.training import InitSettings, PairSettings
+from zerodr.forecast import EMBEDDING, Job, model_shape, text_rows
+from zerodr.plan import Plan
+from zerodr.plan.resources import need
+
+FORWARD, TRAINING = 2, 6  # operations a parameter and token
+USUAL_SHAPE = (768, 12)  # width and layers of BERT-base, for models whose folder is not here yet
+PARAMETERS = 12  # of a transformer's layer, in units of its width squared
+VIEWS = {"coco": 2, "condenser": 2}  # texts that a pretraining step reads of each document
+
+
+def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
+    """Estimate the seconds of a job; None for rules whose work is not known beforehand.
+
+    Args:
+        job: a planned job.
+        plan: the plan it belongs to.
+        speeds: rates of machines.
+        units: millions of documents (or queries) that it reads.
+    """
+    if job.rule in speeds.jobs:
+        base, slope = speeds.jobs[job.rule]
+        return base + slope * units
+    if job.rule in EMBEDDING:
+        settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
+        side = "document" if "shard" in job.wildcards else "query"
+        tokens = text_rows(plan, job.wildcards) * _tokens(speeds, side, settings.get(f"{side}_tokens"))
+        return _seconds(job, plan, speeds, FORWARD * tokens, "encode", settings.get("precision", "fp32"))
+    if job.rule in ("finetune", "pretrain"):
+        stage = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]["settings"]
+        training, precision = stage["training"], stage["training"]["precision"]
+        tokens = training["steps"] * training["batch_queries"] * _tokens_of_sample(job, plan, speeds, stage)
+        return _seconds(job, plan, speeds, TRAINING * tokens, "train", precision)
+    return None
+
+
+def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any]) -> int:
+    objective = stage["objective"]
+    if job.rule == "pretrain":
+        return VIEWS.get(objective["name"], 1) * _tokens(speeds, "document", objective["max_tokens"])
+    encoder, documents = plan.chains.encoder(job.wildcards["model"]), 1 + objective.get("negatives_per_query", 0)
+    usual = speeds.text_tokens
+    if isinstance(encoder, InitSettings):
+        query, document = min(usual.query, encoder.query_tokens), min(usual.document, encoder.document_tokens)
+        return query + documents * document
+    assert isinstance(encoder, PairSettings)
+    return documents * min(usual.query + usual.document, encoder.max_tokens)
+
+
+def _tokens(speeds: Speeds, side: str, limit: int | None) -> int:
+    usual = int(getattr(speeds.text_tokens, side))
+    return min(usual, limit) if limit else usual
+
+
+def _seconds(job: Job, plan: Plan, speeds: Speeds, operations: float, work: Any, precision: str) -> float:
+    """Seconds of operations a parameter on the GPUs of a job, or on the cores it may use here."""
+    width, layers = model_shape(plan, job.wildcards["model"], job.wildcards["scope"]) or USUAL_SHAPE
+    gpus = plan.machines.gpus(job.rule)
+    cores = min(need(job.rule).threads, os.cpu_count() or 1)
+    rate = gpus * speeds.gpu.rate(work, precision) if gpus else cores * speeds.cpu_core.rate(work, precision)
+    return operations * PARAMETERS * layers * width**2 / rate
