@@ -14,13 +14,14 @@ from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError
 from zerodr.plan import Plan
 from zerodr.plan.published import find_item, item_collections
+from zerodr.plan.reporting import remark_of
 from zerodr.reporting import items
 from zerodr.reporting.cell_views import cells_section, cells_tsv
 from zerodr.reporting.cells import CellParams, compare_cells, number, read_cells, shown_cells
 from zerodr.reporting.verdicts import judge, tolerance_of
 
 CELLS = {"modir": 191, "moma": 593, "berm": 404, "coco-dr": 804, "ddr": 448}
-WITHOUT_ITEM = {"moma": {"table3", "table9", "table11"}}
+WITHOUT_ITEM = {"moma": {"table9", "table11"}}
 HEADER = "item\trow\tcolumn\tmetric\tvalue\tnote\n"
 
 
@@ -89,6 +90,7 @@ OURS |= {("bm25", "a", "ndcg_cut_10"): 0.4, ("bm25", "a", "hole_pair_10"): 0.331
         (cell("Ours", "avg", "0.4"), {}, "standard", 0.4, "OK"),
         (cell("Ours", "avg", "0.4"), {"members": {"a": ["a"], "group": ["b", "d"]}}, "standard", None, "not run"),
         (cell("Ours", "a", "25.0", "ndcg_cut_10_gain", "percent of BM25"), {}, "standard", 25.0, "OK"),
+        (cell("Ours", "a", "25.0", "ndcg_cut_10_gain", "percent of DPR"), {}, "standard", None, "not run"),
         (cell("BM25", "a", "33.0", "hole@10", "percent"), {}, "standard", 33.1, "OK"),
         (cell("BM25", "a", "0.403"), {}, "standard", 0.4, "OKish"),
         (cell("Ours", "a", "0.500"), {"as_published": False}, "standard", 0.5, "other budget"),
@@ -172,7 +174,15 @@ def test_tolerances_by_kind_of_row():
     assert tolerance_of("hole_pair_10", "lexical", 33.0, True) == 0.2
     assert tolerance_of("knn_source", "trained", 14.0, True) == pytest.approx(1.4)
     assert tolerance_of("documents", "data", 100.0, False) == 0.0
-    known = {"row": True, "measured": True, "is_open": False, "small": False, "other_protocol": False, "equal": False}
+    known = {
+        "row": True,
+        "measured": True,
+        "is_open": False,
+        "small": False,
+        "other_protocol": False,
+        "timed": False,
+        "equal": False,
+    }
     assert judge(known=True, difference=None, tolerance=None, **known) == "DRIFT"
 
 
@@ -205,3 +215,17 @@ def test_items_have_their_own_collections_and_protocol_at_paper_alone(root, plan
     assert find_item(mini, "ddr", "table2").protocol == "standard"
     chosen = Plan(load_bench(root, {"scale": "paper", "collections": ("scifact",)}))
     assert item_collections(chosen, "modir", "table2") == ["scifact"]
+
+
+def test_a_row_says_when_it_is_read_under_another_protocol_than_its_papers(root):
+    remark = "read under protocol standard, its paper's is coco-dr-paper"
+    assert remark in remark_of(Plan(load_bench(root, {})), "coco-dr+no-idro")
+    assert "read under" not in remark_of(Plan(load_bench(root, {"protocol": "coco-dr-paper"})), "coco-dr")
+    assert "read under" not in remark_of(Plan(load_bench(root, {})), "dpr")
+
+
+def test_an_item_under_its_papers_protocol_has_no_such_footnote(plan):
+    assert not any(
+        "read under protocol coco-dr-paper, its paper's is coco" in r
+        for r in params(plan, "coco-dr", "table2")["remarks"]
+    )

@@ -16,6 +16,7 @@ from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
 from zerodr.papers.moma.components import AUGMENTER
 from zerodr.papers.moma.fusion_encoder import FUSION
+from zerodr.papers.moma.report import PRINTED_TIMES
 from zerodr.papers.moma.retriever import MoMA
 
 NAMES, JOIN = ("source", "other"), ". "
@@ -354,3 +355,27 @@ def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):
         write_fusion(
             tmp_path / "bert", Augmentation(memories=("other",), documents=1, document_tokens=8, exclude_self=True)
         )
+
+
+def test_times_of_a_query_and_a_document_are_positive(here):
+    lexical = {"backend": "bm25s", "fields": "flat", "language": "en"}
+    run("lexical.index:index_bm25", {"collection": "source/manifest.json"}, {"index": "bm25/manifest.json"}, lexical)
+    inputs = {"collection": "source/manifest.json", "model": "model/manifest.json", "rankings": "rankings.parquet"}
+    inputs |= {"memories": [f"{name}/manifest.json" for name in NAMES], "corpus": ["source.npy"]}
+    wanted = EMBEDDING | {"collection": "source", "split": "train", "joins": dict.fromkeys(NAMES, " ")}
+    wanted |= {"documents": K, "document_limit": 16, "queries": 5, "passages": 4, "depth": 3}
+    lexical |= {"collection": "source", "split": "train", "depth": 3, "exclude_self": False}
+    index = {"index": "bm25/manifest.json"}
+    run(
+        "papers.moma.measure_latency:measure_latency",
+        inputs | index,
+        {"latency": "latency.json"},
+        wanted | {"lexical": lexical},
+    )
+    facts = json.loads(Path("latency.json").read_text())
+    assert (facts["device"], facts["queries"]) == ("cpu", 5)
+    assert set(facts["milliseconds"]) == {name for names in PRINTED_TIMES.values() for name in names} | {
+        "query_without_documents",
+        "query_with_cached_documents",
+    }
+    assert all(value > 0 for value in facts["milliseconds"].values())

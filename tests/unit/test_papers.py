@@ -204,7 +204,7 @@ def test_mistakes_in_a_paper_are_named(tmp_path, text, message):
 
 def test_every_kind_is_made_and_all_but_texts_are_drawn():
     assert set(KINDS) == set(items.tables())
-    texts = {"neighbours", "nearest_queries", "parameters", "settings", "statistics", "cases"}
+    texts = {"neighbours", "nearest_queries", "parameters", "settings", "statistics", "cases", "latency"}
     assert set(item_figures.figures()) == set(KINDS) - texts
 
 

@@ -160,3 +160,26 @@ rule measure_shares:
         settings=PLAN.settings("measure_shares"),
     script:
         "../../scripts/run_stage.py"
+
+
+rule measure_latency:
+    input:
+        unpack(PLAN.inputs("measure_latency")),
+    output:
+        latency=paths.latency.pattern,
+    log:
+        "results/logs/measure_latency/{model}/{scope}/{stage}/{collection}/{split}.log",
+    benchmark:
+        "results/benchmarks/measure_latency/{model}/{scope}/{stage}/{collection}/{split}.tsv"
+    wildcard_constraints:
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("moma"),
+    conda:
+        ENVIRONMENT
+    threads: PLAN.threads("measure_latency")
+    resources:
+        **PLAN.resources("measure_latency"),
+    params:
+        settings=PLAN.settings("measure_latency"),
+    script:
+        "../../scripts/run_stage.py"

@@ -28,6 +28,9 @@ def check_bench(bench: Bench) -> None:
     _check_imported(bench)
     check_chains(bench)
     _check_chosen(bench)
+    for name, method in bench.methods.items():
+        if method.read_under is not None:
+            known(f"method {name}: read_under", method.read_under, bench.protocols)
     for name, protocol in bench.protocols.items():
         for collection in protocol.overrides:
             known(f"protocol {name}: override of collection", collection, bench.collections)

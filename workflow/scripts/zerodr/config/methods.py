@@ -122,6 +122,8 @@ class _Method(Settings):
     """Description in a sentence."""
     remark: str = ""
     """A footnote for every table row of the method, such as what the model was trained on."""
+    read_under: str | None = None
+    """Protocol that the method's paper ranks with: a footnote says where a row is read under another. None: any."""
 
     @property
     def ranks(self) -> bool:
@@ -166,6 +168,15 @@ class FusionMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
+class Origins(Settings):
+    """Sources of a recipe's values: keys below `settings`, where `*` stands for any part. All others are ours."""
+
+    paper: tuple[str, ...] = ()
+    """Values that the paper states."""
+    code: tuple[str, ...] = ()
+    """Values of the authors' released code, which the paper leaves open or states otherwise."""
+
+
 class TrainedMethod(_Method):
     """A model that the bench trains."""
 
@@ -175,6 +186,8 @@ class TrainedMethod(_Method):
     """Kind of the method."""
     settings: TrainedSettings
     """Settings of the recipe; a variant changes some of them."""
+    origins: Origins = Origins()
+    """Sources of the recipe's values at scale `paper`; the settings page lists them."""
     stage: str = ""
     """The stage whose model this is; empty: the last one. Set for `<recipe>@<stage>`."""
 

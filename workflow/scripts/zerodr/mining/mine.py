@@ -144,8 +144,8 @@ def mine(
         batch = MinedBatch(rows, query[chosen], rank[chosen], document[chosen], best)
         if settings.leaders:
             score = rankings.scores[examined]
-            first = Leaders(query[leaders], document[leaders], score[leaders], score[chosen])
-            batch = replace(batch, leaders=first)
+            led = Leaders(query[leaders], document[leaders], score[leaders], score[chosen])
+            batch = replace(batch, leaders=led)
         yield batch
 
 

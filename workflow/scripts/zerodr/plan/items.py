@@ -172,7 +172,7 @@ def _item_params(plan: Plan, wc: Any) -> Params:
         "collections": [(name, rows[name].label) for name in collections],
         "splits": {name: rows[name].evaluation_split for name in [*collections, plan.source]},
         "methods": [(name, methods[name].label) for name in dict.fromkeys(named)],
-        "remarks": join_remarks(plan, named),
+        "remarks": join_remarks(plan, named, item.protocol),
         "points": [(line, list(models.items())) for line, models in needed.points.items()],
         "stages": list(needed.stages.items()),
         "source": plan.source,
@@ -184,12 +184,12 @@ def _item_params(plan: Plan, wc: Any) -> Params:
     }
 
 
-def join_remarks(plan: Plan, names: list[str]) -> list[str]:
+def join_remarks(plan: Plan, names: list[str], protocol: str | None = None) -> list[str]:
     """Footnotes of methods; one that does not hold for all of them begins with the labels that it holds for."""
     labels: dict[str, list[str]] = {}
     methods = list(dict.fromkeys(name.partition("@")[0] for name in names))
     for name in methods:
-        for remark in remarks_of(plan, name):
+        for remark in remarks_of(plan, name, protocol):
             labels.setdefault(remark, []).append(plan.method(name).label)
     return sorted(
         remark if len(about) == len(methods) else f"{'; '.join(about)}: {remark}" for remark, about in labels.items()

@@ -87,6 +87,8 @@ fused_queries = Name("results/memory/{model}/{scope}/{stage}/queries/{collection
 """Embeddings of queries with their augmentation."""
 shares = Name("results/memory/{model}/{scope}/{stage}/shares/{use}/{collection}/{split}.{file}")
 """A file of how attention and documents are shared by memories: `shares.tsv`, `cases.tsv`."""
+latency = Name("results/memory/{model}/{scope}/{stage}/latency/{collection}/{split}.json")
+"""Milliseconds of a query and of a document by component."""
 exported_memory = Name("results/exported-memories/{model}/{scope}/{memory}/manifest.json")
 """Manifest of a memory's documents with the vectors of a model's augmenter, for search from Python."""
 

@@ -110,9 +110,15 @@ def remark_of(plan: Plan, name: str) -> str:
     return "; ".join(remarks)
 
 
-def remarks_of(plan: Plan, name: str) -> list[str]:
-    """Remarks on a row's targets, one by one."""
-    method = plan.method(name)
+def remarks_of(plan: Plan, name: str, protocol: str | None = None) -> list[str]:
+    """Remarks on a row's targets, one by one.
+
+    Args:
+        plan: the plan.
+        name: of the row.
+        protocol: that it is read under. None: the configuration's.
+    """
+    method, protocol = plan.method(name), protocol or plan.config.protocol
     remarks = [method.remark]
     if isinstance(method, RunMethod | ScoresMethod):
         what = "imported run, made elsewhere" if method.ranks else "published numbers alone, in no test"
@@ -124,4 +130,6 @@ def remarks_of(plan: Plan, name: str) -> list[str]:
             remarks.append(f"after stage {method.stage} of {', '.join(method.settings.chain)}")
         remarks += ["one model for each target"] if plan.chains.is_adapted(name) else []
         remarks += [remark for function in REMARKS for remark in function(plan, name)]
+    if method.read_under not in (None, protocol):
+        remarks.append(f"read under protocol {protocol}, its paper's is {method.read_under}")
     return [remark for remark in remarks if remark]

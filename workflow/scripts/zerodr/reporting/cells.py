@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 from zerodr.config.base import Settings
 from zerodr.config.papers import Doubt
 from zerodr.errors import ArtifactError
-from zerodr.reporting.verdicts import DATA, UNMEASURED, judge, tolerance_of
+from zerodr.reporting.verdicts import DATA, TIMES, UNMEASURED, judge, tolerance_of
 
 Key = tuple[str, str, str]
 Measured = Mapping[Key, float | str]
@@ -119,6 +119,9 @@ def _compared(
 ) -> dict[str, Any]:
     method = settings.rows.get(cell["row"], "")
     keys = [*([method] if method else []), cell["row"], ""]
+    base = re.search(r"percent of ([^;]+)", cell["note"])
+    if base is not None and settings.rows.get(base.group(1)) != settings.baseline:
+        keys = []  # ours are gains over another row
     match = next((key for key in product(keys, (column, ""), (metric,)) if key in ours), None)
     kind = settings.kinds.get(method, "") if match is None or match[0] == method else "settings" if match[0] else "data"
     percent, printed = cell["note"].startswith("percent"), number(cell["value"])
@@ -141,6 +144,7 @@ def _compared(
             is_open=doubts is not None,
             small=kind in ("trained", "settings") and not settings.as_published,
             other_protocol=kind in ("trained", "encoder", "fusion") and protocol != settings.protocol,
+            timed=metric in TIMES,
             difference=difference,
             equal=equal,
             tolerance=tolerance,

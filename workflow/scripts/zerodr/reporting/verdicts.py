@@ -23,12 +23,14 @@ UNMEASURED = (
 """Beginnings of what papers print and no item measures."""
 OK, OKISH_WORD, DRIFT = "OK", "OKish", "DRIFT"
 NOT_RUN, ALONE, NO_MEASURE, OPEN = "not run", "no method here", "no measure here", "open"
-BUDGET, PROTOCOL = "other budget", "other protocol"
+BUDGET, PROTOCOL, MACHINE = "other budget", "other protocol", "other machine"
+TIMES = ("milliseconds", "seconds", "hours")
 LEGEND = {
     OK: "within the tolerance",
     OKISH_WORD: f"within {OKISH} times the tolerance",
     DRIFT: "beyond that",
     BUDGET: "ours was trained with less than the paper",
+    MACHINE: "ours was timed on another machine",
     PROTOCOL: "ours was ranked under another protocol than the paper's",
     OPEN: "the paper leaves open what the value is of",
     NOT_RUN: "ours is not among the inputs",
@@ -71,6 +73,7 @@ def judge(
     is_open: bool,
     small: bool,
     other_protocol: bool,
+    timed: bool,
     difference: float | None,
     equal: bool,
     tolerance: float | None,
@@ -84,13 +87,14 @@ def judge(
         is_open: the paper leaves open what the value is of.
         small: ours was trained with less than the paper.
         other_protocol: ours was ranked under another protocol.
+        timed: the value is a time.
         difference: ours minus printed; None where one of them is text.
         equal: both are the same text.
         tolerance: largest difference that is OK.
     """
     if not known:
         return ALONE if not row else NOT_RUN if measured else NO_MEASURE
-    for holds, reason in ((is_open, OPEN), (small, BUDGET), (other_protocol, PROTOCOL)):
+    for holds, reason in ((is_open, OPEN), (timed, MACHINE), (small, BUDGET), (other_protocol, PROTOCOL)):
         if holds:
             return reason
     if difference is None or tolerance is None:

@@ -33,8 +33,21 @@ class CasesItem(TargetItem):
         return False
 
 
+class LatencyItem(TargetItem):
+    """Milliseconds of a query and of a document by component, after the last episode."""
+
+    method: str
+    """A method with memories."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Times of one machine are no figure."""
+        return False
+
+
 ITEMS: dict[str, type[Item]] = {
     "shares": SharesItem,
     "components": ComponentsItem,
     "cases": CasesItem,
+    "latency": LatencyItem,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,8 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
-from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
+from zerodr.papers.moma.items import CasesItem, ComponentsItem, LatencyItem, SharesItem
+from zerodr.reporting.cells import Key
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, Report
 from zerodr.reporting.panels import legend, panels, style
 
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
 
 MRR, RELEVANT = "dev.recip_rank_cut_10", "queries_with_relevant_document"
 SHOWN = 160  # characters of a text in the printed table; the tsv has all
+PRINTED_TIMES = {
+    "BM25 Retrieval Per Query": ("bm25",),
+    "MoMA Inference: Query Encoding": ("query",),
+    "MoMA Inference: ANN Retrieval (batched q)": ("search",),
+    "MoMA Inference: Dense Retrieval Total": ("query", "search"),
+    "MoMA Inference: Encoding Per Doc": ("document",),
+}
+"""Row of the paper's table 3 -> components here."""
 MAIN, AUGMENTER = "main model", "augmenter"
 
 
@@ -101,6 +111,30 @@ def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "the documents of the query"
     ]
     return ItemTable(frame, notes, (["", "query", "memory", "attention", "document"], shown))
+
+
+def latency(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Milliseconds of a query and of a document by component (MoMA table 3)."""
+    assert isinstance(item, LatencyItem)
+    facts = [json.loads(path.read_text(encoding="utf-8")) for path in stage.paths("latency")]
+    rows = [
+        {"collection": name, "component": key, "milliseconds": value}
+        for name, fact in zip(settings.collections, facts, strict=True)
+        for key, value in fact["milliseconds"].items()
+    ]
+    measured: dict[Key, float | str] = {}
+    for row, components_of in PRINTED_TIMES.items():
+        values = [sum(fact["milliseconds"][name] for name in components_of) for fact in facts]
+        measured[row, "", "milliseconds"] = sum(values) / len(values)
+    machines = dict.fromkeys(
+        f"{fact['device']}, {fact['threads']} threads, {fact['queries']} queries" for fact in facts
+    )
+    notes = [
+        f"medians on {'; '.join(machines)}; a query alone, the search of the target for all queries in one batch; a "
+        "document: in a batch; the search of the mixture is not in it; BM25: Lucene, one query at a time",
+        "ours next to the published: means over the collections, and of another machine",
+    ]
+    return ItemTable(pd.DataFrame(rows), notes, measured=measured)
 
 
 def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -198,5 +232,6 @@ def _metric(path: Path, name: str) -> float:
 
 
 REPORT = Report(
-    {"shares": shares, "components": components, "cases": cases}, {"shares": draw_shares, "components": draw_components}
+    {"shares": shares, "components": components, "cases": cases, "latency": latency},
+    {"shares": draw_shares, "components": draw_components},
 )

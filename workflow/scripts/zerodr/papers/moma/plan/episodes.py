@@ -1,10 +1,12 @@
 """Plan the episodes of MoMA: main model, its attention, the augmenter that learns it, and the items that show them."""
 
+from types import SimpleNamespace
 from typing import Any
 
+from zerodr.config.methods import LexicalSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
+from zerodr.papers.moma.items import CasesItem, ComponentsItem, LatencyItem, SharesItem
 from zerodr.papers.moma.mixtures import plugged_in
 from zerodr.papers.moma.plan.memories import (
     LEARNING,
@@ -20,7 +22,9 @@ from zerodr.papers.moma.plan.memories import (
 )
 from zerodr.papers.moma.settings import SOURCE, AugmenterStage, MemoryStage
 from zerodr.plan import paths
+from zerodr.plan.dense import embedding
 from zerodr.plan.items import Reads, reads
+from zerodr.plan.lexical import ranking
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.needs import Need, training
 from zerodr.plan.plan import Plan
@@ -29,6 +33,7 @@ from zerodr.plan.rules import RULES, Rule
 from zerodr.plan.targets import Placeholder, Target, add_targets
 from zerodr.plan.training import finetune_params
 
+LEXICAL = "bm25-flat"  # whose time stands next to the model's
 READING = Need(12000, 40000, 240, 1000, threads=8, gpu=True, queries=True)
 RULES |= {
     "train_main": Rule("training.finetune:finetune", 1, training(24000, 1440), seeded=True),
@@ -36,6 +41,7 @@ RULES |= {
     "mine_memories": Rule("papers.moma.mine_memories:mine_memories", 2, Need(16000, 0, 120), seeded=True),
     "train_augmenter": Rule("papers.moma.episode:train_augmenter", 2, training(12000, 1440), seeded=True),
     "join_components": Rule("papers.moma.episode:join_components", 1, Need(4000, 0, 30)),
+    "measure_latency": Rule("papers.moma.measure_latency:measure_latency", 1, Need(12000, 20000, 60, gpu=True)),
     "measure_shares": Rule("papers.moma.measure_shares:measure_shares", 2, Need(8000, 500, 60)),
 }
 
@@ -194,6 +200,38 @@ def _shares_params(plan: Plan, wc: Any) -> Params:
     return {"collection": wc.collection, "split": wc.split, "evaluated": wc.use == SEARCH, "joins": joins}
 
 
+@inputs("measure_latency")
+def _latency_inputs(plan: Plan, wc: Any) -> Files:
+    """The model with the documents of its queries, the vectors that they search, and BM25's index."""
+    link, protocol = link_of(wc), plan.config.protocol
+    shards = [
+        paths.embeddings(link.name, link.scope, wc.collection, protocol, s)
+        for s in plan.shard_names("corpus", wc.collection)
+    ]
+    lexical = plan.bench.settings(LEXICAL, LexicalSettings)
+    return {
+        "collection": paths.collection(wc.collection),
+        "model": plan.chains.model(link),
+        "corpus": shards,
+        "index": paths.bm25_index(f"{lexical.backend}-{lexical.fields}", wc.collection),
+        **augmentation_files(plan, link, SEARCH, wc.collection, wc.split),
+    }
+
+
+@params("measure_latency")
+def _latency_params(plan: Plan, wc: Any) -> Params:
+    link, protocol = link_of(wc), plan.config.protocol
+    added = augmentation(plan, link, SEARCH, wc.collection, wc.split)
+    named = SimpleNamespace(collection=wc.collection, protocol=protocol)
+    return embedding(plan, wc.model, wc.collection, protocol) | {
+        "split": wc.split,
+        "joins": title_joins(plan, link, added.memories),
+        "documents": added.documents,
+        "document_limit": added.document_tokens,
+        "lexical": plan.method(LEXICAL).settings.model_dump(mode="json") | ranking(plan, named),
+    }
+
+
 # ---- rows ------------------------------------------------------------------------------------------------------
 def _last_episode(plan: Plan, row: str) -> MemoryStage | None:
     """The stage that makes a trained row's model, where its queries are augmented."""
@@ -295,6 +333,14 @@ def _cases_item(plan: Plan, item: CasesItem, targets: list[str]) -> Reads:
         "search": _shares(plan, [link], SEARCH, evaluated, "cases.tsv"),
     }
     return Reads(named=[item.method], files=files)
+
+
+@reads(LatencyItem)
+def _latency_item(plan: Plan, item: LatencyItem, targets: list[str]) -> Reads:
+    link = plan.chains.link(f"{item.method}@{_episodes(plan, item.method)[-1]}")
+    splits = {name: plan.collection(name).evaluation_split for name in targets}
+    latencies = [paths.latency(*link.path_keys, name, split) for name, split in splits.items()]
+    return Reads(named=[item.method], files={"latency": latencies})
 
 
 @reads(ComponentsItem)
