@@ -104,11 +104,11 @@ def compare_cells(
     rows = []
     for cell in cells.to_dict("records"):
         doubt = settings.doubts.get(cell["column"]) or settings.doubts.get(cell["metric"])
-        columns, metrics = (cell["column"],), (NAMES.get(cell["metric"], cell["metric"]),)
-        if doubt is not None:
-            columns, metrics = (
-                (columns, doubt.read_as) if cell["metric"] in settings.doubts else (doubt.read_as, metrics)
-            )
+        columns, metrics = [cell["column"]], [NAMES.get(cell["metric"], cell["metric"])]
+        if doubt is not None and cell["metric"] in settings.doubts:
+            metrics = list(doubt.read_as)
+        elif doubt is not None:
+            columns = list(doubt.read_as)
         for column, metric in product(columns, metrics):
             rows.append(_compared(cell, column, metric, ours, settings, protocol, source))
     return pd.DataFrame(rows, columns=COMPARED)
