@@ -390,3 +390,28 @@ def test_memories_come_last_and_inference_belongs_to_them(root):
     add(root, inference={"memories": ["targett"]})
     with pytest.raises(ConfigError, match="did you mean target"):
         plan(root)
+
+
+def test_memories_are_searched_by_the_index_of_the_stage_that_made_the_augmenter():
+    """The first stage's augmenter is another recipe's model, searched exactly; models from before are the same."""
+    made, model = plan(), "moma-t5ance+approximate"
+    asked = {"collection": "scifact", "split": "test", "memory": "memory-mesh", "depth": "10", "kind": "hits"}
+    numbers = {"shard": "00000-of-00001"}
+
+    def params(**where: str) -> dict:
+        return json.loads(made.settings("search_memory")(wc(**where, **asked, **numbers)))["settings"]
+
+    assert params(model=model, stage="moma1")["index"] == "hnsw"
+    assert "index" not in params(model="moma-t5ance", stage="moma1")
+    assert "index" not in params(model="t5-ance", stage="ep0")
+    merging = wc("moma2", model, use=SEARCH, collection="scifact", split="test")
+    assert made.inputs("merge_memories")(merging)["hits"][0].startswith(f"results/memory/{model}/shared/moma2/hits/")
+    main = json.loads(made.settings("train_main")(wc("moma1", "moma-t5ance")))["settings"]
+    assert "search" not in main["settings"]["memory"]
+
+
+def test_an_index_is_for_an_own_augmenter(root):
+    stage = EPISODE | {"memory": {"search": {"index": "hnsw"}}, "augmenter": {"mode": "frozen", "init": "t5-ance/ep0"}}
+    add(root, chain={"moma1": stage})
+    with pytest.raises(ConfigError, match="memory.search is for a stage's own augmenter, but augmenter.init names one"):
+        plan(root)

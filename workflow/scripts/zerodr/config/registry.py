@@ -113,6 +113,10 @@ class Collection(Settings):
     """Language of the texts, one of LANGUAGES: BM25 analyses them accordingly."""
     exclude_self: bool = False
     """Leave the document with the query's own id out of its ranking (ArguAna, Quora)."""
+    judged_split: str = ""
+    """memory: keep only the documents that are relevant in this split of the archive. Empty: all."""
+    cut: int | None = Field(None, ge=1)
+    """memory: keep at most so many documents, spread evenly over the file. None: all."""
     title_join: str = " "
     """Text between title and text."""
     query_tokens: int | None = None
@@ -130,6 +134,8 @@ class Collection(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> Collection:
+        if self.kind != "memory" and (self.judged_split or self.cut):
+            raise ValueError(f"judged_split and cut are for kind memory, found kind {self.kind}: leave them out")
         if self.evaluation_split and self.evaluation_split not in self.splits:
             raise ValueError(f"evaluation_split {self.evaluation_split!r} is not among splits {sorted(self.splits)}")
         return self

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from syntok import segmenter
 
 EAST_ASIAN_END = re.compile(r"(?<=[。！？｡])(?![。！？｡”’」』）])")  # no space follows, so syntok sees no end there
+IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff"
+WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\W{IDEOGRAPHS}]+")  # in writing without spaces: each character
 Sentences = list[str]
 
 

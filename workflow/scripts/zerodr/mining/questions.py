@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 import random
-import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,15 +18,13 @@ import pyarrow.parquet as pq
 
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import QUERY_SCHEMA, corpus_ids, read_corpus
+from zerodr.collections.access import QUERY_SCHEMA, read_corpus
 from zerodr.config.base import validate
 from zerodr.config.generation import Form, GenerateSettings
 from zerodr.errors import CollectionError
-from zerodr.mining.cut import sentences_of
-from zerodr.mining.negatives import words_of
+from zerodr.mining.cut import WORD, sentences_of
+from zerodr.mining.written import Question, lots_of, write
 
-IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff"
-WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\W{IDEOGRAPHS}]+")  # a language without spaces: each character
 EDGES = " .,;:!?()[]\"'"
 
 
@@ -37,18 +33,12 @@ class MakeSettings(GenerateSettings):
 
     split: str
     """Name of the queries as a split of the collection."""
-
-
-class Question(NamedTuple):
-    """A query that was made from a document: its text, the document's id, and the number of it there."""
-
-    text: str
-    document: str
-    number: int
+    title_join: str | None = None
+    """Text that joins a document's title and text for the writer. None: text alone."""
 
 
 def generate_queries(stage: Stage) -> None:
-    """Read input `collection`; write the folder `collection` with the same corpus and the generated queries.
+    """Read input `collection` and optional `index`; write a folder with the same corpus and the generated queries.
 
     Raises:
         CollectionError: no document gives a query.
@@ -56,7 +46,12 @@ def generate_queries(stage: Stage) -> None:
     settings = validate(MakeSettings, stage.params, stage.spec.name())
     source, folder = stage.path("collection"), stage.output("collection")
     share = -(-settings.count // len(settings.forms))
-    questions = {form: make(source, form, share, settings, stage.seed) for form in settings.forms}
+    questions = {
+        form: written(stage, share, settings)
+        if form == "questions"
+        else make(source, form, share, settings, stage.seed)
+        for form in settings.forms
+    }
     rows = [(f"{form}-{one.number}-{one.document}", one) for form, ones in questions.items() for one in ones]
     if not rows:
         raise CollectionError(
@@ -75,22 +70,24 @@ def generate_queries(stage: Stage) -> None:
     stage.note(queries=len(rows), documents=len({one.document for _, one in rows}))
 
 
+def written(stage: Stage, count: int, settings: MakeSettings) -> list[Question]:
+    """Let a language model write questions; see zerodr.mining.written."""
+    assert settings.writer is not None, "settings of the form questions"
+    return write(stage, count, settings.writer, settings.title_join)
+
+
 def make(source: Path, form: Form, count: int, settings: GenerateSettings, seed: int) -> list[Question]:
     """Make at most `count` queries of a form, as evenly from the documents as they allow, no text twice.
 
     The choice depends on the seed and the documents' ids alone, not on their order.
     """
-    ids = corpus_ids(source)
-    words = words_of(ids.to_pylist(), form, seed, 0)
-    order = np.argsort(words, kind="stable")
-    position = np.empty(len(order), np.int64)
-    position[order] = np.arange(len(order))
-    each = max(1, -(-count // max(len(ids), 1)))
+    position = lots_of(source, form, seed)
+    each = max(1, -(-count // max(len(position), 1)))
     several = each if form != "titles" else 1
     drawn = _drawn(source, form, several, settings, seed, position, 2 * count)
     ranked = sorted(drawn, key=lambda one: (one[1].number, one[0]))
     seen: set[str] = set()
-    chosen = []
+    chosen: list[Question] = []
     for _, one in ranked:
         if one.text not in seen and len(chosen) < count:
             seen.add(one.text)

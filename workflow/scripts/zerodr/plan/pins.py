@@ -5,6 +5,7 @@ from pathlib import Path
 
 from zerodr.config.families import PACKAGE, SCRATCH
 from zerodr.config.methods import EncoderSettings
+from zerodr.config.stages import FinetuneStage
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.plan.plan import Plan
@@ -17,12 +18,20 @@ def unpinned(plan: Plan, rule: str, method: str) -> str:
 
     Args:
         plan: the plan.
-        rule: of the job; `import_model` and `init_model` fetch models.
+        rule: of the job; `import_model`, `init_model` and `generate_queries` fetch models.
         method: the job's wildcard `model`.
     """
     if rule == "import_model":
         settings = plan.bench.settings(method, EncoderSettings)
-        return settings.model if settings.revision is None and _is_of_hub(settings.model) else ""
+        models = {settings.model: settings.revision}
+        if settings.document_model is not None:
+            models[settings.document_model] = settings.document_revision
+        return next((model for model, pin in models.items() if pin is None and _is_of_hub(model)), "")
+    if rule == "generate_queries":
+        stages = plan.chains.trained(method).chain.values()
+        writers = [stage.generate.writer for stage in stages if isinstance(stage, FinetuneStage) and stage.generate]
+        loose = [writer.model for writer in writers if writer and writer.revision is None and _is_of_hub(writer.model)]
+        return next(iter(loose), "")
     if rule != "init_model":
         return ""
     encoder = plan.chains.trained(method).encoder

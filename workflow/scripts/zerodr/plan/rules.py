@@ -41,7 +41,7 @@ RULES = {
     "rank_bm25": Rule("lexical.candidates:rank_bm25", 1, Need(4000, 4000, 30, 30, threads=8)),
     "search_candidates": Rule("retrieval.search:search_shard", 1, Need(4000, 6500, 30, 120, threads=8, sharded=True)),
     "merge_candidates": Rule("retrieval.merge:merge_candidates", 1, Need(6000, 100, 30, 10)),
-    "generate_queries": Rule("mining.questions:generate_queries", 1, Need(4000, 500, 30, 30), seeded=True),
+    "generate_queries": Rule("mining.questions:generate_queries", 1, encoding(8000, 500, 480), seeded=True),
     "fuse_candidates": Rule("retrieval.fuse:fuse_candidates", 1, Need(4000, 100, 30, 30)),
     "mine_negatives": Rule("mining.mine:mine_negatives", 1, Need(8000, 0, 60), seeded=True),
     "cut_spans": Rule("mining.spans:cut_spans", 1, Need(4000, 500, 30, 30, threads=8), seeded=True),

@@ -61,7 +61,7 @@ def search_shard(stage: Stage) -> None:
     _check(corpus, len(ids), stage.path("corpus"), "document")
     check_dimensions(queries, corpus, stage.path("corpus"))
     skip = self_rows(query_ids, ids) if settings.exclude_self else None
-    rankings = _rankings(stage, settings, queries, corpus, ids, skip)
+    rankings = rankings_of(stage, settings, queries, corpus, ids, settings.depth, settings.collection, skip)
     shard = {name: getattr(settings, name) for name in ("shard", "shards", "depth")}
     searched = Searched(**shard, queries=queries.rows, documents=corpus.rows)
     progress = Progress(f"search {settings.collection} {settings.shard + 1}/{settings.shards}", queries.rows, "queries")
@@ -85,13 +85,21 @@ def self_rows(query_ids: pa.Array, ids: pa.Array) -> np.ndarray:
     return pc.fill_null(pc.index_in(query_ids, ids), -1).to_numpy().astype(np.int64)
 
 
-def _rankings(
-    stage: Stage, settings: SearchSettings, queries: Vectors, corpus: Vectors, ids: pa.Array, skip: Skip
+def rankings_of(
+    stage: Stage,
+    settings: IndexSettings,
+    queries: Vectors,
+    corpus: Vectors,
+    ids: pa.Array,
+    depth: int,
+    collection: str,
+    skip: Skip = None,
 ) -> Iterator[Ranking]:
+    """Search exactly or by the index of the settings, whose recall becomes a metric; arguments as `exact_rankings`."""
     if settings.index == "flat":
-        return exact_rankings(stage, queries, corpus, ids, settings.depth, settings.collection, skip)
-    ranks, depth = id_ranks(ids), settings.depth
-    searcher = Searcher(settings, corpus, stage.seed, stage.threads, _row_names(settings.collection, ids))
+        return exact_rankings(stage, queries, corpus, ids, depth, collection, skip)
+    ranks = id_ranks(ids)
+    searcher = Searcher(settings, corpus, stage.seed, stage.threads, _row_names(collection, ids))
     stage.note(index=settings.index, **searcher.facts)
     for name, value in measure_recall(searcher, queries, ranks, depth, skip, settings.recall_queries).items():
         stage.metric(name, value)

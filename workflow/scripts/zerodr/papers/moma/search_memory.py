@@ -1,8 +1,8 @@
 """Stages `search_memory` and `merge_memories`: one ranking over several memories, each searched alone.
 
 Scores of a (query, document) pair do not depend on what else is searched and the order is total, so the merged shards
-of all memories equal one flat index over them (MoMA 3.1; specs/moma 5). Plugging a memory in or out chooses other
-shards to merge and changes no file of any memory.
+of all memories equal one flat index over them (MoMA 3.1; specs/moma 5), unless a recipe asks for an approximate one.
+Plugging a memory in or out chooses other shards to merge and changes no file of any memory.
 """
 
 from collections import defaultdict
@@ -22,15 +22,16 @@ from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
 from zerodr.collections.memories import equal_rows, folded, namespaced
 from zerodr.config.base import Settings, validate
+from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.retrieval.candidates import Ranking
 from zerodr.retrieval.hits import HitsReader, Searched, write_hits
 from zerodr.retrieval.merge import ROWS, check_shards, first_entries
-from zerodr.retrieval.search import exact_rankings, self_rows
+from zerodr.retrieval.search import rankings_of, self_rows
 from zerodr.retrieval.vectors import AGAIN, Vectors
 
 
-class MemorySearchSettings(Settings):
+class MemorySearchSettings(IndexSettings):
     """Settings of `search_memory`."""
 
     collection: str
@@ -88,7 +89,7 @@ def search_memory(stage: Stage) -> None:
     banned = _banned(settings, strings(asked["id"]), asked["text"].tolist(), memory, ids, (start, stop))
     most = int(np.bincount(banned[0], minlength=1).max())
     names = namespaced(settings.memory, ids)
-    rankings = exact_rankings(stage, queries, corpus, names, settings.depth + most, settings.memory)
+    rankings = rankings_of(stage, settings, queries, corpus, names, settings.depth + most, settings.memory)
     about = Searched(
         shard=settings.shard,
         shards=settings.shards,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.index import IndexSettings
 from zerodr.config.params import ExportParams, FinetuneParams
 from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings, TrainedSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
@@ -32,6 +33,14 @@ class MemorySettings(Settings):
     """Training does not change how augmentation documents are encoded through their queries."""
     aggregation: Literal["prob_sum", "prob_mean", "logit_mean", "prob_valuenorm_sum"] = "prob_sum"
     """Aggregation of attention to a document (specs/moma 4)."""
+    search: IndexSettings | None = None
+    """Index for searches by the augmenter of a stage: for the stages after it, and when targets are ranked. The first
+    stage is augmented by another recipe's model, exactly. None: exact."""
+
+    @model_serializer(mode="wrap")
+    def _without_search(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `search` out where it is not set, so that models made before it existed are the same."""
+        return {key: value for key, value in write(self).items() if key != "search" or value is not None}
 
     @model_validator(mode="after")
     def _possible(self) -> MemorySettings:
@@ -157,6 +166,8 @@ class MemoryStage(FinetuneStage):
     def _fused(self) -> MemoryStage:
         others = [name for name in type(self).model_fields if name not in MemoryStage.model_fields]
         refuse_options({name: getattr(self, name) for name in (*others, "teacher")})
+        if self.memory.search is not None and self.augmenter.init is not None:
+            raise ValueError("memory.search is for a stage's own augmenter, but augmenter.init names one: leave it out")
         if self.augmenter.mode == "learned" and self.augmenter.selected > self.memory.documents:
             raise ValueError(
                 f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "

@@ -201,7 +201,9 @@ def _search_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("search_memory")
 def _search_params(plan: Plan, wc: Any) -> Params:
-    return {
+    stage = find_episode(plan, plan.link(wc))
+    index = None if stage is None else stage.memory.search
+    return ({} if index is None else index.model_dump(mode="json")) | {
         "collection": wc.collection,
         "split": wc.split,
         "memory": wc.memory,
