@@ -5,7 +5,7 @@ READY := .venv/.ready
 SNAKEMAKE := $(BIN)/snakemake
 
 .DEFAULT_GOAL := help
-.PHONY: help mini test check-slow check-cluster doctor docs pictures report mlflow mlflow-server format lint
+.PHONY: help mini test check-slow check-cluster drill drill-input doctor docs pictures report mlflow mlflow-server format lint
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | sort | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -24,8 +24,14 @@ check-cluster: $(READY) ## a real Slurm with two nodes: same digests, faults, re
 	bash tests/cluster/cluster.sh install
 	$(BIN)/python -m pytest -m cluster
 
-doctor: $(READY) ## what this machine lacks, and how to mend it
-	$(BIN)/python -m zerodr doctor
+drill: $(READY) ## 500 faults in all stages of a small DAG, as a table (as root on Linux; minutes; it resumes)
+	$(BIN)/python -m tests.drill.drill --faults 500
+
+drill-input: $(READY) ## malformed collections, configurations, model folders and run files
+	$(BIN)/python -m pytest tests/unit/test_bad_inputs.py
+
+doctor: ## what this machine lacks, and how to mend it; installs nothing
+	@PYTHONPATH=workflow/scripts $$([ -x $(BIN)/python ] && echo $(BIN)/python || echo $(PYTHON)) -m zerodr.diagnose
 
 docs: $(READY) ## the documentation in site/, built strictly: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

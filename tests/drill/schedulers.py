@@ -14,9 +14,14 @@ from contextlib import suppress
 from tests.drill.stages import Result
 from zerodr.artifacts.stage import StageSpec
 
-RULE = "evaluate_run"
+RULE, MODELS = "evaluate_run", ("bm25-flat", "hybrid", "other")  # models whose chain is short
 LONGEST_S = 20.0
 PATIENCE_S = 400
+
+
+def can_happen(spec: StageSpec) -> bool:
+    """Whether a stage is one that Snakemake is asked for."""
+    return spec.rule == RULE and spec.wildcards["model"] in MODELS
 
 
 def chain(spec: StageSpec, specs: list[StageSpec]) -> list[StageSpec]:
@@ -70,7 +75,17 @@ KINDS = {
 
 def _start(spec: StageSpec, screen: object) -> subprocess.Popen:
     target = next(iter(spec.outputs.values()))
-    command = [sys.executable, "-m", "snakemake", "--profile", "config/profiles/mini", "--cores", "1", target]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--profile",
+        "config/profiles/mini",
+        "--cores",
+        "1",
+        "--notemp",
+        target,
+    ]
     return subprocess.Popen(command, stdout=screen, stderr=subprocess.STDOUT, text=True, start_new_session=True)  # type: ignore[call-overload]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 from tiny_bench import plan_of, write_config
 
-from zerodr import doctor
-from zerodr.doctor import Finding, render
-from zerodr.plan import paths
+from zerodr import doctor, preflight
+from zerodr.config.load import load_bench
+from zerodr.plan import Plan, paths
+from zerodr.preflight import Finding, Scale, render, runnable
 
 
 @pytest.fixture
@@ -138,11 +140,11 @@ def test_archives_to_fetch_need_an_address_that_answers(plan, tmp_path, server):
 
 def test_the_hub_is_asked_unless_offline(plan, tmp_path, server, monkeypatch):
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
-    assert doctor.hub(plan, server).state == "ok"
-    assert "answers 404" in doctor.hub(plan, f"{server}/gone").detail
-    monkeypatch.setattr(doctor, "PATIENCE_S", 1)
-    assert doctor.hub(plan, "http://127.0.0.1:9").state == "optional"
-    assert "offline" in doctor.hub(with_config(tmp_path, "{scale: mini, offline: true}\n"), server).detail
+    assert doctor.hub(False, server).state == "ok"
+    assert "answers 404" in doctor.hub(False, f"{server}/gone").detail
+    monkeypatch.setattr(preflight, "PATIENCE_S", 1)
+    assert doctor.hub(False, "http://127.0.0.1:9").state == "optional"
+    assert "offline" in doctor.hub(True, server).detail
 
 
 def test_the_tracking_store(plan, monkeypatch, server):
@@ -222,7 +224,7 @@ def test_the_verdict_names_what_to_mend_first():
 
 
 def test_everything_is_examined_once(plan, monkeypatch):
-    monkeypatch.setattr(doctor, "PATIENCE_S", 1)
+    monkeypatch.setattr(preflight, "PATIENCE_S", 1)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     topics = [finding.topic for finding in doctor.examine(plan)]
     assert topics == [
@@ -234,10 +236,61 @@ def test_everything_is_examined_once(plan, monkeypatch):
         "cores",
         "GPU",
         "Slurm",
+        "mirrors",
         "archives",
         "model hub",
         "MLflow",
         "results",
         "browser",
         "scale lab",
+        "target all, scale mini",
+        "target all, scale lab",
     ]
+
+
+# ---- before anything is installed ----------------------------------------------------------------------------------
+def test_the_system_s_python_diagnoses_without_a_package(root, tmp_path):
+    """No site-packages: each lacking thing is one line with its command."""
+    python = Path(sys.base_prefix) / "bin" / "python3.11"
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(root / "workflow/scripts"), "HF_HUB_OFFLINE": "1"}
+    command = [str(python), "-S", "-m", "zerodr.diagnose"]
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and not done.stderr
+    lines = dict(line.split(maxsplit=2)[1:] for line in done.stdout.splitlines() if line.startswith(("ok", "missing")))
+    assert "absent" in lines["packages"] and lines["packages"].endswith("->  bash envs/create.sh")
+    for topic in ("Python", "packages", "disk", "memory", "cores", "GPU", "Slurm", "mirrors", "model hub", "results"):
+        assert any(topic in line for line in done.stdout.splitlines()), topic
+    for scale in preflight.SCALES:
+        assert f"target all, scale {scale}" in done.stdout
+    assert done.stdout.rstrip().endswith("provide first: packages")
+
+
+def test_the_estimates_without_a_package_are_those_of_the_plan(root, monkeypatch):
+    monkeypatch.chdir(root)
+    for name, scale in doctor.needs_of_scales(Plan(load_bench(root))).items():
+        assert (scale.memory_mib, scale.gpu) == preflight.SCALES[name][1:], name
+        assert scale.disk_gib <= preflight.SCALES[name].disk_gib <= 1.5 * scale.disk_gib + 1, (name, scale)
+
+
+@pytest.mark.parametrize(
+    "free_gib, memory, gpus, expected",
+    [
+        (10, 16000, True, "can run here"),
+        (1, 16000, True, "lacks disk: 1 of about 5 GiB"),
+        (10, 8000, False, "lacks memory: 8000 of 12000 MiB; a GPU (--config gpus=0 trains on the CPU, slowly)"),
+        (10, None, True, "can run here"),
+    ],
+)
+def test_targets_that_can_run_here(free_gib, memory, gpus, expected):
+    (told,) = runnable(free_gib * 2**30, memory, gpus, {"lab": Scale(5, 12000, True)})
+    assert (told.detail, told.state) == (expected, "ok" if expected == "can run here" else "optional")
+
+
+def test_mirror_folders_are_read_as_text(tmp_path):
+    config = tmp_path / "config.yaml"
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/a.zip").write_text("")
+    config.write_text(f"scale: mini\nmirrors: [{tmp_path / 'here'}, gone]  # folders\n")
+    told = preflight.mirrors(config)
+    assert told.state == "ok" and told.detail == f"{tmp_path / 'here'} (1 files); gone is no folder"
+    assert preflight.mirrors(tmp_path / "none").state == "optional"

@@ -184,7 +184,8 @@ def recipe(
 @app.command()
 def doctor(config: Words = None) -> None:
     """List what this machine lacks and how to provide it. Exit status 0 when the mini job can run."""
-    from zerodr.doctor import examine, render
+    from zerodr.doctor import examine
+    from zerodr.preflight import render
 
     findings = examine(plan_of(config or []))
     typer.echo(render(findings))

@@ -20,6 +20,10 @@ Generated from the typed configuration by `python -m zerodr settings --markdown`
 * `null` is YAML for "not set". What that means is said in the last column.
 * An unknown key fails with the nearest known one. A value outside its limits fails with what was expected and found.
 """
+ORIGINS = (
+    "Values at scale `paper` by source: `paper` states them; `code` is the authors' released code, where "
+    "the paper leaves them open or states others; the rest is `ours`."
+)
 ADVANCED = "* Keys marked *advanced* are set by no shipped recipe.\n"
 
 
@@ -38,8 +42,25 @@ def render(root: Path = Path(".")) -> str:
         paragraphs.append(f"## {heading}\n\n{note}\n")
         for outermost in roots:
             paragraphs += [_block(block, advanced) for block in _reachable(outermost, shown)]
+    paragraphs.append(_origins(root))
     body = "\n".join(paragraphs)
     return f"{PREAMBLE}{ADVANCED if '*Advanced.*' in body else ''}\n{body}"
+
+
+def _origins(root: Path) -> str:
+    """Write which values of recipes are the paper's, its authors' code's, or ours; empty where no recipe says so."""
+    from zerodr.config.origins import recipe_values
+
+    rows = [
+        f"| `{name}` | {source} | {_cell('; '.join(values))} |"
+        for name, sources in recipe_values(root)
+        for source, values in sources.items()
+        if values
+    ]
+    if not rows:
+        return ""
+    head = f"## Sources of the papers' recipes\n\n{ORIGINS}\n\n| recipe | source | values |\n|---|---|---|\n"
+    return head + "\n".join(rows) + "\n"
 
 
 def sections() -> Iterator[tuple[str, str, list[type[BaseModel]]]]:

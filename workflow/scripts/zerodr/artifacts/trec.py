@@ -123,5 +123,23 @@ def read_run(path: Path) -> pd.DataFrame:
             raise ValueError("a line has not six words")
         score = pc.cast(strings(frame["score"]), pa.float32())
     except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise ArtifactError(path, f"is no TREC run ({error})", LINE) from error
+        where, problem = _first_bad_line(path)
+        raise ArtifactError(where or path, f"is no TREC run ({problem or error})", LINE) from error
     return frame[["query", "document"]].assign(score=score.to_numpy())
+
+
+def _first_bad_line(path: Path) -> tuple[str, str]:
+    """Return `file:line` and problem of the first line that is none of a run; empty when the file can't be read."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+            for number, line in enumerate(stream, 1):
+                try:
+                    words = line.decode("utf-8").split()
+                    if words and len(words) != len(WORDS):
+                        return f"{path}:{number}", f"expected {len(WORDS)} words, found {len(words)}"
+                    float(words[4] if words else 0)
+                except ValueError as error:
+                    return f"{path}:{number}", str(error)
+    except (OSError, EOFError, zlib.error):
+        pass
+    return "", ""

@@ -51,6 +51,10 @@ class EncoderSettings(IndexSettings):
     """`path/to/folder`, `organisation/name` on the hub, or `package:<module>` for a package with a `MODEL_DIR`."""
     revision: str | None = None
     """Hub revision (commit). Required for hub names at scale `paper`."""
+    document_model: str | None = None
+    """Model of documents, where `model` encodes queries alone (DPR). None: `model` encodes both."""
+    document_revision: str | None = None
+    """Hub revision of `document_model`."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the encoder. Embeddings are stored in float32."""
     pooling: Literal["mean", "cls", "max", "last"] | None = None
@@ -164,6 +168,15 @@ class FusionMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
+class Origins(Settings):
+    """Sources of a recipe's values: keys below `settings`, where `*` stands for any part. All others are ours."""
+
+    paper: tuple[str, ...] = ()
+    """Values that the paper states."""
+    code: tuple[str, ...] = ()
+    """Values of the authors' released code, which the paper leaves open or states otherwise."""
+
+
 class TrainedMethod(_Method):
     """A model that the bench trains."""
 
@@ -173,6 +186,8 @@ class TrainedMethod(_Method):
     """Kind of the method."""
     settings: TrainedSettings
     """Settings of the recipe; a variant changes some of them."""
+    origins: Origins = Origins()
+    """Sources of the recipe's values at scale `paper`; the settings page lists them."""
     stage: str = ""
     """The stage whose model this is; empty: the last one. Set for `<recipe>@<stage>`."""
 

@@ -106,15 +106,24 @@ def write_contract(folder: Path, contract: EncoderContract) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of a model folder.
+    """Read a JSON file of a model folder: an object, or the modules in `modules.json`.
 
     Raises:
-        ModelError: the file is no JSON.
+        ModelError: the file is no JSON, or holds something else.
     """
+    step = "fetch the model again"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ModelError(path, f"is no JSON ({error})", "fetch the model again") from None
+        raise ModelError(path, f"is no JSON ({error})", step) from None
+    if path.name == "modules.json":
+        if not (
+            isinstance(value, list) and all(isinstance(row, dict) and {"type", "path"} <= row.keys() for row in value)
+        ):
+            raise ModelError(path, "is no JSON list of objects with type and path", step)
+    elif not isinstance(value, dict):
+        raise ModelError(path, f"expected a JSON object, found {type(value).__name__}", step)
+    return value
 
 
 def write_model_json(path: Path, value: Any) -> None:

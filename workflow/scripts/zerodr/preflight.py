@@ -1,0 +1,248 @@
+"""Check a machine with the standard library alone, before anything is installed. Nothing is changed."""
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+LOCK = Path(__file__).resolve().parents[3] / "envs" / "requirements.lock"
+PYTHON = (3, 11)
+HUB = "https://huggingface.co"
+PATIENCE_S = 4
+GIBI = 2**30
+MEBI = 2**20
+ENVIRONMENT_GIB = 5  # .venv with torch for the CPU; about 10 with CUDA
+LEAST_MEMORY_MIB = 4000
+COMFORTABLE_MEMORY_MIB = 24000
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+NO_CONTROLLER = ("resolve_ctls_from_dns_srv", "Could not establish a configuration source")
+NO_GPU = "scale mini needs none; scale=lab should have one"
+INSTALL = "bash envs/create.sh"
+SHOWN = 4
+
+
+class Scale(NamedTuple):
+    """Needs of the default target at a scale, estimated.
+
+    Attributes:
+        disk_gib: results and downloads.
+        memory_mib: of the largest job.
+        gpu: whether its trainings are planned for a GPU.
+    """
+
+    disk_gib: float
+    memory_mib: int
+    gpu: bool
+
+
+SCALES = {"mini": Scale(1, LEAST_MEMORY_MIB, False), "lab": Scale(7, 12000, True), "paper": Scale(1500, 12000, True)}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The result of one check.
+
+    Attributes:
+        topic: subject of the check.
+        state: `ok`, `missing` (the mini job can't run without it) or `optional` (other features need it).
+        detail: what is available.
+        step: a command or a step, when the state is not `ok`.
+    """
+
+    topic: str
+    state: Literal["ok", "missing", "optional"]
+    detail: str
+    step: str = ""
+
+
+def examine(root: Path = Path(".")) -> list[Finding]:
+    """Check what can be checked without a package."""
+    size, free = memory(), shutil.disk_usage(root).free
+    machine = [python(), packages(), space(root), size, cores(), gpu(), slurm()]
+    where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), browser()]
+    return [*machine, *where, *runnable(free, memory_mib(), machine[5].state == "ok", SCALES)]
+
+
+def render(findings: list[Finding]) -> str:
+    """Format one line a finding, then the verdict."""
+    width = max(len(finding.topic) for finding in findings)
+    lines = [f"{f.state:<8}  {f.topic:<{width}}  {f.detail}{f'  ->  {f.step}' if f.step else ''}" for f in findings]
+    missing = [finding.topic for finding in findings if finding.state == "missing"]
+    verdict = f"provide first: {', '.join(missing)}" if missing else "nothing is missing: make mini"
+    return "\n".join([*lines, "", verdict])
+
+
+def listed(names: Sequence[str]) -> str:
+    """List the first names, and the number of further ones."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def space(root: Path = Path(".")) -> Finding:
+    """Compare free space with what the environment and the smallest scale need."""
+    free, needed = shutil.disk_usage(root).free / GIBI, ENVIRONMENT_GIB + SCALES["mini"].disk_gib
+    detail = f"{free:.1f} GiB free, environment and scale mini need about {needed:.0f} GiB"
+    return Finding("disk", "ok" if free >= needed else "missing", detail, "" if free >= needed else "free space")
+
+
+def mirrors(config: Path) -> Finding:
+    """List the mirror folders of the configuration, read as text, and the archives in them."""
+    text = config.read_text(encoding="utf-8") if config.exists() else ""
+    match = re.search(r"^mirrors:\s*\[([^\]]*)\]", text, re.M)
+    folders = [Path(name.strip(" '\"")) for name in (match[1] if match else "").split(",") if name.strip()]
+    present = [f"{path} ({len([*path.iterdir()])} files)" for path in folders if path.is_dir()]
+    absent = [str(path) for path in folders if not path.is_dir()]
+    detail = "; ".join([*present, *(f"{name} is no folder" for name in absent)]) or "none configured"
+    step = "" if present else "archives come from the network; or put them into a mirror folder (config/config.yaml)"
+    return Finding("mirrors", "ok" if present else "optional", detail, step)
+
+
+def runnable(free_bytes: int, memory: int | None, gpus: bool, scales: dict[str, Scale]) -> Iterator[Finding]:
+    """Say for each scale whether its default target can run here, as far as disk, memory and GPU decide."""
+    for name, scale in scales.items():
+        lacks = []
+        if free_bytes < scale.disk_gib * GIBI:
+            lacks.append(f"disk: {free_bytes / GIBI:.0f} of about {scale.disk_gib:.0f} GiB")
+        if memory is not None and memory < scale.memory_mib:
+            lacks.append(f"memory: {memory} of {scale.memory_mib} MiB")
+        if scale.gpu and not gpus:
+            lacks.append("a GPU (--config gpus=0 trains on the CPU, slowly)")
+        command = f"snakemake --profile config/profiles/local --config scale={name}"
+        detail = f"lacks {'; '.join(lacks)}" if lacks else "can run here"
+        yield Finding(f"target all, scale {name}", "optional" if lacks else "ok", detail, command if not lacks else "")
+
+
+def memory_mib(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
+    """Return the memory of the machine, or of the container when that is less; None when unknown."""
+    fields = dict(re.findall(r"^(\w+):\s+(\d+) kB", meminfo.read_text(), re.M)) if meminfo.exists() else {}
+    sizes = [int(fields["MemTotal"]) // 1024] if "MemTotal" in fields else []
+    if limit.exists() and limit.read_text().strip().isdigit():
+        sizes.append(int(limit.read_text()) // MEBI)
+    return min(sizes, default=None)
+
+
+def python() -> Finding:
+    """Check the interpreter's version."""
+    version, needed = (".".join(map(str, numbers)) for numbers in (sys.version_info[:3], PYTHON))
+    if sys.version_info[:2] == PYTHON:
+        return Finding("Python", "ok", version)
+    return Finding("Python", "missing", f"{version}, needs {needed}", f"make PYTHON=python{needed} mini")
+
+
+def packages(lock: Path = LOCK) -> Finding:
+    """Compare installed packages with the lock file; local build tags such as `+cpu` don't count."""
+    pinned = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", lock.read_text(), re.M))
+    absent, other = [], []
+    for name, version in sorted(pinned.items()):
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            absent.append(name)
+            continue
+        if installed.partition("+")[0] != version.partition("+")[0]:
+            other.append(f"{name} {installed} (pinned {version})")
+    if absent:
+        return Finding("packages", "missing", f"{len(absent)} of {len(pinned)} absent: {listed(absent)}", INSTALL)
+    if other:
+        return Finding("packages", "optional", f"{len(other)} of {len(pinned)} differ: {listed(other)}", INSTALL)
+    return Finding("packages", "ok", f"{len(pinned)} as pinned in {lock.name}")
+
+
+def memory(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> Finding:
+    """Check the memory of the machine, or of the container when that is less."""
+    size = memory_mib(meminfo, limit)
+    if size is None:
+        return Finding("memory", "optional", "unknown on this system", f"needs {LEAST_MEMORY_MIB} MiB")
+    if size < LEAST_MEMORY_MIB:
+        return Finding("memory", "missing", f"{size} MiB, needs {LEAST_MEMORY_MIB}", "use another machine")
+    if size < COMFORTABLE_MEMORY_MIB:
+        detail = f"{size} MiB, {COMFORTABLE_MEMORY_MIB} are comfortable"
+        return Finding("memory", "optional", detail, "run fewer jobs at once: --cores 1")
+    return Finding("memory", "ok", f"{size} MiB")
+
+
+def cores() -> Finding:
+    """Count the cores that this process may use."""
+    return Finding("cores", "ok", str(len(os.sched_getaffinity(0))))
+
+
+def gpu() -> Finding:
+    """List CUDA devices by the driver, and check whether the installed torch can use them."""
+    if shutil.which("nvidia-smi") is None:
+        return Finding(
+            "GPU", "optional", "none (no nvidia-smi on PATH)", "scale mini needs none; scale=lab should have one"
+        )
+    words = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    names = done.stdout.strip().splitlines()
+    if done.returncode or not names:
+        reason = " ".join((done.stdout + done.stderr).split())[:120]
+        return Finding("GPU", "optional", f"none ({reason})", NO_GPU)
+    if importlib.util.find_spec("torch") is None:
+        return Finding("GPU", "optional", f"{'; '.join(names)}, torch is not installed", INSTALL)
+    import torch
+
+    if not torch.cuda.is_available():
+        detail = f"{'; '.join(names)}, but torch {torch.__version__} can't use it"
+        return Finding("GPU", "optional", detail, f"UV_TORCH_BACKEND=auto {INSTALL}")
+    return Finding("GPU", "ok", f"{'; '.join(names)}, torch {torch.__version__}")
+
+
+def slurm() -> Finding:
+    """Check Slurm's commands and partitions."""
+    absent = [name for name in ("sbatch", "sinfo", "squeue") if shutil.which(name) is None]
+    if absent:
+        detail = f"{', '.join(absent)} not on PATH"
+        return Finding("Slurm", "optional", detail, "run on a login node to use --profile slurm")
+    words = ["sinfo", "--noheader", "--format=%P"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode and any(sign in done.stderr for sign in NO_CONTROLLER):
+        return Finding("Slurm", "optional", "no controller is configured here", "run on a login node of the cluster")
+    if done.returncode:
+        message = " ".join(done.stderr.split())[:120]
+        return Finding("Slurm", "optional", f"sinfo: {message}", "ask the cluster's administrators")
+    return Finding("Slurm", "ok", f"partitions {' '.join(done.stdout.split())}")
+
+
+def hub(offline: bool, address: str = HUB) -> Finding:
+    """Check whether the model hub answers."""
+    if offline or os.environ.get("HF_HUB_OFFLINE") == "1":
+        return Finding("model hub", "ok", "not checked: offline is set")
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE_S) as answer:
+            return Finding("model hub", "ok", f"{address} answers {answer.status}")
+    except urllib.error.HTTPError as error:
+        state: Literal["ok", "optional"] = "ok" if error.code < 500 else "optional"
+        return Finding("model hub", state, f"{address} answers {error.code}", "" if error.code < 500 else "try later")
+    except OSError as error:
+        step = "only models from the hub need it; set HTTPS_PROXY, or give folders"
+        return Finding("model hub", "optional", f"{address}: {getattr(error, 'reason', error)}", step)
+
+
+def writable(folder: Path = Path("results")) -> Finding:
+    """Check whether files can be written to the results folder."""
+    folder = folder if folder.exists() else Path(".")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return Finding("results", "ok", f"{folder.resolve()} is writable")
+    except OSError as error:
+        detail = f"{folder.resolve()}: {error.strerror}"
+        return Finding("results", "missing", detail, f"chmod u+w {folder}, or use another checkout")
+
+
+def browser() -> Finding:
+    """Check for a browser for the test of the HTML report."""
+    if path := next((path for path in map(shutil.which, BROWSERS) if path), None):
+        return Finding("browser", "ok", path)
+    step = "only the report's test needs it: apt install chromium"
+    return Finding("browser", "optional", "no Chromium on PATH", step)
