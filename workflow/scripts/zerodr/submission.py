@@ -48,8 +48,8 @@ def check_cluster(requests: Iterable[Request], folder: Path) -> None:
     check_shared(folder, distinct[0])
 
 
-# snakemake-executor-plugin-slurm pull request 339: the plugin falls back to sacct below three polls of 40 s, but it polls
-# every 180 s at worst, and without sacct not at all.
+# snakemake-executor-plugin-slurm pull request 339: the plugin falls back to sacct below three polls of 40 s, but it
+# polls every 180 s at worst, and without sacct it does not fall back.
 def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
     """Check that the controller lists a finished job until Snakemake polls again (`squeue` as status command).
 
