@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from zerodr.config.load import load_bench
 from zerodr.plan.targets import TARGETS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -77,6 +78,12 @@ def test_job_counts(snakemake, name, words):
     done = snakemake(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert job_counts(done.stdout + done.stderr) == golden(name)
+
+
+def test_rows_of_the_main_table_by_scale_and_family(root):
+    benches = {scale: load_bench(root, {"scale": scale}) for scale in ("mini", "lab", "paper")}
+    rows = [(s, family, row) for s, bench in benches.items() for row, family in bench.scale.families.items()]
+    assert ["scale\tfamily\trow", *map("\t".join, rows)] == (GOLDEN / "rows.tsv").read_text().splitlines()
 
 
 def test_a_fourth_target_trains_its_domain_module_and_nothing_else():

@@ -51,6 +51,10 @@ class EncoderSettings(IndexSettings):
     """`path/to/folder`, `organisation/name` on the hub, or `package:<module>` for a package with a `MODEL_DIR`."""
     revision: str | None = None
     """Hub revision (commit). Required for hub names at scale `paper`."""
+    document_model: str | None = None
+    """Model of documents, where `model` encodes queries alone (DPR). None: `model` encodes both."""
+    document_revision: str | None = None
+    """Hub revision of `document_model`."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of the encoder. Embeddings are stored in float32."""
     pooling: Literal["mean", "cls", "max", "last"] | None = None

@@ -16,7 +16,9 @@ def check_starts(methods: dict[str, Method]) -> None:
     """Raise ConfigError for the first model that does not exist, or that comes from itself."""
     for name, method in methods.items():
         if isinstance(method, EncoderMethod):
-            check_model(f"method {name}: model", method.settings.model, methods, is_start=False)
+            for key in ("model", "document_model"):
+                if (model := getattr(method.settings, key)) is not None:
+                    check_model(f"method {name}: {key}", model, methods, is_start=False)
         elif isinstance(method, TrainedMethod) and not method.stage:
             encoder = method.settings.encoder
             check_model(f"method {name}: init", encoder.init, methods, revision=encoder.revision)

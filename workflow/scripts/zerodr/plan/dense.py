@@ -15,6 +15,7 @@ from zerodr.plan.registry import QUERIES, Files, Params, draws, inputs, params
 
 INDEX_FIELDS = set(IndexSettings.model_fields)
 IMPORTED = {"model", "revision", "pooling", "normalize", "query_prefix", "document_prefix", "max_tokens"}
+PAIR = {"document_model", "document_revision"}
 
 
 # ---- models ----------------------------------------------------------------------------------------------------
@@ -32,12 +33,20 @@ def model_of(plan: Plan, name: str, scope: str = SCOPE) -> str:
 
 @inputs("import_model")
 def _import_inputs(plan: Plan, wc: Any) -> Files:
-    return {"files": files_of_model(plan.bench.settings(wc.model, EncoderSettings).model)}
+    settings = plan.bench.settings(wc.model, EncoderSettings)
+    return {"files": [file for model in models_of(settings) for file in files_of_model(model)]}
+
+
+def models_of(settings: EncoderSettings) -> list[str]:
+    """Names of the one or two models of an encoder method."""
+    return [model for model in (settings.model, settings.document_model) if model is not None]
 
 
 @params("import_model")
 def _import_params(plan: Plan, wc: Any) -> Params:
-    return plan.method(wc.model).settings.model_dump(mode="json", include=IMPORTED)
+    settings = plan.bench.settings(wc.model, EncoderSettings)
+    both = PAIR if settings.document_model is not None else set()
+    return settings.model_dump(mode="json", include=IMPORTED | both)
 
 
 # ---- embeddings ------------------------------------------------------------------------------------------------

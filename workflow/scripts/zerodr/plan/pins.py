@@ -23,7 +23,10 @@ def unpinned(plan: Plan, rule: str, method: str) -> str:
     """
     if rule == "import_model":
         settings = plan.bench.settings(method, EncoderSettings)
-        return settings.model if settings.revision is None and _is_of_hub(settings.model) else ""
+        models = {settings.model: settings.revision}
+        if settings.document_model is not None:
+            models[settings.document_model] = settings.document_revision
+        return next((model for model, pin in models.items() if pin is None and _is_of_hub(model)), "")
     if rule == "generate_queries":
         stages = plan.chains.trained(method).chain.values()
         writers = [stage.generate.writer for stage in stages if isinstance(stage, FinetuneStage) and stage.generate]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from zerodr.config.methods import FusionMethod, RunMethod, ScoresMethod, TrainedMethod
+from zerodr.config.recipes import INIT
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
@@ -124,7 +125,9 @@ def remarks_of(plan: Plan, name: str, protocol: str | None = None) -> list[str]:
         remarks.insert(0, f"{what}: {method.settings.source}")
     if isinstance(method, FusionMethod) and not method.remark:
         remarks += dict.fromkeys(remark for run in method.settings.runs for remark in remarks_of(plan, run))
-    if isinstance(plan.method(name), TrainedMethod):
+    if isinstance(method, TrainedMethod):
+        if method.stage and method.stage != [INIT, *method.settings.chain][-1]:
+            remarks.append(f"after stage {method.stage} of {', '.join(method.settings.chain)}")
         remarks += ["one model for each target"] if plan.chains.is_adapted(name) else []
         remarks += [remark for function in REMARKS for remark in function(plan, name)]
     if method.read_under not in (None, protocol):

@@ -97,6 +97,10 @@ def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> A
     with_decoder = pooling == "decoder_first"
     try:
         config = load_config(folder, layers)
+        if config.model_type == "dpr":
+            problem = "is one tower of a DPR pair in transformers' own classes"
+            step = "import both: kind: encoder with model (queries) and document_model (documents)"
+            raise ModelError(folder, problem, step)
         if with_decoder and config.model_type not in T5_FAMILY:
             problem = f"pooling decoder_first needs a T5 encoder-decoder, found {config.model_type}"
             raise ModelError(folder, problem, "set pooling: cls or mean")

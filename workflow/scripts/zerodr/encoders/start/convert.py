@@ -50,9 +50,22 @@ def convert_checkpoint(source: Path, target: Path, skip_layer: int | None = None
         for path in sorted(path for pattern in PATTERNS for path in source.glob(pattern)):
             if not path.name.endswith(".index.json"):
                 shutil.copyfile(path, staged / path.name)
+        _copy_modules(source, staged)
         facts = _convert_weights(source, staged) | _convert_head(source, staged, skip_layer)
         staged.rename(target)
     return facts
+
+
+def _copy_modules(source: Path, target: Path) -> None:
+    """Copy the subfolders that modules.json names, weights as safetensors."""
+    listing = read_json(source / "modules.json") if (source / "modules.json").exists() else []
+    for name in [module["path"] for module in listing if module["path"]]:
+        files = [path for pattern in PATTERNS for path in (source / name).glob(pattern)]
+        (target / name).mkdir()
+        for path in files:
+            shutil.copyfile(path, target / name / path.name)
+        if list((source / name).glob(WEIGHTS)):
+            _convert_weights(source / name, target / name)
 
 
 def _convert_weights(source: Path, target: Path) -> dict[str, Any]:

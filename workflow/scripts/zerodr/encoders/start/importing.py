@@ -14,12 +14,14 @@ from zerodr.encoders.folder.contract import (
     CONTRACT,
     SIDES,
     EncoderContract,
+    Side,
     make_contract,
     read_contract,
     read_json,
     write_contract,
 )
 from zerodr.encoders.folder.layout import check_layout, read_layout, write_layout
+from zerodr.encoders.start.pairs import copy_pair
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
@@ -46,6 +48,10 @@ class ImportSettings(Settings):
     """Instead of what the folder says."""
     max_tokens: int | None
     """Instead of what the folder says."""
+    document_model: str | None = None
+    """Model of documents, where `model` encodes queries alone."""
+    document_revision: str | None = None
+    """Its hub revision."""
     offline: bool = False
     """Never ask the hub."""
 
@@ -55,8 +61,28 @@ def import_model(stage: Stage) -> None:
     site = {key: value for key, value in stage.spec.site.items() if key == "offline"}
     settings = validate(ImportSettings, stage.params | site, stage.spec.name())
     source, revision = resolve(settings.model, settings.revision, settings.offline)
-    contract, assumed = copy_model(source, stage.output("model"), settings, revision)
+    if settings.document_model is None:
+        contract, assumed = copy_model(source, stage.output("model"), settings, revision)
+    else:
+        contract, assumed = _copy_both(source, stage.output("model"), settings)
     stage.note(contract=contract.model_dump(mode="json"), assumed=assumed)
+
+
+def _copy_both(source: Path, target: Path, settings: ImportSettings) -> tuple[EncoderContract, list[str]]:
+    """Copy a model of queries and one of documents; return their contract and what was assumed."""
+    document = settings.document_model or ""
+    folders: dict[Side, Path] = {"query": source}
+    folders["document"], _ = resolve(document, settings.document_revision, settings.offline)
+    assumed: list[str] = []
+
+    def copy(folder: Path, tower: Path, side: Side) -> EncoderContract:
+        contract, sentences = copy_model(folder, tower, settings, None)
+        assumed.extend(f"{side}: {sentence}" for sentence in sentences)
+        return contract
+
+    contract = copy_pair(folders, target, {"query": settings.model, "document": document}, copy)
+    check_model(target)
+    return contract, assumed
 
 
 def start_folder(stage: Stage, settings: StartSettings) -> tuple[Path, str | None]:
