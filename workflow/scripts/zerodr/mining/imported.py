@@ -52,9 +52,9 @@ def import_candidates(source: Path, queries: pa.Array, depth: int, target: Path)
         while block := list(islice(rows, BLOCK)):
             lists = [found.get(query, [])[:depth] for query in block]
             sizes = np.array([len(documents) for documents in lists], np.int64)
-            scores = np.concatenate([-np.arange(1, size + 1, dtype=np.float32) for size in sizes] or [[]])
+            places = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
             documents = pa.array([document for documents in lists for document in documents], pa.string())
-            writer.write(Rankings(pa.array(block, pa.string()), sizes, documents, scores.astype(np.float32)))
+            writer.write(Rankings(pa.array(block, pa.string()), sizes, documents, (-places).astype(np.float32)))
     return {"queries": len(known) - missing, "missing": missing}
 
 
