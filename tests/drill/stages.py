@@ -125,7 +125,7 @@ class Forks:
     """Runs of stages in forks of this process; their screens and specs are files of `scratch`."""
 
     def __init__(self, scratch: Path) -> None:
-        self.scratch = scratch
+        self.scratch, self._started = scratch, 0
 
     def start(self, spec: StageSpec, prepare: Callable[[], object] | None = None) -> int:
         """Run a stage as by hand from its spec.json; return its process number.
@@ -134,7 +134,8 @@ class Forks:
             spec: the stage.
             prepare: called in the fork before the stage.
         """
-        path = self.scratch / "spec.json"
+        self._started += 1  # a spec of its own: two runners of one stage may read theirs at any time
+        path = self.scratch / f"spec-{self._started % 4}.json"
         path.write_text(json.dumps(asdict(spec)))
         child = os.fork()
         if child:
