@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -249,10 +248,9 @@ def test_plan_asks_snakemake(root, monkeypatch):
     told = "can't be planned: results/beir/al.tsv: is no target: did you mean results/beir/all.tsv"
     with pytest.raises(ConfigError, match=told):
         call("plan", "results/beir/al.tsv")
-    with pytest.raises(ConfigError) as error:
+    told = "can't be planned: results/moma/figure9.tsv: is no target: did you mean results/moma/figure"
+    with pytest.raises(ConfigError, match=told):
         call("plan", "results/moma/figure9.tsv")
-    told = "ConfigError: results/moma/figure9.tsv: can't be planned: moma: item 'figure9': is not known: "
-    assert re.fullmatch(re.escape(told) + r"did you mean [\w -]+\?", str(error.value))
 
 
 def test_the_collection_is_found_by_its_folder(plan):
