@@ -45,7 +45,7 @@ class Scale(NamedTuple):
     gpu: bool
 
 
-SCALES = {"mini": Scale(1, LEAST_MEMORY_MIB, False), "lab": Scale(7, 12000, True), "paper": Scale(1500, 12000, True)}
+SCALES = {"mini": Scale(1, LEAST_MEMORY_MIB, False), "lab": Scale(7, 12000, True), "paper": Scale(2500, 12000, True)}
 
 
 @dataclass(frozen=True)
