@@ -21,7 +21,7 @@ PATIENCE_S = 400
 
 
 def can_happen(spec: StageSpec) -> bool:
-    """Whether a stage is one that Snakemake is asked for."""
+    """True for a stage that Snakemake is asked for."""
     return spec.rule == RULE and spec.wildcards["model"] in MODELS
 
 

@@ -33,7 +33,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 @dataclass(frozen=True)
 class Reference:
-    """What an undisturbed run of a stage gave.
+    """Outputs of an undisturbed run of a stage.
 
     Attributes:
         digests: by output path.
@@ -57,7 +57,7 @@ class Result:
 
     @property
     def traceback(self) -> bool:
-        """Whether it ended in an error that no user can understand."""
+        """True when it ended in an error that no user can understand."""
         return "Traceback (most recent call last)" in self.said
 
 
@@ -79,7 +79,7 @@ def planned(folder: Path, targets: list[str]) -> list[StageSpec]:
 
 
 def _facade(job: Any, config: dict[str, Any]) -> SimpleNamespace:
-    """What a job's script sees."""
+    """The variables that a job's script sees."""
     return SimpleNamespace(
         rule=job.rule.name,
         params=job.params,

@@ -29,7 +29,7 @@ MULTIPLES = {"k": 1e3, "M": 1e6, "B": 1e9}
 
 
 class CellParams(Settings):
-    """Which values of a table are shown, and what is ours of each."""
+    """Select the values of a table to show, and name our value of each."""
 
     table: str
     """Table of the reference file."""
