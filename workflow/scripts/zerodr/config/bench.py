@@ -67,8 +67,8 @@ class Bench:
     def selection(self) -> str:
         """Name of the table's collections in paths: `all` (the scale's own), or those that the configuration names."""
         chosen = sorted(set(self.config.collections or ["all"]))
-        own = [row.name for row in self.collections.values() if row.kind == "own" and row.evaluation_split]
-        names = [*chosen, *(name for name in own if name not in chosen)]
+        users = [row.name for row in self.collections.values() if row.kind == "own" and row.evaluation_split]
+        names = [*chosen, *(name for name in users if name not in chosen)]
         name = "+".join(names)
         if len(name) <= LONGEST_SELECTION:
             return name

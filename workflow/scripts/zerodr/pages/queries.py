@@ -184,9 +184,9 @@ def _query(pair: Pair, query: str, texts: Texts, depth: int) -> dict[str, Any]:
     row = pair.numbers.loc[query]
     ranks = [{document: n for n, document in enumerate(r.get(query, []), start=1)} for r in pair.rankings]
     sides = []
-    for own, other in (ranks, ranks[::-1]):
-        documents = [_document(pair, query, name, texts) for name in list(own)[:depth]]
-        sides.append([d | {"rank": own[d["id"]], "other": other.get(d["id"])} for d in documents])
+    for here, there in (ranks, ranks[::-1]):
+        documents = [_document(pair, query, name, texts) for name in list(here)[:depth]]
+        sides.append([d | {"rank": here[d["id"]], "other": there.get(d["id"])} for d in documents])
     low = [name for name in _relevant(pair, query) if all(r.get(name, depth + 1) > depth for r in ranks)]
     missed = [_document(pair, query, name, texts) | {"ranks": [r.get(name) for r in ranks]} for name in low[:depth]]
     return {"id": query, "text": pair.queries.get(query, ""), "sides": sides, "missed": missed} | row.to_dict()

@@ -25,8 +25,8 @@ def _leaderboard_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("build_leaderboard")
 def _leaderboard_params(plan: Plan, wc: Any) -> Params:
-    own = [f"byo={plan.config.byo}"] if plan.config.byo else []
-    named = {"selection": plan.selection, "seed": plan.config.seed, "words": [f"scale={plan.config.scale}", *own]}
+    folder = [f"byo={plan.config.byo}"] if plan.config.byo else []
+    named = {"selection": plan.selection, "seed": plan.config.seed, "words": [f"scale={plan.config.scale}", *folder]}
     return {"table": table(plan, plan.methods)} | named
 
 
