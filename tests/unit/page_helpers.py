@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from tiny_bench import COLLECTION, plan_of, run_stage, write_config
+from tests.unit.tiny_bench import COLLECTION, plan_of, run_stage, write_config
 
 from zerodr.artifacts.stage import Stage, function_of
 from zerodr.artifacts.trec import write_run

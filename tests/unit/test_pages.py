@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from page_helpers import make_pages
-from tiny_bench import write_config
+from tests.unit.page_helpers import make_pages
+from tests.unit.tiny_bench import write_config
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError

@@ -6,7 +6,7 @@ from zerodr.errors import ArtifactError
 
 NEXT = """
 Page       results/beir/{name}.html  to sort, filter and open; query by query: results/beir/{name}/queries/
-Files      results/beir/{name}.tsv  .md  .tex  .svg  .png; results/beir/{name}/significance.tsv  published.tsv  holes.tsv
+Files      results/beir/{name}.tsv  .md  .tex  .svg  .png; in results/beir/{name}/: tests, published numbers, holes
 Logs       results/logs/<rule>/   time and memory by job: results/benchmarks/<rule>/
 Lineage    .venv/bin/python -m zerodr lineage results/beir/{name}.tsv
 MLflow     make mlflow            then open http://127.0.0.1:5000

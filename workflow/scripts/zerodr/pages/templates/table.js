@@ -49,7 +49,7 @@ if (details && dialog) {
     const list = add(content, "dl", "");
     for (const [name, text] of cell.facts) { add(list, "dt", name); add(list, "dd", text); }
     for (const [name, address] of cell.links || []) add(add(content, "p", ""), "a", name).href = address;
-    for (const [name, line] of cell.commands || []) { add(content, "h3", name); add(content, "pre", line); }
+    for (const [name, line] of cell.commands || []) { add(content, "h3", name); add(content, "pre", line).className = "command"; }
     if (cell.lineage) { add(content, "h3", "lineage"); add(content, "pre", cell.lineage); }
     dialog.showModal();
   };
