@@ -70,9 +70,6 @@ wildcard_constraints:
     depth=r"\d+",
 
 
-report: "workflow/report/workflow.rst"
-
-
 localrules:
     all,
     fetch_archive,
