@@ -35,6 +35,7 @@ from zerodr.plan.collections import section_files as list_files
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.targets import nearest_target
 from zerodr.plan.pins import pin_refusal
+from zerodr.plan.reporting import tables
 from zerodr.artifacts.guard import (
     advise_profile,
     ask_for_single_run,
@@ -81,6 +82,9 @@ localrules:
     init_model,
     take_step,
     build_table,
+    build_queries,
+    build_query_page,
+    build_leaderboard,
     build_row,
     plot_table,
     build_item,
@@ -133,13 +137,7 @@ onerror:
 rule all:
     default_target: True
     input:
-        paths.beir("all.tsv"),
-        paths.beir("all.md"),
-        paths.beir("all.html"),
-        paths.beir("all.svg"),
-        paths.beir("all.png"),
-        paths.beir("published.tsv"),
-        paths.beir("significance.tsv"),
+        tables(PLAN),
         [paths.statistics(row.name) for row in PLAN.columns],
         paths.lineage("published.json"),
 
@@ -155,6 +153,7 @@ include: "workflow/rules/training.smk"
 include: "workflow/rules/teachers.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reporting.smk"
+include: "workflow/rules/pages.smk"
 include: "workflow/rules/items.smk"
 
 
