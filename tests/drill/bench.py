@@ -61,7 +61,8 @@ ITEMS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "ddr": {"table5": {"kind": "parameters", "methods": ["ddr-contrast", "ddr-contrast+lora-96"]}},
 }
-METHODS = "bm25-flat all-minilm-l6-v2 hybrid other adapt-query modir-dpr moma-t5ance berm-kd coco-dr ddr-contrast".split()
+METHODS = ["bm25-flat", "all-minilm-l6-v2", "hybrid", "other", "adapt-query"]
+METHODS += ["modir-dpr", "moma-t5ance", "berm-kd", "coco-dr", "ddr-contrast"]
 PARENTS = "bm25-multifield dpr t5-ance cross-encoder reader berm-dpr kd dr-contrast".split()
 
 
