@@ -9,6 +9,7 @@ from zerodr.plan import (  # noqa: F401
     items,
     lexical,
     mining,
+    pages,
     pretraining,
     reporting,
     teachers,
