@@ -39,9 +39,9 @@ def groups(curves: Series) -> dict[str, list[str]]:
     """Put curves into panels: losses, and a panel a dev measure; one of two equal curves."""
     losses = [name for name in curves if not name.startswith("dev.")]
     total = [name for name in losses if name == "loss"]
-    parts = [name for name in losses if name != "loss" and not _same(curves, name, "loss")]
-    alike = [name for name in parts if _like(curves[name][1], curves[total[0]][1])] if total else []
-    panels = {"loss": [*total, *alike][:LINES], "parts": [name for name in parts if name not in alike][:LINES]}
+    terms = [name for name in losses if name != "loss" and not _same(curves, name, "loss")]
+    alike = [name for name in terms if _like(curves[name][1], curves[total[0]][1])] if total else []
+    panels = {"loss": [*total, *alike][:LINES], "terms": [name for name in terms if name not in alike][:LINES]}
     for name in curves:
         title = ".".join(name.split(".")[:2])
         shown = panels.setdefault(title, []) if name.startswith("dev.") else []

@@ -69,10 +69,10 @@ def layers(nodes: dict[str, Node]) -> list[list[str]]:
     rows: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for key in nodes:
         rows[depth[key]].append(key)
-    place: dict[str, float] = {}
+    position: dict[str, float] = {}
     for row in rows:
-        row.sort(key=lambda key: _middle([place[other] for other in nodes[key].above if other in place]))
-        place |= {key: number - len(row) / 2 for number, key in enumerate(row)}
+        row.sort(key=lambda key: _middle([position[other] for other in nodes[key].above if other in position]))
+        position |= {key: number - len(row) / 2 for number, key in enumerate(row)}
     return rows
 
 

@@ -69,13 +69,13 @@ def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, 
 
 def _figures(plan: Plan) -> list[tuple[str, Any]]:
     """Figures of papers' items that were made, with their titles."""
-    found = []
+    pictures = []
     for paper, settings in plan.bench.papers.items():
         for name, item in settings.items.items():
             path = Path(paths.item(paper, name, "svg"))
             if path.exists():
-                found.append((f"{settings.label}, {name}: {item.title}", html.inline_svg(path)))
-    return found
+                pictures.append((f"{settings.label}, {name}: {item.title}", html.inline_svg(path)))
+    return pictures
 
 
 def _trainings(jobs: Iterable[Record]) -> list[tuple[str, str, Any]]:
@@ -93,8 +93,8 @@ def _lineages(plan: Plan, graph: Graph) -> list[tuple[str, Any]]:
     """Drawings by row of the table."""
     drawn = []
     for name in plan.ranked:
-        made = [path for path in plan.evaluations("summary", name) if Path(path).exists()]
-        drawn.append((plan.method(name).label, drawing.draw(drawing.nodes_of(graph, made))))
+        files = [path for path in plan.evaluations("summary", name) if Path(path).exists()]
+        drawn.append((plan.method(name).label, drawing.draw(drawing.nodes_of(graph, files))))
     return drawn
 
 
