@@ -218,6 +218,18 @@ def show(config: Words = None) -> None:
 
 
 @app.command()
+def report(
+    output: Annotated[Path | None, typer.Option(help="The page to write; default: results/report.html.")] = None,
+    config: Words = None,
+) -> None:
+    """Write a report of the main table as one page: results, figures, curves, warnings, cost, lineage."""
+    from zerodr.pages.report import REPORT, write_report
+
+    page = write_report(plan_of(config or []), CALLED_IN[0] / output if output else REPORT)
+    typer.echo(f"open {page}")
+
+
+@app.command()
 def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SCHEMA}.")] = False) -> None:
     """Print the JSON schema of config/config.yaml."""
     from zerodr.config.load import config_schema
@@ -263,8 +275,12 @@ def plan_of(words: list[str]) -> Plan:
     """
     from zerodr.config.load import load_bench, read_config
     from zerodr.plan import Plan
+    from zerodr.user_folders import examine, notices
 
-    return Plan(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
+    bench = examine(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
+    for line in notices(bench):
+        logging.getLogger("zerodr").info("%s", line)
+    return Plan(bench)
 
 
 def parse_words(words: list[str]) -> dict[str, Any]:

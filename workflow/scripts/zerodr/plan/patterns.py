@@ -55,6 +55,16 @@ class Patterns:
         return alternatives(self.bench.collections)
 
     @remembered
+    def of_folders(self) -> str:
+        """The user's own collections."""
+        return alternatives(self.bench.folders)
+
+    @remembered
+    def published(self) -> str:
+        """Collections that come as archives."""
+        return alternatives(self.bench.collections.keys() - self.bench.folders.keys())
+
+    @remembered
     def splits(self) -> str:
         """Splits of judged queries, and of generated ones."""
         return f"(?:{alternatives(self.lines.generated_splits())}|[A-Za-z0-9_-]+)"
