@@ -92,6 +92,13 @@ class Config(Settings):
     """Gated collections whose archives you have in a mirror."""
     byo: str | None = None
     """Your own collection: a folder of jsonl, tsv or parquet. Its name is the folder's."""
+    candidates: tuple[str, ...] = ()
+    """Methods that `zerodr adapt` compares, those that learn nothing from your documents first."""
+    held_out: int = Field(0, ge=0)
+    """Titles, and sentences, that are held out of your folder as queries whose document is known: a proxy for
+    judgements. 0: none."""
+    judged: str | None = None
+    """A `to_judge.tsv` of `zerodr adapt` with your grades."""
     seed: int = Field(13, ge=0)
     """Source of every random choice."""
     shard_documents: int | None = Field(None, ge=1)

@@ -55,6 +55,16 @@ class Patterns:
         return alternatives(self.bench.collections)
 
     @remembered
+    def proxies(self) -> str:
+        """Collections with known items that were held out."""
+        return alternatives(row.name for row in self.bench.collections.values() if row.kind == "proxy")
+
+    @remembered
+    def read(self) -> str:
+        """Collections that are read from an archive or a folder."""
+        return alternatives(row.name for row in self.bench.collections.values() if row.kind != "proxy")
+
+    @remembered
     def splits(self) -> str:
         """Splits of judged queries, and of generated ones."""
         return f"(?:{alternatives(self.lines.generated_splits())}|[A-Za-z0-9_-]+)"
