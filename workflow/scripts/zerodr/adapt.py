@@ -22,7 +22,7 @@ from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE
 
-HELD_OUT = 300
+HELD_OUT, SCALE = 300, "lab"
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 MODEL_RULES = ("import_model", "init_model", "finetune", "pretrain", "export_adapted")
@@ -104,7 +104,8 @@ def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) ->
 
 def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
     """Return the words of the configuration, and the name of the folder's collection."""
-    words = [f"byo={request.folder}", "scale=lab", *request.config]
+    sized = any(word.startswith("scale=") for word in request.config)
+    words = [f"byo={request.folder}", *([] if sized else [f"scale={SCALE}"]), *request.config]
     if "slurm" not in request.profile and not any(word.startswith("gpus=") for word in words) and not gpus_here():
         words.append("gpus=0")
     row = next(row for row in plan_of(words).bench.collections.values() if row.kind == "own")

@@ -47,7 +47,7 @@ ABOUT_TABLE = """<p class="soft">nDCG@10 with 95 % bootstrap intervals over quer
 <span class="new">Adapted</span> candidates learned from the documents, <span class="old">the others</span> did not. The
 mean counts equally each kind of queries that decides. Intervals of differences hold for all candidates at once.</p>"""
 ABOUT_PROXIES = """<p>Titles and sentences were taken out of documents and used as queries. The document that each was
-taken out of is its one right answer, and no word of the query is left in it. No model learned from what was taken out.
+taken out of is its one right answer, and no longer holds the query's text. No model learned from what was taken out.
 Real queries may be shorter, or use other words: this is a proxy for judgements, not a judgement.</p>"""
 USE = """from sentence_transformers import SentenceTransformer
 
@@ -160,7 +160,7 @@ def shown_examples(examples: dict[str, Any], labels: dict[str, str]) -> str:
             f"{n} {shown_rank(one[side]['rank'])}" for n, side in zip(names, ("left", "right"), strict=True)
         )
         body = [
-            f"<p><b>Right document</b> ({escape(one['document_id'])}; {escape(ranks)}):<br>{escape(one['document'])}</p>"
+            f"<p><b>Right document</b> {escape(one['document_id'])} ({escape(ranks)}):<br>{escape(one['document'])}</p>"
         ]
         for name, side in zip(names, ("left", "right"), strict=True):
             if one[side]["rank"] != 1 and one[side]["top_id"]:
