@@ -33,6 +33,7 @@ from zerodr.plan import Plan, paths
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.targets import nearest_target
 from zerodr.plan.pins import pin_refusal
+from zerodr.plan.reporting import tables
 from zerodr.artifacts.guard import (
     advise_profile,
     ask_for_single_run,
@@ -79,6 +80,9 @@ localrules:
     init_model,
     take_step,
     build_table,
+    build_queries,
+    build_query_page,
+    build_leaderboard,
     build_row,
     plot_table,
     build_item,
@@ -130,13 +134,7 @@ onerror:
 rule all:
     default_target: True
     input:
-        paths.beir("all.tsv"),
-        paths.beir("all.md"),
-        paths.beir("all.html"),
-        paths.beir("all.svg"),
-        paths.beir("all.png"),
-        paths.beir("published.tsv"),
-        paths.beir("significance.tsv"),
+        tables(PLAN),
         [paths.statistics(row.name) for row in PLAN.columns],
         paths.lineage("published.json"),
 
@@ -152,6 +150,7 @@ include: "workflow/rules/teachers.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reporting.smk"
 include: "workflow/rules/adaptation.smk"
+include: "workflow/rules/pages.smk"
 include: "workflow/rules/items.smk"
 
 

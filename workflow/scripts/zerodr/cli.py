@@ -267,11 +267,11 @@ def completion(
 
 
 @app.command()
-def show() -> None:
+def show(config: Words = None) -> None:
     """Print the main table, and the paths of plots, logs and lineage."""
     from zerodr.reporting import show as results
 
-    typer.echo(results.show())
+    typer.echo(results.show(plan_of(config or []).selection))
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """The checked configuration of a checkout."""
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +12,7 @@ from zerodr.config.registry import Collection
 from zerodr.config.settings import Config, Protocol, Scale
 
 Kind = TypeVar("Kind", bound=Settings)
+LONGEST_SELECTION = 80  # characters of a file's name
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,17 @@ class Bench:
     def columns(self) -> list[Collection]:
         """The wanted collections that are available: public ones, and gated ones that `gated` names."""
         return [row for row in self.wanted if row.access == "public" or row.name in self.config.gated]
+
+    @property
+    def selection(self) -> str:
+        """Name of the table's collections in paths: `all` (the scale's own), or those that the configuration names."""
+        chosen = sorted(set(self.config.collections or ["all"]))
+        users = [row.name for row in self.collections.values() if row.kind == "own" and row.evaluation_split]
+        names = [*chosen, *(name for name in users if name not in chosen)]
+        name = "+".join(names)
+        if len(name) <= LONGEST_SELECTION:
+            return name
+        return f"{names[0]}+{len(names) - 1}-more-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
     def settings(self, method: str, kind: type[Kind]) -> Kind:
         """Settings of a method that is known to be of a kind, such as LexicalSettings."""

@@ -15,7 +15,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
-RESERVED = {"all", "significance", "published", "holes"}  # files of results/beir
+RESERVED = {"all"}  # results/beir/all.tsv
 
 
 def check_bench(bench: Bench) -> None:
@@ -117,6 +117,9 @@ def _check_chosen(bench: Bench) -> None:
         if isinstance(method, TrainedMethod):
             for paper in modules("checks"):
                 paper.check_row(bench, name, method)
+    if bench.selection in bench.methods:
+        problem = "the table of these collections would have the path of a method's row"
+        raise ConfigError(f"collections={bench.selection!r}", problem, "rename the collection's folder")
     _check_titles(bench, [*chosen, *fused])
     _check_columns(bench, set(collections))
 

@@ -77,9 +77,9 @@ class Config(Settings):
     scale: str = "mini"
     """A preset of config/scales.yaml. With a profile that submits to Slurm, the default is `paper`."""
     methods: tuple[str, ...] | None = Field(None, min_length=1)
-    """Rows of results/beir/all.tsv: `recipe` or `recipe+variant`. None: the scale's."""
+    """Rows of the main table: `recipe` or `recipe+variant`. None: the scale's."""
     collections: tuple[str, ...] | None = Field(None, min_length=1)
-    """Columns of results/beir/all.tsv: names or groups. None: the scale's."""
+    """Columns of the main table, which is then results/beir/<names joined by +>.tsv. None: the scale's, and all.tsv."""
     protocol: str = "standard"
     """A protocol of config/protocols.yaml."""
     source: str | None = None

@@ -10,6 +10,7 @@ from zerodr.plan import (  # noqa: F401
     items,
     lexical,
     mining,
+    pages,
     pretraining,
     reporting,
     teachers,

@@ -112,7 +112,13 @@ per_query = Name("results/evaluation/{model}/{collection}/{protocol}.per_query.p
 
 # ---- tables and measures ---------------------------------------------------------------------------------------
 beir = Name("results/beir/{file}")
-"""A file of the main table: `all.tsv`, `all.md`, `<model>.tsv`, `significance.tsv`, ..."""
+"""A file of a table: `<selection>.tsv`, `<selection>.html`, `<model>.tsv`, ...; `all` is the scale's own selection."""
+compared = Name("results/beir/{selection}/{file}")
+"""A file about a table's numbers: `significance.tsv`, `published.tsv`, `holes.tsv`, `per_query.parquet`."""
+query_pages = Name("results/beir/{selection}/queries/manifest.json")
+"""Manifest of the pages that show a table's methods against its baseline, query by query."""
+query_page = Name("results/queries/{collection}/{protocol}/{model}/{baseline}.html")
+"""Two methods, query by query."""
 item = Name("results/{paper}/{item}.{kind}")
 """A table or figure of a paper; `kind` is tsv, md, html, svg or png."""
 item_published = Name("results/{paper}/{item}.published.tsv")

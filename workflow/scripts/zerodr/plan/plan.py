@@ -31,6 +31,8 @@ class Plan:
         self.config = bench.config
         self.wanted = bench.wanted
         """Evaluated collections of the main table, in registry order, gated ones included."""
+        self.selection = bench.selection
+        """Name of the main table's collections in paths."""
         self.columns = bench.columns
         """The wanted collections that are available."""
         byo = [row.models_of or row.name for row in bench.collections.values() if row.kind == "own"]
