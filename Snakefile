@@ -28,8 +28,10 @@ if find_spec("pydantic") is None:
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ZerodrError
+from zerodr.user_folders import examine, notices
 from zerodr import papers
 from zerodr.plan import Plan, paths
+from zerodr.plan.collections import section_files as list_files
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.targets import nearest_target
 from zerodr.plan.pins import pin_refusal
@@ -50,7 +52,7 @@ from zerodr.submission import refusal
 
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
-    PLAN = Plan(load_bench(CHECKOUT, config))
+    PLAN = Plan(examine(load_bench(CHECKOUT, config)))
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
@@ -95,6 +97,8 @@ localrules:
 
 onstart:
     ask_for_single_run()
+    for line in notices(PLAN.bench):
+        print(line, file=sys.stderr)
     forget_published()
     refuse_run(
         pin_refusal(
@@ -140,6 +144,7 @@ rule all:
 
 
 include: "workflow/rules/collections.smk"
+include: "workflow/rules/user_folders.smk"
 include: "workflow/rules/lexical.smk"
 include: "workflow/rules/dense.smk"
 include: "workflow/rules/generation.smk"

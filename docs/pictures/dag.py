@@ -22,7 +22,12 @@ TARGETS = [
     "results/adapted/scifact/index.html",
 ]
 PHASES = [  # title, what it hands on, colour, files of workflow/rules with their headings
-    ("Collections", "corpora, queries, judgements", "#2f6690", {"collections": "collections"}),
+    (
+        "Collections",
+        "corpora, queries, judgements",
+        "#2f6690",
+        {"collections": "collections", "user_folders": "own folders"},
+    ),
     ("Words", "BM25 rankings", "#8a5a00", {"lexical": "BM25"}),
     (
         "Signals",

@@ -165,7 +165,11 @@ def test_an_own_folder_becomes_a_collection(project, tmp_path):
     (own / "qrels/dev.tsv").write_text("")
     bench = load_bench(project, {"byo": str(own)})
     assert bench.collections["my-notes"].evaluation_split == "dev"
-    assert [path.rsplit("/", 1)[1] for path in bench.user_files] == ["corpus.jsonl", "dev.tsv"]
+    (own / ".DS_Store").write_text("x")
+    found = {
+        part: [path.rsplit("/", 1)[1] for path in paths] for part, paths in bench.folders["my-notes"].files.items()
+    }
+    assert found == {"corpus": ["corpus.jsonl"], "judgements": ["dev.tsv"]}
 
 
 @pytest.mark.parametrize(

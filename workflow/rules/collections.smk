@@ -30,7 +30,7 @@ rule normalize_collection:
     benchmark:
         "results/benchmarks/normalize_collection/{collection}.tsv"
     wildcard_constraints:
-        collection=PATTERNS.read(),
+        collection=PATTERNS.published(),
     conda:
         ENVIRONMENT
     resources:

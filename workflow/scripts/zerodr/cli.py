@@ -320,8 +320,12 @@ def plan_of(words: list[str]) -> Plan:
     """
     from zerodr.config.load import load_bench, read_config
     from zerodr.plan import Plan
+    from zerodr.user_folders import examine, notices
 
-    return Plan(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
+    bench = examine(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
+    for line in notices(bench):
+        logging.getLogger("zerodr").info("%s", line)
+    return Plan(bench)
 
 
 def parse_words(words: list[str]) -> dict[str, Any]:

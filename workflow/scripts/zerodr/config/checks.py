@@ -146,7 +146,7 @@ def _check_titles(bench: Bench, methods: list[str]) -> None:
 
 def _check_columns(bench: Bench, names: set[str]) -> None:
     rows = [row for row in bench.collections.values() if names & {row.name, row.column, *row.groups}]
-    if not any(row.evaluation_split for row in rows) and bench.config.byo is None:
+    if not any(row.evaluation_split for row in rows) and not bench.config.byo:
         raise ConfigError(
             f"collections={sorted(names)}",
             "none of them has judged queries: there is no table to make",

@@ -28,6 +28,8 @@ FORMATS = (
     ),
     *("medquad", "cranfield", "cisi", "folder"),
 )
+EVERY = "every"
+"""Stands for a split: every query that has a text, judged or not."""
 LANGUAGES = tuple("ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh".split())
 
 
@@ -144,6 +146,11 @@ class Collection(Settings):
         if self.evaluation_split and self.evaluation_split not in self.splits:
             raise ValueError(f"evaluation_split {self.evaluation_split!r} is not among splits {sorted(self.splits)}")
         return self
+
+    @property
+    def ranked_split(self) -> str:
+        """The split whose queries are ranked. Of an own folder every query: a new judgement changes no ranking."""
+        return EVERY if self.kind == "own" else self.evaluation_split
 
     @property
     def pinned(self) -> bool:

@@ -90,8 +90,12 @@ class Config(Settings):
     """Never ask the network: archives come from mirrors, models from folders, packages and the hub cache."""
     gated: tuple[str, ...] = ()
     """Gated collections whose archives you have in a mirror."""
-    byo: str | None = None
-    """Your own collection: a folder of jsonl, tsv or parquet. Its name is the folder's."""
+    byo: tuple[str, ...] = ()
+    """Your own collections: folders of jsonl, tsv or parquet, separated by commas. Each is named like its folder."""
+    byo_language: str | None = None
+    """Language of your own folders, one of LANGUAGES. None: guessed from the script of their documents."""
+    byo_drop_missing: bool = False
+    """In your own folders, drop judgements of absent documents and queries instead of refusing the folder."""
     candidates: tuple[str, ...] = ()
     """Methods that `zerodr adapt` compares, those that learn nothing from your documents first."""
     held_out: int = Field(0, ge=0)

@@ -1,6 +1,5 @@
 """Plan workflow/rules/adaptation.smk: known items of a folder, candidates compared on it, the best one exported."""
 
-from pathlib import Path
 from typing import Any
 
 from zerodr.config.held_out import ENDING, SPLIT
@@ -53,8 +52,8 @@ def judged_on(plan: Plan, collection: str) -> list[Collection]:
 
 def has_unjudged_queries(plan: Plan, row: Collection) -> bool:
     """Whether a folder has queries without judgements."""
-    named = any(Path(path).stem == "queries" for path in plan.bench.user_files)
-    return row.kind == "own" and not row.evaluation_split and named
+    folder = plan.bench.folders.get(row.name)
+    return folder is not None and not row.evaluation_split and "queries" in folder.files
 
 
 # ---- known items -----------------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ archive = Name("resources/archives/{archive}")
 # ---- collections -----------------------------------------------------------------------------------------------
 collection = Name("results/collections/{collection}/manifest.json")
 """Manifest of a normalised collection: corpus.parquet, queries.parquet, qrels.<split>.tsv, audit.json."""
+collection_section = Name("results/collections/{collection}/{section}/manifest.json")
+"""Manifest of the `queries` or `judgements` of a user's own folder; the collection itself is the corpus alone."""
 statistics = Name("results/collections/{collection}/statistics.json")
 """Statistics of a collection, among them its similarity with the source."""
 bm25_index = Name("results/bm25/{index}/{collection}/manifest.json")

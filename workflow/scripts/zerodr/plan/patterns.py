@@ -60,9 +60,15 @@ class Patterns:
         return alternatives(row.name for row in self.bench.collections.values() if row.kind == "proxy")
 
     @remembered
-    def read(self) -> str:
-        """Collections that are read from an archive or a folder."""
-        return alternatives(row.name for row in self.bench.collections.values() if row.kind != "proxy")
+    def of_folders(self) -> str:
+        """The user's own collections."""
+        return alternatives(self.bench.folders)
+
+    @remembered
+    def published(self) -> str:
+        """Collections that come as archives."""
+        rows = self.bench.collections.values()
+        return alternatives(row.name for row in rows if row.kind not in ("own", "proxy"))
 
     @remembered
     def splits(self) -> str:

@@ -73,14 +73,16 @@ def tables(plan: Plan) -> list[str]:
 def table(plan: Plan, methods: Sequence[str]) -> Params:
     """Params of every rule that shows a table: rows, columns, what is missing, column groups, protocol."""
     rows = plan.bench.collections.values()
-    gated = [row.name for row in plan.wanted if row not in plan.columns]
-    unjudged = [row.name for row in rows if row.kind == "own" and not row.evaluation_split]
+    gated = [row.name for row in plan.wanted if row.access == "gated" and row not in plan.columns]
+    brought = [row for row in rows if row.kind == "own"]
+    unjudged = [row.name for row in brought if not row.evaluation_split and row.name not in plan.bench.faults]
     groups = dict.fromkeys(group for row in rows for group in row.groups)
     return {
         "methods": [row(plan, name) for name in methods],
         "collections": [row.model_dump(mode="json", include=SHOWN) for row in plan.columns],
         "missing": [{"name": name, "reason": "gated: needs registration"} for name in gated]
-        + [{"name": name, "reason": "no judgements: not evaluated"} for name in unjudged],
+        + [{"name": name, "reason": "no judgements: not evaluated"} for name in unjudged]
+        + [{"name": name, "reason": f"left out: {fault}"} for name, fault in plan.bench.faults.items()],
         "groups": {group: list(dict.fromkeys(row.column for row in rows if group in row.groups)) for group in groups},
         "aggregates": {row.aggregate: plan.chains.members(row.aggregate) for row in rows if row.aggregate},
         "protocol": {"name": plan.config.protocol} | plan.protocol(plan.config.protocol).model_dump(mode="json"),
