@@ -17,6 +17,7 @@ from zerodr.errors import CollectionError, ConfigError
 from zerodr.mining.held_out import without
 from zerodr.plan import Plan, paths
 from zerodr.plan.patterns import Patterns
+from zerodr.user_folders import examine
 
 ROOT = Path(__file__).parents[2]
 FILLER = " ".join(f"word{n}" for n in range(25))
@@ -155,3 +156,16 @@ def test_what_learned_from_documents_is_known(notes):
         "bm25-flat+bm25s"
     }
     assert exported["methods"][2]["scope"] == "notes.proxy" and exported["methods"][1]["scope"] == "shared"
+
+
+def test_a_folder_may_have_another_name_and_its_proxy_its_language(notes):
+    (notes / "corpus.jsonl").write_text(
+        json.dumps({"_id": "a", "text": "这是一个文档。" * 20}, ensure_ascii=False) + "\n"
+    )
+    bench = examine(load_bench(ROOT, {"byo": str(notes), "byo_name": "wiki", "held_out": 5}))
+    assert {name: bench.collections[name].language for name in ("wiki", "wiki.proxy")} == {
+        "wiki": "zh",
+        "wiki.proxy": "zh",
+    }
+    with pytest.raises(ConfigError, match="byo_name=wiki: names one folder, byo has 0"):
+        load_bench(ROOT, {"byo_name": "wiki"})

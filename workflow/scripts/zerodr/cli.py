@@ -176,6 +176,8 @@ def adapt(
     folder: Annotated[Path, typer.Argument(help="Folder with corpus.{jsonl,tsv,parquet}.", metavar="FOLDER")],
     method: Annotated[str, typer.Option(help="`auto`, or the one recipe to adapt with.")] = "auto",
     budget: Annotated[str, typer.Option(help="Time that `auto` may plan, such as 20m or 2h.")] = "20m",
+    name: Annotated[str | None, typer.Option(help="Name of the result; default: the folder's.")] = None,
+    language: Annotated[str | None, typer.Option(help="Of the texts, such as de; default: guessed.")] = None,
     proxies: Annotated[
         bool, typer.Option("--proxies", help="Compare on known items, too, next to judgements.")
     ] = False,
@@ -190,7 +192,9 @@ def adapt(
     if path.startswith(".."):
         path = str((CALLED_IN[0] / folder.expanduser()).resolve())
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
-    request = Request(path, method, seconds_of(budget), chosen, proxies, config or [])
+    named = {"byo_name": name, "byo_language": language}
+    words = [f"{key}={value}" for key, value in named.items() if value is not None] + (config or [])
+    request = Request(path, method, seconds_of(budget), chosen, proxies, words)
     raise typer.Exit(run(request, plan_of, typer.echo))
 
 

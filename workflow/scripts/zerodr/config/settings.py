@@ -92,6 +92,8 @@ class Config(Settings):
     """Gated collections whose archives you have in a mirror."""
     byo: tuple[str, ...] = ()
     """Your own collections: folders of jsonl, tsv or parquet, separated by commas. Each is named like its folder."""
+    byo_name: str | None = None
+    """Name of your own collection, where `byo` is one folder. None: the folder's."""
     byo_language: str | None = None
     """Language of your own folders, one of LANGUAGES. None: guessed from the script of their documents."""
     byo_drop_missing: bool = False
