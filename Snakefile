@@ -72,9 +72,6 @@ wildcard_constraints:
     depth=r"\d+",
 
 
-report: "workflow/report/workflow.rst"
-
-
 localrules:
     all,
     fetch_archive,

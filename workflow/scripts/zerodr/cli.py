@@ -279,6 +279,18 @@ def show(config: Words = None) -> None:
 
 
 @app.command()
+def report(
+    output: Annotated[Path | None, typer.Option(help="The page to write; default: results/report.html.")] = None,
+    config: Words = None,
+) -> None:
+    """Write a report of the main table as one page: results, figures, curves, warnings, cost, lineage."""
+    from zerodr.pages.report import REPORT, write_report
+
+    page = write_report(plan_of(config or []), CALLED_IN[0] / output if output else REPORT)
+    typer.echo(f"open {page}")
+
+
+@app.command()
 def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SCHEMA}.")] = False) -> None:
     """Print the JSON schema of config/config.yaml."""
     from zerodr.config.load import config_schema
