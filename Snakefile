@@ -92,6 +92,7 @@ localrules:
     plot_item,
     build_paper,
     build_published,
+    build_adapted_page,
     publish_lineage,
 
 
@@ -158,6 +159,7 @@ include: "workflow/rules/training.smk"
 include: "workflow/rules/teachers.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reporting.smk"
+include: "workflow/rules/adaptation.smk"
 include: "workflow/rules/pages.smk"
 include: "workflow/rules/items.smk"
 
