@@ -3,8 +3,8 @@
 import sys
 
 from zerodr.checkout import split_config
-from zerodr.cli import app
 from zerodr.errors import ZerodrError
+from zerodr.lookup_commands import app
 
 
 def main() -> None:
