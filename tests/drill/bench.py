@@ -214,7 +214,8 @@ def choose_items(folder: Path) -> None:
     """Let the papers have one item of each kind."""
     for paper, items in ITEMS.items():
         table = {name: {"title": name, "collections": [TARGET]} | item for name, item in items.items()}
-        next(iter(table.values()))["published"] = "table1"
+        first = next(iter(table))
+        table[first]["published"] = first
         reference = read_yaml(folder / f"config/papers/{paper}.yaml")["reference"]
         write_yaml(folder / f"config/papers/{paper}.yaml", {"label": paper, "reference": reference, "items": table})
 

@@ -1,4 +1,4 @@
-"""The leaderboard and the pages by query in a real browser, without a network."""
+"""The leaderboard, the pages by query and the report in a real browser, without a network."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.browser import Page, needs_browser, visit
 from tests.unit.page_helpers import make_pages
+
+from zerodr.pages.report import write_report
 
 pytestmark = [pytest.mark.slow, needs_browser]
 METHODS = "[...document.querySelectorAll('#main tbody tr:not(.family):not([hidden])')].map(row => row.dataset.name)"
@@ -20,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("pages")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        make_pages(root)
+        write_report(make_pages(root))
     return root
 
 
@@ -54,6 +56,17 @@ def test_no_page_is_wider_than_a_phone(folder, tmp_path):
 
     visit((folder / "results/beir/all.html").as_uri(), steps, tmp_path)
     visit((folder / "results/beir/all/queries/toy/dense.html").as_uri(), steps, tmp_path / "queries")
+    visit((folder / "results/report.html").as_uri(), steps, tmp_path / "report")
+
+
+def test_the_report_has_the_table_and_a_drawn_lineage(folder, tmp_path):
+    async def steps(page: Page) -> None:
+        await page.run(CLICK.format("[data-name=dense] [data-cell=toy]"))
+        link = await page.run("document.querySelector('dialog[open] a').href")
+        assert Path(link.removeprefix("file://")).is_file()
+        assert await page.run("document.querySelectorAll('svg.lineage rect').length") == 6
+
+    visit((folder / "results/report.html").as_uri(), steps, tmp_path)
 
 
 def test_queries_open_and_are_filtered(folder, tmp_path):

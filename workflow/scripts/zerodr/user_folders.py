@@ -33,7 +33,8 @@ def examine(bench: Bench) -> Bench:
         fault = facts["fault"] and tuple(facts["fault"])
         folders[name] = replace(folder, digests=facts["digests"], fault=fault)
         if bench.config.byo_language is None:
-            rows[name] = rows[name].model_copy(update={"language": facts["language"]})
+            of_it = [key for key, row in rows.items() if name in (key, row.held_out_of)]
+            rows |= {key: rows[key].model_copy(update={"language": facts["language"]}) for key in of_it}
     return replace(bench, collections=rows, folders=folders)
 
 

@@ -11,6 +11,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
 from zerodr.config.descriptions import describe
 from zerodr.config.files import known, read_yaml
+from zerodr.config.held_out import with_proxies
 from zerodr.config.layers import Start
 from zerodr.config.papers import load_papers
 from zerodr.config.recipes import load_methods
@@ -33,8 +34,9 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     scale = known("scale", config.scale, scales)
     protocols = read_table(folder / "protocols.yaml", Protocol)
     collections = read_registry(folder / "collections")
-    rows, folders = read_folders(config.byo, collections, config.byo_language, config.byo_drop_missing)
+    rows, folders = read_folders(config.byo, collections, config.byo_language, config.byo_drop_missing, config.byo_name)
     collections |= rows
+    collections = with_proxies(collections, config.held_out)
     methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder))
     papers = load_papers(folder / "papers")
     mirrored = find_mirrored(collections.values(), config.mirrors)
@@ -68,7 +70,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     """`--config methods=a,b` comes as a string."""
-    lists = ("methods", "collections", "mirrors", "gated")
+    lists = ("methods", "collections", "mirrors", "gated", "candidates")
     values = {
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
         for k, v in values.items()

@@ -92,10 +92,19 @@ class Config(Settings):
     """Gated collections whose archives you have in a mirror."""
     byo: tuple[str, ...] = ()
     """Your own collections: folders of jsonl, tsv or parquet, separated by commas. Each is named like its folder."""
+    byo_name: str | None = None
+    """Name of your own collection, where `byo` is one folder. None: the folder's."""
     byo_language: str | None = None
     """Language of your own folders, one of LANGUAGES. None: guessed from the script of their documents."""
     byo_drop_missing: bool = False
     """In your own folders, drop judgements of absent documents and queries instead of refusing the folder."""
+    candidates: tuple[str, ...] = ()
+    """Methods that `zerodr adapt` compares, those that learn nothing from your documents first."""
+    held_out: int = Field(0, ge=0)
+    """Titles, and sentences, that are held out of your folder as queries whose document is known: a proxy for
+    judgements. 0: none."""
+    judged: str | None = None
+    """A `to_judge.tsv` of `zerodr adapt` with your grades."""
     seed: int = Field(13, ge=0)
     """Source of every random choice."""
     shard_documents: int | None = Field(None, ge=1)

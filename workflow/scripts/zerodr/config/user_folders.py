@@ -12,6 +12,7 @@ from zerodr.errors import CollectionError, ConfigError
 
 RESERVED = {"shared", "source", "target", "targets", "all"}  # scopes, and names in a stage's corpora and memories
 SECTIONS = ("corpus", "queries", "judgements")
+RENAME = "rename the folder, or set byo_name"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,11 @@ def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def read_folders(
-    folders: Sequence[str], taken: dict[str, Collection], language: str | None, drop_missing: bool
+    folders: Sequence[str],
+    taken: dict[str, Collection],
+    language: str | None,
+    drop_missing: bool,
+    chosen: str | None = None,
 ) -> tuple[dict[str, Collection], dict[str, UserFolder]]:
     """Describe folders as collections, by name. Counts are unknown: no number is compared with a published one.
 
@@ -65,9 +70,11 @@ def read_folders(
     """
     rows: dict[str, Collection] = {}
     folders_by_name: dict[str, UserFolder] = {}
+    if chosen is not None and len(folders) != 1:
+        raise ConfigError(f"byo_name={chosen}", f"names one folder, byo has {len(folders)}", "leave it out")
     for path in folders:
         folder = Path(path)
-        name = _name_of(folder, taken | rows)
+        name = _name_of(folder, taken | rows, chosen)
         documents = estimated_documents(folder)
         if not documents:
             corpus = "no" if documents is None else "an empty"
@@ -76,7 +83,7 @@ def read_folders(
         splits = [Path(file).stem for file in folders_by_name[name].files.get("judgements", ())]
         row = {
             "name": name,
-            "label": folder.resolve().name,
+            "label": chosen or folder.resolve().name,
             "kind": "own",
             "format": "folder",
             "archive": str(folder),
@@ -90,18 +97,18 @@ def read_folders(
     return rows, folders_by_name
 
 
-def _name_of(folder: Path, taken: dict[str, Collection]) -> str:
-    """Make a name from the folder's: small letters, blanks as hyphens."""
-    where, name = f"byo={folder}", folder.resolve().name.lower().replace(" ", "-")
+def _name_of(folder: Path, taken: dict[str, Collection], chosen: str | None) -> str:
+    """Make a name from the chosen one or the folder's: small letters, blanks as hyphens."""
+    where, name = f"byo={folder}", (chosen or folder.resolve().name).lower().replace(" ", "-")
     if name in taken:
         other = "another folder" if taken[name].kind == "own" else "the registry"
-        raise ConfigError(where, f"{other} already has a collection named {name!r}", "rename the folder")
+        raise ConfigError(where, f"{other} already has a collection named {name!r}", RENAME)
     if not folder.is_dir():
         raise ConfigError(where, "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
     if name in RESERVED | _words(taken.values()):
-        raise ConfigError(where, f"the name {name!r} has another meaning here", "rename the folder")
+        raise ConfigError(where, f"the name {name!r} has another meaning here", RENAME)
     if not re.fullmatch(NAME, name):
-        step = "rename the folder: small letters, digits, . @ _ -, the first a letter or digit"
+        step = f"{RENAME}: small letters, digits, . @ _ -, the first a letter or digit"
         raise ConfigError(where, f"the name {name!r} can't be part of a path", step)
     if (folder / "qrels" / f"{EVERY}.tsv").is_file():
         raise ConfigError(where, f"a split can't be named {EVERY!r}", f"rename qrels/{EVERY}.tsv")

@@ -1,6 +1,7 @@
 """Tell where one cell of the main table comes from: interval, test, published values, commands, lineage."""
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,20 +25,24 @@ class Sources:
     Attributes:
         graph: the checkout's lineage.
         words: `--config` words of commands.
+        choice: further words of commands that make the whole table.
         selection: name of the table's collections in paths.
         settings: of the table.
         frame: all summaries, as `read_summaries` gives them.
         tests: significance tests.
         published: comparison with published numbers.
+        folder: of the table's files, as seen from the page.
     """
 
     graph: Graph
     words: tuple[str, ...]
+    choice: tuple[str, ...]
     selection: str
     settings: TableSettings
     frame: pd.DataFrame
     tests: pd.DataFrame
     published: pd.DataFrame
+    folder: str = ""
 
 
 def cell_facts(method: str, column: Column, sources: Sources) -> dict[str, Any]:
@@ -60,7 +65,7 @@ def cell_facts(method: str, column: Column, sources: Sources) -> dict[str, Any]:
     }
 
 
-def command(target: str, words: tuple[str, ...]) -> str:
+def command(target: str, words: Iterable[str]) -> str:
     """Write the command that makes a target."""
     return shlex.join(["snakemake", "--profile", PROFILE, target, "--config", *words])
 
@@ -68,7 +73,7 @@ def command(target: str, words: tuple[str, ...]) -> str:
 def _mean_facts(method: str, column: Column, sources: Sources) -> dict[str, Any]:
     facts = [["mean over", ", ".join(column.members)], *_published(method, column.name, sources)]
     table = paths.beir(f"{sources.selection}.tsv")
-    return {"facts": facts, "commands": [["make it", command(table, sources.words)]]}
+    return {"facts": facts, "commands": [["make it", command(table, (*sources.words, *sources.choice))]]}
 
 
 def _interval(method: str, collection: str, sources: Sources) -> list[list[str]]:
@@ -108,4 +113,5 @@ def _published(method: str, collection: str, sources: Sources) -> list[list[str]
 def _links(method: str, collection: str, sources: Sources) -> list[list[str]]:
     if sources.tests.empty or method == sources.tests["baseline"].iloc[0]:
         return []
-    return [["query by query, against the baseline", f"{sources.selection}/queries/{collection}/{method}.html"]]
+    page = f"{sources.folder}{sources.selection}/queries/{collection}/{method}.html"
+    return [["query by query, against the baseline", page]]

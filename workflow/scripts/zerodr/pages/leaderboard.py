@@ -1,6 +1,8 @@
 """Build the leaderboard: the main table as a page to sort and filter, with the story of each cell behind it."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -18,6 +20,8 @@ from zerodr.reporting.render import BETTER, WORSE, format_number, significance_m
 from zerodr.reporting.scores import without_empty
 from zerodr.reporting.settings import TableMethod, TableSettings
 
+Files = Mapping[str, list[Path]]
+
 
 class LeaderboardSettings(Settings):
     """Settings of `build_leaderboard`."""
@@ -30,25 +34,37 @@ class LeaderboardSettings(Settings):
     """Source of every random choice of the run."""
     words: tuple[str, ...]
     """`--config` words of the commands on the page."""
+    choice: tuple[str, ...] = ()
+    """Further words of commands that make the whole table."""
 
 
 def build_leaderboard(stage: Stage) -> None:
     """Read the main table's files and the records of everything above them; write `page`."""
     settings = validate(LeaderboardSettings, stage.params, "build_leaderboard")
-    context = leaderboard(stage, settings, Graph())
+    files = {name: stage.paths(name) for name in stage.spec.inputs}
+    context = leaderboard(files, settings, Graph())
     stage.output("page").write_text(html.fill("leaderboard.html", **context), encoding="utf-8")
 
 
-def leaderboard(stage: Stage, settings: LeaderboardSettings, graph: Graph) -> dict[str, Any]:
-    """Collect what the template shows."""
-    summaries = [str(path) for path in stage.paths("summaries")]
-    frame = read_summaries(stage.paths("summaries"))
-    numbers = pd.read_csv(stage.path("table"), sep="\t", index_col="model")
+def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folder: str = "") -> dict[str, Any]:
+    """Collect what the template shows.
+
+    Args:
+        files: inputs of `build_leaderboard` by name.
+        settings: its settings.
+        graph: the checkout's lineage.
+        folder: of the table's files, as seen from the page.
+    """
+    summaries = [str(path) for path in files["summaries"]]
+    frame = read_summaries(files["summaries"])
+    numbers = pd.read_csv(files["table"][0], sep="\t", index_col="model")
     table = without_empty(settings.table, _scores(numbers, settings.table))
     grid = _grid(frame, numbers, table)
-    tests = pd.read_csv(stage.path("significance"), sep="\t", comment="#")
-    published = pd.read_csv(stage.path("published"), sep="\t", comment="#", keep_default_na=False)
-    sources = Sources(graph, settings.words, settings.selection, table, frame, tests, published)
+    tests = pd.read_csv(files["significance"][0], sep="\t", comment="#")
+    published = pd.read_csv(files["published"][0], sep="\t", comment="#", keep_default_na=False)
+    sources = Sources(
+        graph, settings.words, settings.choice, settings.selection, table, frame, tests, published, folder
+    )
     paths = _by_method(frame, summaries)
     costs = {name: cost_of(jobs_above(graph, files)) for name, files in paths.items()}
     rows = [_row(method, grid, costs.get(method.name), sources) for method in table.methods]
@@ -65,8 +81,8 @@ def leaderboard(stage: Stage, settings: LeaderboardSettings, graph: Graph) -> di
         "has_gpu": any(cost.gpu_hours for cost in costs.values()),
         "has_energy": any(cost.joules is not None for cost in costs.values()),
         "cells": {row["name"]: row["details"] for row in rows},
-        "figure": html.inline_svg(stage.path("figure")),
-        "notes": stage.path("notes").read_text(encoding="utf-8").replace("- ", "", 1).rstrip().split("\n- "),
+        "figure": html.inline_svg(files["figure"][0]),
+        "notes": files["notes"][0].read_text(encoding="utf-8").replace("- ", "", 1).rstrip().split("\n- "),
         "tests": tests.to_dict("records"),
         "published": published[published["metric"] == table.metric].to_dict("records"),
         "labels": {method.name: method.label for method in table.methods},

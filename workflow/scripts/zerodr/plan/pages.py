@@ -25,8 +25,10 @@ def _leaderboard_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("build_leaderboard")
 def _leaderboard_params(plan: Plan, wc: Any) -> Params:
-    folder = [f"byo={plan.config.byo}"] if plan.config.byo else []
+    folder = [f"byo={','.join(plan.config.byo)}"] if plan.config.byo else []
+    chosen = {"collections": plan.config.collections, "methods": plan.config.methods}
     named = {"selection": plan.selection, "seed": plan.config.seed, "words": [f"scale={plan.config.scale}", *folder]}
+    named["choice"] = [f"{key}=[{','.join(names)}]" for key, names in chosen.items() if names]
     return {"table": table(plan, plan.methods)} | named
 
 

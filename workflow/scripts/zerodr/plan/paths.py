@@ -67,6 +67,12 @@ units = Name("results/units/{model}/{scope}/{stage}/{kind}/manifest.json")
 """Manifest of the units of a stage's positives; `kind` is `cut`, `read` (a reader's scores) or `labels`."""
 unit_measures = Name("results/analysis/units/{units_of}/{model}.tsv")
 """Balance, extractability and dispersion of a model over the units of a method's last stage."""
+adapted_answer = Name("results/adapted/{collection}/answer/manifest.json")
+"""Manifest of the comparison of all candidates on a collection: which is best, by how much."""
+adapted_model = Name("results/adapted/{collection}/model/manifest.json")
+"""Manifest of the best of them, as a folder."""
+adapted_page = Name("results/adapted/{collection}/index.html")
+"""The page about both."""
 exported = Name("results/exported/{model}/{scope}/manifest.json")
 """Manifest of a folder that sentence-transformers loads."""
 

@@ -55,6 +55,11 @@ class Patterns:
         return alternatives(self.bench.collections)
 
     @remembered
+    def proxies(self) -> str:
+        """Collections with known items that were held out."""
+        return alternatives(row.name for row in self.bench.collections.values() if row.kind == "proxy")
+
+    @remembered
     def of_folders(self) -> str:
         """The user's own collections."""
         return alternatives(self.bench.folders)
@@ -62,7 +67,8 @@ class Patterns:
     @remembered
     def published(self) -> str:
         """Collections that come as archives."""
-        return alternatives(self.bench.collections.keys() - self.bench.folders.keys())
+        rows = self.bench.collections.values()
+        return alternatives(row.name for row in rows if row.kind not in ("own", "proxy"))
 
     @remembered
     def splits(self) -> str:

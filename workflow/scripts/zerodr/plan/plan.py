@@ -37,9 +37,9 @@ class Plan:
         """Name of the main table's collections in paths."""
         self.columns = bench.columns
         """The wanted collections that are available."""
-        byo = [row.name for row in bench.collections.values() if row.kind == "own"]
+        byo = [row.models_of or row.name for row in bench.collections.values() if row.kind == "own"]
         missing = [row.name for row in self.wanted if row not in self.columns]
-        self.chains = Chains(bench, [*(row.name for row in self.columns), *byo], missing)
+        self.chains = Chains(bench, [*(row.models_of or row.name for row in self.columns), *byo], missing)
         self.machines = Machines(bench)
 
     # ---- what rules ask for ------------------------------------------------------------------------------------

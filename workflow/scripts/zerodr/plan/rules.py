@@ -52,6 +52,7 @@ RULES = {
     "rank_bm25": Rule("lexical.candidates:rank_bm25", 1, Need(4000, 4000, 30, 30, threads=8)),
     "search_candidates": Rule("retrieval.search:search_shard", 1, Need(4000, 6500, 30, 120, threads=8, sharded=True)),
     "merge_candidates": Rule("retrieval.merge:merge_candidates", 1, Need(6000, 100, 30, 10)),
+    "hold_out_items": Rule("mining.held_out:hold_out_items", 1, Need(4000, 4000, 20, 60), seeded=True, reads="corpus"),
     "generate_queries": Rule(
         "mining.questions:generate_queries", 1, encoding(8000, 500, 480), seeded=True, reads="corpus"
     ),
@@ -63,8 +64,10 @@ RULES = {
     "finetune": Rule("training.finetune:finetune", 1, training(12000, 1440), seeded=True),
     "take_step": Rule("encoders.publishing.export:take_step", 1),
     "export_model": Rule("encoders.publishing.export:export_model", 1, Need(6000, 0, 30)),
+    "export_adapted": Rule("encoders.publishing.adapted:export_adapted", 1, Need(6000, 0, 30)),
     "score_pairs": Rule("training.teaching.teacher:score_pairs", 1, encoding(8000, 0, 1440)),
     "evaluate_run": Rule("evaluation.evaluate:evaluate_run", 2, Need(3000, 0, 15), seeded=True),
+    "judge_adaptation": Rule("evaluation.judge_adaptation:judge_adaptation", 1, Need(3000, 0, 15), seeded=True),
     "compare_runs": Rule("evaluation.compare:compare_runs", 1, Need(4000, 0, 30), seeded=True),
     "build_table": Rule("reporting.table:build_table", 2),
     "build_row": Rule("reporting.table:build_table", 2),
@@ -76,5 +79,6 @@ RULES = {
     "plot_item": Rule("reporting.item_figures:plot_item", 2),
     "build_paper": Rule("reporting.items:build_paper", 1),
     "build_published": Rule("reporting.published_page:build_published", 1),
+    "build_adapted_page": Rule("reporting.adapted_page:build_adapted_page", 1),
     "publish_lineage": Rule("lineage.publish:publish_lineage", 1),
 }

@@ -60,6 +60,8 @@ TARGETS = [
     Target(paths.mined("{trained}", SCOPE, "{stage}"), "what a stage learns from"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
     Target(paths.exported("{adapted}", "{target}"), "the same of a model made for one target"),
+    Target(paths.adapted_page("{collection}"), "candidates compared, the best exported"),
+    Target(paths.adapted_model("{collection}"), "the best of them"),
 ]
 
 
