@@ -54,9 +54,7 @@ class Neighbours:
 
     def near(self, text: str, count: int) -> list[dict[str, Any]]:
         """Return the nearest queries: `id`, `text`, `score`, `positives` (titles or first words)."""
-        (hits,) = self.index.search_texts([text], count) if text.strip() else ([],)
-        if not hits:
-            return []
+        (hits,) = self.index.search_texts([text], count)
         rows = []
         for number, score in zip(hits.documents.tolist(), hits.scores.tolist(), strict=True):
             key = self.ids[number]
