@@ -62,14 +62,14 @@ def import_candidates(
     with RankingsWriter(target, depth) as writer:
         rows = iter(known)
         while block := list(islice(rows, BLOCK)):
-            found = [rankings.get(query, ([], np.zeros(0, np.float32))) for query in block]
-            if scored and any(scores is None for _, scores in found):
+            ranked = [rankings.get(query, ([], np.zeros(0, np.float32))) for query in block]
+            if scored and any(scores is None for _, scores in ranked):
                 raise ArtifactError(source, "has no scores", "give a TREC run or a Parquet file with scores")
-            sizes = np.array([min(len(documents), depth) for documents, _ in found], np.int64)
+            sizes = np.array([min(len(documents), depth) for documents, _ in ranked], np.int64)
             given = [
-                -np.arange(n) if scores is None else scores[:n] for (_, scores), n in zip(found, sizes, strict=True)
+                -np.arange(n) if scores is None else scores[:n] for (_, scores), n in zip(ranked, sizes, strict=True)
             ]
-            documents = pa.array([text for texts, _ in found for text in texts[:depth]], pa.string())
+            documents = pa.array([text for texts, _ in ranked for text in texts[:depth]], pa.string())
             scores = np.concatenate([np.zeros(0), *given]).astype(np.float32)
             writer.write(Rankings(pa.array(block, pa.string()), sizes, documents, scores))
     return {"queries": len(known) - missing, "missing": missing}
