@@ -93,9 +93,7 @@ def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) ->
     words.append(f"candidates=[{','.join(choice.candidates)}]")
     for line in announce(plan_of(words), name, choice, request):
         report(line)
-    status = run(
-        ["snakemake", target, "--profile", request.profile, "--quiet", "host", "reason", "rules"], words, report
-    )
+    status = run(["snakemake", target, "--profile", request.profile], words, report)
     if status == 0:
         for line in results(name):
             report(line)
