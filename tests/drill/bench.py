@@ -63,7 +63,7 @@ ITEMS: dict[str, dict[str, dict[str, Any]]] = {
 }
 METHODS = ["bm25-flat", "all-minilm-l6-v2", "hybrid", "other", "adapt-query"]
 METHODS += ["modir-dpr", "moma-t5ance", "berm-kd", "coco-dr", "ddr-contrast"]
-PARENTS = "bm25-multifield dpr t5-ance cross-encoder reader berm-dpr kd dr-contrast".split()
+PARENTS = "adapt bm25-multifield dpr t5-ance cross-encoder reader berm-dpr kd dr-contrast".split()
 
 
 def targets() -> list[str]:
