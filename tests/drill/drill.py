@@ -269,11 +269,12 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "drill")
+    parser.add_argument("--rules", nargs="*", help="only stages of these rules and those that they need")
     parser.add_argument("--keep", action="store_true", help="keep the miniature mounted, for another drill")
     given = parser.parse_args()
     drill = Drill(given.folder, given.seed)
     try:
-        drill.prepare()
+        drill.prepare(set(given.rules) if given.rules else None)
         rows = drill.run(given.faults)
         damaged = drill.damaged()
     except (ZerodrError, RuntimeError) as error:

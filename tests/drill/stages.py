@@ -171,8 +171,9 @@ class Forks:
             time.sleep(0.005)
         with suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # its own children
-        said = self._screen(child).read_text(errors="replace")
-        self._screen(child).unlink()
+        screen = self._screen(child)
+        said = screen.read_text(errors="replace") if screen.exists() else ""  # killed before it had one
+        screen.unlink(missing_ok=True)
         return Result(os.waitstatus_to_exitcode(status), said)
 
     def run(self, spec: StageSpec, prepare: Callable[[], object] | None = None) -> Result:

@@ -82,6 +82,15 @@ def test_verify_says_who_made_it(folder):
     assert f"{RUN}: made elsewhere: a system of theirs, version 2; taken from their.trec.gz, sha256 " in done.output
 
 
+def test_verify_finds_a_file_that_was_changed_since(folder):
+    take(LINES)
+    place = Path("their.trec.gz") if Path("their.trec.gz").exists() else next(Path(".").rglob("their.trec.gz"))
+    place.write_bytes(place.read_bytes() + b"x")
+    done = CliRunner().invoke(app, ["verify", RUN])
+    assert done.exit_code == 1
+    assert f"{RUN}: was built from {place} " in done.output and "which is " in done.output
+
+
 RECIPE = """
 kind: run
 label: Theirs

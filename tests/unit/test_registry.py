@@ -7,6 +7,7 @@ import pytest
 from zerodr.collections.readers import READERS
 from zerodr.config.registry import FORMATS, Collection, read_registry
 from zerodr.errors import ConfigError
+from zerodr.plan import paths
 
 FORUMS = [
     "android",
@@ -62,6 +63,26 @@ def test_everything_the_papers_use_is_there(rows):
         "trec-news",
         "robust04",
     }
+
+
+def test_rows_that_are_alike_never_share_a_column(rows):
+    """CQADupStack is the one column of several collections; versions of Touche and TREC-COVID have their own."""
+    columns: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        columns.setdefault(row.column, []).append(name)
+    shared = {column: sorted(names) for column, names in columns.items() if len(names) > 1}
+    shared = {column: names for column, names in shared.items() if not column.startswith(("lotte", "oag-qa"))}
+    assert shared == {"cqadupstack": sorted(f"cqadupstack-{forum}" for forum in FORUMS)}
+    for family in ("webis-touche2020", "trec-covid"):
+        versions = [row for name, row in rows.items() if name.startswith(family)]
+        for values in (
+            [row.column for row in versions],
+            [row.label for row in versions],
+            [paths.summary("m", row.name, "standard") for row in versions],
+        ):
+            assert len(set(values)) == len(versions) >= 2, values
+    touche = [row for name, row in rows.items() if name.startswith("webis-touche2020")]
+    assert len({row.archive for row in touche}) == len(touche)
 
 
 def test_cqadupstack_sums_to_the_published_counts(rows):

@@ -204,6 +204,7 @@ class Unfit:
     setting: str = ""
 
 
+# snakemake-executor-plugin-slurm issue 320: a refusal of sbatch ends the run while its other jobs stay in the queue.
 def check_fit(requests: Iterable[Request], partitions: dict[str, Partition]) -> None:
     """Check that for each request some node can hold the job and its partition allows the walltime.
 

@@ -57,6 +57,7 @@ def parse_queue(text: str, folder: Path) -> list[Lingering]:
     return jobs
 
 
+# snakemake issue 4084: a new Snakemake does not attach to jobs of a killed one.
 def wait_for_jobs(folder: Path, write: Callable[[str], object] = sys.stderr.write) -> bool:
     """Wait until no job of an earlier run works in `folder`, and report which jobs remain.
 
@@ -95,6 +96,7 @@ def _line(jobs: list[Lingering]) -> str:
     )
 
 
+# snakemake issue 4084 too: the graph of jobs is fixed before the jobs have ended.
 def start_again() -> NoReturn:
     """Replace this process by a new one with the same command line."""
     sys.stdout.flush()

@@ -52,7 +52,7 @@ def _origins(root: Path) -> str:
     from zerodr.config.origins import recipe_values
 
     rows = [
-        f"| `{name}` | {source} | {_cell('; '.join(values))} |"
+        f"| {name} | {source} | {_cell('; '.join(values))} |"
         for name, sources in recipe_values(root)
         for source, values in sources.items()
         if values

@@ -48,6 +48,8 @@ def check_cluster(requests: Iterable[Request], folder: Path) -> None:
     check_shared(folder, distinct[0])
 
 
+# snakemake-executor-plugin-slurm pull request 339: the plugin falls back to sacct below three polls of 40 s, but it
+# polls every 180 s at worst, and without sacct it does not fall back.
 def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
     """Check that the controller lists a finished job until Snakemake polls again (`squeue` as status command).
 
@@ -60,6 +62,8 @@ def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
         raise MachineError("Slurm", problem, "use --slurm-status-command sacct; then cancel no job by hand")
 
 
+# snakemake-executor-plugin-slurm issues 320 and 341: the plugin tests the account alone, without partition and
+# options, and stops the run at the first refusal.
 def check_permission(request: Request) -> None:
     """Check that Slurm accepts a small job with the request's options (`sbatch --test-only` submits nothing).
 
@@ -103,6 +107,7 @@ def _where(request: Request) -> list[str]:
     return [*partition, *(f"--account={name}" for name in _accounts_of(request)[:1]), *request.queue]
 
 
+# No issue known: the plugin's jobs fail one by one where nodes do not see the checkout.
 def check_shared(folder: Path, request: Request) -> None:
     """Check that compute nodes see the checkout and its results folder, which may link to another file system.
 

@@ -14,7 +14,7 @@ from zerodr.papers import modules
 
 STAGE = re.compile(r"[a-z][a-z0-9_-]*")
 TAKEN = {"init", "imported"}
-RESERVED_SOURCES = ("previous", "none")
+RESERVED_SOURCES = ("previous", "none", "file")
 
 
 def check_chains(bench: Bench) -> None:

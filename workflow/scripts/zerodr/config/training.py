@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from zerodr.config.base import Settings
+
+FILE = "file"
 
 
 class Loss(NamedTuple):
@@ -128,7 +130,11 @@ class NegativesSettings(Settings):
     """Where a stage's negatives come from."""
 
     source: str = "previous"
-    """`previous`: searched with the stage's parent. `none`: in-batch only. Else a method, such as `bm25-flat+bm25s`."""
+    """`previous`: searched with the stage's parent. `none`: in-batch only. `file`: rankings of others. Else a
+    method, such as `bm25-flat+bm25s`."""
+    file: str | None = None
+    """Only for source file: a TREC run of training queries, or JSON lines with `qid` and `neg`, lists by system (as MS
+    MARCO's public hard negatives have them). Systems take turns, rank by rank."""
     depth: int = Field(200, ge=1)
     """Ranks that are looked at."""
     skip: int = Field(0, ge=0)
@@ -141,6 +147,17 @@ class NegativesSettings(Settings):
     """`all` known positives are kept out of the negatives; `one` as the papers' code does it."""
     queries: int | None = Field(None, ge=1)
     """Train queries that are mined (a seeded sample). None: all."""
+
+    @model_serializer(mode="wrap")
+    def _without_file(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `file` out where there is none, so that models made before it existed are the same."""
+        return {key: value for key, value in write(self).items() if key != "file" or value is not None}
+
+    @model_validator(mode="after")
+    def _sourced(self) -> NegativesSettings:
+        if (self.source == FILE) != (self.file is not None):
+            raise ValueError("negatives.source file needs negatives.file, and only it reads one")
+        return self
 
 
 class LossSettings(Settings):

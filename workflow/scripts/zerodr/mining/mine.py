@@ -28,13 +28,14 @@ from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.mining.batch import DICTIONARY, LED_SCHEMA, NAME, ROW_GROUP, SCHEMA, Leaders, MinedBatch, bare_batch
 from zerodr.mining.dev import held_out
+from zerodr.mining.imported import import_candidates
 from zerodr.mining.negatives import PairSet, choose, entries, sample_queries, words_of
 from zerodr.mining.positives import Positives, known_positives, numbered, rows_among
 from zerodr.mining.statistics import Previous, Tally
 from zerodr.mining.texts import text_numbers
 
 log = logging.getLogger("zerodr")
-STATISTICS = "statistics.json"
+STATISTICS, IMPORTED = "statistics.json", "imported.parquet"
 NONE = "none"
 ENTRIES = 1 << 21  # candidates in memory at once
 
@@ -57,7 +58,7 @@ class MineSettings(Settings):
 
 
 def mine_negatives(stage: Stage) -> None:
-    """Read `source`, `candidates` (unless negatives.source is none) and optional `previous`; write folder `mined`.
+    """Read `source`, `candidates` or `file` (none where negatives.source is), optional `previous`; write `mined`.
 
     Raises:
         ArtifactError: candidates of another corpus or split, too shallow, or damaged.
@@ -69,6 +70,10 @@ def mine_negatives(stage: Stage) -> None:
     source, folder = stage.path("source"), stage.output("mined")
     corpus = corpus_ids(source)
     positives = known_positives(source, settings.split, corpus)
+    if candidates is not None and negatives.file is not None:
+        ranked = stage.state / IMPORTED
+        stage.note(imported=import_candidates(candidates, positives.all_queries, negatives.depth, ranked))
+        candidates = ranked
     without_positive = len(positives.all_queries) - len(positives.queries)
     lottery = words_of(positives.queries.to_pylist(), "query", stage.seed, settings.stage_index)
     sample = sample_queries(lottery, negatives.queries)
@@ -150,7 +155,8 @@ def mine(
 
 
 def _candidates(stage: Stage, negatives: NegativesSettings) -> Path | None:
-    available = "candidates" in stage.spec.inputs
+    name = "candidates" if negatives.file is None else "file"
+    available = name in stage.spec.inputs
     if available == (negatives.source == NONE):
         verb = "has" if available else "lacks"
         problem = f"negatives.source is {negatives.source}, and the stage {verb} the input `candidates`"
@@ -158,7 +164,7 @@ def _candidates(stage: Stage, negatives: NegativesSettings) -> Path | None:
     if negatives.skip >= negatives.depth:
         problem = f"leaves none of the {negatives.depth} ranks, found {negatives.skip}"
         raise ConfigError("negatives.skip", problem, "set it below negatives.depth")
-    return stage.path("candidates") if available else None
+    return stage.path(name) if available else None
 
 
 def _check(candidates: Path, positives: Positives, settings: MineSettings) -> tuple[np.ndarray, int]:

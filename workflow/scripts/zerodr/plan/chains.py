@@ -21,7 +21,7 @@ from zerodr.plan import paths
 from zerodr.plan.lines import SCOPE, Lines, Link
 from zerodr.plan.memo import remembered
 
-PREVIOUS, NONE = "previous", "none"
+PREVIOUS, NONE, FILE = "previous", "none", "file"
 
 
 def generated_split(link: Link) -> str:
@@ -179,9 +179,9 @@ class Chains(Lines):
         return self.first_alike(link._replace(scope=self.parent(link).scope), history)
 
     def negatives_from(self, link: Link) -> tuple[str, str] | None:
-        """Name and scope of the method whose ranking a stage takes negatives from; None: in-batch only."""
+        """Name and scope of the method whose ranking a stage takes negatives from; None: it needs none."""
         source = self.stage(link).negatives.source
-        if source == NONE:
+        if source in (NONE, FILE):
             return None
         if source == PREVIOUS:
             parent = self.parent(link)
@@ -213,7 +213,7 @@ class Chains(Lines):
         source = self.stage(link).negatives.source
         if source == PREVIOUS:
             return self.per_target(link.method, self.before(link))
-        named = None if source == NONE else self.bench.methods[source]
+        named = None if source in (NONE, FILE) else self.bench.methods[source]
         return isinstance(named, TrainedMethod) and self.per_target(source.partition("@")[0], named.last)
 
     # ---- queries that a stage learns from ----------------------------------------------------------------------

@@ -86,8 +86,9 @@ def _mine_inputs(plan: Plan, wc: Any) -> Files:
     """The source, a ranking to take negatives from, what the stage before mined."""
     chains, link = plan.chains, link_of(wc)
     (source, split), ranker = chains.taught(link), chains.negatives_from(link)
-    before, depth = chains.mined_before(link), chains.stage(link).negatives.depth
-    files = {"source": plan.labelled(source, split)}
+    before, negatives = chains.mined_before(link), chains.stage(link).negatives
+    files, depth = {"source": plan.labelled(source, split)}, negatives.depth
+    files |= {"file": negatives.file} if negatives.file is not None else {}
     files |= {"candidates": paths.candidates(*ranker, source, split, depth)} if ranker else {}
     return files | ({"previous": paths.mined(*before.path_keys)} if before else {})
 

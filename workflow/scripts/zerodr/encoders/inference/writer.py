@@ -116,7 +116,8 @@ def load_writer(name: str, revision: str | None, offline: bool, precision: str =
         config = AutoConfig.from_pretrained(folder, **more)
         family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", **more)
-        model = family.from_pretrained(folder, dtype=dtype, **more, **unpacked).to(device).eval()
+        model: Any = family.from_pretrained(folder, dtype=dtype, **more, **unpacked)
+        model = model.to(device).eval()
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         step = "install the package gguf" if file else "choose a language model that it knows"
         raise ModelError(name, f"transformers can't load it as a language model ({short(error)})", step) from None

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from zerodr.encoders.folder.checkpoint import check_files, model_files
 from zerodr.encoders.folder.contract import (
@@ -48,7 +49,7 @@ def copy_pair(sources: dict[Side, Path], target: Path, names: dict[Side, str], c
         if getattr(query, key) != getattr(document, key):
             problem = f"{key} of queries is {getattr(query, key)!r}, of documents {getattr(document, key)!r}"
             raise ModelError(sources["document"], problem, "name two models that were trained together")
-    shared = {"source": " + ".join(names[side] for side in SIDES), "revision": None}
+    shared: dict[str, Any] = {"source": " + ".join(names[side] for side in SIDES), "revision": None}
     shared |= {"max_tokens": min(query.max_tokens, document.max_tokens), "document_prefix": document.document_prefix}
     contract = query.model_copy(update=shared)
     for side in SIDES:
