@@ -20,12 +20,11 @@ if not Path("config/config.yaml").exists():
 configfile: "config/config.yaml"
 
 
-for package in ("pydantic", "yaml"):
-    if find_spec(package) is None:
-        raise WorkflowError(
-            f"{sys.executable} has no {package}: set up the environment with `make mini`, "
-            "then use .venv/bin/snakemake, or: source .venv/bin/activate"
-        )
+if find_spec("pydantic") is None:
+    raise WorkflowError(
+        f"{sys.executable} lacks the packages of zerodr: set up the environment with `make mini`, "
+        "then use .venv/bin/snakemake, or: source .venv/bin/activate"
+    )
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ZerodrError

@@ -53,7 +53,7 @@ def page(root: Path) -> str:
 def section(plan: Plan, root: Path, paper: str) -> str:
     """Write the table of a paper."""
     owner, rows = plan.bench.papers[paper], []
-    cells = left = read_cells(root / owner.reference)
+    cells = left = read_cells(root / str(owner.reference))
     for name, item in owner.items.items():
         told = json.loads(plan.settings("build_item")(SimpleNamespace(paper=paper, item=name)))["settings"]
         verdicts, count = "", 0

@@ -13,7 +13,8 @@ from zerodr.config.files import read_yaml
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-RECIPES = sorted(path.stem for path in (ROOT / "config/methods").glob("*.yaml"))
+METHODS = sorted((ROOT / "config/methods").glob("*.yaml"))
+RECIPES = [path.stem for path in METHODS if read_yaml(path)["kind"] != "scores"]  # published numbers need no job
 PAPERS = sorted(f"paper-{path.stem}" for path in (ROOT / "config/papers").glob("*.yaml"))
 
 

@@ -1,4 +1,4 @@
-"""A checkout of the whole workflow in miniature: made-up collections, a tiny encoder, every recipe with a few steps."""
+"""A checkout of the whole workflow in miniature: made-up collections, a tiny encoder, recipes of a few steps."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ ITEMS: dict[str, dict[str, dict[str, Any]]] = {
     "ddr": {"table5": {"kind": "parameters", "methods": ["ddr-contrast", "ddr-contrast+lora-96"]}},
 }
 METHODS = "bm25-flat all-minilm-l6-v2 hybrid other modir-dpr moma-t5ance berm-kd coco-dr ddr-contrast".split()
+PARENTS = "bm25-multifield dpr t5-ance cross-encoder reader berm-dpr kd dr-contrast".split()
 
 
 def targets() -> list[str]:
@@ -141,9 +142,12 @@ def write_registry(folder: Path) -> None:
 
 
 def shrink_recipes(folder: Path) -> None:
-    """Cut every recipe's numbers down to LIMITS, and let all start from the tiny encoder."""
+    """Cut the recipes' numbers down to LIMITS, and let all start from the tiny encoder; remove other recipes."""
     for path in (folder / "config/methods").glob("*.yaml"):
-        write_yaml(path, shrunk(read_yaml(path)))
+        if path.stem in (*METHODS, *PARENTS):
+            write_yaml(path, shrunk(read_yaml(path)))
+        else:
+            path.unlink()
     path = folder / "config/methods/all-minilm-l6-v2.yaml"
     write_yaml(path, read_yaml(path) | {"settings": {"model": ENCODER, "precision": "fp32"}})
     start = {"init": ENCODER, "pooling": "mean", "similarity": "cosine", "revision": None}

@@ -196,7 +196,7 @@ KINDS: dict[str, Disturb] = {
 
 
 def can_happen(kind: str, spec: StageSpec, disk: Disk) -> bool:
-    """Whether a kind of fault makes sense for a stage, and can be made on this machine."""
+    """True when a kind of fault makes sense for a stage and can be made on this machine."""
     if kind in ("full disk", "read-only"):
         return disk.mounted
     if kind in ("corrupted input", "truncated input"):

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from typing import IO
 
 from tests.drill.stages import Result
 from zerodr.artifacts.stage import StageSpec
@@ -20,7 +21,7 @@ PATIENCE_S = 400
 
 
 def can_happen(spec: StageSpec) -> bool:
-    """Whether a stage is one that Snakemake is asked for."""
+    """True for a stage that Snakemake is asked for."""
     return spec.rule == RULE and spec.wildcards["model"] in MODELS
 
 
@@ -73,7 +74,7 @@ KINDS = {
 }
 
 
-def _start(spec: StageSpec, screen: object) -> subprocess.Popen:
+def _start(spec: StageSpec, screen: IO[str]) -> subprocess.Popen:
     target = next(iter(spec.outputs.values()))
     command = [
         sys.executable,
@@ -86,7 +87,14 @@ def _start(spec: StageSpec, screen: object) -> subprocess.Popen:
         "--notemp",
         target,
     ]
-    return subprocess.Popen(command, stdout=screen, stderr=subprocess.STDOUT, text=True, start_new_session=True)  # type: ignore[call-overload]
+    return subprocess.Popen(
+        command, stdout=screen, stderr=subprocess.STDOUT, text=True, start_new_session=True, preexec_fn=_hear_ctrl_c
+    )
+
+
+def _hear_ctrl_c() -> None:
+    """Take SIGINT, which a shell switches off for what it starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _stopped(spec: StageSpec, draw: random.Random, number: signal.Signals, whole_group: bool) -> Result:

@@ -33,7 +33,7 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 @dataclass(frozen=True)
 class Reference:
-    """What an undisturbed run of a stage gave.
+    """Outputs of an undisturbed run of a stage.
 
     Attributes:
         digests: by output path.
@@ -57,7 +57,7 @@ class Result:
 
     @property
     def traceback(self) -> bool:
-        """Whether it ended in an error that no user can understand."""
+        """True when it ended in an error that no user can understand."""
         return "Traceback (most recent call last)" in self.said
 
 
@@ -79,7 +79,7 @@ def planned(folder: Path, targets: list[str]) -> list[StageSpec]:
 
 
 def _facade(job: Any, config: dict[str, Any]) -> SimpleNamespace:
-    """What a job's script sees."""
+    """The variables that a job's script sees."""
     return SimpleNamespace(
         rule=job.rule.name,
         params=job.params,
@@ -125,7 +125,7 @@ class Forks:
     """Runs of stages in forks of this process; their screens and specs are files of `scratch`."""
 
     def __init__(self, scratch: Path) -> None:
-        self.scratch = scratch
+        self.scratch, self._started = scratch, 0
 
     def start(self, spec: StageSpec, prepare: Callable[[], object] | None = None) -> int:
         """Run a stage as by hand from its spec.json; return its process number.
@@ -134,7 +134,8 @@ class Forks:
             spec: the stage.
             prepare: called in the fork before the stage.
         """
-        path = self.scratch / "spec.json"
+        self._started += 1  # a spec of its own: two runners of one stage may read theirs at any time
+        path = self.scratch / f"spec-{self._started % 4}.json"
         path.write_text(json.dumps(asdict(spec)))
         child = os.fork()
         if child:

@@ -133,6 +133,23 @@ def test_settings_and_data_are_compared_without_a_method():
     assert other["verdict"].tolist() == ["DRIFT"] and other["tolerance"].tolist() == [0.0]
 
 
+def test_likeness_to_another_source_is_not_judged():
+    one = cell("MS MARCO", "a", "0.2367", "query_intent_similarity")
+    ours = {("", "a", "query_intent_similarity"): 0.24}
+    for as_published, verdict in ((True, "OK"), (False, "other source")):
+        found = compare_cells(one, ours, settings(as_published=as_published), "standard", "A paper")
+        assert found["verdict"].tolist() == [verdict]
+
+
+def test_tables_of_collections_have_a_row_a_collection():
+    ours = {("", name, "queries"): 5.0 for name in "abc"} | {("", "a", "query_words"): 3.03}
+    cells = [cell(name.upper(), name, "5", "queries") for name in "abc"]
+    found = compare_cells(pd.concat([*cells, cell("A", "a", "3.0", "query_words")]), ours, settings(), "standard", "P")
+    assert found["tolerance"].tolist() == pytest.approx([0, 0, 0, 0.06])
+    lines = cells_section(found).splitlines()
+    assert [word.strip() for word in lines[4].strip("|").split("|")] == ["A (a)", "5 (5) OK", "3.03 (3.0) OK"]
+
+
 def test_an_item_shows_what_no_other_claims():
     cells = pd.concat(
         [cell("Ours", "a", "1"), cell("Ours", "avg", "2"), cell("BM25", "a", "3"), cell("BM25", "z", "4")]
@@ -174,16 +191,8 @@ def test_tolerances_by_kind_of_row():
     assert tolerance_of("hole_pair_10", "lexical", 33.0, True) == 0.2
     assert tolerance_of("knn_source", "trained", 14.0, True) == pytest.approx(1.4)
     assert tolerance_of("documents", "data", 100.0, False) == 0.0
-    known = {
-        "row": True,
-        "measured": True,
-        "is_open": False,
-        "small": False,
-        "other_protocol": False,
-        "timed": False,
-        "equal": False,
-    }
-    assert judge(known=True, difference=None, tolerance=None, **known) == "DRIFT"
+    assert judge({"open": False}, None, False, None) == "DRIFT"
+    assert judge({"open": False, "other budget": True}, 0.0, True, 1.0) == "other budget"
 
 
 def test_an_item_writes_both_next_to_each_other(tmp_path):

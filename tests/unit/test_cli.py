@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -246,13 +245,12 @@ def test_plan_asks_snakemake(root, monkeypatch):
     monkeypatch.chdir(root)
     text = call("plan", "--scale", "paper", "results/beir/bm25-flat.tsv", "--config", "offline=true")
     assert "build_row" in text and "search_bm25" in text and "MiB for the largest job" in text
-    told = "can't be planned: No rule to produce results/beir/al.tsv: did you mean results/beir/all.tsv"
+    told = "can't be planned: results/beir/al.tsv: is no target: did you mean results/beir/all.tsv"
     with pytest.raises(ConfigError, match=told):
         call("plan", "results/beir/al.tsv")
-    with pytest.raises(ConfigError) as error:
-        call("plan", "results/moma/figure3.tsv")
-    told = "ConfigError: results/moma/figure3.tsv: can't be planned: moma: item 'figure3': is not known: "
-    assert re.fullmatch(re.escape(told) + r"did you mean [\w -]+\?", str(error.value))
+    told = "can't be planned: results/moma/figure9.tsv: is no target: did you mean results/moma/figure"
+    with pytest.raises(ConfigError, match=told):
+        call("plan", "results/moma/figure9.tsv")
 
 
 def test_the_collection_is_found_by_its_folder(plan):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,7 +78,9 @@ def test_a_variant_that_only_trains_otherwise_shares_queries_and_candidates(root
         "long": ("scifact", "adapt-query.distil"),
         "titles": ("scifact", "adapt-query+titles.distil"),
     }
-    assert "adapt\\-query" in Patterns(made).splits()
+    for split in ("test", "adapt-query.distil", "adapt-query+titles.distil"):
+        assert re.fullmatch(Patterns(made).splits(), split)
+    assert not re.fullmatch(Patterns(made).splits(), "adapt-query+titles.other")
 
 
 def test_a_column_of_several_collections_is_refused(root):

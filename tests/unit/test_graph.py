@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ from tiny_bench import ARCHIVE, COLLECTION, MODEL, TABLE, make_bench, make_colle
 
 from zerodr.artifacts.record import read_record
 from zerodr.errors import ArtifactError
-from zerodr.lineage.graph import Graph, short_name
+from zerodr.lineage.graph import TEMPORARY, Graph, short_name
 from zerodr.lineage.tree import render_tree
+from zerodr.lineage.verify import verify
 from zerodr.plan import paths
 
 RUN = paths.run("dense", "toy", "standard")
@@ -122,3 +124,22 @@ def test_tree_down_reaches_the_table_and_tells_stale_edges(plan):
 def test_short_names():
     assert short_name(MODEL) == "models/dense/shared/imported"
     assert short_name(ARCHIVE) == "archives/toy.zip"
+
+
+def test_temporary_rules_are_those_of_the_workflow(root):
+    temporary = set()
+    for path in (root / "workflow/rules").rglob("*.smk"):
+        for rule in re.split(r"^rule ", path.read_text(), flags=re.M)[1:]:
+            temporary |= {rule.partition(":")[0]} if "temp(" in rule else set()
+    assert temporary == TEMPORARY
+
+
+def test_what_was_removed_after_its_use_is_no_problem(plan, monkeypatch):
+    graph = Graph()
+    run = Path(RUN)
+    digest = graph.require(RUN)["digest"]
+    run.unlink()
+    assert [str(finding) for finding in verify(Graph(), [RUN])] == [f"{RUN}: is missing: rebuild it: snakemake {RUN}"]
+    monkeypatch.setattr("zerodr.lineage.graph.TEMPORARY", {graph.require(RUN)["rule"]})
+    assert Graph().current_digest(RUN) == digest and not Graph().is_damaged(RUN)
+    assert list(verify(Graph(), [RUN])) == []

@@ -18,7 +18,7 @@ from tests.unit.stage_helpers import FILE, FOLDER, checkout, making, repeat, spe
 from zerodr import run as by_hand
 from zerodr.artifacts.record import artifact_digest, read_record, record_path
 from zerodr.artifacts.stage import STATE, Stage, forget_published, load_spec, run_spec, temporary_output
-from zerodr.errors import ArtifactError, ZerodrError
+from zerodr.errors import ArtifactError, ProtocolError, ZerodrError
 from zerodr.plan.rules import RULES, Rule
 
 
@@ -356,8 +356,9 @@ def test_a_stopped_run_leaves_no_record_without_its_artifact(declared):
 
 
 # ---- damaged inputs ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("error", [ValueError("odd bytes"), ProtocolError("x", "odd bytes")])
 @pytest.mark.parametrize("declared", [FILE, FOLDER])
-def test_an_error_after_damage_names_the_damaged_input(declared):
+def test_an_error_after_damage_names_the_damaged_input(declared, error):
     def write(stage: Stage) -> None:
         place = stage.output("out")
         (place / "a" if place.is_dir() else place).write_text("whole")
@@ -369,11 +370,11 @@ def test_an_error_after_damage_names_the_damaged_input(declared):
     os.utime(damaged, ns=(state.st_atime_ns, state.st_mtime_ns))
 
     def read(stage: Stage) -> None:
-        raise ValueError("odd bytes")
+        raise error
 
     later = spec_of(inputs={"text": declared}, outputs={"out": "results/out/y.txt"})
     with pytest.raises(ArtifactError, match=rf"{declared}: .*has other content .*: delete {declared} and run"):
         run_spec(later, read)
     damaged.write_text("whole")
-    with pytest.raises(ValueError, match="odd bytes"):
+    with pytest.raises(type(error), match="odd bytes"):
         run_spec(later, read)

@@ -32,10 +32,11 @@ def from_root(text: str, called_in: Path) -> str:
 def split_config(words: list[str]) -> list[str]:
     """Let `--config a=1 b=2` mean `--config a=1 --config b=2`, as for snakemake."""
     split: list[str] = []
-    for position, word in enumerate(words):
-        before = words[:position][::-1]
-        values = next((index for index, other in enumerate(before) if "=" not in other or other.startswith("-")), -1)
-        if values > 0 and before[values] == OPTION and "=" in word and not word.startswith("-"):
+    in_values = False
+    for word in words:
+        is_value = "=" in word and not word.startswith("-")
+        if in_values and is_value and split[-1] != OPTION:
             split.append(OPTION)
         split.append(word)
+        in_values = word == OPTION or (in_values and is_value)
     return split

@@ -179,10 +179,9 @@ def render(jobs: list[Job], estimates: Costs) -> str:
     lines.append(f"critical    about {duration(sum(seconds[n] for n in path))}, {len(path)} jobs, the longest of them:")
     for number in sorted(sorted(path, key=lambda n: -seconds[n])[:SHOWN], key=path.index):
         job = jobs[number]
-        most = f" (unknown, at most {duration(limits[number])})" if number in limits else ""
-        lines.append(
-            f"            {duration(seconds[number]):>12}  {' '.join([job.rule, *job.wildcards.values()])}{most}"
-        )
+        name = " ".join([job.rule, *job.wildcards.values()])
+        remark = f" (unknown, at most {duration(limits[number])})" if number in limits else ""
+        lines.append(f"            {duration(seconds[number]):>12}  {name}{remark}")
     lines += [f"            {duration(span):>12}  with {farm} GPUs" for farm, span in estimates.spans.items()]
     most_gpus = estimates.most_gpus
     lines += [f"            {farm} GPUs are too few: a job needs {most_gpus}" for farm in FARMS if farm < most_gpus]

@@ -26,7 +26,7 @@ RULE = re.compile(r"^(?:local)?rule (\w+):$")
 WILDCARDS = re.compile(r"^    wildcards: (.+)$")
 FILES = re.compile(r"^    (input|output): (.+)$")
 MEBI, GIBI = 2**20, 2**30
-USUAL_DIMENSION = 768
+USUAL_DIMENSION, USUAL_LAYERS = 768, 12
 FLOAT_BYTES = 4
 MOST_NAMES = 5
 MOST_SHARDS = 8
@@ -197,7 +197,7 @@ def model_shape(plan: Plan, model: str, scope: str) -> tuple[int, int] | None:
             config = json.loads((folder / "config.json").read_text())
             layers = config.get("num_hidden_layers") or config.get("num_layers")
             width = config.get("hidden_size") or config.get("d_model")
-            return (int(width), int(cut or layers)) if width and layers else None
+            return (int(width), int(cut or layers or USUAL_LAYERS)) if width else None
     return None
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from zerodr.config.speeds import Speeds
 from zerodr.config.training import InitSettings, PairSettings
-from zerodr.forecast import EMBEDDING, Job, model_shape, text_rows
+from zerodr.forecast import EMBEDDING, USUAL_DIMENSION, USUAL_LAYERS, Job, model_shape, text_rows
 from zerodr.plan import Plan
 from zerodr.plan.resources import need
 
 FORWARD, TRAINING = 2, 6  # operations a parameter and token
-USUAL_SHAPE = (768, 12)  # width and layers of BERT-base, for models whose folder is not here yet
+USUAL_SHAPE = (USUAL_DIMENSION, USUAL_LAYERS)  # of BERT-base, for models whose folder is not here yet
 PARAMETERS = 12  # of a transformer's layer, in units of its width squared
 VIEWS = {"coco": 2, "condenser": 2}  # texts that a pretraining step reads of each document
 

@@ -7,11 +7,13 @@ from zerodr.artifacts.digest import file_digest
 from zerodr.artifacts.machine import is_refusal
 from zerodr.artifacts.manifest import check_manifest, is_folder_artifact
 from zerodr.artifacts.record import read_record
-from zerodr.errors import ArtifactError, ZerodrError
+from zerodr.errors import ArtifactError, CollectionError, ModelError, ProtocolError, ZerodrError
+
+ABOUT_CONTENT = (ArtifactError, CollectionError, ModelError, ProtocolError)  # what damage can look like
 
 
 class BlameInputs:
-    """A context that compares all bytes of the inputs after an error that is no clear one.
+    """A context that compares all bytes of the inputs after an error that their content may have caused.
 
     Args:
         inputs: paths of artifacts.
@@ -27,7 +29,8 @@ class BlameInputs:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if not isinstance(error, Exception) or isinstance(error, ZerodrError) or is_refusal(error):
+        clear = isinstance(error, ZerodrError) and not isinstance(error, ABOUT_CONTENT)
+        if not isinstance(error, Exception) or clear or is_refusal(error):
             return
         for path in self.inputs:
             if problems := find_damage(Path(path)):

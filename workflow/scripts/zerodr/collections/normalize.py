@@ -99,7 +99,7 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     corpus_only = settings.kind == "memory"
     queries = iter(()) if corpus_only else reader.queries()
     texts, query_facts = _write_queries(queries, folder / "queries.parquet", expected)
-    documents, facts = _write_corpus(_kept(reader, settings), texts, folder / "corpus.parquet", expected)
+    documents, facts = _write_corpus(_chosen_documents(reader, settings), texts, folder / "corpus.parquet", expected)
     facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
     for split in [] if corpus_only else _splits(reader, settings):
         audit = audit_split(split, reader.judgements(split), documents, texts, expected)
@@ -118,7 +118,7 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     return facts
 
 
-def _kept(reader: Reader, settings: NormalizeSettings) -> Iterator[Document]:
+def _chosen_documents(reader: Reader, settings: NormalizeSettings) -> Iterator[Document]:
     """Read the corpus, or the part of it that a memory keeps."""
     judged = None
     if settings.judged_split:

@@ -36,6 +36,12 @@ class WriterSettings(Settings):
     round_trip: int | None = Field(10, ge=1)
     """Use a question where BM25 ranks its document among so many. None: use all."""
 
+    @model_validator(mode="after")
+    def _possible(self) -> WriterSettings:
+        if not 1 <= self.words[0] <= self.words[1]:
+            raise ValueError(f"words are the fewest and the most words, found {list(self.words)}")
+        return self
+
 
 class GenerateSettings(Settings):
     """Queries made from the target's documents; they take the place of the source's queries."""

@@ -36,7 +36,7 @@ class TextTokens(Settings):
 
 
 class Speeds(Settings):
-    """What time estimates are made of where there is no finished job of a rule."""
+    """Rates for time estimates of rules without a finished job."""
 
     cpu_core: Device
     """One core of a processor."""

@@ -17,6 +17,7 @@ from zerodr.errors import ArtifactError, nearest
 ROOTS = ("resources", "results")
 IGNORED = {"results/lineage/artifacts", "results/logs", "results/benchmarks"}
 SUFFIX = ".lineage.json"
+TEMPORARY = {"search_candidates", "search_memory"}  # rules whose output Snakemake removes after its last use
 HEX = set("0123456789abcdef")
 
 
@@ -65,13 +66,23 @@ class Graph:
         return record
 
     def current_digest(self, artifact: str) -> str | None:
-        """Return the present digest, by the record while size and time match; None when missing or damaged."""
+        """Return the present digest, by the record while size and time match; None when missing or damaged.
+
+        Of a temporary artifact that was removed after its use it is the recorded one.
+        """
+        if artifact not in self._digests and self.is_removed(artifact):
+            self._digests[artifact] = self.require(artifact)["digest"]
         if artifact not in self._digests:
             try:
                 self._digests[artifact] = artifact_digest(artifact)
             except ArtifactError:
                 self._digests[artifact] = None
         return self._digests[artifact]
+
+    def is_removed(self, artifact: str) -> bool:
+        """Test whether Snakemake removed an artifact after its use: only its record is left, as it should be."""
+        record = self.record(artifact)
+        return record is not None and record["rule"] in TEMPORARY and not Path(artifact).exists()
 
     def is_damaged(self, artifact: str) -> bool:
         """Test whether an artifact is missing, or is not what its record or its users' records say."""

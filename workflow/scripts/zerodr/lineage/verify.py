@@ -30,7 +30,9 @@ def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
     for artifact in paths:
         digests[artifact] = true_digest(artifact)
         record = graph.record(artifact)
-        if record is not None:
+        if graph.is_removed(artifact):
+            yield from _inputs(graph, artifact, digests)
+        elif record is not None:
             yield from _content(artifact, record, digests[artifact])
             yield from _inputs(graph, artifact, digests)
         elif digests[artifact] is None:

@@ -39,9 +39,9 @@ def import_candidates(source: Path, queries: pa.Array, depth: int, target: Path)
     Raises:
         ArtifactError: the file has another layout, a query twice, or none of these queries.
     """
-    found = read_lists(source) if _starts_with_object(source) else read_lists_of_run(source)
+    rankings = read_lists(source) if _starts_with_object(source) else read_lists_of_run(source)
     known = queries.to_pylist()
-    missing = sum(query not in found for query in known)
+    missing = sum(query not in rankings for query in known)
     if missing == len(known):
         problem = f"ranks none of the {missing} queries, the first of which is {known[0]}"
         raise ArtifactError(source, problem, "give rankings of the source's training queries")
@@ -50,11 +50,11 @@ def import_candidates(source: Path, queries: pa.Array, depth: int, target: Path)
     with RankingsWriter(target, depth) as writer:
         rows = iter(known)
         while block := list(islice(rows, BLOCK)):
-            lists = [found.get(query, [])[:depth] for query in block]
+            lists = [rankings.get(query, [])[:depth] for query in block]
             sizes = np.array([len(documents) for documents in lists], np.int64)
-            scores = np.concatenate([-np.arange(1, size + 1, dtype=np.float32) for size in sizes] or [[]])
+            ranks = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
             documents = pa.array([document for documents in lists for document in documents], pa.string())
-            writer.write(Rankings(pa.array(block, pa.string()), sizes, documents, scores.astype(np.float32)))
+            writer.write(Rankings(pa.array(block, pa.string()), sizes, documents, (-ranks).astype(np.float32)))
     return {"queries": len(known) - missing, "missing": missing}
 
 
@@ -64,7 +64,7 @@ def read_lists(path: Path) -> dict[str, list[str]]:
     Raises:
         ArtifactError: names the line that is not as expected.
     """
-    found: dict[str, list[str]] = {}
+    by_query: dict[str, list[str]] = {}
     with _opened(path) as stream:
         for number, line in enumerate(stream, 1):
             try:
@@ -74,10 +74,10 @@ def read_lists(path: Path) -> dict[str, list[str]]:
                 documents = list(dict.fromkeys(map(str, _in_turn(lists))))
             except (ValueError, KeyError, TypeError) as error:
                 raise ArtifactError(f"{path}:{number}", f"has no qid and neg ({error!r})", LAYOUT) from None
-            if query in found:
+            if query in by_query:
                 raise ArtifactError(f"{path}:{number}", f"has query {query} a second time", "join its lines")
-            found[query] = documents
-    return found
+            by_query[query] = documents
+    return by_query
 
 
 def _in_turn(lists: Sequence[Sequence[Any]]) -> Iterator[Any]:

@@ -50,8 +50,8 @@ def _normalize_params(plan: Plan, wc: Any) -> Params:
     row = plan.collection(wc.collection)
     source = {"original": row.originals.format} if row.originals else {}
     pinned = {} if row.pinned or row.kind == "own" else {"pinned": False}
-    part = {"judged_split": row.judged_split, "cut": row.cut} if row.judged_split or row.cut else {}
-    return row.model_dump(mode="json", include=NORMALIZED) | source | pinned | part
+    selection = {"judged_split": row.judged_split, "cut": row.cut} if row.judged_split or row.cut else {}
+    return row.model_dump(mode="json", include=NORMALIZED) | source | pinned | selection
 
 
 @inputs("measure_statistics")

@@ -211,8 +211,8 @@ def _published_inputs(plan: Plan, wc: Any) -> Files:
     paper = plan.bench.papers[wc.paper]
     if paper.reference is None:
         raise ConfigError(f"{wc.paper}: published", "the paper has no reference file", "add the key `reference`")
-    printed = [method for item in paper.items.values() for method in item.rows.values()]
-    printed = {name.partition(",")[0] for name in (*paper.rows.values(), *printed) if name}
+    others = [method for item in paper.items.values() for method in item.rows.values() if method]
+    printed = {method.partition(",")[0] for method in (*paper.rows.values(), *others)}
     rows = [name for name in plan.ranked if name in printed]
     return {"reference": paper.reference, "summaries": [p for name in rows for p in plan.evaluations("summary", name)]}
 

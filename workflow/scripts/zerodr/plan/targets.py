@@ -41,7 +41,7 @@ TARGETS = [
     Target(paths.beir("significance.tsv"), "tests against the baseline"),
     Target(paths.beir("holes.tsv"), "unjudged documents"),
     Target("results/{paper}/all.html", "all tables and figures of a paper"),
-    Target("results/{paper}/published.html", "all values that a paper prints, next to the main table's"),
+    Target("results/{paper}/published.html", "all printed values of a paper, next to ours"),
     Target("results/{paper}/published.tsv", "the same as numbers"),
     Target("results/{paper}/{item}.html", "one table of a paper"),
     Target("results/{paper}/{item}.svg", "its figure"),

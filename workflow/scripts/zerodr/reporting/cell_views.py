@@ -27,24 +27,34 @@ def legend(compared: pd.DataFrame) -> list[str]:
 def cells_section(compared: pd.DataFrame) -> str:
     """Write a Markdown section: printed values in brackets, ours before them, then the verdict."""
     sections = [f"### Published: {compared['source'].iloc[0]}\n"]
-    for metric, cells in compared.groupby("metric", sort=False):
-        columns = list(dict.fromkeys(cells["column"]))
-        rows = []
-        for (row, method), line in cells.groupby(["row", "method"], sort=False):
-            texts = {cell["column"]: _cell(cell) for cell in line.to_dict("records")}
-            rows.append([f"{row} = {method}" if method else str(row), *(texts.get(name, "") for name in columns)])
-        sections.append(markdown_table([str(metric), *columns], rows))
+    if (compared.groupby("row")["column"].nunique() == 1).mean() > 0.5 and compared["column"].nunique() > 2:
+        names = [f"{row} ({column})" for row, column in zip(compared["row"], compared["column"], strict=True)]
+        sections.append(_pivoted("", compared.assign(line=names), "metric"))
+    else:
+        names = [f"{r} = {m}" if m else str(r) for r, m in zip(compared["row"], compared["method"], strict=True)]
+        for metric, cells in compared.assign(line=names).groupby("metric", sort=False):
+            sections.append(_pivoted(str(metric), cells, "column"))
     notes = ["ours, the published value in brackets, verdict; a value alone: ours is not there", *legend(compared)]
     notes += _tolerances(compared)
     notes += dict.fromkeys(f"open: {note}" for note in compared.loc[compared["verdict"] == "open", "note"])
     return "\n".join([*sections, "".join(f"- {note}\n" for note in notes)])
 
 
+def _pivoted(corner: str, cells: pd.DataFrame, key: str) -> str:
+    """A table with a row a `line`, and a column a value of `key`."""
+    columns = list(dict.fromkeys(cells[key]))
+    rows = []
+    for line, group in cells.groupby("line", sort=False):
+        texts = {cell[key]: _cell(cell) for cell in group.to_dict("records")}
+        rows.append([str(line), *(texts.get(name, "") for name in columns)])
+    return markdown_table([corner, *columns], rows)
+
+
 def _cell(cell: dict) -> str:
     ours = cell["ours"]
     if ours is None or ours != ours:
         return f"({cell['published']})"
-    shown = f"{ours:.4g}" if isinstance(ours, float) else str(ours)
+    shown = str(ours) if not isinstance(ours, float) else f"{ours:.0f}" if ours.is_integer() else f"{ours:.4g}"
     return f"{shown} ({cell['published']}) {cell['verdict']}"
 
 

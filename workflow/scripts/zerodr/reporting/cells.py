@@ -17,7 +17,8 @@ from pydantic import BeforeValidator
 from zerodr.config.base import Settings
 from zerodr.config.papers import Doubt
 from zerodr.errors import ArtifactError
-from zerodr.reporting.verdicts import DATA, TIMES, UNMEASURED, judge, tolerance_of
+from zerodr.reporting import verdicts
+from zerodr.reporting.verdicts import judge, tolerance_of
 
 Key = tuple[str, str, str]
 Measured = Mapping[Key, float | str]
@@ -28,7 +29,7 @@ MULTIPLES = {"k": 1e3, "M": 1e6, "B": 1e9}
 
 
 class CellParams(Settings):
-    """Which values of a table are shown, and what is ours of each."""
+    """Select the values of a table to show, and name our value of each."""
 
     table: str
     """Table of the reference file."""
@@ -104,11 +105,11 @@ def compare_cells(
     rows = []
     for cell in cells.to_dict("records"):
         doubt = settings.doubts.get(cell["column"]) or settings.doubts.get(cell["metric"])
-        columns, metrics = (cell["column"],), (NAMES.get(cell["metric"], cell["metric"]),)
-        if doubt is not None:
-            columns, metrics = (
-                (columns, doubt.read_as) if cell["metric"] in settings.doubts else (doubt.read_as, metrics)
-            )
+        columns, metrics = [cell["column"]], [NAMES.get(cell["metric"], cell["metric"])]
+        if doubt is not None and cell["metric"] in settings.doubts:
+            metrics = list(doubt.read_as)
+        elif doubt is not None:
+            columns = list(doubt.read_as)
         for column, metric in product(columns, metrics):
             rows.append(_compared(cell, column, metric, ours, settings, protocol, source))
     return pd.DataFrame(rows, columns=COMPARED)
@@ -123,7 +124,9 @@ def _compared(
     if base is not None and settings.rows.get(base.group(1)) != settings.baseline:
         keys = []  # ours are gains over another row
     match = next((key for key in product(keys, (column, ""), (metric,)) if key in ours), None)
-    kind = settings.kinds.get(method, "") if match is None or match[0] == method else "settings" if match[0] else "data"
+    kind = settings.kinds.get(method, "")
+    if match is not None and match[0] != (method or None):
+        kind = "settings" if match[0] else "data"
     percent, printed = cell["note"].startswith("percent"), number(cell["value"])
     value = None if match is None else ours[match]
     if isinstance(value, float | int) and percent:
@@ -132,23 +135,23 @@ def _compared(
     difference = value - printed if isinstance(value, float | int) and printed is not None else None
     equal = value is not None and str(value).lower() == cell["value"].lower()
     doubts = settings.doubts.get(cell["column"]) or settings.doubts.get(cell["metric"])
+    absent, no_row = value is None, not method and metric not in verdicts.DATA
+    obstacles = {
+        verdicts.ALONE: absent and no_row,
+        verdicts.NO_MEASURE: absent and metric.startswith(verdicts.UNMEASURED),
+        verdicts.NOT_RUN: absent,
+        verdicts.OPEN: doubts is not None,
+        verdicts.MACHINE: metric in verdicts.TIMES,
+        verdicts.SOURCE: metric in verdicts.LIKENESS and not settings.as_published,
+        verdicts.BUDGET: kind in ("trained", "settings") and not settings.as_published,
+        verdicts.PROTOCOL: kind in ("trained", "encoder", "fusion") and protocol != settings.protocol,
+    }
     named = {"row": cell["row"], "method": method, "column": column, "metric": metric}
     return named | {
         "ours": value,
         "published": cell["value"],
         "difference": difference,
-        "verdict": judge(
-            known=value is not None,
-            row=bool(method) or metric in DATA,
-            measured=not metric.startswith(UNMEASURED),
-            is_open=doubts is not None,
-            small=kind in ("trained", "settings") and not settings.as_published,
-            other_protocol=kind in ("trained", "encoder", "fusion") and protocol != settings.protocol,
-            timed=metric in TIMES,
-            difference=difference,
-            equal=equal,
-            tolerance=tolerance,
-        ),
+        "verdict": judge(obstacles, difference, equal, tolerance),
         "tolerance": tolerance,
         "protocol": protocol,
         "note": "; ".join(filter(None, [cell["note"], doubts.remark if doubts else ""])),

@@ -1,5 +1,7 @@
 """Judge the difference between our number and a printed one: verdicts and tolerances."""
 
+from collections.abc import Mapping
+
 OKISH = 4
 BY_KIND = {"lexical": 0.002, "encoder": 0.002, "fusion": 0.005, "trained": 0.01}
 """Largest absolute difference of a measure in [0, 1] that is OK, by kind of row: a choice. Printed values have three
@@ -10,11 +12,9 @@ WORDS = 0.02
 """The same for mean lengths of texts, whose splitting into words the papers leave open."""
 MEASURES = ("ndcg_cut", "recall", "recip_rank", "success", "hole", "map", "P_")
 COUNTS = ("documents", "queries", "train_pairs", "dev_queries")
-DATA = (
-    *COUNTS,
-    *("documents_per_query", "query_words", "document_words"),
-    *("jaccard_unigrams", "query_intent_similarity", "document_lexical_similarity"),
-)
+LIKENESS = ("jaccard_unigrams", "query_intent_similarity", "document_lexical_similarity")
+"""Measures of a collection and the source."""
+DATA = (*COUNTS, *LIKENESS, "documents_per_query", "query_words", "document_words")
 """Measures of collections, which need no method."""
 UNMEASURED = (
     *("ndcg_cut_10_gain_case", "loss_of_accuracy", "finetuning_times", "adaptation_steps", "clusters_with_lower_loss"),
@@ -23,13 +23,14 @@ UNMEASURED = (
 """Beginnings of what papers print and no item measures."""
 OK, OKISH_WORD, DRIFT = "OK", "OKish", "DRIFT"
 NOT_RUN, ALONE, NO_MEASURE, OPEN = "not run", "no method here", "no measure here", "open"
-BUDGET, PROTOCOL, MACHINE = "other budget", "other protocol", "other machine"
+BUDGET, PROTOCOL, MACHINE, SOURCE = "other budget", "other protocol", "other machine", "other source"
 TIMES = ("milliseconds", "seconds", "hours")
 LEGEND = {
     OK: "within the tolerance",
     OKISH_WORD: f"within {OKISH} times the tolerance",
     DRIFT: "beyond that",
     BUDGET: "ours was trained with less than the paper",
+    SOURCE: "ours is the likeness to another source",
     MACHINE: "ours was timed on another machine",
     PROTOCOL: "ours was ranked under another protocol than the paper's",
     OPEN: "the paper leaves open what the value is of",
@@ -65,36 +66,16 @@ def tolerance_of(metric: str, kind: str, printed: float | None, percent: bool) -
     return RELATIVE * abs(printed)
 
 
-def judge(
-    *,
-    known: bool,
-    row: bool,
-    measured: bool,
-    is_open: bool,
-    small: bool,
-    other_protocol: bool,
-    timed: bool,
-    difference: float | None,
-    equal: bool,
-    tolerance: float | None,
-) -> str:
-    """Choose the verdict of a cell: the first of LEGEND's reasons against a comparison, else that of the difference.
+def judge(obstacles: Mapping[str, bool], difference: float | None, equal: bool, tolerance: float | None) -> str:
+    """Choose the verdict of a cell: the first obstacle to a comparison, else that of the difference.
 
     Args:
-        known: there is a number of ours.
-        row: there is a method here for the row.
-        measured: there is a measure here for the value.
-        is_open: the paper leaves open what the value is of.
-        small: ours was trained with less than the paper.
-        other_protocol: ours was ranked under another protocol.
-        timed: the value is a time.
+        obstacles: verdicts of LEGEND, and whether each holds, in order.
         difference: ours minus printed; None where one of them is text.
         equal: both are the same text.
         tolerance: largest difference that is OK.
     """
-    if not known:
-        return ALONE if not row else NOT_RUN if measured else NO_MEASURE
-    for holds, reason in ((is_open, OPEN), (timed, MACHINE), (small, BUDGET), (other_protocol, PROTOCOL)):
+    for reason, holds in obstacles.items():
         if holds:
             return reason
     if difference is None or tolerance is None:

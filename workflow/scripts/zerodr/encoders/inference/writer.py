@@ -52,7 +52,7 @@ class Writer:
 
     @property
     def reads_prompt(self) -> bool:
-        """Whether it continues a text, so that examples show it what to do; else it was trained to write questions."""
+        """True when it continues a text, so that examples show the task; else it was trained to write questions."""
         return not self.model.config.is_encoder_decoder
 
     def write(

@@ -18,7 +18,7 @@ from zerodr.encoders.inference.encoder import pad
 from zerodr.errors import ModelError
 from zerodr.training.additions import Addition, together
 from zerodr.training.data.examples import Examples
-from zerodr.training.loop.gradcache import Forward, Share, Texts
+from zerodr.training.loop.gradcache import Forward, Share, Texts, gathered
 from zerodr.training.objectives.base import Encoded
 
 PROBED = 4  # documents whose embeddings are compared with the model's
@@ -39,20 +39,7 @@ class FrozenForward(Forward):
     def view(self, share: Share, leaf: Tensor, group: Any) -> Encoded:
         """Return the batch with vectors of its queries (with a gradient) and of its documents (without)."""
         documents = torch.from_numpy(self.vectors_of_documents[share.texts.documents]).to(leaf.device)
-        teacher, groups = (
-            None if array is None else torch.from_numpy(array).to(leaf.device)
-            for array in (share.batch.teacher, share.batch.groups)
-        )
-        return Encoded(
-            share.batch.step,
-            group.gather(leaf),
-            group.gather(documents),
-            share.query_ids,
-            share.document_ids,
-            share.positives,
-            teacher,
-            groups,
-        )
+        return gathered(share, leaf, documents, group)
 
 
 class FrozenIndex(Addition):

@@ -122,20 +122,7 @@ class Forward:
         """Return what the objective sees: vectors of all processes, from this process's `leaf` (T, D)."""
         count = len(share.texts.documents)
         queries, documents = leaf[:count], leaf[count:][torch.from_numpy(share.texts.documents).to(leaf.device)]
-        teacher, groups = (
-            None if array is None else torch.from_numpy(array).to(queries.device)
-            for array in (share.batch.teacher, share.batch.groups)
-        )
-        return Encoded(
-            share.batch.step,
-            group.gather(queries),
-            group.gather(documents),
-            share.query_ids,
-            share.document_ids,
-            share.positives,
-            teacher,
-            groups,
-        )
+        return gathered(share, queries, documents, group)
 
     def represent(self, texts: Any, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
         """Encode all texts, ready to take a gradient."""
@@ -215,6 +202,24 @@ class Share:
     query_ids: list[str]
     document_ids: list[str]
     positives: list[set[str]]
+
+
+def gathered(share: Share, queries: Tensor, documents: Tensor, group: Group) -> Encoded:
+    """Return the vectors of all processes, as objectives see them, from this process's (B, D) and (B, 1 + N, D)."""
+    teacher, groups = (
+        None if array is None else torch.from_numpy(array).to(queries.device)
+        for array in (share.batch.teacher, share.batch.groups)
+    )
+    return Encoded(
+        share.batch.step,
+        group.gather(queries),
+        group.gather(documents),
+        share.query_ids,
+        share.document_ids,
+        share.positives,
+        teacher,
+        groups,
+    )
 
 
 def prepare(forward: Forward, batch: Any, group: Group) -> Share:
