@@ -41,8 +41,8 @@ pictures: $(READY) ## docs/pictures/*.svg and docs/papers/items.md again
 	$(BIN)/python docs/pictures/results.py
 	$(BIN)/python docs/pictures/items.py
 
-report: $(READY) ## results/report.html: tables, figures, captions, for any browser, without a network
-	$(SNAKEMAKE) --profile config/profiles/mini --report results/report.html all
+report: $(READY) ## results/report.html: table, figures, curves, warnings, cost, lineage in one file, for any browser, without a network
+	@$(BIN)/python -m zerodr report
 
 mlflow: $(READY) ## lineage in MLflow's own pages
 	$(BIN)/mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///results/lineage/mlflow.db

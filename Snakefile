@@ -28,11 +28,14 @@ if find_spec("pydantic") is None:
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ZerodrError
+from zerodr.user_folders import examine, notices
 from zerodr import papers
 from zerodr.plan import Plan, paths
+from zerodr.plan.collections import section_files as list_files
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.targets import nearest_target
 from zerodr.plan.pins import pin_refusal
+from zerodr.plan.reporting import tables
 from zerodr.artifacts.guard import (
     advise_profile,
     ask_for_single_run,
@@ -49,7 +52,7 @@ from zerodr.submission import refusal
 
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
-    PLAN = Plan(load_bench(CHECKOUT, config))
+    PLAN = Plan(examine(load_bench(CHECKOUT, config)))
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
@@ -69,9 +72,6 @@ wildcard_constraints:
     depth=r"\d+",
 
 
-report: "workflow/report/workflow.rst"
-
-
 localrules:
     all,
     fetch_archive,
@@ -79,17 +79,23 @@ localrules:
     init_model,
     take_step,
     build_table,
+    build_queries,
+    build_query_page,
+    build_leaderboard,
     build_row,
     plot_table,
     build_item,
     plot_item,
     build_paper,
     build_published,
+    build_adapted_page,
     publish_lineage,
 
 
 onstart:
     ask_for_single_run()
+    for line in notices(PLAN.bench):
+        print(line, file=sys.stderr)
     forget_published()
     refuse_run(
         pin_refusal(
@@ -129,18 +135,13 @@ onerror:
 rule all:
     default_target: True
     input:
-        paths.beir("all.tsv"),
-        paths.beir("all.md"),
-        paths.beir("all.html"),
-        paths.beir("all.svg"),
-        paths.beir("all.png"),
-        paths.beir("published.tsv"),
-        paths.beir("significance.tsv"),
+        tables(PLAN),
         [paths.statistics(row.name) for row in PLAN.columns],
         paths.lineage("published.json"),
 
 
 include: "workflow/rules/collections.smk"
+include: "workflow/rules/user_folders.smk"
 include: "workflow/rules/lexical.smk"
 include: "workflow/rules/dense.smk"
 include: "workflow/rules/generation.smk"
@@ -150,6 +151,8 @@ include: "workflow/rules/training.smk"
 include: "workflow/rules/teachers.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reporting.smk"
+include: "workflow/rules/adaptation.smk"
+include: "workflow/rules/pages.smk"
 include: "workflow/rules/items.smk"
 
 

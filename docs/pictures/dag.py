@@ -19,9 +19,15 @@ TARGETS = [
     "results/evaluation/adapt-query/scifact/standard.summary.tsv",
     *[f"results/{paper}/all.html" for paper in ("coco-dr", "modir", "berm", "ddr", "moma")],
     "results/exported-memories/moma-t5ance/shared/memory-mesh/manifest.json",
+    "results/adapted/scifact/index.html",
 ]
 PHASES = [  # title, what it hands on, colour, files of workflow/rules with their headings
-    ("Collections", "corpora, queries, judgements", "#2f6690", {"collections": "collections"}),
+    (
+        "Collections",
+        "corpora, queries, judgements",
+        "#2f6690",
+        {"collections": "collections", "user_folders": "own folders"},
+    ),
     ("Words", "BM25 rankings", "#8a5a00", {"lexical": "BM25"}),
     (
         "Signals",
@@ -43,7 +49,12 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
     ),
     ("Search", "rankings", "#1f7a7a", {"dense": "dense", "papers/moma_memory": "memories (MoMA)"}),
     ("Measures", "metrics with intervals", "#3a7d44", {"evaluation": "evaluation", "papers/modir": "MoDIR"}),
-    ("Reports", "", "#555e6b", {"reporting": "tables", "items": "items of papers"}),
+    (
+        "Reports",
+        "",
+        "#555e6b",
+        {"reporting": "tables", "pages": "pages", "items": "items of papers", "adaptation": "own folders"},
+    ),
 ]
 SKIPS = [("Models", "Measures", "models"), ("Words", "Measures", "rankings")]  # arrows at the right margin, inner first
 LOOP = ("Search", "Signals", "next episode")  # the arrow at the left margin

@@ -13,7 +13,7 @@ from tests.e2e.conftest import configure, snakemake_in
 from tests.e2e.test_chaos import digests
 
 pytestmark = pytest.mark.cluster
-TARGET = "results/beir/all.tsv"
+TARGET = "results/beir/nfcorpus+scifact.tsv"
 GPUS = ("--set-resources", "embed_corpus:gpu=1", "embed_queries:gpu=1")  # count-only ones: models work on the CPU
 OF_A_NODE = 2
 

@@ -218,3 +218,21 @@ def test_shards_are_static_and_cover_the_collection(snakemake):
     )
     assert counts["embed_corpus"] == counts["search_shard"] == 6 + 4 + 9
     assert counts["merge_run"] == 3
+
+
+def test_a_folder_without_judgements_is_compared_on_known_items_that_no_stage_learns_from(snakemake, tmp_path):
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text('{"_id": "a", "text": "a text"}\n')
+    words = (f"byo={folder}", "scale=lab", "gpus=0", "held_out=300")
+    done = snakemake(*MINI, "results/adapted/notes/index.html", "--config", *words)
+    assert done.returncode == 0, done.stderr[-2000:]
+    counts = job_counts(done.stdout + done.stderr)
+    assert {rule: counts[rule] for rule in ("hold_out_items", "finetune", "evaluate_run", "judge_adaptation")} == {
+        "hold_out_items": 1,
+        "finetune": 2,
+        "evaluate_run": 7,
+        "judge_adaptation": 1,
+    }
+    reads = re.findall(r"^    input: (.*collections/notes/manifest.json.*)$", done.stdout + done.stderr, re.M)
+    assert len(reads) == 1, "the folder's documents are read once: to hold items out of them"

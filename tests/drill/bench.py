@@ -24,9 +24,13 @@ LIMITS = {
     "dev_queries": 6,
     "document_tokens": 48,
     "evaluate_steps": 2,
+    "generate.count": 24,
     "iterations": 5,
     "max_tokens": 48,
     "minibatch": 8,
+    "negatives.count": 12,
+    "negatives.depth": 20,
+    "negatives_per_query": 3,
     "queries": 24,
     "query_tokens": 16,
     "queue_length": 4,
@@ -48,6 +52,7 @@ ITEMS: dict[str, dict[str, dict[str, Any]]] = {
     "moma": {
         "figure2": {"kind": "shares", "method": "moma-t5ance"},
         "figure4": {"kind": "components", "methods": ["moma-t5ance", "moma-t5ance+adist"]},
+        "table3": {"kind": "latency", "method": "moma-t5ance"},
     },
     "berm": {"table5": {"kind": "units", "units_of": "berm-dpr", "methods": ["berm-dpr"], "measures": UNITS}},
     "coco-dr": {
@@ -56,7 +61,8 @@ ITEMS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "ddr": {"table5": {"kind": "parameters", "methods": ["ddr-contrast", "ddr-contrast+lora-96"]}},
 }
-METHODS = "bm25-flat all-minilm-l6-v2 hybrid other modir-dpr moma-t5ance berm-kd coco-dr ddr-contrast".split()
+METHODS = ["bm25-flat", "all-minilm-l6-v2", "hybrid", "other", "adapt-query"]
+METHODS += ["modir-dpr", "moma-t5ance", "berm-kd", "coco-dr", "ddr-contrast"]
 PARENTS = "bm25-multifield dpr t5-ance cross-encoder reader berm-dpr kd dr-contrast".split()
 
 
@@ -67,6 +73,7 @@ def targets() -> list[str]:
     return [
         "all",
         "results/ddr/all.html",
+        "results/coco-dr/published.html",
         *[f"results/exported/{name}/manifest.json" for name in exported],
         *papers,
         "results/beir/bm25-flat.tsv",
@@ -170,14 +177,15 @@ def write_run(folder: Path) -> None:
     write_yaml(folder / "config/methods/other.yaml", method)
 
 
-def shrunk(value: Any, key: str = "") -> Any:
-    """Return a copy of nested settings whose numbers are at most those of LIMITS."""
+def shrunk(value: Any, key: str = "", within: str = "") -> Any:
+    """Return a copy of nested settings whose numbers are at most those of LIMITS, by key or by `block.key`."""
     if isinstance(value, dict):
-        return {name: shrunk(inner, name) for name, inner in value.items()}
+        return {name: shrunk(inner, name, key) for name, inner in value.items()}
     if key == "save_steps":
         return [1, 2]
-    if isinstance(value, int) and not isinstance(value, bool) and key in LIMITS:
-        return min(value, LIMITS[key])
+    limit = LIMITS.get(f"{within}.{key}", LIMITS.get(key))
+    if limit is not None and isinstance(value, int) and not isinstance(value, bool):
+        return min(value, limit)
     return value
 
 
@@ -206,7 +214,10 @@ def choose_items(folder: Path) -> None:
     """Let the papers have one item of each kind."""
     for paper, items in ITEMS.items():
         table = {name: {"title": name, "collections": [TARGET]} | item for name, item in items.items()}
-        write_yaml(folder / f"config/papers/{paper}.yaml", {"label": paper, "items": table})
+        first = next(iter(table))
+        table[first]["published"] = first
+        reference = read_yaml(folder / f"config/papers/{paper}.yaml")["reference"]
+        write_yaml(folder / f"config/papers/{paper}.yaml", {"label": paper, "reference": reference, "items": table})
 
 
 def read_yaml(path: Path) -> Any:

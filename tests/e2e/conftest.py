@@ -33,7 +33,7 @@ def snakemake_in(folder: Path) -> Run:
 
 @pytest.fixture(scope="session")
 def bench(root: Path, mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone in which the whole main job ran on NFCorpus."""
+    """A clone in which the whole main job ran on NFCorpus: its table is `results/beir/nfcorpus.tsv`."""
     folder = clone(root, tmp_path_factory.mktemp("bench"))
     configure(folder, mirror, collections=["nfcorpus"], source="nfcorpus")
     done = snakemake_in(folder)("all")

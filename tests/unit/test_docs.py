@@ -140,5 +140,5 @@ def test_the_workflow_catalog_accepts_the_layout(root):
     assert (root / "workflow/Snakefile").is_file() and (root / "Snakefile").is_file()
     assert (root / "config/README.md").is_file()
     usage = yaml.safe_load((root / ".snakemake-workflow-catalog.yml").read_text())["usage"]
-    assert usage["report"] is True and usage["software-stack-deployment"] == {"conda": True}
+    assert usage["report"] is False and usage["software-stack-deployment"] == {"conda": True}
     assert (root / usage["mandatory-flags"]["flags"].split()[1] / "config.yaml").is_file()

@@ -20,12 +20,12 @@ from tiny_bench import (
     make_bench,
     make_bm25,
     make_collection,
-    normalize,
     plan_of,
     run_stage,
 )
 
 from zerodr.artifacts.record import read_record, write_json
+from zerodr.artifacts.stage import Stage
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError
 from zerodr.lineage.explain import differences, explain, stale_ancestors
@@ -159,6 +159,10 @@ def test_a_method_that_left_the_configuration(plan, tmp_path):
     assert "snakemake" not in text
 
 
+def write_own(stage: Stage) -> None:
+    (stage.output("section") / "corpus.parquet").write_bytes(stage.path("files").read_bytes())
+
+
 def own_run(root: Path) -> str:
     """The run of a user's own collection, made with `--config byo=notes`."""
     (root / "notes").mkdir()
@@ -167,10 +171,10 @@ def own_run(root: Path) -> str:
     collection, run = paths.collection("notes"), paths.run("bm25-flat", "notes", "standard")
     run_stage(
         plan,
-        "normalize_collection",
-        {"archive": ["notes/corpus.jsonl"]},
-        {"collection": collection},
-        normalize,
+        "normalize_corpus",
+        {"files": ["notes/corpus.jsonl"]},
+        {"section": collection},
+        write_own,
         collection="notes",
     )
     run_stage(

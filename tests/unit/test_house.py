@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow/scripts"
 LIBRARY = SCRIPTS / "zerodr"
 GROUND, TOP = "config plan artifacts collections lexical encoders losses", "mining training retrieval evaluation"
-ROOMS = [*GROUND.split(), *TOP.split(), "analysis", "reporting", "lineage", "papers"]
+ROOMS = [*GROUND.split(), *TOP.split(), "analysis", "reporting", "lineage", "pages", "papers"]
 NOT_AT_PARSE_TIME = {
     "torch",
     "pandas",
@@ -71,7 +71,7 @@ BANNED_CALLS = {
     "pandas.read_pickle",
 }
 ROOMS_CLEAN = (  # rooms and modules whose names and module docstrings follow the rules of plain language
-    *("artifacts", "collections", "lexical", "evaluation", "reporting", "lineage"),
+    *("artifacts", "collections", "lexical", "evaluation", "reporting", "lineage", "pages"),
     *("encoders", "losses", "mining", "retrieval", "analysis"),
     *(
         "checkout.py",

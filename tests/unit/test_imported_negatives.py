@@ -16,9 +16,10 @@ from tests.unit.test_mine import RANKED, make_source
 from zerodr.artifacts.rankings import iterate_rankings
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.chains import _check_teacher
 from zerodr.config.load import load_bench
 from zerodr.config.training import NegativesSettings
-from zerodr.errors import ArtifactError
+from zerodr.errors import ArtifactError, ConfigError
 from zerodr.mining.imported import import_candidates
 from zerodr.plan import Plan
 
@@ -104,3 +105,77 @@ def test_settings_name_the_file_and_plans_read_it(root):
     bench.methods["dpr"].settings.chain["ep0"] = own
     inputs = Plan(bench).inputs("mine_negatives")(SimpleNamespace(model="dpr", scope="shared", stage="ep0"))
     assert inputs["file"] == "hard.jsonl.gz" and "candidates" not in inputs
+
+
+def scored_file(path: Path, **columns: list) -> Path:
+    """A Parquet file with a row a query, as cross-encoder scores are published."""
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_scored_lists_are_ranked_by_score(tmp_path):
+    """Ids may be numbers; ties go by id, descending; a document twice counts once."""
+    lists, scores = [[7, 3, 5, 7], [1]], [[0.5, 2.0, 0.5, 0.1], [1.0]]
+    file = scored_file(tmp_path / "s.parquet", query_id=[0, 1], corpus_id=lists, score=scores)
+    import_candidates(file, pa.array(["1", "0", "9"]), 10, tmp_path / "candidates.parquet", scored=True)
+    assert lists_of(tmp_path / "candidates.parquet") == [["1"], ["3", "7", "5"], []]
+    (rankings,) = iterate_rankings(tmp_path / "candidates.parquet", 10)
+    assert rankings.scores.tolist() == [1.0, 2.0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"query_id": [1], "corpus_id": [[1]]}, "no column score or scores or labels, found query_id, corpus_id"),
+        ({"query_id": [1], "corpus_id": [1], "score": [1.0]}, "int64 and double, expected lists"),
+        ({"query_id": [1, 1], "corpus_id": [[1], [2]], "score": [[1.0], [1.0]]}, "1 queries twice"),
+        ({"query_id": [1], "corpus_id": [[1, 2]], "score": [[1.0]]}, "more or fewer scores than documents"),
+    ],
+)
+def test_other_parquet_files_are_refused(tmp_path, columns, said):
+    file = scored_file(tmp_path / "s.parquet", **columns)
+    with pytest.raises(ArtifactError, match=said):
+        import_candidates(file, pa.array(["1"]), 10, tmp_path / "candidates.parquet")
+
+
+def test_lists_without_scores_do_not_teach(tmp_path):
+    (tmp_path / "given").write_text('{"qid": "q", "neg": [1]}\n')
+    with pytest.raises(ArtifactError, match="has no scores"):
+        import_candidates(tmp_path / "given", pa.array(["q"]), 10, tmp_path / "candidates.parquet", scored=True)
+
+
+def test_the_scores_of_a_file_teach(tmp_path, monkeypatch):
+    """[positive, *negatives] as a cross-encoder scored them; a query whose positives it lacks has none and NaN."""
+    monkeypatch.chdir(tmp_path)
+    make_source(tmp_path / "results/source")
+    given = {"q0": {"d0": 4.0, "d2": 3.0, "d1": 2.0}, "q1": {"d6": 4.0, "d3": 3.0, "d2": 2.0}, "q2": {"d1": 1.0}}
+    lists, scores = [list(row) for row in given.values()], [list(row.values()) for row in given.values()]
+    file = scored_file(Path("s.parquet"), query_id=list(given), doc_ids=lists, labels=scores)
+    negatives = NegativesSettings(source="file", file=str(file), depth=6, count=2, sampling="top")
+    params = {"negatives": negatives.model_dump(mode="json"), "split": "train", "stage": "ep0", "stage_index": 0}
+    inputs = {"source": "results/source/manifest.json", "file": str(file)}
+    outputs = {"mined": "results/mined/manifest.json"}
+    run_spec(StageSpec("mine_negatives", 1, {}, inputs, outputs, params | {"scored": True}, 13))
+    rows = {row["query"]: row for row in pq.read_table("results/mined/mined.parquet").to_pylist()}
+    assert (rows["q0"]["positives"], rows["q0"]["negatives"], rows["q0"]["scores"]) == (
+        ["d1"],
+        ["d0", "d2"],
+        [2.0, 4.0, 3.0],
+    )
+    assert (rows["q1"]["positives"], rows["q1"]["negatives"], rows["q1"]["scores"]) == (["d3"], ["d6"], [3.0, 4.0])
+    assert rows["q2"]["positives"] == [] and rows["q2"]["negatives"] == ["d1"]
+    assert rows["q2"]["scores"][0] != rows["q2"]["scores"][0]
+
+
+def test_plans_take_scores_from_the_file(root):
+    """A stage that is taught by a file needs no cross-encoder."""
+    bench = load_bench(root, {"scale": "mini"})
+    chain = bench.methods["kd"].settings.chain
+    taught = {"teacher": "file", "negatives": NegativesSettings(source="file", file="scores.parquet")}
+    chain["ep0"] = chain["ep0"].model_copy(update=taught)
+    plan, job = Plan(bench), SimpleNamespace(model="kd", scope="shared", stage="ep0")
+    assert "scored" not in plan.inputs("finetune")(job)
+    assert '"scored":true' in plan.settings("mine_negatives")(job)
+    _check_teacher("here", chain["ep0"], bench.methods)
+    with pytest.raises(ConfigError, match="set negatives.source: file"):
+        _check_teacher("here", chain["ep0"].model_copy(update={"negatives": NegativesSettings()}), bench.methods)

@@ -97,7 +97,6 @@ BAD = {
     ),
     "not UTF-8": ({"corpus": GOOD.encode() + b'{"_id": "d2", "text": "\xff"}\n'}, r"corpus.jsonl:2: is not UTF-8"),
     "empty corpus": ({"corpus": ""}, r"x: has an empty corpus"),
-    "blank in id": ({"corpus": '{"_id": "d 1", "text": "t"}\n'}, r"corpus.jsonl:1: id 'd 1' holds white space"),
     "empty id": ({"queries": '{"_id": "", "text": "t"}\n'}, r"queries.jsonl:1: id is empty"),
     "bad grade": (
         {"qrels": "query-id\tcorpus-id\tscore\nq1\td1\tyes\n"},
@@ -188,27 +187,6 @@ def test_extras_come_along(tmp_path):
     facts = normalize(path, tmp_path / "out")
     assert facts["unlabelled_queries"] == 1 and facts["answers"] == 1
     assert pq.read_table(tmp_path / "out/answers.parquet").to_pylist() == answers
-
-
-def test_stage_with_own_folder(tmp_path):
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "corpus.tsv").write_text("a\tsome text\nb\tother text\n")
-    (folder / "queries.tsv").write_text("q\tunjudged\n")
-    params = {"name": "mine", "kind": "own", "format": "folder", "archive": str(folder), "splits": {}}
-    files = sorted(str(p) for p in folder.iterdir())
-    stage = stage_of(
-        "m:normalize_collection",
-        params,
-        {"archive": files},
-        {"collection": str(tmp_path / "c/manifest.json")},
-        tmp_path,
-    )
-    stage.output("collection").mkdir()
-    normalize_collection(stage)
-    assert corpus_size(stage.output("collection")) == 2
-    assert stage.notes["audit"]["splits"] == {}
-    assert [m["name"] for m in stage.metrics] == ["documents", "queries"]
 
 
 @pytest.mark.parametrize("packed", [True, False])

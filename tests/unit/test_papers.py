@@ -193,6 +193,10 @@ def test_a_query_without_metrics_is_an_error(tmp_path):
         ),
         ("label: P\nitems: {all: {kind: methods, title: x, baseline: b, methods: [a]}}", "can't be 'all'"),
         ("items: {}", "'label' is missing"),
+        (
+            "label: X\nreference: x.tsv\nitems:\n  one: {kind: sizes, title: X, methods: [dpr]}\n",
+            "give one the key `published`",
+        ),
     ],
 )
 def test_mistakes_in_a_paper_are_named(tmp_path, text, message):

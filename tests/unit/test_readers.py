@@ -289,9 +289,11 @@ def test_own_folder_problems(tmp_path):
     (tmp_path / "corpus.parquet").write_bytes(b"no parquet")
     with pytest.raises(CollectionError, match="no parquet file"):
         documents(own(tmp_path))
-    pq.write_table(pa.table({"id": [1], "text": ["x"]}), tmp_path / "corpus.parquet")
-    with pytest.raises(CollectionError, match="corpus.parquet:1: key 'id': expected a string, found 1"):
+    pq.write_table(pa.table({"id": [1.5], "text": ["x"]}), tmp_path / "corpus.parquet")
+    with pytest.raises(CollectionError, match="corpus.parquet:1: key 'id': expected a string, found 1.5"):
         documents(own(tmp_path))
+    pq.write_table(pa.table({"id": [17], "text": ["x"]}), tmp_path / "corpus.parquet")
+    assert documents(own(tmp_path)) == [("17", "", "x")]
 
 
 def test_unknown_format():

@@ -165,7 +165,11 @@ def test_an_own_folder_becomes_a_collection(project, tmp_path):
     (own / "qrels/dev.tsv").write_text("")
     bench = load_bench(project, {"byo": str(own)})
     assert bench.collections["my-notes"].evaluation_split == "dev"
-    assert [path.rsplit("/", 1)[1] for path in bench.user_files] == ["corpus.jsonl", "dev.tsv"]
+    (own / ".DS_Store").write_text("x")
+    found = {
+        part: [path.rsplit("/", 1)[1] for path in paths] for part, paths in bench.folders["my-notes"].files.items()
+    }
+    assert found == {"corpus": ["corpus.jsonl"], "judgements": ["dev.tsv"]}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ def test_an_own_folder_becomes_a_collection(project, tmp_path):
         ("beir18", "the name 'beir18' has"),
         ("CQADupStack", "the name 'cqadupstack' has"),
         ("scifact", "already has a collection named 'scifact'"),
-        ("a#b", "'a#b' can't be part of a path: rename the folder: small letters, digits, . @ _ -"),
+        ("a#b", "'a#b' can't be part of a path: rename the folder, or set byo_name: small letters, digits, . @ _ -"),
         ("ünï", "can't be part of a path"),
         ("_x", "can't be part of a path"),
     ],

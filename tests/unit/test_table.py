@@ -119,7 +119,7 @@ def test_families_are_headings_in_printed_tables_alone(summaries):
     assert [row.split("|")[1].strip() for row in rows[2:6]] == ["_lexical_", "BM25", "_trained & tuned_", "Dense_1 [a]"]
     assert rows[2].count("|") == rows[3].count("|")
     assert r"\multicolumn{7}{l}{\emph{trained \& tuned}} \\" in render.tex(grid, [], settings, {})
-    assert "lexical" not in render.tsv(grid, [])
+    assert "lexical" not in render.tsv(grid)
 
 
 def test_a_table_of_one_family_has_no_heading(summaries):
@@ -284,7 +284,7 @@ def test_a_row_may_lack_collections_that_it_says(tmp_path, summaries):
     check_summaries(frame, settings)
     grid = fill(frame, settings)
     assert grid.values.loc["dense", ["beta", "Avg pair"]].isna().all() and grid.values.loc["dense", "alpha"] == 0.4
-    assert "nan" not in render.tsv(grid, []) + render.markdown(grid, [], settings, {}, [])
+    assert "nan" not in render.tsv(grid) + render.markdown(grid, [], settings, {}, [])
     alone = settings_of(methods=[rows[1] | {"absent": ["beta"]}])
     frame = frame[frame["model"] == "dense"]
     notes = "\n".join(footnotes(frame, fill(frame, alone), alone))

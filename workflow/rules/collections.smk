@@ -29,6 +29,8 @@ rule normalize_collection:
         "results/logs/normalize_collection/{collection}.log",
     benchmark:
         "results/benchmarks/normalize_collection/{collection}.tsv"
+    wildcard_constraints:
+        collection=PATTERNS.published(),
     conda:
         ENVIRONMENT
     resources:

@@ -25,23 +25,13 @@ rule compare_runs:
     input:
         unpack(PLAN.inputs("compare_runs")),
     output:
-        significance=report(
-            paths.beir("significance.tsv"),
-            caption="../report/significance.rst",
-            category="Main table",
-            labels={"file": "significance tests"},
-        ),
-        per_query=paths.beir("all.per_query.parquet"),
-        holes=report(
-            paths.beir("holes.tsv"),
-            caption="../report/holes.rst",
-            category="Main table",
-            labels={"file": "unjudged documents"},
-        ),
+        significance=paths.compared(PLAN.selection, "significance.tsv"),
+        per_query=paths.compared(PLAN.selection, "per_query.parquet"),
+        holes=paths.compared(PLAN.selection, "holes.tsv"),
     log:
-        "results/logs/compare_runs/all.log",
+        f"results/logs/compare_runs/{PLAN.selection}.log",
     benchmark:
-        "results/benchmarks/compare_runs/all.tsv"
+        f"results/benchmarks/compare_runs/{PLAN.selection}.tsv"
     conda:
         ENVIRONMENT
     resources:

@@ -8,12 +8,7 @@ rule build_item:
         table=paths.item("{paper}", "{item}", "tsv"),
         published=paths.item_published("{paper}", "{item}"),
         markdown=paths.item("{paper}", "{item}", "md"),
-        html=report(
-            paths.item("{paper}", "{item}", "html"),
-            caption="../report/item.rst",
-            category="{paper}",
-            labels={"file": "{item}", "kind": "table"},
-        ),
+        html=paths.item("{paper}", "{item}", "html"),
     log:
         "results/logs/build_item/{paper}/{item}.log",
     benchmark:
@@ -33,12 +28,7 @@ rule plot_item:
     input:
         unpack(PLAN.inputs("plot_item")),
     output:
-        svg=report(
-            paths.item("{paper}", "{item}", "svg"),
-            caption="../report/item.rst",
-            category="{paper}",
-            labels={"file": "{item}", "kind": "figure"},
-        ),
+        svg=paths.item("{paper}", "{item}", "svg"),
         png=paths.item("{paper}", "{item}", "png"),
     log:
         "results/logs/plot_item/{paper}/{item}.log",
@@ -79,12 +69,7 @@ rule build_published:
         unpack(PLAN.inputs("build_published")),
     output:
         table=paths.item("{paper}", "published", "tsv"),
-        html=report(
-            paths.item("{paper}", "published", "html"),
-            caption="../report/printed.rst",
-            category="{paper}",
-            labels={"file": "published values", "kind": "table"},
-        ),
+        html=paths.item("{paper}", "published", "html"),
     log:
         "results/logs/build_published/{paper}.log",
     benchmark:

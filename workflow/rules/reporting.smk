@@ -5,25 +5,15 @@ rule build_table:
     input:
         unpack(PLAN.inputs("build_table")),
     output:
-        table=paths.beir("all.tsv"),
-        markdown=paths.beir("all.md"),
-        html=report(
-            paths.beir("all.html"),
-            caption="../report/table.rst",
-            category="Main table",
-            labels={"file": "nDCG@10 of every method on every collection"},
-        ),
-        tex=paths.beir("all.tex"),
-        published=report(
-            paths.beir("published.tsv"),
-            caption="../report/published.rst",
-            category="Main table",
-            labels={"file": "comparison with published numbers"},
-        ),
+        table=paths.beir(f"{PLAN.selection}.tsv"),
+        notes=paths.beir(f"{PLAN.selection}.notes.md"),
+        markdown=paths.beir(f"{PLAN.selection}.md"),
+        tex=paths.beir(f"{PLAN.selection}.tex"),
+        published=paths.compared(PLAN.selection, "published.tsv"),
     log:
-        "results/logs/build_table/all.log",
+        f"results/logs/build_table/{PLAN.selection}.log",
     benchmark:
-        "results/benchmarks/build_table/all.tsv"
+        f"results/benchmarks/build_table/{PLAN.selection}.tsv"
     conda:
         ENVIRONMENT
     params:
@@ -56,17 +46,12 @@ rule plot_table:
     input:
         unpack(PLAN.inputs("plot_table")),
     output:
-        svg=report(
-            paths.beir("all.svg"),
-            caption="../report/figure.rst",
-            category="Main table",
-            labels={"file": "nDCG@10 with 95 % intervals"},
-        ),
-        png=paths.beir("all.png"),
+        svg=paths.beir(f"{PLAN.selection}.svg"),
+        png=paths.beir(f"{PLAN.selection}.png"),
     log:
-        "results/logs/plot_table/all.log",
+        f"results/logs/plot_table/{PLAN.selection}.log",
     benchmark:
-        "results/benchmarks/plot_table/all.tsv"
+        f"results/benchmarks/plot_table/{PLAN.selection}.tsv"
     conda:
         ENVIRONMENT
     params:

@@ -1,14 +1,19 @@
-"""`python -m zerodr COMMAND`: an error that a user can mend ends as one line and exit status 1."""
+"""`zerodr COMMAND`, or `python -m zerodr COMMAND`: an error that a user can mend ends as one line and exit status 1."""
 
+import os
 import sys
 
 from zerodr.checkout import split_config
-from zerodr.cli import app
+from zerodr.cli import COMPLETES, app
 from zerodr.errors import ZerodrError
 
 
 def main() -> None:
     """Run the command line."""
+    if COMPLETES in os.environ:  # a shell asks for words
+        from typer.completion import completion_init
+
+        completion_init()
     try:
         app(split_config(sys.argv[1:]))
     except ZerodrError as error:

@@ -1,9 +1,12 @@
-"""Commands of `python -m zerodr`, for any folder of a checkout. Each command imports what it needs."""
+"""Commands of `zerodr`, for any folder of a checkout. Each command imports what it needs."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
+import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +19,17 @@ if TYPE_CHECKING:
     from zerodr.plan import Plan
 
 SCHEMA, REFERENCE = Path("config/schema.json"), Path("docs/settings.md")
+COMPLETES = "_ZERODR_COMPLETE"  # the variable by which a shell asks for words
+
+
+class Shell(StrEnum):
+    """Shells that completion knows."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
 app = typer.Typer(
     help="Plan, inspect and compare the workflow's artifacts. Artifacts are paths or digests.",
     no_args_is_help=True,
@@ -38,8 +52,17 @@ Artifacts = Annotated[list[str] | None, typer.Argument(help="Paths or digests.",
 Words = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="As for snakemake; may repeat.")]
 
 
+def _version(asked: bool) -> None:
+    """Print the version and end."""
+    if asked:
+        typer.echo(f"zerodr {importlib.metadata.version('zerodr')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _start() -> None:
+def _start(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
     """Log progress to standard error; change to the checkout's root."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     CALLED_IN[0] = enter_root()
@@ -149,6 +172,33 @@ def plan(
 
 
 @app.command()
+def adapt(
+    folder: Annotated[Path, typer.Argument(help="Folder with corpus.{jsonl,tsv,parquet}.", metavar="FOLDER")],
+    method: Annotated[str, typer.Option(help="`auto`, or the one recipe to adapt with.")] = "auto",
+    budget: Annotated[str, typer.Option(help="Time that `auto` may plan, such as 20m or 2h.")] = "20m",
+    name: Annotated[str | None, typer.Option(help="Name of the result; default: the folder's.")] = None,
+    language: Annotated[str | None, typer.Option(help="Of the texts, such as de; default: guessed.")] = None,
+    proxies: Annotated[
+        bool, typer.Option("--proxies", help="Compare on known items, too, next to judgements.")
+    ] = False,
+    profile: Annotated[str | None, typer.Option(help="Profile of snakemake, such as slurm.")] = None,
+    config: Words = None,
+) -> None:
+    """Adapt a retriever to a folder of documents, with or without judgements, and say whether that helped."""
+    from zerodr.adapt import Request, gpus_here, seconds_of
+    from zerodr.adapt import adapt as run
+
+    path = os.path.relpath(CALLED_IN[0] / folder.expanduser())
+    if path.startswith(".."):
+        path = str((CALLED_IN[0] / folder.expanduser()).resolve())
+    chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
+    named = {"byo_name": name, "byo_language": language}
+    words = [f"{key}={value}" for key, value in named.items() if value is not None] + (config or [])
+    request = Request(path, method, seconds_of(budget), chosen, proxies, words)
+    raise typer.Exit(run(request, plan_of, typer.echo))
+
+
+@app.command()
 def targets(
     paths: Annotated[list[str] | None, typer.Argument(help="Targets to check.")] = None, config: Words = None
 ) -> None:
@@ -210,11 +260,34 @@ def convert(
 
 
 @app.command()
-def show() -> None:
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="Shell that reads the script.")] = Shell.bash,
+) -> None:
+    """Print a script that completes commands and options. For bash: source <(zerodr completion bash)"""
+    from typer.completion import get_completion_script
+
+    words = {"prog_name": "zerodr", "complete_var": COMPLETES, "shell": shell.value}
+    typer.echo(get_completion_script(**words))
+
+
+@app.command()
+def show(config: Words = None) -> None:
     """Print the main table, and the paths of plots, logs and lineage."""
     from zerodr.reporting import show as results
 
-    typer.echo(results.show())
+    typer.echo(results.show(plan_of(config or []).selection))
+
+
+@app.command()
+def report(
+    output: Annotated[Path | None, typer.Option(help="The page to write; default: results/report.html.")] = None,
+    config: Words = None,
+) -> None:
+    """Write a report of the main table as one page: results, figures, curves, warnings, cost, lineage."""
+    from zerodr.pages.report import REPORT, write_report
+
+    page = write_report(plan_of(config or []), CALLED_IN[0] / output if output else REPORT)
+    typer.echo(f"open {page}")
 
 
 @app.command()
@@ -263,8 +336,12 @@ def plan_of(words: list[str]) -> Plan:
     """
     from zerodr.config.load import load_bench, read_config
     from zerodr.plan import Plan
+    from zerodr.user_folders import examine, notices
 
-    return Plan(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
+    bench = examine(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
+    for line in notices(bench):
+        logging.getLogger("zerodr").info("%s", line)
+    return Plan(bench)
 
 
 def parse_words(words: list[str]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ FLOAT_BYTES = 4
 MOST_NAMES = 5
 MOST_SHARDS = 8
 EMBEDDING = ("embed_corpus", "embed_queries", "embed_memory", "embed_memory_queries", "embed_fused_queries")
-TEXT = ("normalize_collection", "index_bm25")
+TEXT = ("normalize_collection", "normalize_corpus", "index_bm25")
 UNPACKED = 2  # estimated size of a normalised collection, or of its index, in units of its archive
 DOCUMENT_BYTES = 1000  # estimate for a document in a normalised collection or an index; BEIR's small ones: 500 to 1,400
 

@@ -50,7 +50,7 @@ def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any
     usual = speeds.text_tokens
     if isinstance(encoder, InitSettings):
         query, document = min(usual.query, encoder.query_tokens), min(usual.document, encoder.document_tokens)
-        return query + documents * document
+        return query + (0 if stage.get("keep_index") else documents * document)
     assert isinstance(encoder, PairSettings)
     return documents * min(usual.query + usual.document, encoder.max_tokens)
 

@@ -23,6 +23,7 @@ from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
 from zerodr.artifacts.spent import Spent
+from zerodr.artifacts.warned import Warnings
 from zerodr.errors import ArtifactError, ZerodrError, nearest
 from zerodr.plan.rules import RULES
 
@@ -158,7 +159,9 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             _prepare_outputs(spec)
             try:
                 with BlameInputs(spec.input_list()), Spent(home, work) as spent:
-                    function(stage)
+                    with Warnings() as warned:
+                        function(stage)
+                    stage.notes |= {"warnings": warned.messages} if warned.messages else {}
                     _publish(stage, digest, inputs, spent)
             finally:
                 _clear(spec)

@@ -2,10 +2,13 @@
 
 A run is a pandas frame with columns `query` (str), `document` (str), `score` (float32), already in its total order:
 queries in the order of the collection, then score descending, then document id descending (by UTF-8 bytes).
+
+White space separates the words of a line, so a file has it in ids as `\\u0020`, and a backslash as `\\u005c`.
 """
 
 import csv
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +24,8 @@ from zerodr.errors import ArtifactError
 LINE = "expected lines 'query Q0 document rank score tag'"
 LINES = 1 << 20  # formatted together
 WORDS = {"query": "str", "q0": "category", "document": "str", "rank": "category", "score": "str", "tag": "category"}
-BREAKS = r"[ \t\r\n\x00]|^$"
+BREAKS = r"[\s\x00\x1c-\x1f\x85\p{Z}\\]"  # what no line can hold in a word; RE2's \s knows ASCII alone
+_UNSAFE, _ESCAPED = re.compile(r"[\s\x00\\]"), re.compile(r"\\u([0-9a-f]{4})")
 
 
 def total_order(run: pd.DataFrame) -> pd.DataFrame:
@@ -63,17 +67,19 @@ class RunWriter:
 
     def __init__(self, stream: gzip.GzipFile, where: Path, tag: str) -> None:
         self._stream, self._where, self._tag = stream, where, tag
-        _refuse_breaks(pa.array([tag]), where, "tag")
+        if not tag or escape(pa.array([tag]))[0].as_py() != tag:
+            raise ArtifactError(where, f"tag {tag!r} is empty or holds white space", "rename it")
 
     def write(self, query: pa.Array, document: pa.Array, score: np.ndarray) -> None:
         """Append rows in total order.
 
         Raises:
-            ArtifactError: an id is empty or holds white space, so that the line could not be read back.
+            ArtifactError: an id is empty, so that the line could not be read back.
         """
         names = query.dictionary_encode()
-        _refuse_breaks(names.dictionary, self._where, "query id")
-        _refuse_breaks(document, self._where, "document id")
+        _refuse_empty(names.dictionary, self._where, "query id")
+        _refuse_empty(document, self._where, "document id")
+        query, document = escape(names.dictionary).take(names.indices), escape(document)
         count, code = len(query), names.indices.to_numpy()
         first = np.flatnonzero(np.concatenate([[True], code[1:] != code[:-1]]))[:count]
         rank = np.arange(1, count + 1) - np.repeat(first, np.diff(np.append(first, count)))
@@ -92,11 +98,28 @@ def _lines(query: pa.Array, document: pa.Array, rank: np.ndarray, score: np.ndar
     return text[int(first) : int(last)]
 
 
-def _refuse_breaks(words: pa.Array, where: Path, what: str) -> None:
-    bad = pc.index(pc.match_substring_regex(words, BREAKS), True).as_py()
-    if bad >= 0:
-        problem = f"{what} {words[bad].as_py()!r} is empty or holds white space: no TREC run can hold it"
-        raise ArtifactError(where, problem, "rename it")
+def _refuse_empty(words: pa.Array, where: Path, what: str) -> None:
+    if pc.index(words, "").as_py() >= 0:
+        raise ArtifactError(where, f"a {what} is empty: no TREC run can hold it", "give it a name")
+
+
+def escape(words: pa.Array) -> pa.Array:
+    """Write white space, NUL and backslashes of words as `\\u` and four hexadecimal digits."""
+    unsafe = pc.match_substring_regex(words, BREAKS)
+    if not pc.any(unsafe).as_py():
+        return words
+    return pa.array([_UNSAFE.sub(_code, word) for word in words.to_pylist()], pa.string())
+
+
+def _code(match: re.Match[str]) -> str:
+    return f"\\u{ord(match.group()):04x}"
+
+
+def unescape(words: pd.Series) -> pd.Series:
+    """Undo `escape`."""
+    if not words.str.contains("\\", regex=False).any():
+        return words
+    return words.map(lambda word: _ESCAPED.sub(lambda match: chr(int(match[1], 16)), word))
 
 
 @contextmanager
@@ -125,7 +148,8 @@ def read_run(path: Path) -> pd.DataFrame:
     except (OSError, ValueError, EOFError, zlib.error) as error:
         where, problem = _first_bad_line(path)
         raise ArtifactError(where or path, f"is no TREC run ({problem or error})", LINE) from error
-    return frame[["query", "document"]].assign(score=score.to_numpy())
+    ids = {name: unescape(frame[name]) for name in ("query", "document")}
+    return pd.DataFrame(ids).assign(score=score.to_numpy())
 
 
 def _first_bad_line(path: Path) -> tuple[str, str]:

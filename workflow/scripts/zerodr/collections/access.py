@@ -1,7 +1,8 @@
 """Read normalised collections. Every other room reads collections through this module.
 
 A normalised collection is a folder artifact: `corpus.parquet` (id, title, text), `queries.parquet` (id, text),
-`qrels.<split>.tsv` (query-id, corpus-id, score, with a header) and `audit.json`. Rows keep the source's order.
+`qrels.<split>.tsv` (query-id, corpus-id, score, with a header) and `audit.json`. Rows keep the source's order. Of a
+user's own folder, queries and judgements are artifacts of their own inside it: `queries/`, `judgements/`.
 """
 
 from collections.abc import Iterator
@@ -11,11 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from zerodr.config.registry import EVERY
 from zerodr.errors import CollectionError
 
 CORPUS_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERY_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 ROW_GROUP = 4096
+QUERIES, JUDGEMENTS = "queries", "judgements"
 
 
 def corpus_size(folder: Path) -> int:
@@ -54,26 +57,44 @@ def corpus_ids(folder: Path, start: int = 0, stop: int | None = None) -> pa.Arra
     return pa.concat_arrays([b.column(0) for b in batches]) if batches else pa.array([], pa.string())
 
 
+def queries_file(folder: Path) -> Path:
+    """Return the file with the queries; it may be absent in a user's own folder."""
+    whole = folder / "queries.parquet"
+    return whole if whole.exists() else folder / QUERIES / "queries.parquet"
+
+
+def read_queries(folder: Path) -> pa.Table:
+    """Read all queries: columns `id`, `text`; no row without a file."""
+    path = queries_file(folder)
+    return pq.read_table(path) if path.exists() else QUERY_SCHEMA.empty_table()
+
+
+def qrels_files(folder: Path) -> dict[str, Path]:
+    """Return the files with judgements by split, sorted."""
+    paths = [*folder.glob("qrels.*.tsv"), *(folder / JUDGEMENTS).glob("qrels.*.tsv")]
+    return {path.name[6:-4]: path for path in sorted(paths)}
+
+
 def read_qrels(folder: Path, split: str) -> pd.DataFrame:
     """Read the judgements of a split: columns `query` (str), `document` (str), `grade` (int)."""
-    path = folder / f"qrels.{split}.tsv"
-    if not path.exists():
-        splits = ", ".join(sorted(p.name[6:-4] for p in folder.glob("qrels.*.tsv"))) or "none"
+    files = qrels_files(folder)
+    if split not in files:
+        splits = ", ".join(files) or "none"
         problem = f"there are no judgements for this split (available: {splits})"
         raise CollectionError(f"{folder.name}/{split}", problem, "set evaluation_split to one of these, or add qrels")
     types = {"query-id": str, "corpus-id": str, "score": int}
-    frame = pd.read_csv(path, sep="\t", dtype=types, keep_default_na=False, quoting=3)
+    frame = pd.read_csv(files[split], sep="\t", dtype=types, keep_default_na=False, quoting=3)
     return frame.rename(columns={"query-id": "query", "corpus-id": "document", "score": "grade"})
 
 
 def split_queries(folder: Path, split: str) -> pd.DataFrame:
     """Read the queries with a judgement in `split`: columns `id`, `text`, in the order of queries.parquet.
 
-    Without a split (`""`: a collection without judgements) all queries that have a text. The order is the row order of
+    With split EVERY, and without one (`""`: no judgements), all queries that have a text. The order is the row order of
     query embeddings and of every run.
     """
-    table = pq.read_table(folder / "queries.parquet").to_pandas()
-    chosen = table["id"].isin(set(read_qrels(folder, split)["query"])) if split else table["text"].str.strip() != ""
+    table, judged = read_queries(folder).to_pandas(), split not in ("", EVERY)
+    chosen = table["id"].isin(set(read_qrels(folder, split)["query"])) if judged else table["text"].str.strip() != ""
     queries = table[chosen].reset_index(drop=True)
     if queries.empty:
         where = f"{folder.name}/{split or 'all queries'}"

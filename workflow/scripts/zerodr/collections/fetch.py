@@ -33,6 +33,8 @@ class FetchSettings(Settings):
     """Files of the publisher, for an archive without addresses."""
     bytes: int | None = None
     """Expected size, for progress."""
+    mirror_bytes: dict[str, int] = {}
+    """Sizes of mirrored files that no checksum pins: with another size the archive is fetched again."""
     mirrors: tuple[str, ...] = ()
     """Folders that are searched first."""
     offline: bool = False

@@ -1,13 +1,10 @@
 """Store sets of ids in bounded memory: 8 bytes an id for its hash, 5 for its file and line."""
 
-import re
 from array import array
 
 import numpy as np
 
 from zerodr.errors import CollectionError
-
-_SPACE = re.compile(r"\s")
 
 
 class IdIndex:
@@ -29,11 +26,10 @@ class IdIndex:
         """Add `key`.
 
         Raises:
-            CollectionError: it is empty or holds white space, which TREC's run format can't carry.
+            CollectionError: it is empty.
         """
-        if not key or _SPACE.search(key):
-            problem = f"id {f'{key!r} holds white space' if key else 'is empty'}, expected a word"
-            raise CollectionError(f"{file}:{line}", problem, "TREC runs separate ids by blanks: rename it")
+        if not key:
+            raise CollectionError(f"{file}:{line}", "id is empty, expected a word", "give it a name")
         if not self._names or self._names[-1] != file:
             self._names.append(file)
         self._hashes.append(hash(key))

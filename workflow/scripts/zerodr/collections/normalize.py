@@ -1,4 +1,4 @@
-"""Convert an archive or a user's folder to `corpus.parquet`, `queries.parquet`, `qrels.<split>.tsv` and `audit.json`.
+"""Convert an archive to `corpus.parquet`, `queries.parquet`, `qrels.<split>.tsv` and `audit.json`.
 
 Texts, ids, grades and their order stay as the source has them. Lone surrogates, which UTF-8 can't carry, become
 U+FFFD and are counted. `queries_unlabelled.parquet` and `answers.parquet` are added where the source has them.
@@ -17,7 +17,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP
-from zerodr.collections.archives import Archive, FolderArchive, find, open_archive
+from zerodr.collections.archives import find, open_archive
 from zerodr.collections.audit import Expected, Listing, audit_split, check_count
 from zerodr.collections.ids import IdIndex
 from zerodr.collections.readers import Reader, open_reader
@@ -38,7 +38,7 @@ class NormalizeSettings(Settings):
 
     name: str
     """Name of the collection."""
-    kind: Literal["complete", "subset", "pool", "memory", "own"]
+    kind: Literal["complete", "subset", "pool", "memory"]
     """A memory is a corpus alone, whatever else its archive holds."""
     format: str
     """Format of the files."""
@@ -47,7 +47,7 @@ class NormalizeSettings(Settings):
     pinned: bool = True
     """True if checksums fix the content of the archive or, where there are originals, of these."""
     archive: str
-    """File name of the archive, or the user's folder."""
+    """File name of the archive."""
     member: str = ""
     """Folder or file inside the archive."""
     documents: int | None = None
@@ -69,21 +69,16 @@ class NormalizeSettings(Settings):
 
 
 def normalize_collection(stage: Stage) -> None:
-    """Read input `archive` (a file, or the files of a folder), write output `collection` (a folder artifact).
+    """Read input `archive`, write output `collection` (a folder artifact).
 
     Raises:
         CollectionError, DownloadError: bad content, with file and line.
     """
     settings = validate(NormalizeSettings, stage.params, "normalize_collection")
-    paths = stage.paths("archive")
-    archive: Archive
-    if settings.kind == "own":
-        archive = FolderArchive(Path(settings.archive), paths)
-    else:
-        archive = open_archive(paths[0], settings.archive)
-        if settings.original:
-            packed = find(archive, "corpus.jsonl", required=False) is None
-            settings = settings.model_copy(update={"format": settings.original} if packed else {"pinned": True})
+    archive = open_archive(stage.path("archive"), settings.archive)
+    if settings.original:
+        packed = find(archive, "corpus.jsonl", required=False) is None
+        settings = settings.model_copy(update={"format": settings.original} if packed else {"pinned": True})
     reader = open_reader(settings.format, archive, settings.member)
     facts = write_collection(reader, settings, stage.output("collection"))
     stage.note(audit=facts)
@@ -98,15 +93,11 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     )
     corpus_only = settings.kind == "memory"
     queries = iter(()) if corpus_only else reader.queries()
-    texts, query_facts = _write_queries(queries, folder / "queries.parquet", expected)
-    documents, facts = _write_corpus(_chosen_documents(reader, settings), texts, folder / "corpus.parquet", expected)
+    texts, query_facts = write_queries(queries, folder / "queries.parquet", expected)
+    documents, facts = write_corpus(_chosen_documents(reader, settings), texts, folder / "corpus.parquet", expected)
     facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
     for split in [] if corpus_only else _splits(reader, settings):
-        audit = audit_split(split, reader.judgements(split), documents, texts, expected)
-        with open(folder / f"qrels.{split}.tsv", "w", encoding="utf-8", newline="") as stream:
-            stream.write("query-id\tcorpus-id\tscore\n")
-            stream.writelines(f"{row.query}\t{row.document}\t{row.grade}\n" for row in audit.judgements)
-        facts["splits"][split] = audit.facts
+        facts["splits"][split] = write_qrels(reader, split, folder, documents, texts, expected)
     if not corpus_only:
         facts |= _write_extras(reader, folder)
     if not settings.pinned:
@@ -116,6 +107,17 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     counts = facts["documents"], facts["queries"]
     log.info("%s: %d documents, %d queries, splits %s", settings.name, *counts, splits)
     return facts
+
+
+def write_qrels(
+    reader: Reader, split: str, folder: Path, documents: IdIndex, texts: dict[str, str], expected: Expected
+) -> dict[str, Any]:
+    """Write the judgements of a split to `qrels.<split>.tsv`; return their counts."""
+    audit = audit_split(split, reader.judgements(split), documents, texts, expected)
+    with open(folder / f"qrels.{split}.tsv", "w", encoding="utf-8", newline="") as stream:
+        stream.write("query-id\tcorpus-id\tscore\n")
+        stream.writelines(f"{row.query}\t{row.document}\t{row.grade}\n" for row in audit.judgements)
+    return audit.facts
 
 
 def _chosen_documents(reader: Reader, settings: NormalizeSettings) -> Iterator[Document]:
@@ -142,7 +144,7 @@ def _splits(reader: Reader, settings: NormalizeSettings) -> list[str]:
     return list(settings.splits) or available
 
 
-def _write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tuple[dict[str, str], dict[str, Any]]:
+def write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tuple[dict[str, str], dict[str, Any]]:
     """Write the queries; return their texts by id, and counts."""
     ids, texts, empty = IdIndex(), {}, Listing()
 
@@ -161,7 +163,7 @@ def _write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tup
     return texts, {"queries": len(texts), "empty_queries": empty.plain(), "repaired_queries": repaired}
 
 
-def _write_corpus(
+def write_corpus(
     rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Expected
 ) -> tuple[IdIndex, dict[str, Any]]:
     """Write the corpus; return its ids, and counts."""
@@ -218,7 +220,7 @@ def _write_extras(reader: Reader, folder: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     unlabelled = reader.unlabelled()
     if unlabelled is not None:
-        texts, _ = _write_queries(unlabelled, folder / "queries_unlabelled.parquet", Expected("queries_unlabelled"))
+        texts, _ = write_queries(unlabelled, folder / "queries_unlabelled.parquet", Expected("queries_unlabelled"))
         facts["unlabelled_queries"] = len(texts)
     answers = reader.answers()
     if answers is not None:

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_size, read_corpus, split_queries
+from zerodr.collections.access import corpus_size, read_corpus, read_queries, split_queries
 from zerodr.config.base import Settings, validate
 
 log = logging.getLogger("zerodr")
@@ -114,7 +113,7 @@ def _query_texts(folder: Path, split: str, limit: int) -> list[str]:
     if split:
         texts = split_queries(folder, split)["text"].tolist()
     else:
-        texts = pq.read_table(folder / "queries.parquet", columns=["text"])["text"].to_pylist()
+        texts = read_queries(folder)["text"].to_pylist()
     return [texts[row] for row in sample_rows(len(texts), limit)]
 
 

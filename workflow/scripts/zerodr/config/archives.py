@@ -17,9 +17,15 @@ def find_mirrored(rows: Iterable[Collection], mirrors: Sequence[str]) -> dict[st
     return {name: str(path) for name, path in paths if path.is_file()}
 
 
+def sizes_of_unpinned(rows: Iterable[Collection], mirrored: dict[str, str]) -> dict[str, int]:
+    """Return the bytes of mirrored files that no checksum pins: another file shows by them, whatever its time."""
+    names = {name for row in rows if row.kind != "own" for name, pinned in row.mirror_files.items() if not pinned}
+    return {name: Path(mirrored[name]).stat().st_size for name in sorted(names & mirrored.keys())}
+
+
 def find_absent(rows: Iterable[Collection], mirrored: dict[str, str]) -> frozenset[str]:
     """Return the public collections that have no address and no archive here."""
-    closed = [row for row in rows if row.access == "public" and row.kind != "own" and not row.addresses]
+    closed = [row for row in rows if row.access == "public" and row.kind not in ("own", "proxy") and not row.addresses]
     return frozenset(row.name for row in closed if row.archive not in mirrored and not _is_here(row))
 
 

@@ -1,5 +1,6 @@
 """The checked configuration of a checkout."""
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -9,8 +10,10 @@ from zerodr.config.methods import Method
 from zerodr.config.papers import Paper
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Config, Protocol, Scale
+from zerodr.config.user_folders import UserFolder
 
 Kind = TypeVar("Kind", bound=Settings)
+LONGEST_SELECTION = 80  # characters of a file's name
 
 
 @dataclass(frozen=True)
@@ -23,9 +26,10 @@ class Bench:
         methods: every recipe and `recipe+variant`, by full name.
         protocols: by name.
         scale: the chosen preset.
-        user_files: files of the user's collection, sorted.
+        folders: folders of the user's collections, by name.
         papers: tables and figures by paper.
         mirrored: path of each archive that a mirror folder has, by file name.
+        mirror_bytes: sizes of those that no checksum pins.
         absent: collections without an address whose archive is not here.
         root: the checkout.
     """
@@ -35,9 +39,10 @@ class Bench:
     methods: dict[str, Method]
     protocols: dict[str, Protocol]
     scale: Scale
-    user_files: tuple[str, ...] = ()
+    folders: dict[str, UserFolder] = field(default_factory=dict)
     papers: dict[str, Paper] = field(default_factory=dict)
     mirrored: dict[str, str] = field(default_factory=dict)
+    mirror_bytes: dict[str, int] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     root: Path = Path(".")
 
@@ -58,8 +63,25 @@ class Bench:
 
     @property
     def columns(self) -> list[Collection]:
-        """The wanted collections that are available: public ones, and gated ones that `gated` names."""
-        return [row for row in self.wanted if row.access == "public" or row.name in self.config.gated]
+        """The wanted collections that are available: public ones, gated ones that `gated` names, usable folders."""
+        open_rows = [row for row in self.wanted if row.access == "public" or row.name in self.config.gated]
+        return [row for row in open_rows if row.name not in self.faults]
+
+    @property
+    def faults(self) -> dict[str, str]:
+        """Problems of the user's folders that can't be used, by collection."""
+        return {name: f"{f.fault[0]}: {f.fault[1]}" for name, f in self.folders.items() if f.fault}
+
+    @property
+    def selection(self) -> str:
+        """Name of the table's collections in paths: `all` (the scale's own), or those that the configuration names."""
+        chosen = sorted(set(self.config.collections or ["all"]))
+        users = [row.name for row in self.collections.values() if row.kind == "own" and row.evaluation_split]
+        names = [*chosen, *(name for name in users if name not in chosen)]
+        name = "+".join(names)
+        if len(name) <= LONGEST_SELECTION:
+            return name
+        return f"{names[0]}+{len(names) - 1}-more-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
     def settings(self, method: str, kind: type[Kind]) -> Kind:
         """Settings of a method that is known to be of a kind, such as LexicalSettings."""

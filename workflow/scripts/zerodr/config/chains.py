@@ -8,7 +8,7 @@ from zerodr.config.files import known
 from zerodr.config.methods import EncoderMethod, FusionMethod, LexicalMethod, Method, TrainedMethod
 from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
 from zerodr.config.starts import check_starts, start_of
-from zerodr.config.training import InitSettings, NegativesSettings
+from zerodr.config.training import FILE, InitSettings, NegativesSettings
 from zerodr.errors import ConfigError, nearest
 from zerodr.papers import modules
 
@@ -77,7 +77,15 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
 
 
 def _check_teacher(where: str, stage: FinetuneStage, methods: dict[str, Method]) -> None:
-    """A fusion teaches by the ranking that negatives come from; any other teacher is a cross-encoder."""
+    """A fusion or a file teaches by the ranking that negatives come from; any other teacher is a cross-encoder."""
+    if stage.teacher == FILE:
+        if stage.negatives.source != FILE or stage.generate is not None:
+            raise ConfigError(
+                f"{where}: teacher",
+                "is `file`: the scores of negatives.file, for the source's own queries",
+                "set negatives.source: file and leave out generate, or name a cross-encoder",
+            )
+        return
     fused = isinstance(methods.get(stage.teacher or ""), FusionMethod)
     ranked = stage.generate is not None and stage.generate.positives == "ranked"
     if not fused and not ranked:

@@ -15,7 +15,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
-RESERVED = {"all", "significance", "published", "holes"}  # files of results/beir
+RESERVED = {"all"}  # results/beir/all.tsv
 
 
 def check_bench(bench: Bench) -> None:
@@ -117,6 +117,9 @@ def _check_chosen(bench: Bench) -> None:
         if isinstance(method, TrainedMethod):
             for paper in modules("checks"):
                 paper.check_row(bench, name, method)
+    if bench.selection in bench.methods:
+        problem = "the table of these collections would have the path of a method's row"
+        raise ConfigError(f"collections={bench.selection!r}", problem, "rename the collection's folder")
     _check_titles(bench, [*chosen, *fused])
     _check_columns(bench, set(collections))
 
@@ -143,7 +146,7 @@ def _check_titles(bench: Bench, methods: list[str]) -> None:
 
 def _check_columns(bench: Bench, names: set[str]) -> None:
     rows = [row for row in bench.collections.values() if names & {row.name, row.column, *row.groups}]
-    if not any(row.evaluation_split for row in rows) and bench.config.byo is None:
+    if not any(row.evaluation_split for row in rows) and not bench.config.byo:
         raise ConfigError(
             f"collections={sorted(names)}",
             "none of them has judged queries: there is no table to make",

@@ -1,25 +1,23 @@
 """Read and check the whole configuration of a checkout. No torch, pandas, pyarrow or mlflow here."""
 
 import json
-import re
+import os
 from pathlib import Path
 from typing import Any
 
-from zerodr.config.archives import find_absent, find_mirrored
+from zerodr.config.archives import find_absent, find_mirrored, sizes_of_unpinned
 from zerodr.config.base import Model, mapping, validate
 from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
 from zerodr.config.descriptions import describe
 from zerodr.config.files import known, read_yaml
+from zerodr.config.held_out import with_proxies
 from zerodr.config.layers import Start
 from zerodr.config.papers import load_papers
 from zerodr.config.recipes import load_methods
-from zerodr.config.registry import NAME, Collection, read_registry
+from zerodr.config.registry import read_registry
 from zerodr.config.settings import Config, Protocol, Scale
-from zerodr.config.sizes import ENDINGS, estimated_documents
-from zerodr.errors import ConfigError
-
-RESERVED = {"shared", "source", "target", "targets", "all"}  # scopes, and names in a stage's corpora and memories
+from zerodr.config.user_folders import read_folders, split_folders
 
 
 def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
@@ -36,16 +34,15 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     scale = known("scale", config.scale, scales)
     protocols = read_table(folder / "protocols.yaml", Protocol)
     collections = read_registry(folder / "collections")
-    user_files: tuple[str, ...] = ()
-    if config.byo:
-        user_files = tuple(sorted(str(path) for path in Path(config.byo).rglob("*") if path.is_file()))
-        collection = user_collection(Path(config.byo), collections)
-        collections[collection.name] = collection
+    rows, folders = read_folders(config.byo, collections, config.byo_language, config.byo_drop_missing, config.byo_name)
+    collections |= rows
+    collections = with_proxies(collections, config.held_out)
     methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder))
     papers = load_papers(folder / "papers")
     mirrored = find_mirrored(collections.values(), config.mirrors)
+    sizes = sizes_of_unpinned(collections.values(), mirrored)
     absent = find_absent(collections.values(), mirrored)
-    bench = Bench(config, collections, methods, protocols, scale, user_files, papers, mirrored, absent, root)
+    bench = Bench(config, collections, methods, protocols, scale, folders, papers, mirrored, sizes, absent, root)
     check_bench(bench)
     return bench
 
@@ -73,45 +70,14 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     """`--config methods=a,b` comes as a string."""
-    lists = ("methods", "collections", "mirrors", "gated")
-    return {
+    lists = ("methods", "collections", "mirrors", "gated", "candidates")
+    values = {
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
         for k, v in values.items()
     }
-
-
-def user_collection(folder: Path, taken: dict[str, Collection]) -> Collection:
-    """Describe a user's folder as a collection. Counts are unknown: no number is compared with a published one."""
-    name = folder.resolve().name.lower().replace(" ", "-")
-    if name in taken:
-        raise ConfigError(f"byo={folder}", f"the registry already has a collection named {name!r}", "rename the folder")
-    if not folder.is_dir():
-        raise ConfigError(f"byo={folder}", "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
-    if name in RESERVED | {group for row in taken.values() for group in (row.column, *row.groups)}:
-        raise ConfigError(f"byo={folder}", f"the name {name!r} has another meaning here", "rename the folder")
-    if not re.fullmatch(NAME, name):
-        raise ConfigError(
-            f"byo={folder}",
-            f"the name {name!r} can't be part of a path",
-            "rename the folder: small letters, digits, . @ _ -, the first a letter or digit",
-        )
-    documents = estimated_documents(folder)
-    if not documents:
-        corpus = "no" if documents is None else "an empty"
-        raise ConfigError(f"byo={folder}", f"holds {corpus} corpus.{{{','.join(ENDINGS)}}}", "put documents there")
-    splits: dict[str, int | None] = {p.stem: None for p in sorted((folder / "qrels").glob("*.tsv"))}
-    split = next((s for s in ("test", "dev", *splits) if s in splits), "")
-    row = {
-        "name": name,
-        "label": folder.name,
-        "kind": "own",
-        "format": "folder",
-        "archive": str(folder),
-        "splits": splits,
-        "evaluation_split": split,
-        "estimated_documents": documents,
-    }
-    return validate(Collection, row, f"byo={folder}")
+    if isinstance(values.get("mirrors"), list | tuple):
+        values["mirrors"] = tuple(os.path.expanduser(str(folder)) for folder in values["mirrors"])
+    return values | ({"byo": split_folders(values["byo"])} if values.get("byo") is not None else {})
 
 
 def files_of_model(model: str) -> list[str]:

@@ -174,7 +174,10 @@ def read_paper(path: Path) -> Paper:
         names = f"a paper can't be one of {', '.join(sorted(TAKEN))}, an item can't be {' or '.join(map(repr, PAGES))}"
         raise ConfigError(where, names, "rename it")
     paper = validate(Paper, {**written, "items": {}}, where)
-    return paper.model_copy(update={"items": {n: item_of(value, f"{where}: {n}") for n, value in items.items()}})
+    made = {name: item_of(value, f"{where}: {name}") for name, value in items.items()}
+    if paper.reference and not any(item.published and item.cells is None for item in made.values()):
+        raise ConfigError(where, "no item shows values of its reference file", "give one the key `published`")
+    return paper.model_copy(update={"items": made})
 
 
 def item_of(value: Any, where: str) -> Item:

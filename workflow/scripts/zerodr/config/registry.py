@@ -28,6 +28,8 @@ FORMATS = (
     ),
     *("medquad", "cranfield", "cisi", "folder"),
 )
+EVERY = "every"
+"""Stands for a split: every query that has a text, judged or not."""
 LANGUAGES = tuple("ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh".split())
 
 
@@ -75,8 +77,9 @@ class Collection(Settings):
     """Name in paths, methods and tables."""
     label: str
     """Name in printed tables."""
-    kind: Literal["complete", "subset", "pool", "memory", "own"]
-    """`complete`: as published. `subset`, `pool`: never compared with published numbers. `memory`: a corpus alone."""
+    kind: Literal["complete", "subset", "pool", "memory", "own", "proxy"]
+    """`complete`: as published. `subset`, `pool`: never compared with published numbers. `memory`: a corpus alone.
+    `proxy`: a folder of yours whose known items are held out (config/held_out.py)."""
     format: str = "beir"
     """The reader in `zerodr.collections.readers`, one of FORMATS."""
     archive: str = ""
@@ -113,6 +116,10 @@ class Collection(Settings):
     """Language of the texts, one of LANGUAGES: BM25 analyses them accordingly."""
     exclude_self: bool = False
     """Leave the document with the query's own id out of its ranking (ArguAna, Quora)."""
+    held_out_of: str = ""
+    """proxy: the collection whose documents it has."""
+    models_of: str = ""
+    """Target whose models rank this collection. Empty: its column."""
     judged_split: str = ""
     """memory: keep only the documents that are relevant in this split of the archive. Empty: all."""
     cut: int | None = Field(None, ge=1)
@@ -139,6 +146,11 @@ class Collection(Settings):
         if self.evaluation_split and self.evaluation_split not in self.splits:
             raise ValueError(f"evaluation_split {self.evaluation_split!r} is not among splits {sorted(self.splits)}")
         return self
+
+    @property
+    def ranked_split(self) -> str:
+        """The split whose queries are ranked. Of an own folder every query: a new judgement changes no ranking."""
+        return EVERY if self.kind == "own" else self.evaluation_split
 
     @property
     def pinned(self) -> bool:
@@ -169,6 +181,11 @@ class Collection(Settings):
     def column(self) -> str:
         """The table column: the collection itself, or the aggregate that it is part of."""
         return self.aggregate or self.name
+
+    @property
+    def target(self) -> str:
+        """The target whose models rank it."""
+        return self.models_of or self.column
 
 
 KEYS = (*(set(Collection.model_fields) - {"name"}), "like")

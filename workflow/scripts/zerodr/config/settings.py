@@ -77,9 +77,9 @@ class Config(Settings):
     scale: str = "mini"
     """A preset of config/scales.yaml. With a profile that submits to Slurm, the default is `paper`."""
     methods: tuple[str, ...] | None = Field(None, min_length=1)
-    """Rows of results/beir/all.tsv: `recipe` or `recipe+variant`. None: the scale's."""
+    """Rows of the main table: `recipe` or `recipe+variant`. None: the scale's."""
     collections: tuple[str, ...] | None = Field(None, min_length=1)
-    """Columns of results/beir/all.tsv: names or groups. None: the scale's."""
+    """Columns of the main table, which is then results/beir/<names joined by +>.tsv. None: the scale's, and all.tsv."""
     protocol: str = "standard"
     """A protocol of config/protocols.yaml."""
     source: str | None = None
@@ -90,8 +90,21 @@ class Config(Settings):
     """Never ask the network: archives come from mirrors, models from folders, packages and the hub cache."""
     gated: tuple[str, ...] = ()
     """Gated collections whose archives you have in a mirror."""
-    byo: str | None = None
-    """Your own collection: a folder of jsonl, tsv or parquet. Its name is the folder's."""
+    byo: tuple[str, ...] = ()
+    """Your own collections: folders of jsonl, tsv or parquet, separated by commas. Each is named like its folder."""
+    byo_name: str | None = None
+    """Name of your own collection, where `byo` is one folder. None: the folder's."""
+    byo_language: str | None = None
+    """Language of your own folders, one of LANGUAGES. None: guessed from the script of their documents."""
+    byo_drop_missing: bool = False
+    """In your own folders, drop judgements of absent documents and queries instead of refusing the folder."""
+    candidates: tuple[str, ...] = ()
+    """Methods that `zerodr adapt` compares, those that learn nothing from your documents first."""
+    held_out: int = Field(0, ge=0)
+    """Titles, and sentences, that are held out of your folder as queries whose document is known: a proxy for
+    judgements. 0: none."""
+    judged: str | None = None
+    """A `to_judge.tsv` of `zerodr adapt` with your grades."""
     seed: int = Field(13, ge=0)
     """Source of every random choice."""
     shard_documents: int | None = Field(None, ge=1)

@@ -119,7 +119,7 @@ class FinetuneStage(LearningStage, FollowingStage):
     """Source of negatives."""
     teacher: str | None = None
     """Recipe of a cross-encoder, or `<recipe>/<stage>` of one, whose scores a distillation objective follows. Or the
-    fusion of two rankings that negatives come from."""
+    fusion of two rankings that negatives come from, or `file`: the scores of `negatives.file`."""
     generate: GenerateSettings | None = None
     """Learn from queries made of the target's documents. None: from the source's queries and judgements."""
     keep_index: str | None = None

@@ -133,8 +133,9 @@ class NegativesSettings(Settings):
     """`previous`: searched with the stage's parent. `none`: in-batch only. `file`: rankings of others. Else a
     method, such as `bm25-flat+bm25s`."""
     file: str | None = None
-    """Only for source file: a TREC run of training queries, or JSON lines with `qid` and `neg`, lists by system (as MS
-    MARCO's public hard negatives have them). Systems take turns, rank by rank."""
+    """Only for source file: a TREC run of training queries; JSON lines with `qid` and `neg`, lists by system (as MS
+    MARCO's public hard negatives have them), which take turns, rank by rank; or Parquet with a row a query: its id, a
+    list of documents, a list of scores."""
     depth: int = Field(200, ge=1)
     """Ranks that are looked at."""
     skip: int = Field(0, ge=0)

@@ -37,6 +37,8 @@ class EvaluateSettings(Settings):
     """Name of the protocol."""
     depth: int = Field(ge=1)
     """Upper limit of documents in a ranking."""
+    every_query: bool = False
+    """The run ranks all queries of the collection; those of the split count."""
     exclude_self: bool
     """The search left out the document with the query's id."""
     bootstrap_samples: int = Field(ge=1)
@@ -54,6 +56,8 @@ def evaluate_run(stage: Stage) -> None:
     folder = stage.path("collection")
     run, qrels = read_run(stage.path("run")), read_qrels(folder, settings.split)
     queries = split_queries(folder, settings.split)["id"].tolist()
+    if settings.every_query:
+        run = run[run["query"].isin(queries)].reset_index(drop=True)
     check_protocol(run, settings)
     judged = judge(run, qrels, queries, settings.name)
     by_query = measure(judged)

@@ -53,8 +53,10 @@ def recorded_config(graph: Graph, artifact: str, given: list[str]) -> list[str]:
     is not named.
     """
     records = (graph.record(path) for path in graph.ancestors(artifact))
-    rows = (record["spec"]["params"] for record in records if record and record["rule"] == "normalize_collection")
-    folders = [row["archive"] for row in rows if row.get("kind") == "own" and Path(row["archive"]).is_dir()]
+    rows = (record["spec"]["params"] for record in records if record and record["rule"] == "normalize_corpus")
+    folders = {row["archive"]: row["name"] for row in rows if Path(row["archive"]).is_dir()}
     if not folders or any(word.startswith("byo=") for word in given):
         return given
-    return [f"byo={folders[0]}", *given]
+    alike = all(Path(path).resolve().name.lower().replace(" ", "-") == name for path, name in folders.items())
+    named = [] if alike or len(folders) > 1 else [f"byo_name={name}" for name in folders.values()]
+    return [f"byo={','.join(folders)}", *named, *given]

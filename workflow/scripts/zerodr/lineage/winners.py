@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zerodr.collections.access import queries_file
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
 
@@ -67,7 +68,7 @@ def _query_texts(graph: Graph, per_query: str) -> dict[str, str]:
     import pandas as pd
 
     for entry in graph.require(per_query)["inputs"]:
-        path = Path(entry["path"]).parent / "queries.parquet"
+        path = queries_file(Path(entry["path"]).parent)
         if entry["name"] == "collection" and path.exists():
             frame = pd.read_parquet(path, columns=["id", "text"])
             return dict(zip(frame["id"], frame["text"], strict=True))

@@ -55,6 +55,13 @@ class MineSettings(Settings):
     """Training queries that training holds out; a sample of queries always holds them too."""
     leaders: bool = False
     """The first of each ranking without known positives takes the positives' place, and scores are kept: they teach."""
+    scored: bool = False
+    """The best ranked positive stands for all, and scores are kept: those of the file teach."""
+
+    @property
+    def teaching(self) -> bool:
+        """True when rankings have the teacher's scores."""
+        return self.leaders or self.scored
 
 
 def mine_negatives(stage: Stage) -> None:
@@ -72,7 +79,8 @@ def mine_negatives(stage: Stage) -> None:
     positives = known_positives(source, settings.split, corpus)
     if candidates is not None and negatives.file is not None:
         ranked = stage.state / IMPORTED
-        stage.note(imported=import_candidates(candidates, positives.all_queries, negatives.depth, ranked))
+        given = import_candidates(candidates, positives.all_queries, negatives.depth, ranked, settings.scored)
+        stage.note(imported=given)
         candidates = ranked
     without_positive = len(positives.all_queries) - len(positives.queries)
     lottery = words_of(positives.queries.to_pylist(), "query", stage.seed, settings.stage_index)
@@ -87,7 +95,7 @@ def mine_negatives(stage: Stage) -> None:
         texts, batches = text_numbers(source), mine(candidates, positives, corpus, source.name, settings, stage.seed)
     tally, name = Tally(positives, negatives.depth, negatives.count, texts, previous), f"{source.name}/{settings.split}"
     progress = Progress(f"mine {name} for {settings.stage}", len(positives.queries), "queries")
-    schema = LED_SCHEMA if settings.leaders else SCHEMA
+    schema = LED_SCHEMA if settings.teaching else SCHEMA
     with GroupWriter(folder / NAME, schema, ROW_GROUP, DICTIONARY) as writer:
         for batch in batches:
             writer.write(batch.table(positives, corpus))
@@ -139,15 +147,15 @@ def mine(
         words = words_of(positives.queries.take(pa.array(rows)).to_pylist(), "negatives", seed, settings.stage_index)
         allowed = (rank > negatives.skip) & ~excluded
         leaders = np.zeros(0, np.int64)
-        if settings.leaders:
-            leaders = choose(query, rank, allowed, words, 1, "top")
+        if settings.teaching:
+            leaders = choose(query, rank, positive if settings.scored else allowed, words, 1, "top")
             allowed[leaders] = False
         chosen = choose(query, rank, allowed, words, negatives.count, negatives.sampling)
         best = np.zeros(len(rows), np.int64)
         ranked, first_entry = np.unique(query[positive], return_index=True)
         best[ranked] = rank[positive][first_entry]
         batch = MinedBatch(rows, query[chosen], rank[chosen], document[chosen], best)
-        if settings.leaders:
+        if settings.teaching:
             score = rankings.scores[examined]
             led = Leaders(query[leaders], document[leaders], score[leaders], score[chosen])
             batch = replace(batch, leaders=led)

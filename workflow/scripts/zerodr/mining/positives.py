@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zerodr.artifacts.trec import strings
-from zerodr.collections.access import read_qrels, split_queries
+from zerodr.collections.access import qrels_files, read_qrels, split_queries
 from zerodr.errors import ArtifactError, CollectionError
 
 log = logging.getLogger("zerodr")
@@ -63,7 +63,7 @@ def known_positives(source: Path, split: str, corpus: pa.Array) -> Positives:
     document = rows_among(strings(judged["document"]), corpus)
     usable = (row >= 0) & (document >= 0)
     if not usable.any():
-        splits = ", ".join(sorted(path.name[6:-4] for path in source.glob("qrels.*.tsv")))
+        splits = ", ".join(qrels_files(source))
         problem = f"none of its {len(qrels)} judgements names a positive document of the corpus"
         step = f"choose another source or source_split (available: {splits})"
         raise CollectionError(f"{source.name}/{split}", problem, step)

@@ -2,6 +2,7 @@
 
 from zerodr.papers import modules
 from zerodr.plan import (  # noqa: F401
+    adaptation,
     collections,
     dense,
     evaluation,
@@ -9,6 +10,7 @@ from zerodr.plan import (  # noqa: F401
     items,
     lexical,
     mining,
+    pages,
     pretraining,
     reporting,
     teachers,

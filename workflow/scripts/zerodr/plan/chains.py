@@ -107,7 +107,7 @@ class Chains(Lines):
         self.bench.methods[name].check_ranks(f"method {name!r}")
         method, stage = name.partition("@")[0], self.last(name)
         rows = self.bench.collections
-        scope = rows[collection].column
+        scope = rows[collection].target
         if scope != rows[self.source_of(method)].column:
             return self.link(name, scope)
         while self.per_target(method, stage):

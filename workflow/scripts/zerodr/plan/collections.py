@@ -4,7 +4,7 @@ from typing import Any
 
 from zerodr.config.archives import refuse_absent
 from zerodr.config.registry import Collection
-from zerodr.errors import ConfigError
+from zerodr.errors import CollectionError, ConfigError
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, inputs, params
@@ -36,20 +36,69 @@ def _fetch_inputs(plan: Plan, wc: Any) -> Files:
 def _fetch_params(plan: Plan, wc: Any) -> Params:
     row = archive_row(plan, wc.archive)
     names = {"archive", "urls", "checksums", "access", "registration"} | ({"originals"} if row.originals else set())
-    return row.model_dump(mode="json", include=names) | {"bytes": row.archive_bytes}
+    sizes = {name: plan.bench.mirror_bytes[name] for name in row.mirror_files if name in plan.bench.mirror_bytes}
+    unpinned = {"mirror_bytes": sizes} if sizes else {}
+    return row.model_dump(mode="json", include=names) | {"bytes": row.archive_bytes} | unpinned
 
 
 @inputs("normalize_collection")
 def _normalize_inputs(plan: Plan, wc: Any) -> Files:
     row = plan.collection(wc.collection)
-    return {"archive": list(plan.bench.user_files) if row.kind == "own" else [paths.archive(row.archive)]}
+    return {"archive": paths.archive(row.archive)}
+
+
+@inputs("normalize_corpus", "normalize_queries")
+def _section_inputs(plan: Plan, wc: Any) -> Files:
+    """No file: they are content digests among the params, and inputs of the rule file."""
+    return {}
+
+
+@inputs("normalize_judgements")
+def _judgement_inputs(plan: Plan, wc: Any) -> Files:
+    return {"collection": paths.collection(wc.collection)}
+
+
+@params("normalize_corpus")
+def _corpus_params(plan: Plan, wc: Any) -> Params:
+    return _section_params(plan, wc.collection, "corpus")
+
+
+@params("normalize_queries")
+def _queries_params(plan: Plan, wc: Any) -> Params:
+    return _section_params(plan, wc.collection, "queries")
+
+
+@params("normalize_judgements")
+def _judgement_params(plan: Plan, wc: Any) -> Params:
+    row = plan.collection(wc.collection)
+    return _section_params(plan, wc.collection, "judgements") | {"drop_missing": row.drop_missing}
+
+
+def section_files(plan: Plan, collection: str, section: str) -> list[str]:
+    """Files of a section of a user's own folder, which was found usable.
+
+    Raises:
+        CollectionError: the contents can't be used, or the folder has no such file.
+    """
+    folder = plan.bench.folders[collection]
+    folder.check()
+    if section not in folder.files:
+        step = "add qrels/test.tsv" if section == "judgements" else f"add {section}.{{jsonl,tsv,parquet}}"
+        raise CollectionError(folder.path, f"has no {section}", step)
+    return list(folder.files[section])
+
+
+def _section_params(plan: Plan, collection: str, section: str) -> Params:
+    folder = plan.bench.folders[collection]
+    content = [folder.digests.get(file, "") for file in folder.files.get(section, ())]
+    return {"name": collection, "archive": folder.path, "content": content}
 
 
 @params("normalize_collection")
 def _normalize_params(plan: Plan, wc: Any) -> Params:
     row = plan.collection(wc.collection)
     source = {"original": row.originals.format} if row.originals else {}
-    pinned = {} if row.pinned or row.kind == "own" else {"pinned": False}
+    pinned = {} if row.pinned else {"pinned": False}
     selection = {"judged_split": row.judged_split, "cut": row.cut} if row.judged_split or row.cut else {}
     return row.model_dump(mode="json", include=NORMALIZED) | source | pinned | selection
 

@@ -114,7 +114,7 @@ def query_embeddings(plan: Plan, row: str, link: Link, collection: str, protocol
 
 @inputs("search_shard")
 def _search_inputs(plan: Plan, wc: Any) -> Files:
-    split = plan.collection(wc.collection).evaluation_split
+    split = plan.collection(wc.collection).ranked_split
     if isinstance(plan.method(wc.model), TrainedMethod):
         link = plan.chains.ranker(wc.model, wc.collection)
         queries = query_embeddings(plan, wc.model, link, wc.collection, wc.protocol, split)

@@ -15,8 +15,10 @@ def _evaluate_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("evaluate_run")
 def _evaluate_params(plan: Plan, wc: Any) -> Params:
+    row = plan.collection(wc.collection)
     named = {"model": wc.model, "protocol": wc.protocol, "bootstrap_samples": plan.config.bootstrap_samples}
-    return ranking(plan, wc) | named
+    every = {"every_query": True} if row.ranked_split != row.evaluation_split else {}
+    return ranking(plan, wc) | named | every | {"split": row.evaluation_split}
 
 
 @inputs("compare_runs")

@@ -14,7 +14,7 @@ def ranking(plan: Plan, wc: Any, *left_out: str) -> Params:
     named = {
         "collection": row.name,
         "language": row.language,
-        "split": row.evaluation_split,
+        "split": row.ranked_split,
         "depth": protocol.depth,
         "exclude_self": row.exclude_self and protocol.exclude_self == "registry",
     }

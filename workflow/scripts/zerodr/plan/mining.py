@@ -3,6 +3,7 @@
 from typing import Any
 
 from zerodr.config.methods import FusionSettings, LexicalSettings, TrainedMethod
+from zerodr.config.training import FILE
 from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, embeddings_for, query_embeddings
 from zerodr.plan.lines import SCOPE, link_of
@@ -100,6 +101,7 @@ def _mine_params(plan: Plan, wc: Any) -> Params:
     leaders = stage.generate is not None and stage.generate.positives == "ranked"
     return {
         **({"leaders": True} if leaders else {}),
+        **({"scored": True} if stage.teacher == FILE else {}),
         "negatives": stage.negatives.model_dump(mode="json"),
         "split": plan.chains.taught(link)[1],
         "stage": wc.stage,

@@ -39,6 +39,8 @@ archive = Name("resources/archives/{archive}")
 # ---- collections -----------------------------------------------------------------------------------------------
 collection = Name("results/collections/{collection}/manifest.json")
 """Manifest of a normalised collection: corpus.parquet, queries.parquet, qrels.<split>.tsv, audit.json."""
+collection_section = Name("results/collections/{collection}/{section}/manifest.json")
+"""Manifest of the `queries` or `judgements` of a user's own folder; the collection itself is the corpus alone."""
 statistics = Name("results/collections/{collection}/statistics.json")
 """Statistics of a collection, among them its similarity with the source."""
 bm25_index = Name("results/bm25/{index}/{collection}/manifest.json")
@@ -65,6 +67,12 @@ units = Name("results/units/{model}/{scope}/{stage}/{kind}/manifest.json")
 """Manifest of the units of a stage's positives; `kind` is `cut`, `read` (a reader's scores) or `labels`."""
 unit_measures = Name("results/analysis/units/{units_of}/{model}.tsv")
 """Balance, extractability and dispersion of a model over the units of a method's last stage."""
+adapted_answer = Name("results/adapted/{collection}/answer/manifest.json")
+"""Manifest of the comparison of all candidates on a collection: which is best, by how much."""
+adapted_model = Name("results/adapted/{collection}/model/manifest.json")
+"""Manifest of the best of them, as a folder."""
+adapted_page = Name("results/adapted/{collection}/index.html")
+"""The page about both."""
 exported = Name("results/exported/{model}/{scope}/manifest.json")
 """Manifest of a folder that sentence-transformers loads."""
 
@@ -106,7 +114,13 @@ per_query = Name("results/evaluation/{model}/{collection}/{protocol}.per_query.p
 
 # ---- tables and measures ---------------------------------------------------------------------------------------
 beir = Name("results/beir/{file}")
-"""A file of the main table: `all.tsv`, `all.md`, `<model>.tsv`, `significance.tsv`, ..."""
+"""A file of a table: `<selection>.tsv`, `<selection>.html`, `<model>.tsv`, ...; `all` is the scale's own selection."""
+compared = Name("results/beir/{selection}/{file}")
+"""A file about a table's numbers: `significance.tsv`, `published.tsv`, `holes.tsv`, `per_query.parquet`."""
+query_pages = Name("results/beir/{selection}/queries/manifest.json")
+"""Manifest of the pages that show a table's methods against its baseline, query by query."""
+query_page = Name("results/queries/{collection}/{protocol}/{model}/{baseline}.html")
+"""Two methods, query by query."""
 item = Name("results/{paper}/{item}.{kind}")
 """A table or figure of a paper; `kind` is tsv, md, html, svg or png."""
 item_published = Name("results/{paper}/{item}.published.tsv")

@@ -55,6 +55,22 @@ class Patterns:
         return alternatives(self.bench.collections)
 
     @remembered
+    def proxies(self) -> str:
+        """Collections with known items that were held out."""
+        return alternatives(row.name for row in self.bench.collections.values() if row.kind == "proxy")
+
+    @remembered
+    def of_folders(self) -> str:
+        """The user's own collections."""
+        return alternatives(self.bench.folders)
+
+    @remembered
+    def published(self) -> str:
+        """Collections that come as archives."""
+        rows = self.bench.collections.values()
+        return alternatives(row.name for row in rows if row.kind not in ("own", "proxy"))
+
+    @remembered
     def splits(self) -> str:
         """Splits of judged queries, and of generated ones."""
         return f"(?:{alternatives(self.lines.generated_splits())}|[A-Za-z0-9_-]+)"

@@ -7,8 +7,10 @@ from typing import Any
 from zerodr.config.bench import Bench
 from zerodr.config.canonical import canonical_json
 from zerodr.config.methods import FusionMethod, Method, RunMethod
-from zerodr.config.registry import Collection
+from zerodr.config.registry import EVERY, Collection
 from zerodr.config.settings import Protocol
+from zerodr.config.user_folders import SECTIONS
+from zerodr.errors import ConfigError
 from zerodr.plan import paths, registry
 from zerodr.plan.chains import Chains
 from zerodr.plan.lines import Link, link_of
@@ -31,11 +33,13 @@ class Plan:
         self.config = bench.config
         self.wanted = bench.wanted
         """Evaluated collections of the main table, in registry order, gated ones included."""
+        self.selection = bench.selection
+        """Name of the main table's collections in paths."""
         self.columns = bench.columns
         """The wanted collections that are available."""
-        byo = [row.name for row in bench.collections.values() if row.kind == "own"]
+        byo = [row.models_of or row.name for row in bench.collections.values() if row.kind == "own"]
         missing = [row.name for row in self.wanted if row not in self.columns]
-        self.chains = Chains(bench, [*(row.name for row in self.columns), *byo], missing)
+        self.chains = Chains(bench, [*(row.models_of or row.name for row in self.columns), *byo], missing)
         self.machines = Machines(bench)
 
     # ---- what rules ask for ------------------------------------------------------------------------------------
@@ -45,9 +49,24 @@ class Plan:
 
         @with_signature(SIGNATURE)
         def files(wildcards: Any) -> registry.Files:
-            return function(self, wildcards)
+            listed = function(self, wildcards)
+            sections = self._sections_of(rule, listed, getattr(wildcards, "split", EVERY)) if self.bench.folders else []
+            return listed | ({"sections": sections} if sections else {})
 
         return files
+
+    def _sections_of(self, rule: str, files: registry.Files, split: str) -> list[str]:
+        """Manifests of queries and judgements that a rule reads next to the corpora of users' folders."""
+        listed = {path for value in files.values() for path in ([value] if isinstance(value, str) else value)}
+        names = [name for name in self.bench.folders if paths.collection(name) in listed]
+        reads = "all" if split != EVERY else RULES[rule].reads
+        return [
+            paths.collection_section(name, section) for name in names for section in self._sections_read(name, reads)
+        ]
+
+    def _sections_read(self, name: str, reads: str) -> list[str]:
+        present = [section for section in SECTIONS[1:] if section in self.bench.folders[name].files]
+        return {"corpus": [], "queries": ["queries"], "all": present}[reads]
 
     def settings(self, rule: str) -> Callable[[Any], str]:
         """The `params: settings=` of a rule: wildcards -> canonical JSON, so that equal settings look equal."""
@@ -138,10 +157,23 @@ class Plan:
         return self.chains.check(link_of(wildcards, stage))
 
     def evaluations(self, output: str, model: str | None = None) -> list[str]:
-        """`summary` or `per_query` files of the main table, or of one of its rows."""
+        """`summary` or `per_query` files of the main table, or of one of its rows.
+
+        Raises:
+            ConfigError: no column is left.
+        """
+        if not self.columns:
+            reasons = [*self.bench.faults.values(), *self._unjudged()]
+            step = "add qrels/test.tsv, name other collections, or ask for single files: python -m zerodr targets"
+            raise ConfigError("the table", f"has no column: {'; '.join(reasons[:3]) or 'none is available'}", step)
         name = {"summary": paths.summary, "per_query": paths.per_query}[output]
         cells = [(m, row.name) for m in ([model] if model else self.ranked) for row in self.columns]
         return [name(m, collection, self.config.protocol) for m, collection in cells if self.has_run(m, collection)]
+
+    def _unjudged(self) -> list[str]:
+        return [
+            f"{name} has no judgements" for name in self.bench.folders if not self.collection(name).evaluation_split
+        ]
 
     # ---- shards ------------------------------------------------------------------------------------------------
     def shard_count(self, name: str) -> int:

@@ -13,7 +13,6 @@ SHOWN = {
     *("name", "label", "kind", "evaluation_split", "aggregate", "groups", "remark", "exclude_self", "language"),
     "licence",
 }
-PUBLISHED = ("all.tsv", "all.md", "all.html", "published.tsv", "significance.tsv", "holes.tsv", "all.per_query.parquet")
 
 
 @inputs("build_table")
@@ -21,7 +20,7 @@ def _table_inputs(plan: Plan, wc: Any) -> Files:
     return {
         "summaries": plan.evaluations("summary"),
         "scores": list(dict.fromkeys(method.settings.file for method in published(plan).values())),
-        "significance": paths.beir("significance.tsv"),
+        "significance": paths.compared(plan.selection, "significance.tsv"),
         "references": [reference.path for reference in plan.config.references],
         "papers": [paths.item(name, "published", "tsv") for name, p in plan.bench.papers.items() if p.reference],
     }
@@ -45,7 +44,8 @@ def _row_params(plan: Plan, wc: Any) -> Params:
 
 @inputs("plot_table")
 def _plot_inputs(plan: Plan, wc: Any) -> Files:
-    return {"per_query": paths.beir("all.per_query.parquet"), "table": paths.beir("all.tsv")}
+    per_query = paths.compared(plan.selection, "per_query.parquet")
+    return {"per_query": per_query, "table": paths.beir(f"{plan.selection}.tsv")}
 
 
 @params("plot_table")
@@ -55,8 +55,7 @@ def _plot_params(plan: Plan, wc: Any) -> Params:
 
 @inputs("publish_lineage")
 def _publish_inputs(plan: Plan, wc: Any) -> Files:
-    files = [paths.beir(file) for file in (*PUBLISHED, "all.svg", "all.png")]
-    return {"artifacts": [*files, *(paths.statistics(row.name) for row in plan.columns)]}
+    return {"artifacts": [*tables(plan), *(paths.statistics(row.name) for row in plan.columns)]}
 
 
 @params("publish_lineage")
@@ -64,17 +63,26 @@ def _publish_params(plan: Plan, wc: Any) -> Params:
     return {}
 
 
+def tables(plan: Plan) -> list[str]:
+    """Files of the main table: numbers, page, figure, tests, comparison with published numbers, pages by query."""
+    files = [paths.beir(f"{plan.selection}.{kind}") for kind in ("tsv", "notes.md", "md", "html", "svg", "png")]
+    files += [paths.compared(plan.selection, f"{name}.tsv") for name in ("significance", "published", "holes")]
+    return [*files, paths.compared(plan.selection, "per_query.parquet"), paths.query_pages(plan.selection)]
+
+
 def table(plan: Plan, methods: Sequence[str]) -> Params:
     """Params of every rule that shows a table: rows, columns, what is missing, column groups, protocol."""
     rows = plan.bench.collections.values()
-    gated = [row.name for row in plan.wanted if row not in plan.columns]
-    unjudged = [row.name for row in rows if row.kind == "own" and not row.evaluation_split]
+    gated = [row.name for row in plan.wanted if row.access == "gated" and row not in plan.columns]
+    brought = [row for row in rows if row.kind == "own"]
+    unjudged = [row.name for row in brought if not row.evaluation_split and row.name not in plan.bench.faults]
     groups = dict.fromkeys(group for row in rows for group in row.groups)
     return {
         "methods": [row(plan, name) for name in methods],
         "collections": [row.model_dump(mode="json", include=SHOWN) for row in plan.columns],
         "missing": [{"name": name, "reason": "gated: needs registration"} for name in gated]
-        + [{"name": name, "reason": "no judgements: not evaluated"} for name in unjudged],
+        + [{"name": name, "reason": "no judgements: not evaluated"} for name in unjudged]
+        + [{"name": name, "reason": f"left out: {fault}"} for name, fault in plan.bench.faults.items()],
         "groups": {group: list(dict.fromkeys(row.column for row in rows if group in row.groups)) for group in groups},
         "aggregates": {row.aggregate: plan.chains.members(row.aggregate) for row in rows if row.aggregate},
         "protocol": {"name": plan.config.protocol} | plan.protocol(plan.config.protocol).model_dump(mode="json"),

@@ -30,16 +30,17 @@ _WHERE = ("{method}", "{collection}", "{protocol}")
 _JUDGED = ("{method}", "{judged}", "{protocol}")
 TARGETS = [
     Target("all", "all that is configured, with lineage"),
-    Target(paths.beir("all.tsv"), "the main table"),
-    Target(paths.beir("all.md"), "the same as Markdown"),
-    Target(paths.beir("all.html"), "as a page"),
-    Target(paths.beir("all.tex"), "for LaTeX"),
-    Target(paths.beir("all.svg"), "its figure"),
-    Target(paths.beir("all.png"), "the same as pixels"),
-    Target(paths.beir("all.per_query.parquet"), "its metrics by query"),
-    Target(paths.beir("published.tsv"), "comparison with published numbers"),
-    Target(paths.beir("significance.tsv"), "tests against the baseline"),
-    Target(paths.beir("holes.tsv"), "unjudged documents"),
+    Target(paths.beir("{selection}.tsv"), "the main table"),
+    Target(paths.beir("{selection}.html"), "the same as a page to sort, filter and open"),
+    Target(paths.beir("{selection}.md"), "as Markdown"),
+    Target(paths.beir("{selection}.tex"), "for LaTeX"),
+    Target(paths.beir("{selection}.svg"), "its figure"),
+    Target(paths.beir("{selection}.png"), "the same as pixels"),
+    Target(paths.compared("{selection}", "per_query.parquet"), "its metrics by query"),
+    Target(paths.compared("{selection}", "published.tsv"), "comparison with published numbers"),
+    Target(paths.compared("{selection}", "significance.tsv"), "tests against the baseline"),
+    Target(paths.compared("{selection}", "holes.tsv"), "unjudged documents"),
+    Target(paths.query_page("{judged}", "{protocol}", "{method}", "{method}"), "two methods, query by query"),
     Target("results/{paper}/all.html", "all tables and figures of a paper"),
     Target("results/{paper}/published.html", "all printed values of a paper, next to ours"),
     Target("results/{paper}/published.tsv", "the same as numbers"),
@@ -59,6 +60,8 @@ TARGETS = [
     Target(paths.mined("{trained}", SCOPE, "{stage}"), "what a stage learns from"),
     Target(paths.exported("{trained}", SCOPE), "a trained model for sentence-transformers"),
     Target(paths.exported("{adapted}", "{target}"), "the same of a model made for one target"),
+    Target(paths.adapted_page("{collection}"), "candidates compared, the best exported"),
+    Target(paths.adapted_model("{collection}"), "the best of them"),
 ]
 
 
@@ -89,6 +92,7 @@ def names(plan: Plan) -> dict[str, list[str]]:
     trained = [name for name, method in methods if method.kind == "trained" and method.ranks]
     adapted = [name for name in trained if plan.chains.is_adapted(name)]
     return {
+        "selection": [plan.selection],
         "method": sorted(name for name, method in methods if method.ranks),
         "paper": sorted(plan.bench.papers),
         "item": sorted({name for paper in plan.bench.papers.values() for name in paper.items}),
@@ -146,7 +150,7 @@ def render(plan: Plan) -> str:
     lines = [f"{target.path:<{width}}  {target.what}" for target in TARGETS]
     known = names(plan)
     unjudged = [name for name in known["collection"] if name not in known["judged"]]
-    lists = {f"{{{kind}}}": known[kind] for kind in ("method", "protocol", "judged", "paper", "item")}
+    lists = {f"{{{kind}}}": known[kind] for kind in ("selection", "method", "protocol", "judged", "paper", "item")}
     lists |= {
         "{collection}": ["{judged},", *unjudged],
         "{trained}": ["{method} of a recipe with kind: trained, but for {adapted}"],

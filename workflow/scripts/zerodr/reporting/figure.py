@@ -43,7 +43,7 @@ def plot_table(stage: Stage) -> None:
     columns = ["model", "collection", "query", settings.metric]
     frame = pq.read_table(stage.path("per_query"), columns=columns).to_pandas()
     points = intervals(frame, settings, stage.seed)
-    check_agreement(points, pd.read_csv(stage.path("table"), sep="\t", comment="#", index_col="model"))
+    check_agreement(points, pd.read_csv(stage.path("table"), sep="\t", index_col="model"))
     save(points, settings, stage.output("svg"), stage.output("png"))
 
 

@@ -21,7 +21,7 @@ def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[
         *protocol_card(settings),
         *_splits(frame, settings),
         *_marks(grid),
-        *_averages(grid),
+        *_averages(grid.printed()),
         *[f"missing: {row.name} ({row.reason})" for row in settings.missing],
         *_special_queries(frame),
         *[f"{row.name}: {row.remark}" for row in settings.collections if row.remark],

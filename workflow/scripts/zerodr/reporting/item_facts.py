@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_size, read_qrels
+from zerodr.collections.access import corpus_size, qrels_files, read_qrels
 from zerodr.config.item import Item
 from zerodr.config.papers import SettingsItem, SizesItem, StatisticsItem
 from zerodr.errors import ArtifactError
@@ -57,9 +57,10 @@ def statistics(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         judged = read_qrels(folder, split)
         counts = {"documents": corpus_size(folder), "queries": int(judged["query"].nunique())}
         counts["relevant"] = int((judged["grade"] > 0).sum())
-        if (folder / "qrels.train.tsv").exists():
+        splits = qrels_files(folder)
+        if "train" in splits:
             counts["train_pairs"] = len(read_qrels(folder, "train"))
-        if split != "dev" and (folder / "qrels.dev.tsv").exists():
+        if split != "dev" and "dev" in splits:
             counts["dev_queries"] = int(read_qrels(folder, "dev")["query"].nunique())
         words = {key: facts[kind]["mean"] for key, kind in LENGTHS.items()}
         rows.append({"collection": facts["collection"]} | counts | words)

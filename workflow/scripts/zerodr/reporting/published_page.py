@@ -55,9 +55,10 @@ def build_published(stage: Stage) -> None:
         shown = shown_cells(cells, item.published)
         ours = ranked | measured_settings(item.values)
         compared = compare_cells(shown, ours, item.published, settings.protocol, settings.label)
-        tables.append(compared.assign(item=item.name))
         left = left.drop(shown.index, errors="ignore")
-        body.append(f"## {item.name}: {item.title}\n\n{cells_section(compared)}")
+        if len(compared):  # an item whose rows the paper's table lacks has none
+            tables.append(compared.assign(item=item.name))
+            body.append(f"## {item.name}: {item.title}\n\n{cells_section(compared)}")
     for table, rows in left.groupby("item", sort=False):
         empty = {
             "table": str(table),

@@ -40,15 +40,12 @@ def format_number(value: float) -> str:
     return "" if value != value else f"{value:.{DECIMALS}f}"
 
 
-def tsv(grid: Grid, notes: list[str]) -> str:
-    """Write rows of numbers under `model` and the column headers, then the notes as lines that start with `# `.
-
-    `pandas.read_csv(path, sep="\\t", comment="#")` reads the numbers.
-    """
+def tsv(grid: Grid) -> str:
+    """Write rows of numbers under `model` and the column headers, as `pandas.read_table(path)` reads them."""
     lines = ["\t".join(["model", *(column.header for column in grid.columns)])]
     for model, row in grid.values.iterrows():
         lines.append("\t".join([str(model), *map(format_number, row)]))
-    return "\n".join(lines + [f"# {note}" for note in notes]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def cells(grid: Grid, marks: Marks, bold: str, italic: str, published: Collection[str] = ()) -> list[list[str]]:

@@ -1,6 +1,7 @@
 """Parse documents, queries and judgements as streams of small records that know their file and line."""
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -118,10 +119,12 @@ def title_of(value: dict[str, Any], file: str, line: int) -> str:
 
 
 def grade_of(text: str, file: str, line: int) -> int:
-    """Parse a relevance grade: an integer, negative ones included."""
+    """Parse a relevance grade: an integer, negative ones included, or a decimal with the value of one (`1.0`)."""
     try:
         return int(text)
     except ValueError:
+        if re.fullmatch(r"[+-]?\d+\.0*", text):
+            return int(text.partition(".")[0])
         raise bad_line(file, line, f"expected an integer grade, found {text!r}") from None
 
 

@@ -1,6 +1,7 @@
 """Read a user's folder: `corpus.{jsonl,tsv,parquet}` and, if there are any, `queries.{...}` and `qrels/<split>.tsv`.
 
-JSON lines and parquet columns: `_id` or `id`, `text`, and `title` where there is one. TSV: a header with these names,
+JSON lines and parquet columns: `_id` or `id` (text or whole number), `text`,
+and `title` where there is one. TSV: a header with these names,
 or none and the cells id, text or id, title, text.
 """
 
@@ -32,7 +33,9 @@ class FolderReader(RowsReader):
 
     def rows(self, member: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """Read line or row number and values of each row."""
-        return READ[member.rpartition(".")[2]](self.archive, member)
+        for line, value in READ[member.rpartition(".")[2]](self.archive, member):
+            whole = {name: str(value[name]) for name in IDS if type(value.get(name)) is int}
+            yield line, value | whole
 
 
 def read_table(archive: Archive, member: str) -> Iterator[tuple[int, dict[str, Any]]]:

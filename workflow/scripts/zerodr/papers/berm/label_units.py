@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from zerodr.artifacts.parquet import GroupWriter, open_parquet
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids
+from zerodr.collections.access import corpus_ids, read_queries
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.errors import ArtifactError, CollectionError
@@ -181,7 +180,7 @@ def label_units(stage: Stage) -> None:
 
 def query_texts(source: Path, ids: pa.Array) -> list[str]:
     """Texts of queries by id."""
-    table = pq.read_table(source / "queries.parquet")
+    table = read_queries(source)
     texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
     return [texts[key] or "" for key in ids.to_pylist()]
 

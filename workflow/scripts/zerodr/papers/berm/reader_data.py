@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zerodr.collections.access import read_corpus
+from zerodr.collections.access import read_corpus, read_queries
 from zerodr.errors import ConfigError
 from zerodr.papers.berm.answers import read_answers
 from zerodr.papers.berm.reader_network import Reader, ReadTokens
@@ -76,7 +75,7 @@ def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Qu
         for key, title, text in zip(*(block.column(i).to_pylist() for i in range(3)), strict=True):
             documents[key] = (title or "", text or "")
     answers = read_answers(source, split, {key: text for key, (_, text) in documents.items()})
-    table = pq.read_table(source / "queries.parquet")
+    table = read_queries(source)
     asked = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
     numbers: dict[str, int] = {}
     passages: list[str] = []

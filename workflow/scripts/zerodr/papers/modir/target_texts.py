@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from zerodr.collections.access import read_corpus, read_qrels, split_queries
+from zerodr.collections.access import qrels_files, read_corpus, read_qrels, read_queries, split_queries
 from zerodr.collections.memories import joined_texts
 from zerodr.errors import CollectionError
 from zerodr.papers.modir.settings import TargetQueries, TargetTexts
@@ -223,8 +222,7 @@ def _queries(folder: Path, split: str | None) -> list[str]:
     if split is not None:
         texts = split_queries(folder, split)["text"].tolist()
     else:
-        splits = sorted(path.name[6:-4] for path in folder.glob("qrels.*.tsv"))
-        judged = {query for name in splits for query in read_qrels(folder, name)["query"]}
-        table = pq.read_table(folder / "queries.parquet").to_pandas()
+        judged = {query for name in qrels_files(folder) for query in read_qrels(folder, name)["query"]}
+        table = read_queries(folder).to_pandas()
         texts = table.loc[~table["id"].isin(judged), "text"].tolist()
     return [text for text in texts if text.strip()]

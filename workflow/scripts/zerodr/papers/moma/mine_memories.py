@@ -20,7 +20,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import iterate_rankings
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP
+from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, qrels_files, queries_file
 from zerodr.collections.memories import MemoryTexts, memory_of
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError, CollectionError
@@ -90,8 +90,8 @@ def mine_memories(stage: Stage) -> None:
     named = sorted({key for row in examples for key in (*row.positives, *row.negatives, *row.retrieved)})
     folders = {path.parent.name: path.parent for path in stage.paths("memories")}
     _write_corpus(folder, named, MemoryTexts(folders | {settings.source: source}, settings.joins))
-    shutil.copyfile(source / "queries.parquet", folder / "queries.parquet")
-    shutil.copyfile(source / f"qrels.{settings.split}.tsv", folder / f"qrels.{settings.split}.tsv")
+    shutil.copyfile(queries_file(source), folder / "queries.parquet")
+    shutil.copyfile(qrels_files(source)[settings.split], folder / f"qrels.{settings.split}.tsv")
     facts = statistics(examples, settings)
     write_json(folder / STATISTICS, facts)
     for name, value in facts.items():

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.collections.access import corpus_ids, read_corpus, read_queries
 from zerodr.collections.memories import TEXT, joined_texts
 from zerodr.errors import ArtifactError
 from zerodr.mining.batch import JUDGED, SCORES
@@ -152,7 +152,7 @@ def _check_finite(path: Path, table: pa.Table, scores: Ragged) -> None:
 
 
 def _query_texts(path: Path, queries: pa.Array, source: Path) -> pa.Array:
-    table = pq.read_table(source / "queries.parquet")
+    table = read_queries(source)
     return table["text"].combine_chunks().take(_rows_in(path, "queries", queries, table["id"].combine_chunks(), source))
 
 

@@ -1,0 +1,99 @@
+"""The command `adapt`: budgets, candidates within them, what is told, grades that stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zerodr import adapt as module
+from zerodr.adapt import Request, choose, filled, needed, offer, prepare, seconds_of
+from zerodr.cli import parse_words
+from zerodr.config.load import load_bench, read_config
+from zerodr.costs import Costs
+from zerodr.errors import ConfigError
+from zerodr.forecast import Job
+from zerodr.plan import Plan, paths
+
+ROOT = Path(__file__).parents[2]
+NEW = ["adapt-query", "hybrid+adapt-query", "adapt", "hybrid+adapt"]
+OLD = ["bm25-flat+bm25s", "all-minilm-l6-v2", "hybrid+teacher"]
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(module, "gpus_here", lambda: 0)
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text('{"_id": "a", "text": "a text"}\n')
+    return folder
+
+
+def plan_of(words: list[str]) -> Plan:
+    return Plan(load_bench(ROOT, read_config(ROOT / "config") | parse_words(words)))
+
+
+def test_times_are_read():
+    assert [seconds_of(text) for text in ("90s", "20m", "1.5h", "3", "2 min")] == [90, 1200, 5400, 180, 120]
+    with pytest.raises(ConfigError, match=r"--budget soon: is no time: for example: 90s, 20m, 1.5h"):
+        seconds_of("soon")
+
+
+def test_a_folder_without_judgements_gets_known_items(notes):
+    words, name = prepare(Request(str(notes)), plan_of)
+    assert name == "notes" and words == [f"byo={notes}", "scale=lab", "gpus=0", "held_out=300"]
+    (notes / "qrels").mkdir()
+    (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
+    assert "held_out=300" not in prepare(Request(str(notes)), plan_of)[0]
+    assert "held_out=300" in prepare(Request(str(notes), proxies=True), plan_of)[0]
+    assert "gpus=0" not in prepare(Request(str(notes), profile="slurm"), plan_of)[0]
+
+
+def jobs_of(names: list[str]) -> list[Job]:
+    """A job a candidate that makes its measures; fusions need the run of their model."""
+    jobs = [Job("finetune", {}, (), (f"model {name}",)) for name in ("adapt-query", "adapt")]
+    for name in names:
+        files = tuple(file("notes.proxy") for file in (lambda c, n=name: paths.run(n, c, "standard"),))
+        needs = (f"model {name.removeprefix('hybrid+')}",) if name in NEW else ()
+        jobs.append(Job("search", {"model": name}, needs, files))
+    return jobs
+
+
+@pytest.mark.parametrize(("budget", "chosen"), [(100, OLD), (1000, [*OLD, *NEW[:2]]), (10000, [*OLD, *NEW])])
+def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
+    jobs = jobs_of([*OLD, *NEW])
+    seconds = [500.0, 5000.0, *[10.0] * (len(jobs) - 2)]
+    monkeypatch.setattr(module, "dry_run", lambda *words: jobs)
+    monkeypatch.setattr(module, "costs", lambda *words: Costs(seconds))
+    request = Request(str(notes), budget=budget)
+    words, name = prepare(request, plan_of)
+    choice = choose(request, plan_of(words), "target", words, name)
+    assert choice.candidates == chosen and set(choice.left_out) == set(NEW) - set(chosen)
+    assert choice.seconds == pytest.approx(
+        10 * len(chosen) + (500 if NEW[0] in chosen else 0) + (5000 if NEW[2] in chosen else 0)
+    )
+
+
+def test_one_method_is_compared_with_what_there_is(notes):
+    words, _ = prepare(Request(str(notes)), plan_of)
+    assert module.named("adapt", plan_of(words)) == [*OLD, "adapt", "hybrid+adapt"]
+    assert module.named("genq", plan_of(words)) == [*OLD, "genq"]
+    with pytest.raises(ConfigError, match="--method dpr: learns nothing from a folder's documents"):
+        module.named("dpr", plan_of(words))
+    with pytest.raises(ConfigError, match="'adapt-qery': is not known: did you mean adapt-query"):
+        module.named("adapt-qery", plan_of(words))
+
+
+def test_jobs_that_a_file_needs_are_found():
+    jobs = [Job("a", {}, (), ("x",)), Job("b", {}, ("x",), ("y",)), Job("c", {}, (), ("z",))]
+    assert needed(jobs, ["y", "exists already"]) == {0, 1}
+
+
+def test_grades_stay_when_pairs_are_offered_again(tmp_path):
+    source, target = tmp_path / "source.tsv", tmp_path / "to_judge.tsv"
+    source.write_text("grade\tquery-id\tcorpus-id\n\tq1\ta\n\tq2\tb\n")
+    offer(source, target)
+    assert not filled(target.read_text())
+    target.write_text(target.read_text().replace("\tq1\ta", "1\tq1\ta"))
+    offer(source, target)
+    assert target.read_text().splitlines()[1:] == ["1\tq1\ta", "\tq2\tb"]

@@ -1,0 +1,171 @@
+"""Known items: what leaves a document, what stays, and that no model's texts hold it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+from encoder_helpers import make_collection
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.collections.access import read_qrels, split_queries
+from zerodr.config.load import load_bench
+from zerodr.errors import CollectionError, ConfigError
+from zerodr.mining.held_out import without
+from zerodr.plan import Plan, paths
+from zerodr.plan.patterns import Patterns
+from zerodr.user_folders import examine
+
+ROOT = Path(__file__).parents[2]
+FILLER = " ".join(f"word{n}" for n in range(25))
+NUMBERS = "zero one two three four five six seven eight nine ten eleven".split()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def documents(count: int = 12) -> list[tuple[str, str, str]]:
+    texts = []
+    for n in range(count):
+        word = NUMBERS[n % 12]
+        long = f"A long sentence is about {word} things and {n} more. All texts repeat these same words."
+        texts.append((f"d{n}", f"The {word} story", f"The {word} story. {long} {FILLER}."))
+    return texts
+
+
+def hold_out(folder: Path, rows: list[tuple[str, str, str]], seed: int = 13, **changed) -> Path:
+    manifest = make_collection(folder / f"collection{len(list(folder.iterdir()))}", rows)
+    outputs = {"collection": str(folder / f"proxy-{manifest.parent.name}-{seed}/manifest.json")}
+    params = {"name": "notes.proxy", "split": "known-items", "count": 3, "share": 0.5} | changed
+    run_spec(StageSpec("hold_out_items", 1, {}, {"collection": str(manifest)}, outputs, params, seed))
+    return Path(outputs["collection"]).parent
+
+
+def test_queries_are_what_their_document_no_longer_holds(tmp_path):
+    folder = hold_out(tmp_path, documents())
+    queries, judged = split_queries(folder, "known-items"), read_qrels(folder, "known-items")
+    corpus = pq.read_table(folder / "corpus.parquet").to_pandas().set_index("id")
+    assert len(corpus) == 12 and json.loads((folder / "audit.json").read_text())["held_out"] == {
+        "sentences": 3,
+        "titles": 3,
+    }
+    for query, text, document in zip(queries["id"], queries["text"], judged["document"], strict=True):
+        kind, _, key = query.partition("-")
+        left = corpus.loc[key]
+        assert key == document and text.lower() not in f"{left['title']} {left['text']}".lower()
+        assert (left["title"] == "") == (kind == "titles")
+        assert "same words" not in text, "a sentence of several documents is no known item"
+    assert judged["document"].is_unique, "a document loses one thing"
+
+
+def test_the_choice_does_not_depend_on_the_order_of_documents(tmp_path):
+    rows = documents()
+    one, two = hold_out(tmp_path, rows), hold_out(tmp_path, rows[::-1])
+    assert set(split_queries(one, "known-items")["text"]) == set(split_queries(two, "known-items")["text"])
+    assert set(split_queries(one, "known-items")["id"]) != set(
+        split_queries(hold_out(tmp_path, rows, seed=14), "known-items")["id"]
+    )
+
+
+def test_lower_case_texts_with_spaced_full_stops_have_sentences(tmp_path):
+    rows = [
+        (f"d{n}", "", f"the flow of {w} was measured in air . {FILLER} . it was {w} here and there again .")
+        for n, w in enumerate(NUMBERS)
+    ]
+    queries = split_queries(hold_out(tmp_path, rows), "known-items")
+    assert len(queries) == 3 and max(len(text.split()) for text in queries["text"]) < 12
+
+
+def test_copies_of_any_case_and_spacing_go():
+    assert without("A  Wing in air", "A wing\nin air . Then a WING in air, again") == ". Then  , again"
+
+
+def test_texts_that_can_lose_nothing_are_refused_with_a_next_step(tmp_path):
+    with pytest.raises(CollectionError, match="could be held out.*add judgements"):
+        hold_out(tmp_path, [("a", "", "too short"), ("b", "", "too short")])
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------
+@pytest.fixture
+def notes(tmp_path) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text('{"_id": "a", "text": "a text"}\n')
+    return folder
+
+
+def plan(folder: Path, **changed) -> Plan:
+    return Plan(load_bench(ROOT, {"scale": "lab", "byo": str(folder), "candidates": CANDIDATES} | changed))
+
+
+CANDIDATES = ["bm25-flat+bm25s", "all-minilm-l6-v2", "adapt-query", "hybrid+adapt-query"]
+
+
+def inputs(made: Plan, rule: str, **words: str) -> dict:
+    return made.inputs(rule)(SimpleNamespace(**words))
+
+
+def settings(made: Plan, rule: str, **words: str) -> dict:
+    return json.loads(made.settings(rule)(SimpleNamespace(**words)))["settings"]
+
+
+def test_models_of_a_folder_learn_from_the_documents_without_known_items(notes):
+    made = plan(notes, held_out=300)
+    assert made.chains.ranker("adapt-query", "notes").scope == "notes.proxy"
+    assert made.chains.ranker("adapt-query", "notes.proxy").scope == "notes.proxy"
+    words = {"model": "adapt-query", "scope": "notes.proxy", "stage": "distil"}
+    assert inputs(made, "generate_queries", **words)["collection"] == paths.collection("notes.proxy")
+    assert "notes" not in made.chains.targets and "notes.proxy" in made.chains.targets
+    assert inputs(made, "hold_out_items", collection="notes.proxy") == {"collection": paths.collection("notes")}
+
+
+def test_without_known_items_models_are_made_for_the_folder(notes):
+    made = plan(notes)
+    assert made.chains.ranker("adapt-query", "notes").scope == "notes" and Patterns(made).proxies() == "(?!)"
+    with pytest.raises(ConfigError, match="notes: has no judgements.*held_out=300"):
+        inputs(made, "judge_adaptation", collection="notes")
+
+
+def test_judgements_and_known_items_are_compared_next_to_each_other(notes):
+    (notes / "qrels").mkdir()
+    (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
+    rows = settings(plan(notes, held_out=300), "judge_adaptation", collection="notes")["collections"]
+    assert rows == [
+        {"name": "notes", "proxy": False, "split": "test"},
+        {"name": "notes.proxy", "proxy": True, "split": "known-items"},
+    ]
+
+
+def test_queries_without_judgements_are_ranked_for_a_person_to_judge(notes):
+    (notes / "queries.jsonl").write_text('{"_id": "q", "text": "a question"}\n')
+    files = inputs(plan(notes, held_out=300), "judge_adaptation", collection="notes")
+    assert files["asked_runs"] == [paths.run(name, "notes", "standard") for name in CANDIDATES]
+
+
+def test_what_learned_from_documents_is_known(notes):
+    methods = settings(plan(notes, held_out=300), "judge_adaptation", collection="notes")["methods"]
+    assert [method["adapted"] for method in methods] == [False, False, True, True]
+    exported = settings(plan(notes, held_out=300), "export_adapted", collection="notes")
+    assert exported["encoders"] == ["all-minilm-l6-v2", "adapt-query"]
+    assert exported["methods"][3]["encoder"] == "adapt-query" and set(exported["methods"][3]["searches"]) == {
+        "bm25-flat+bm25s"
+    }
+    assert exported["methods"][2]["scope"] == "notes.proxy" and exported["methods"][1]["scope"] == "shared"
+
+
+def test_a_folder_may_have_another_name_and_its_proxy_its_language(notes):
+    (notes / "corpus.jsonl").write_text(
+        json.dumps({"_id": "a", "text": "这是一个文档。" * 20}, ensure_ascii=False) + "\n"
+    )
+    bench = examine(load_bench(ROOT, {"byo": str(notes), "byo_name": "wiki", "held_out": 5}))
+    assert {name: bench.collections[name].language for name in ("wiki", "wiki.proxy")} == {
+        "wiki": "zh",
+        "wiki.proxy": "zh",
+    }
+    with pytest.raises(ConfigError, match="byo_name=wiki: names one folder, byo has 0"):
+        load_bench(ROOT, {"byo_name": "wiki"})

@@ -1,0 +1,127 @@
+"""The leaderboard and the pages by query: content, escaping, costs, selections."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from tests.unit.page_helpers import make_pages
+from tests.unit.tiny_bench import write_config
+
+from zerodr.config.load import load_bench
+from zerodr.errors import ConfigError
+from zerodr.pages import html
+from zerodr.pages.costs import Cost, budget
+from zerodr.pages.queries import chosen
+from zerodr.plan import Plan, paths
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        make_pages(root)
+    return root
+
+
+@pytest.fixture
+def page(folder: Path) -> str:
+    return (folder / "results/beir/all.html").read_text()
+
+
+def cells(page: str) -> dict:
+    return json.loads(re.search(r'id="cells">(.*?)</script>', page, re.DOTALL).group(1))
+
+
+def test_the_table_is_read_without_options_and_its_notes_are_a_file(folder):
+    table = pd.read_table(folder / "results/beir/all.tsv")
+    assert list(table["model"]) == ["bm25-flat", "dense"]
+    assert table["toy"].between(0, 1).all()
+    assert (folder / "results/beir/all.notes.md").read_text().startswith("- cells: nDCG@10")
+
+
+def test_the_leaderboard_needs_no_other_file(page):
+    assert not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=", page)
+    assert "mailto:" not in page
+    assert "http" not in re.sub(
+        r"https?://(?:www\.w3\.org|purl\.org|creativecommons\.org|matplotlib\.org)[^\"' ]*", "", page
+    )
+
+
+def test_a_cell_has_interval_test_command_and_lineage(page):
+    cell = cells(page)["dense"]["toy"]
+    facts = dict(cell["facts"])
+    assert {"95 % interval", "queries", "against BM25", "p", "by query"} <= facts.keys()
+    assert facts["by query"] == "2 better, 1 worse, 1 equal"
+    summary = paths.summary("dense", "toy", "standard")
+    assert cell["commands"][0][1] == f"snakemake --profile config/profiles/mini {summary} --config scale=mini"
+    assert cell["lineage"].startswith(f"{summary}  evaluate_run")
+    assert "merge_run" in cell["lineage"]
+
+
+def test_links_lead_to_pages_that_exist(folder, page):
+    (link,) = cells(page)["dense"]["toy"]["links"]
+    assert (folder / "results/beir" / link[1]).is_file()
+    assert "links" not in cells(page)["bm25-flat"]["toy"] or not cells(page)["bm25-flat"]["toy"]["links"]
+
+
+def test_a_page_by_query_shows_gains_texts_and_judgements(folder):
+    text = (folder / "results/beir/all/queries/toy/dense.html").read_text()
+    assert "2 better, 1 worse, 1 equal" in text
+    gains = [float(gain) for gain in re.findall(r'class="gain \w+">([+-][\d.]+)<', text)]
+    assert gains == sorted(gains, reverse=True) and len(gains) == 3
+    assert "&lt;b&gt;&amp; more&lt;/b&gt;" in text and "<b>& more</b>" not in text
+    for word in ("relevant (2)", "not relevant", "unjudged", "Title 1", "rank 2", "not ranked"):
+        assert word in text
+
+
+def test_queries_that_gained_and_lost_most_are_chosen():
+    numbers = pd.DataFrame({"gain": [0.9, 0.5, 0.1, 0.0, -0.1, -0.7]}, index=list("abcdef"))
+    assert chosen(numbers, 1) == ["a", "f"]
+    assert chosen(numbers, 5) == ["a", "b", "c", "e", "f"]
+
+
+def test_cost_adds_jobs_and_their_training():
+    settings = {"training": {"steps": 20, "batch_queries": 16, "accumulation": 2}}
+    record = {"rule": "finetune", "seconds": 60.0, "gpu_hours": 0.5, "energy_joules": None}
+    record |= {"spec": {"params": {"settings": settings}}}
+    cost = Cost()
+    cost.add(record)
+    cost.add(record | {"rule": "merge_run", "energy_joules": 7.0, "spec": {"params": {}}})
+    assert (cost.seconds, cost.gpu_hours, cost.joules, cost.steps, cost.texts) == (120.0, 1.0, 7.0, 20, 640)
+    assert cost.rules == {"finetune": 60.0, "merge_run": 60.0}
+    assert budget(record) == (20, 640)
+
+
+def test_numbers_and_times_in_words():
+    assert [html.duration(seconds) for seconds in (12.3, 200, 7600)] == ["12 s", "3.3 min", "2.1 h"]
+    assert [html.count(number) for number in (950, 12_800, 3_100_000)] == ["950", "12.8 k", "3.1 M"]
+
+
+def selection(root: Path, **config: object) -> str:
+    return Plan(load_bench(root, config)).selection
+
+
+def test_each_selection_of_collections_has_its_own_path(tmp_path):
+    write_config(tmp_path)
+    assert selection(tmp_path) == "all"
+    assert selection(tmp_path, collections=["toy"]) == "toy"
+    assert selection(tmp_path, collections=["toy", "other"]) == selection(tmp_path, collections=["other", "toy"])
+    many = selection(tmp_path, collections=["toy", "other"])
+    assert many == "other+toy"
+
+
+def test_a_selection_with_the_name_of_a_method_is_refused(tmp_path):
+    write_config(tmp_path)
+    own = tmp_path / "dense"
+    own.mkdir()
+    (own / "corpus.jsonl").write_text('{"_id": "1", "text": "a text"}\n')
+    (own / "queries.jsonl").write_text('{"_id": "1", "text": "a text"}\n')
+    (own / "qrels").mkdir()
+    (own / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t1\t1\n")
+    with pytest.raises(ConfigError, match="would have the path of a method's row"):
+        load_bench(tmp_path, {"byo": str(own), "collections": ["dense"]})

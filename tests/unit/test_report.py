@@ -1,0 +1,108 @@
+"""The report: curves, drawn lineage, statistics, warnings, cost, in one file."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.unit.page_helpers import make_pages
+
+from zerodr.artifacts.warned import Warnings
+from zerodr.errors import ArtifactError
+from zerodr.lineage.graph import Graph
+from zerodr.pages import curves, drawing, summaries
+from zerodr.pages.report import write_report
+from zerodr.plan import paths
+
+
+def record(rule: str, metrics: dict[str, list[float]] | None = None, **more: Any) -> dict[str, Any]:
+    points = [{"name": k, "step": n, "value": v} for k, vs in (metrics or {}).items() for n, v in enumerate(vs)]
+    facts = {"rule": rule, "wildcards": {"model": "m", "stage": "s"}, "metrics": points, "notes": {}, "seconds": 2.0}
+    return facts | {"gpu_hours": 0.0, "energy_joules": None, "peak_memory_mib": 10.0} | more
+
+
+def test_curves_leave_out_constants_settings_and_doubles():
+    metrics = {"loss": [3, 2, 1], "info_nce": [3, 2, 1], "kept": [5, 5, 5], "learning_rate": [1, 2, 3], "once": [1]}
+    metrics |= {"dev.mlm": [9, 8, 7], "dev.mlm.toy": [9, 8, 7], "dev.ndcg_cut_10": [0.1, 0.2, 0.3]}
+    found = curves.series(record("finetune", metrics))
+    assert set(found) == {"loss", "info_nce", "dev.mlm", "dev.mlm.toy", "dev.ndcg_cut_10"}
+    assert curves.groups(found) == {"loss": ["loss"], "dev.mlm": ["dev.mlm"], "dev.ndcg_cut_10": ["dev.ndcg_cut_10"]}
+    assert "<svg" in curves.draw(record("finetune", metrics))
+    assert curves.draw(record("embed_corpus", {"seconds": [1.0]})) is None
+
+
+def test_a_running_mean_keeps_the_mean_of_a_line():
+    values = np.arange(100.0)
+    assert curves.running_mean(values)[10:90] == pytest.approx(values[10:90])
+    assert curves.running_mean(np.array([1.0, 5.0])).tolist() == [1.0, 5.0]
+
+
+def test_layers_put_a_stage_below_all_of_its_sources_and_sources_next_to_their_users():
+    nodes = {key: drawing.Node(key, "") for key in "abcde"}
+    for key, above in {"b": "a", "c": "b", "d": "ce"}.items():
+        nodes[key].above = set(above)
+    nodes = {key: nodes[key] for key in "abced"}
+    assert drawing.layers(nodes) == [["a"], ["b"], ["c", "e"], ["d"]]
+    picture = drawing.draw(nodes)
+    assert picture.count("<rect") == 5 and picture.count("<path") == 4
+
+
+def test_what_was_left_out_and_warned_is_listed():
+    pretrained = record("pretrain", notes={"left_out": {"toy": {"too_short": 3, "repeated": 0}}, "warnings": ["odd"]})
+    evaluated = record("evaluate_run", {"n_without_results": [15.0], "n_without_text": [0.0]})
+    jobs = [pretrained, evaluated, record("finetune", notes={"queries_without_negative": 2})]
+    assert [row[2:] for row in summaries.dropped(jobs)] == [
+        ("documents of toy: too short", 3),
+        ("queries without results", 15.0),
+        ("queries without negatives", 2),
+    ]
+    assert summaries.warnings(jobs) == [("pretrain", "m s", "odd")]
+    (cost,) = summaries.cost_by_rule([evaluated, evaluated | {"energy_joules": 5.0}])
+    assert (cost.jobs, cost.seconds, cost.joules, cost.memory) == (2, 4.0, 5.0, 10.0)
+
+
+def test_mining_and_spans_have_a_row_a_job():
+    mined = {"statistics": {"queries": {"mined": 7}, "negatives": {"kept": 35}}}
+    (row,) = summaries.mined([record("mine_negatives", notes=mined), record("finetune")])
+    assert (row["name"], row["queries"], row["negatives"], row["suspected positives"]) == ("m s", 7, 35, None)
+    (row,) = summaries.spans([record("cut_spans", notes={"statistics": {"documents": 9, "drop_rate": 0.1}})])
+    assert (row["documents"], row["dropped"]) == (9, 0.1)
+
+
+def test_a_stages_warnings_are_collected_once():
+    log = logging.getLogger("zerodr")
+    with Warnings() as warned:
+        for _ in range(2):
+            log.warning("cut at %d", 512)
+        log.info("fine")
+    log.warning("later")
+    assert warned.messages == ["cut at 512"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_report_is_one_file_without_addresses(folder):
+    plan = make_pages(folder)
+    text = write_report(plan).read_text()
+    for heading in ("results", "figures", "training", "mining", "dropped", "warnings", "cost", "lineage", "repeat"):
+        assert f'<h2 id="{heading}">' in text
+    assert "mailto:" not in text and not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=", text)
+    assert "No stage warned." in text and "evaluate_run" in text
+    nodes = drawing.nodes_of(Graph(), [paths.summary("dense", "toy", "standard")])
+    assert [node.title for node in nodes.values()] == ["normalize_collection", "merge_run", "evaluate_run"]
+
+
+def test_a_report_without_a_table_says_what_to_run(folder):
+    from tests.unit.page_helpers import make_evaluated
+
+    plan = make_evaluated(folder)
+    with pytest.raises(ArtifactError, match="needs a finished main table .*run: make mini"):
+        write_report(plan)

@@ -1,0 +1,212 @@
+"""Users' own folders: what is read, what depends on what, what is refused before the first job."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.collections.access import corpus_size, read_qrels, split_queries
+from zerodr.config.load import load_bench
+from zerodr.config.registry import EVERY
+from zerodr.config.user_folders import SECTIONS
+from zerodr.errors import CollectionError, ConfigError
+from zerodr.plan import Plan, paths
+from zerodr.plan.collections import section_files
+from zerodr.user_folders import STATE, examine, language_of, notices
+
+ROOT = Path(__file__).parents[2]
+RUN = {"model": "bm25-flat", "collection": "notes", "protocol": "standard"}
+
+
+@pytest.fixture
+def notes(tmp_path, monkeypatch) -> Path:
+    """A folder with three documents, two queries and a judgement, below the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return make(tmp_path / "notes")
+
+
+def make(folder: Path, documents: str = '{"_id": 1, "text": "a pie"}\n{"_id": "n 2", "text": "a car"}\n') -> Path:
+    (folder / "qrels").mkdir(parents=True)
+    (folder / "corpus.jsonl").write_text(documents)
+    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "pie"}\n{"id": "q2", "text": "car"}\n')
+    (folder / "qrels/test.tsv").write_text("q1\t1\t1.0\n")
+    return folder
+
+
+def plan(*folders: Path | str, **config: object) -> Plan:
+    words = {"byo": ",".join(map(str, folders)), "collections": "notes"} | config
+    return Plan(examine(load_bench(ROOT, words)))
+
+
+def params(made: Plan, rule: str, **wildcards: str) -> dict[str, Any]:
+    return json.loads(made.settings(rule)(SimpleNamespace(**wildcards)))["settings"]
+
+
+def sections(made: Plan, rule: str, **wildcards: str) -> list[str]:
+    files = made.inputs(rule)(SimpleNamespace(**wildcards))
+    return [Path(path).parent.name for path in files.get("sections", [])]
+
+
+def normalize(made: Plan) -> Path:
+    for section in ("corpus", "queries", "judgements"):
+        rule = f"normalize_{section}"
+        output = paths.collection("notes") if section == "corpus" else paths.collection_section("notes", section)
+        inputs = made.inputs(rule)(SimpleNamespace(collection="notes")) | {
+            "files": section_files(made, "notes", section)
+        }
+        settings = params(made, rule, collection="notes")
+        run_spec(StageSpec(rule, 1, {"collection": "notes"}, inputs, {"section": output}, settings))
+    return Path(paths.collection("notes")).parent
+
+
+def test_three_stages_write_what_every_stage_reads(notes):
+    (notes / "queries.jsonl").write_text(
+        '{"_id": "q1", "text": "pie"}\n{"id": 2, "text": "car"}\n{"id": 3, "text": " "}'
+    )
+    folder = normalize(plan(notes))
+    assert corpus_size(folder) == 2
+    assert split_queries(folder, "test")["id"].tolist() == ["q1"]
+    assert split_queries(folder, EVERY)["id"].tolist() == ["q1", "2"]
+    assert read_qrels(folder, "test").to_numpy().tolist() == [["q1", "1", 1]]
+
+
+def test_documents_queries_and_judgements_are_read_by_those_that_need_them(notes):
+    made = plan(notes)
+    assert sections(made, "index_bm25", index="bm25s-flat", collection="notes") == []
+    assert sections(made, "search_bm25", **RUN) == ["queries"]
+    assert sections(made, "evaluate_run", **RUN) == ["queries", "judgements"]
+    dense = RUN | {"model": "all-minilm-l6-v2", "shard": "00000-of-00001", "scope": "shared"}
+    assert sections(made, "embed_corpus", **dense) == []
+    assert (
+        sections(made, "embed_queries", split=EVERY, **dense) == sections(made, "search_shard", **dense) == ["queries"]
+    )
+    assert sections(made, "embed_queries", split="test", **dense) == ["queries", "judgements"]
+    assert params(made, "search_bm25", **RUN)["split"] == EVERY
+    assert params(made, "evaluate_run", **RUN)["split"] == "test"
+
+
+def test_only_the_part_with_another_content_changes(notes):
+    def settings() -> list[str]:
+        made = plan(notes)
+        return [made.settings(f"normalize_{section}")(SimpleNamespace(collection="notes")) for section in SECTIONS]
+
+    first = settings()
+    for path in notes.rglob("*"):
+        os.utime(path)
+    (notes / ".DS_Store").write_text("x")
+    (notes / ".git").mkdir()
+    (notes / "note.md").write_text("x")
+    assert settings() == first
+    with open(notes / "qrels/test.tsv", "a") as stream:
+        stream.write("q2\tn 2\t1\n")
+    assert [a == b for a, b in zip(first, settings(), strict=True)] == [True, True, False]
+    with open(notes / "queries.jsonl", "a") as stream:
+        stream.write('{"_id": "q3", "text": "x"}\n')
+    assert [a == b for a, b in zip(first, settings(), strict=True)] == [True, False, False]
+
+
+def test_a_replaced_file_with_the_same_size_and_time_is_noticed(notes):
+    first, stat = plan(notes).bench.folders["notes"].digests, (notes / "corpus.jsonl").stat()
+    text = (notes / "corpus.jsonl").read_text().replace("pie", "pea")
+    (notes / "corpus.jsonl").write_text(text)
+    os.utime(notes / "corpus.jsonl", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert plan(notes).bench.folders["notes"].digests != first
+
+
+def test_contents_are_read_once(notes, monkeypatch):
+    plan(notes)
+    monkeypatch.setattr("zerodr.user_folders.file_digest", None)
+    assert plan(notes).bench.folders["notes"].digests
+    assert len(list(STATE.iterdir())) == 1
+
+
+def test_several_folders_and_one_that_is_bad(notes, tmp_path):
+    bad = make(tmp_path / "Bad One", '{"_id": "1", "text": "x"}\n{"_id": "1", "text": "y"}\n')
+    made = plan(notes, bad)
+    assert [row.name for row in made.columns] == ["notes"]
+    where = f"{bad}/corpus.jsonl"
+    assert made.bench.faults == {"bad-one": f"{where}:2: document id '1' appears twice, first at {where}:1"}
+    missing = params(made, "build_row", model="bm25-flat")["missing"]
+    assert missing == [{"name": "bad-one", "reason": f"left out: {made.bench.faults['bad-one']}"}]
+    assert notices(made.bench)[-1] == f"bad-one is left out: {made.bench.faults['bad-one']}"
+    with pytest.raises(CollectionError, match="appears twice.*remove one of the lines"):
+        section_files(made, "bad-one", "corpus")
+
+
+@pytest.mark.parametrize("files", [{}, {"qrels/test.tsv": "q1\t9\t1\n"}])
+def test_a_table_without_a_column_is_refused_when_planned(notes, files):
+    (notes / "qrels/test.tsv").unlink()
+    for name, text in files.items():
+        (notes / name).write_text(text)
+    reason = "1 judged document is missing" if files else "notes has no judgements: add qrels/test.tsv"
+    with pytest.raises(ConfigError, match=f"the table: has no column: .*{reason}"):
+        plan(notes).inputs("build_row")(SimpleNamespace(model="bm25-flat"))
+
+
+def test_judgements_of_absent_documents_can_be_dropped(notes):
+    with open(notes / "qrels/test.tsv", "a") as stream:
+        stream.write("q1\t9\t1\nq9\t1\t1\n")
+    assert "known_gaps is 0" in plan(notes).bench.faults["notes"]
+    made = plan(notes, byo_drop_missing=True)
+    assert not made.bench.faults and len(read_qrels(normalize(made), "test")) == 1
+
+
+def test_a_folder_without_queries_cannot_be_searched(notes):
+    for path in (notes / "queries.jsonl", notes / "qrels/test.tsv"):
+        path.unlink()
+    made = plan(notes)
+    assert sections(made, "search_bm25", **RUN) == ["queries"]
+    with pytest.raises(CollectionError, match=r"notes: has no queries: add queries.\{jsonl,tsv,parquet\}"):
+        section_files(made, "notes", "queries")
+
+
+def test_odd_names(notes, tmp_path, monkeypatch):
+    """A linked folder of judgements, splits with dots and blanks, a home folder, a comma in a folder's name."""
+    (notes / "qrels").rename(tmp_path / "elsewhere")
+    (notes / "qrels").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/v1.5 final.tsv").write_text("q2\tn 2\t2\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = plan("~/notes")
+    assert made.collection("notes").splits == {"test": None, "v1.5 final": None}
+    assert len(read_qrels(normalize(made), "v1.5 final")) == 1
+    notes.rename(tmp_path / "a, b")
+    with pytest.raises(ConfigError, match="the name 'a,-b' can't be part of a path"):
+        load_bench(ROOT, {"byo": "~/a, b"})
+    make(tmp_path / "other")
+    (tmp_path / "other/qrels/every.tsv").write_text("")
+    with pytest.raises(ConfigError, match="a split can't be named 'every'"):
+        load_bench(ROOT, {"byo": str(tmp_path / "other")})
+    with pytest.raises(ConfigError, match="byo=2024: is no folder"):
+        load_bench(ROOT, {"byo": 2024})
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("Sepsis is a response", "en"),
+        ("自然语言处理 with BERT and GPT", "zh"),
+        ("自然言語処理はおもしろい", "ja"),
+        ("자연어 처리 NLP", "ko"),
+        ("Обработка языка", "ru"),
+        ("123 ...", "en"),
+        ("the character 中 in an English text", "en"),
+    ],
+)
+def test_languages_by_script(text, language):
+    assert language_of([text]) == language
+
+
+def test_a_language_is_guessed_or_given(notes):
+    (notes / "corpus.jsonl").write_text('{"_id": 1, "text": "自然语言"}\n')
+    made = plan(notes)
+    assert params(made, "index_bm25", index="bm25s-flat", collection="notes")["language"] == "zh"
+    assert "notes: language zh, guessed from its script" in notices(made.bench)[0]
+    assert plan(notes, byo_language="ja").collection("notes").language == "ja"
+    with pytest.raises(ConfigError, match="notes: language 'xx': is not known"):
+        plan(notes, byo_language="xx")

@@ -1,0 +1,271 @@
+"""Adapt to a folder of documents: choose candidates within a budget, run the workflow, show its answer."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zerodr.config.files import known
+from zerodr.config.held_out import ENDING
+from zerodr.config.recipes import INIT
+from zerodr.costs import costs, duration
+from zerodr.errors import ConfigError, nearest
+from zerodr.forecast import MEBI, Job, dry_run, forecast, model_shape
+from zerodr.plan import Plan, paths
+from zerodr.plan.adaptation import is_adapted
+from zerodr.plan.lines import SCOPE
+
+HELD_OUT, SCALE = 300, "lab"
+TO_JUDGE = "to_judge.tsv"
+UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+MODEL_RULES = ("import_model", "init_model", "finetune", "pretrain", "export_adapted")
+USUAL_SHAPE, VOCABULARY, FLOAT_BYTES = (384, 6), 30522, 4
+Report = Callable[[str], None]
+Words = list[str]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A user's wish.
+
+    Attributes:
+        folder: with the documents, from the checkout's root.
+        method: `auto`, or the one adapted candidate.
+        budget: time in seconds that `auto` may plan.
+        profile: of snakemake.
+        proxies: hold known items out although there are judgements.
+        config: further words of `--config`.
+    """
+
+    folder: str
+    method: str = "auto"
+    budget: float = 1200.0
+    profile: str = ""
+    proxies: bool = False
+    config: Words = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Candidates with the estimated seconds of what is still to do for them, in all and for each left out."""
+
+    candidates: list[str]
+    seconds: float
+    left_out: dict[str, float]
+    jobs: list[Job]
+    unknown: int
+
+
+def seconds_of(text: str) -> float:
+    """Read a time such as 90s, 20m or 1.5h; a number alone is minutes.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
+    if match is None or not float(match[1]):
+        raise ConfigError(f"--budget {text}", "is no time", "for example: 90s, 20m, 1.5h")
+    return float(match[1]) * UNITS[match[2] or "m"]
+
+
+def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) -> int:
+    """Plan, tell what will be done, run it, and show the answer; return the exit status.
+
+    Args:
+        request: the user's wish.
+        plan_of: loads the plan of `--config` words.
+        report: prints a line.
+
+    Raises:
+        ConfigError: the folder, a method or the configuration is wrong.
+    """
+    words, name = prepare(request, plan_of)
+    plan = plan_of(words)
+    target = paths.adapted_page(name)
+    choice = choose(request, plan, target, words, name)
+    words.append(f"candidates=[{','.join(choice.candidates)}]")
+    for line in announce(plan_of(words), name, choice, request):
+        report(line)
+    status = run(
+        ["snakemake", target, "--profile", request.profile, "--quiet", "host", "reason", "rules"], words, report
+    )
+    if status == 0:
+        for line in results(name):
+            report(line)
+    return status
+
+
+def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
+    """Return the words of the configuration, and the name of the folder's collection."""
+    sized = any(word.startswith("scale=") for word in request.config)
+    words = [f"byo={request.folder}", *([] if sized else [f"scale={SCALE}"]), *request.config]
+    if "slurm" not in request.profile and not any(word.startswith("gpus=") for word in words) and not gpus_here():
+        words.append("gpus=0")
+    row = next(row for row in plan_of(words).bench.collections.values() if row.kind == "own")
+    if request.proxies or not row.evaluation_split:
+        words.append(f"held_out={HELD_OUT}")
+    judged = Path("results/adapted", row.name, TO_JUDGE)
+    if judged.exists() and filled(judged.read_text(encoding="utf-8")):
+        words.append(f"judged={judged}")
+    return words, row.name
+
+
+def gpus_here() -> int:
+    """Count the GPUs of this machine."""
+    from zerodr.artifacts.guard import count_gpus
+
+    return count_gpus()
+
+
+# ---- candidates within a budget --------------------------------------------------------------------------------
+def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -> Choice:
+    """Choose candidates: all that learn nothing, then those that learn, in their order, while the budget lasts.
+
+    Raises:
+        ConfigError: the method is not known, or learns nothing from documents.
+    """
+    every = list(plan.config.candidates)
+    if request.method != "auto":
+        every = named(request.method, plan)
+    new = [one for one in every if is_adapted(plan, one)]
+    chosen = [one for one in every if one not in new]
+    jobs = dry_run(target, [*words, f"candidates=[{','.join(every)}]"], plan)
+    estimates = costs(jobs, plan)
+    needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
+    final = [
+        n for n, job in enumerate(jobs) if job.rule in ("judge_adaptation", "export_adapted", "build_adapted_page")
+    ]
+    done = set(final).union(*(needs[one] for one in chosen))
+
+    def total(numbers: set[int]) -> float:
+        return sum(estimates.seconds[n] for n in numbers)
+
+    left_out: dict[str, float] = {}
+    for one in new:
+        if request.method == "auto" and total(done | needs[one]) > request.budget:
+            left_out[one] = total(done | needs[one]) - total(done)
+            continue
+        chosen.append(one)
+        done |= needs[one]
+    return Choice(chosen, total(done), left_out, [jobs[n] for n in sorted(done)], len(done & set(estimates.limits)))
+
+
+def named(method: str, plan: Plan) -> list[str]:
+    """Candidates for one adapted method: those that learn nothing, itself, and its fusion where there is one.
+
+    Raises:
+        ConfigError: the method is not known, or learns nothing from documents.
+    """
+    known("--method", method, {**plan.bench.methods, "auto": None})
+    if not is_adapted(plan, method):
+        names = [name for name in plan.bench.methods if "@" not in name and is_adapted(plan, name)]
+        raise ConfigError(f"--method {method}", "learns nothing from a folder's documents", nearest(method, names))
+    fused = f"hybrid+{method}"
+    others = [one for one in plan.config.candidates if not is_adapted(plan, one)]
+    return [*others, method, *([fused] if fused in plan.bench.methods else [])]
+
+
+def measures(plan: Plan, method: str, name: str) -> list[str]:
+    """Files by which a candidate is compared."""
+    rows = [row.name for row in plan.bench.collections.values() if row.name in (name, name + ENDING)]
+    protocol = plan.config.protocol
+    ranked = [paths.run(method, row, protocol) for row in rows]
+    return [*ranked, *(paths.per_query(method, row, protocol) for row in rows)]
+
+
+def needed(jobs: Sequence[Job], files: Sequence[str]) -> set[int]:
+    """Find the planned jobs that files need, by number."""
+    makers = {path: number for number, job in enumerate(jobs) for path in job.outputs}
+    waiting, numbers = [makers[path] for path in files if path in makers], set[int]()
+    while waiting:
+        number = waiting.pop()
+        if number not in numbers:
+            numbers.add(number)
+            waiting += [makers[path] for path in jobs[number].inputs if path in makers]
+    return numbers
+
+
+# ---- what the user sees ----------------------------------------------------------------------------------------
+def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[str]:
+    """Report what will be done, how long it is estimated to take, and what it writes."""
+    row, labels = plan.collection(name), {one: plan.method(one).label for one in choice.candidates}
+    judge = f"judgements of split {row.evaluation_split}" if row.evaluation_split else ""
+    if plan.config.held_out:
+        proxy = f"a proxy: up to {plan.config.held_out} titles and as many sentences, held out of the documents"
+        judge = f"{judge}; next to it {proxy}" if judge else proxy
+    if plan.config.judged:
+        judge += f", and your grades in {plan.config.judged}"
+    needs = forecast(choice.jobs, plan)
+    disk = sum(needs.embedding_bytes.values()) + needs.text_bytes + sum(model_bytes(job, plan) for job in choice.jobs)
+    lines = [
+        f"{name}: about {row.planned_documents:,} documents from {request.folder}",
+        f"judge       {judge}",
+        f"compares    {', '.join(labels.values())}",
+    ]
+    if choice.left_out:
+        more = ", ".join(f"{one} (about {duration(seconds)} more)" for one, seconds in choice.left_out.items())
+        lines.append(f"left out    {more}: give a larger --budget")
+    if not choice.jobs:
+        return [*lines, "time        nothing is left to do"]
+    unknown = f", and {choice.unknown} jobs of unknown time" if choice.unknown else ""
+    lines.append(f"time        about {duration(choice.seconds)}{unknown}, estimated; {len(choice.jobs)} jobs")
+    lines.append(f"disk        about {disk / MEBI:.0f} MiB")
+    return [*lines, "Ctrl-C stops it; the same command resumes.", ""]
+
+
+def model_bytes(job: Job, plan: Plan) -> int:
+    """Estimate the bytes of a model that a job writes."""
+    if job.rule not in MODEL_RULES:
+        return 0
+    model, scope = job.wildcards.get("model", ""), job.wildcards.get("scope", SCOPE)
+    if job.rule == "init_model":
+        model += f"@{INIT}"
+    width, layers = (model_shape(plan, model, scope) if model else None) or USUAL_SHAPE
+    return FLOAT_BYTES * (12 * width**2 * layers + VOCABULARY * width)
+
+
+def run(command: Words, words: Words, report: Report) -> int:
+    """Run snakemake; after Ctrl-C wait for it to stop, and say that the same command resumes."""
+    with subprocess.Popen([sys.executable, "-m", *command, "--config", *words]) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.wait()
+            report(f"Stopped. The same command resumes: {shlex.join(['zerodr', *sys.argv[1:]])}")
+            return 128 + signal.SIGINT
+
+
+def results(name: str) -> list[str]:
+    """Report the answer of a finished run, and where everything is; offer the pairs to judge."""
+    home = Path(paths.adapted_answer(name)).parent
+    answer = json.loads((home / "answer.json").read_text(encoding="utf-8"))
+    lines = ["", *answer["sentences"], ""]
+    lines.append(f"page        {paths.adapted_page(name)}")
+    lines.append(f"model       {Path(paths.adapted_model(name)).parent} (card: README.md)")
+    if (home / TO_JUDGE).exists():
+        offer(home / TO_JUDGE, Path("results/adapted", name, TO_JUDGE))
+        lines.append(f"to judge    results/adapted/{name}/{TO_JUDGE}: fill in the column grade, give the same command")
+    return lines
+
+
+def filled(text: str) -> list[str]:
+    """Return the lines with a grade."""
+    return [line for line in text.splitlines()[1:] if line.partition("\t")[0].strip()]
+
+
+def offer(source: Path, target: Path) -> None:
+    """Write the pairs to judge where a person can fill them in; lines with a grade stay."""
+    header, *lines = source.read_text(encoding="utf-8").splitlines()
+    graded = filled(target.read_text(encoding="utf-8")) if target.exists() else []
+    keys = {tuple(line.split("\t")[1:3]) for line in graded}
+    new = [line for line in lines if tuple(line.split("\t")[1:3]) not in keys]
+    text = "\n".join([header, *graded, *new]) + "\n"
+    if not target.exists() or target.read_text(encoding="utf-8") != text:
+        target.write_text(text, encoding="utf-8")

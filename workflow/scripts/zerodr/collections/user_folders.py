@@ -1,0 +1,105 @@
+"""Convert a user's own folder in three stages, so that a new judgement leaves the index and a new query the documents.
+
+The sections are folder artifacts inside that of the corpus: `queries/` and `judgements/`, each with its `audit.json`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import corpus_ids, read_queries
+from zerodr.collections.archives import FolderArchive
+from zerodr.collections.audit import Expected
+from zerodr.collections.ids import IdIndex
+from zerodr.collections.normalize import write_corpus, write_qrels, write_queries
+from zerodr.collections.readers.base import Reader
+from zerodr.collections.readers.folder import FolderReader
+from zerodr.config.base import Settings, validate
+from zerodr.config.registry import Collection
+from zerodr.errors import CollectionError
+
+
+class SectionSettings(Settings):
+    """Settings of the stages of a user's own folder."""
+
+    name: str
+    """Name of the collection."""
+    archive: str
+    """The folder."""
+    content: tuple[str, ...]
+    """SHA-256 of the files: equal contents are equal, whatever their times."""
+    drop_missing: bool = False
+    """Drop judgements of absent documents and queries."""
+
+
+def normalize_corpus(stage: Stage) -> None:
+    """Read input `files`; write output `section` with `corpus.parquet`."""
+    _normalize(stage, "corpus")
+
+
+def normalize_queries(stage: Stage) -> None:
+    """Read input `files`; write output `section` with `queries.parquet`."""
+    _normalize(stage, "queries")
+
+
+def normalize_judgements(stage: Stage) -> None:
+    """Read inputs `files` and `collection`; write output `section` with `qrels.<split>.tsv`."""
+    _normalize(stage, "judgements")
+
+
+def _normalize(stage: Stage, section: str) -> None:
+    settings = validate(SectionSettings, stage.params, stage.spec.rule)
+    files = [str(path) for path in stage.paths("files")]
+    collection = stage.path("collection") if section == "judgements" else None
+    facts = _write(section, open_folder(settings.archive, files), settings, stage.output("section"), collection)
+    stage.note(audit=facts)
+    for name in ("documents", "queries"):
+        if name in facts:
+            stage.metric(name, facts[name])
+
+
+def open_folder(folder: str, files: Sequence[str]) -> Reader:
+    """Open files of a user's folder."""
+    return FolderReader(FolderArchive(Path(folder), [Path(file) for file in files]))
+
+
+def write_section(section: str, folder: str, files: Sequence[str], row: Collection, home: Path) -> None:
+    """Write a section of a folder below the folder `home`, as the stages do.
+
+    Raises:
+        CollectionError: bad content, with file and line.
+    """
+    settings = SectionSettings(name=row.name, archive=folder, content=(), drop_missing=row.drop_missing)
+    target = home if section == "corpus" else home / section
+    target.mkdir(exist_ok=True)
+    _write(section, open_folder(folder, files), settings, target, home)
+
+
+def _write(
+    section: str, reader: Reader, settings: SectionSettings, target: Path, collection: Path | None
+) -> dict[str, Any]:
+    """Write one section and its `audit.json` to the folder `target`; return the facts."""
+    expected = Expected(settings.name, drop_missing=settings.drop_missing)
+    facts: dict[str, Any] = {"collection": settings.name, "kind": "own", "unpinned": True}
+    if section == "corpus":
+        facts |= write_corpus(reader.documents(), {}, target / "corpus.parquet", expected)[1]
+        del facts["overlap"]
+    elif section == "queries":
+        facts |= write_queries(reader.queries(), target / "queries.parquet", expected)[1]
+    else:
+        assert collection is not None
+        facts |= {"splits": _write_judgements(reader, target, collection, expected)}
+    write_json(target / "audit.json", facts)
+    return facts
+
+
+def _write_judgements(reader: Reader, target: Path, collection: Path, expected: Expected) -> dict[str, Any]:
+    documents, asked = IdIndex(), read_queries(collection)
+    for key in corpus_ids(collection):
+        documents.add(key.as_py(), "corpus", 0)
+    texts = dict(zip(asked["id"].to_pylist(), asked["text"].to_pylist(), strict=True))
+    if not texts:
+        raise CollectionError(expected.name, "holds judgements, but no queries", "add queries.{jsonl,tsv,parquet}")
+    return {split: write_qrels(reader, split, target, documents, texts, expected) for split in reader.splits()}

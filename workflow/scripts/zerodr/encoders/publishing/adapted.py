@@ -1,0 +1,136 @@
+"""Stage `export_adapted`: export the best candidate of a comparison as a folder, with its card.
+
+A model is a folder that sentence-transformers loads. `retriever.json` says how to search: with the model, with BM25, or
+with both and how their scores are fused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import Field
+
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import Settings, validate
+from zerodr.config.trained import ExportParams
+from zerodr.encoders.folder.additions import CardSection, papers
+from zerodr.encoders.publishing.card import read_chain, write_card
+from zerodr.encoders.publishing.export import agreement, copy_plain_model
+
+RETRIEVER = "retriever.json"
+
+
+class Exported(Settings):
+    """A candidate, and how it searches."""
+
+    name: str
+    """Full name."""
+    label: str
+    """Name in tables."""
+    kind: str
+    """Kind of the method."""
+    adapted: bool
+    """It learned from the documents."""
+    description: str
+    """What it is."""
+    remark: str
+    """Footnote."""
+    encoder: str
+    """The method whose model it searches with. Empty: words alone."""
+    scope: str
+    """`shared`, or the collection that the model was made for."""
+    searches: dict[str, dict[str, Any]]
+    """Settings of its search by words."""
+    fusion: dict[str, Any]
+    """Settings of its fusion. Empty: none."""
+    licences: dict[str, str]
+    """Licences of collections with judgements that it learned from."""
+    published_share: float | None
+    """Queries of its trainings as a share of the published ones. None: no publication says."""
+
+
+class ExportAdaptedSettings(Settings):
+    """Settings of `export_adapted`."""
+
+    collection: str
+    """Name of the folder's collection."""
+    language: str
+    """Language of its texts."""
+    title_join: str | None
+    """Text that joins a document's title and text. None: text alone."""
+    encoders: tuple[str, ...]
+    """Dense methods, in the order of the input `models`."""
+    methods: tuple[Exported, ...] = Field(min_length=2)
+    """The candidates."""
+
+
+def export_adapted(stage: Stage) -> None:
+    """Read inputs `answer` and `models`; write the folder `model` of the chosen candidate.
+
+    Raises:
+        ModelError: sentence-transformers gives other vectors than this library.
+    """
+    settings = validate(ExportAdaptedSettings, stage.params, stage.spec.name())
+    target, home = stage.output("model"), stage.path("answer")
+    answer = json.loads((home / "answer.json").read_text())
+    table = pd.read_csv(home / "comparison.tsv", sep="\t")
+    chosen = next(method for method in settings.methods if method.name == answer["choice"])
+    measured = CardSection(measured_text(settings, answer, table, chosen), "")
+    if chosen.encoder:
+        manifest = stage.paths("models")[settings.encoders.index(chosen.encoder)]
+        params = ExportParams(model=chosen.encoder, scope=chosen.scope, licences=chosen.licences)
+        contract = copy_plain_model(manifest.parent, target)
+        for paper in papers():
+            if paper.export is not None:
+                paper.export(manifest.parent, target, params)
+        stage.metric("sentence_transformers_min_cosine", agreement(target))
+        write_card(target, params, contract, read_chain(str(manifest)), None, [measured])
+    else:
+        (target / "README.md").write_text(f"# {chosen.label} for {settings.collection}\n\n{measured.text}\n")
+    write_json(target / RETRIEVER, retriever(settings, chosen))
+    stage.note(method=chosen.name, encoder=chosen.encoder)
+
+
+def retriever(settings: ExportAdaptedSettings, chosen: Exported) -> dict[str, Any]:
+    """Describe how the candidate searches."""
+    kind: Literal["words", "model", "fusion"] = "model" if chosen.encoder else "words"
+    facts = {"collection": settings.collection, "language": settings.language, "title_join": settings.title_join}
+    ways = {"encoder": chosen.encoder, "searches": chosen.searches, "fusion": chosen.fusion}
+    return {"method": chosen.name, "kind": "fusion" if chosen.fusion else kind} | facts | ways
+
+
+def measured_text(
+    settings: ExportAdaptedSettings, answer: dict[str, Any], table: pd.DataFrame, chosen: Exported
+) -> str:
+    """Write the card's section on measures: against what, on which queries, with which reservations."""
+    labels = {method.name: method.label for method in settings.methods}
+    mean = table[table["kind"] == "mean"].sort_values("value", ascending=False, kind="stable")
+    rows = [
+        f"| {labels[row.method]}{' (this)' if row.method == chosen.name else ''} "
+        f"| {row.value:.4f} | {row.low:.4f} to {row.high:.4f} |"
+        for row in mean.itertuples()
+    ]
+    counted = ", ".join(f"{name} ({size})" for name, size in answer["kinds"].items())
+    proxy = " **A proxy**: queries were made from the documents; nobody judged them." if mean["proxy"].all() else ""
+    lines = [
+        f"## Measured on {settings.collection}\n",
+        f"nDCG@10, mean over kinds of queries: {counted}.{proxy}\n",
+        "| method | nDCG@10 | 95 % interval |\n|---|---|---|\n" + "\n".join(rows) + "\n",
+        f"* verdict: {answer['verdict']}; this folder holds {chosen.label}: {chosen.description}",
+    ]
+    lines += [f"* {chosen.remark}"] if chosen.remark else []
+    if chosen.fusion:
+        lines.append(
+            f"* **the folder's model is one half**: the measured ranking fuses it with {', '.join(chosen.searches)} "
+            f"({RETRIEVER} has the settings; `zerodr search` does both)"
+        )
+    if chosen.adapted:
+        share = chosen.published_share
+        budget = "no published budget: a recipe of this bench" if share is None else f"{share:.2g} of the published one"
+        lines.append(f"* budget of its trainings: {budget}")
+    lines.append(f"* data: the documents of {settings.collection} are yours; the model may repeat what is in them")
+    lines += [f"* learned from {name}, licence: {licence or 'not stated'}" for name, licence in chosen.licences.items()]
+    return "\n".join(lines)

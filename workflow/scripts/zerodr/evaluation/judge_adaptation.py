@@ -1,0 +1,284 @@
+"""Stage `judge_adaptation`: compare all candidates on a folder, decide, and choose what a person should judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import read_run
+from zerodr.collections.access import read_corpus, read_qrels, split_queries
+from zerodr.config.base import Settings, validate
+from zerodr.errors import CollectionError
+from zerodr.evaluation.adaptation import Answer, Comparison, Kind, decide, sentences
+from zerodr.evaluation.judged import judge
+from zerodr.evaluation.metrics import measure
+
+METRIC, CUT = "ndcg_cut_10", 10
+JUDGED = "judged"
+PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 600, 5
+COLUMNS = ["grade", "query-id", "corpus-id", "query", "document", "ranks"]
+
+
+class Candidate(Settings):
+    """One of the compared methods."""
+
+    name: str
+    """Full name."""
+    label: str
+    """Name in tables."""
+    kind: str
+    """Kind of the method."""
+    adapted: bool
+    """It learned from the documents."""
+    description: str
+    """What it is."""
+    remark: str
+    """Footnote."""
+
+
+class JudgedCollection(Settings):
+    """A collection with judgements that decide."""
+
+    name: str
+    """Its name."""
+    split: str
+    """Split of the judgements."""
+    proxy: bool
+    """Its queries were held out of documents."""
+
+
+class JudgeSettings(Settings):
+    """Settings of `judge_adaptation`."""
+
+    collection: str
+    """Name of the folder's collection."""
+    methods: tuple[Candidate, ...] = Field(min_length=2)
+    """The candidates."""
+    collections: tuple[JudgedCollection, ...] = Field(min_length=1)
+    """What they are compared on; judgements, where there are some, decide alone."""
+    samples: int = Field(ge=1)
+    """Resamples of the intervals."""
+
+
+def judge_adaptation(stage: Stage) -> None:
+    """Read `per_query`, `runs`, `collections`, and optional `asked_runs`, `asked`, `judged`; write folder `answer`.
+
+    It holds comparison.tsv, answer.json, examples.json and, where nothing is decided, to_judge.tsv.
+    """
+    settings = validate(JudgeSettings, stage.params, stage.spec.name())
+    folder, names = stage.output("answer"), [method.name for method in settings.methods]
+    grades = read_grades(stage.path("judged")) if "judged" in stage.spec.inputs else None
+    runs = {key: read_run(path) for key, path in zip(_cells(settings), stage.paths("runs"), strict=True)}
+    homes = dict(zip([row.name for row in settings.collections], map(_folder, stage.paths("collections")), strict=True))
+    kinds = [
+        kind for row in settings.collections for kind in read_kinds(stage, settings, row, homes[row.name], runs, grades)
+    ]
+    asked = {}
+    if "asked" in stage.spec.inputs:
+        asked = {name: read_run(path) for name, path in zip(names, stage.paths("asked_runs"), strict=True)}
+        kinds += judged_queries(asked, grades, stage.path("asked"))
+    comparison = Comparison(kinds, settings.samples, stage.seed)
+    alone = [method.name for method in settings.methods if method.kind not in ("fusion", "lexical")]
+    answer = decide(comparison, [method.name for method in settings.methods if method.adapted], alone)
+    table = comparison.table()
+    table.to_csv(folder / "comparison.tsv", sep="\t", index=False, float_format="%.6f", lineterminator="\n")
+    start = next((method.name for method in settings.methods if method.kind == "encoder"), names[0])
+    pair = (answer.choice, start)
+    if answer.choice == start and answer.compared:
+        pair = (answer.compared.left, start)
+    row = next((row for row in settings.collections if not row.proxy), settings.collections[-1])
+    shown = examples(kinds, pair, {name: runs[row.name, name] for name in pair}, homes[row.name], row)
+    write_json(folder / "examples.json", {"left": pair[0], "right": pair[1], "queries": shown})
+    if answer.verdict == "undecided" and answer.compared:
+        home, split = (stage.path("asked"), "") if asked else (homes[row.name], row.split)
+        known = read_qrels(home, split) if split else None
+        finalists = {name: asked[name] if asked else runs[row.name, name] for name in _finalists(answer)}
+        pairs = pairs_to_judge(finalists, [frame for frame in (known, grades) if frame is not None])
+        write_pairs(folder / "to_judge.tsv", pairs, home, split)
+    words = sentences(answer, kinds, {method.name: method.label for method in settings.methods})
+    sizes = {kind.name: len(kind.values) for kind in kinds}
+    write_json(folder / "answer.json", answer.plain() | {"kinds": sizes, "sentences": words})
+    for line in table.itertuples():
+        stage.metric(f"{line.kind}_{line.method.replace('@', '.')}", line.value)
+    stage.note(answer=answer.plain())
+
+
+def _cells(settings: JudgeSettings) -> list[tuple[str, str]]:
+    """Collection and method of each run, in the order of the inputs."""
+    return [(row.name, method.name) for row in settings.collections for method in settings.methods]
+
+
+def _folder(manifest: Path) -> Path:
+    return manifest.parent
+
+
+def _finalists(answer: Answer) -> tuple[str, str]:
+    assert answer.compared is not None
+    return answer.compared.left, answer.compared.right
+
+
+# ---- kinds of queries ------------------------------------------------------------------------------------------
+def read_kinds(
+    stage: Stage,
+    settings: JudgeSettings,
+    row: JudgedCollection,
+    home: Path,
+    runs: dict[tuple[str, str], pd.DataFrame],
+    grades: pd.DataFrame | None,
+) -> list[Kind]:
+    """Read the measures of a collection by query; grades of a person are added to its judgements first."""
+    names = [method.name for method in settings.methods]
+    if grades is not None and row.proxy:
+        columns = {name: measured(runs[row.name, name], home, row.split, grades) for name in names}
+    else:
+        paths = zip(_cells(settings), stage.paths("per_query"), strict=True)
+        columns = {
+            method: pq.read_table(path, columns=["query", METRIC]).to_pandas().set_index("query")[METRIC]
+            for (collection, method), path in paths
+            if collection == row.name
+        }
+    values = pd.DataFrame(columns)[names]
+    decides = row.proxy == all(other.proxy for other in settings.collections)
+    if not row.proxy:
+        return [Kind(row.split, False, values, decides)]
+    kinds = pd.Series(values.index).str.partition("-")[0].to_numpy()
+    return [Kind(str(kind), True, values[kinds == kind], decides) for kind in dict.fromkeys(kinds)]
+
+
+def measured(run: pd.DataFrame, home: Path, split: str, grades: pd.DataFrame) -> pd.Series:
+    """Measure a run with the judgements of a split and a person's grades, which replace them."""
+    queries = split_queries(home, split)["id"].tolist()
+    both = pd.concat([grades, read_qrels(home, split)]).drop_duplicates(["query", "document"])
+    return measure(judge(run, both, queries))[METRIC]
+
+
+def judged_queries(asked: dict[str, pd.DataFrame], grades: pd.DataFrame | None, home: Path) -> list[Kind]:
+    """Compare rankings of a folder's queries by a person's grades, over judged documents alone."""
+    present = set() if grades is None else set(grades.loc[grades["grade"] > 0, "query"])
+    queries = [key for key in split_queries(home, "")["id"] if key in present]
+    if grades is None or not queries:
+        return []
+    chosen = {name: run[run["query"].isin(queries)].reset_index(drop=True) for name, run in asked.items()}
+    values = {name: measure(judge(run, grades, queries))[f"{METRIC}_judged"] for name, run in chosen.items()}
+    return [Kind(JUDGED, False, pd.DataFrame(values))]
+
+
+def read_grades(path: Path) -> pd.DataFrame:
+    """Read the lines of a `to_judge.tsv` with a grade: columns query, document, grade (int).
+
+    Raises:
+        CollectionError: a column is missing, or a grade is no whole number; names the line.
+    """
+    frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=3)
+    lacking = [name for name in COLUMNS[:3] if name not in frame.columns]
+    if lacking:
+        raise CollectionError(path, f"has no column {lacking[0]!r}", "keep the header line as it was written")
+    frame = frame[frame["grade"].str.strip() != ""]
+    grade = pd.to_numeric(frame["grade"], errors="coerce")
+    wrong = grade.isna() | (grade % 1 != 0)
+    if wrong.any():
+        row = int(frame.index[wrong][0])
+        problem = f"the grade {frame.loc[row, 'grade']!r} is no whole number"
+        raise CollectionError(f"{path}:{row + 2}", problem, "write 1 for relevant, 0 for not, or nothing")
+    columns = {"query": frame["query-id"], "document": frame["corpus-id"], "grade": grade.astype(int)}
+    return pd.DataFrame(columns).drop_duplicates(["query", "document"], keep="last").reset_index(drop=True)
+
+
+# ---- what a person should judge --------------------------------------------------------------------------------
+def discounts(run: pd.DataFrame) -> pd.DataFrame:
+    """Return query, document, weight = 1 / log2(rank + 1) and rank (from 1) of the first CUT documents."""
+    rank = run.groupby("query", sort=False).cumcount().to_numpy() + 1
+    top = run[["query", "document"]].assign(rank=rank, weight=1 / np.log2(rank + 1))
+    return top[rank <= CUT]
+
+
+def pairs_to_judge(runs: dict[str, pd.DataFrame], judged: list[pd.DataFrame]) -> pd.DataFrame:
+    """Choose the pairs whose judgement can move the difference of two runs most.
+
+    A judgement moves it by the difference of the document's discounts. Queries come in the order of how much their two
+    strongest pairs, one for each run, can move; each gives these two.
+
+    Args:
+        runs: the two finalists.
+        judged: frames with columns query and document, of pairs that are known.
+    """
+    (left, one), (right, two) = runs.items()
+    both = discounts(one).merge(discounts(two), on=["query", "document"], how="outer", suffixes=("_one", "_two"))
+    for known in judged:
+        both = both.merge(known[["query", "document"]].assign(known=True), how="left", on=["query", "document"])
+        both = both[both.pop("known").isna()]
+    both["moves"] = both["weight_one"].fillna(0.0) - both["weight_two"].fillna(0.0)
+    both = both[both["moves"] != 0].sort_values(["moves", "document"], ascending=[False, True], kind="stable")
+    first, last = (both.groupby("query", sort=False).nth(n) for n in (0, -1))
+    strongest = pd.concat([first[first["moves"] > 0], last[last["moves"] < 0]])
+    total = strongest.assign(size=strongest["moves"].abs()).groupby("query")["size"].transform("sum")
+    order = strongest.assign(total=total.reindex(strongest.index)).sort_values(
+        ["total", "query"], ascending=[False, True]
+    )
+    words = [
+        f"{left} {_rank(a)}, {right} {_rank(b)}" for a, b in zip(order["rank_one"], order["rank_two"], strict=True)
+    ]
+    return order[["query", "document"]].assign(ranks=words).head(PAIRS).reset_index(drop=True)
+
+
+def _rank(value: float) -> str:
+    return f"below {CUT}" if np.isnan(value) else str(int(value))
+
+
+def write_pairs(path: Path, pairs: pd.DataFrame, home: Path, split: str) -> None:
+    """Write a table that a person fills in: column `grade` is empty."""
+    queries = split_queries(home, split).set_index("id")["text"]
+    texts = texts_of(home, set(pairs["document"]))
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write("\t".join(COLUMNS) + "\n")
+        for row in pairs.itertuples():
+            cells = ["", row.query, row.document, queries[row.query], texts[row.document], row.ranks]
+            stream.write("\t".join(" ".join(str(cell).split()) for cell in cells) + "\n")
+
+
+# ---- examples --------------------------------------------------------------------------------------------------
+def examples(
+    kinds: list[Kind], pair: tuple[str, str], runs: dict[str, pd.DataFrame], home: Path, row: JudgedCollection
+) -> list[dict]:
+    """Describe the queries on which the first of two methods gained and lost most, with texts."""
+    deciding = [kind for kind in kinds if kind.decides and kind.proxy == row.proxy]
+    if pair[0] == pair[1] or not deciding:
+        return []
+    values = pd.concat([kind.values.assign(kind=kind.name) for kind in deciding])
+    change = (values[pair[0]] - values[pair[1]]).rename("change").sort_values(kind="stable")
+    chosen = [*change[change > 0].index[::-1][:EXAMPLES], *change[change < 0].index[:EXAMPLES]]
+    qrels, queries = read_qrels(home, row.split), split_queries(home, row.split).set_index("id")["text"]
+    ranks = {name: discounts(run).set_index(["query", "document"])["rank"] for name, run in runs.items()}
+    best = qrels[qrels["grade"] > 0].sort_values("grade", ascending=False, kind="stable")
+    relevant = {key: rows["document"].tolist() for key, rows in best.groupby("query", sort=False)}
+    tops = {name: run.drop_duplicates("query").set_index("query")["document"] for name, run in runs.items()}
+    wanted = {relevant[key][0] for key in chosen} | {top.get(key, "") for key in chosen for top in tops.values()}
+    texts = texts_of(home, wanted)
+    described = []
+    for key in chosen:
+        right = relevant[key][0]
+        entry = {"query": queries[key], "kind": values.loc[key, "kind"], "change": float(change[key])}
+        entry |= {"document": texts.get(right, ""), "document_id": right}
+        for side, name in zip(("left", "right"), pair, strict=True):
+            top = tops[name].get(key, "")
+            rank = ranks[name].get((key, right))
+            entry[side] = {"rank": None if rank is None else int(rank), "top_id": top, "top": texts.get(top, "")}
+        described.append(entry)
+    return described
+
+
+def texts_of(home: Path, ids: set[str]) -> dict[str, str]:
+    """Read title and start of the text of some documents."""
+    texts = {}
+    for block in read_corpus(home):
+        for key, title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
+            if key in ids:
+                whole = f"{title}. {text}" if title else text or ""
+                texts[key] = whole if len(whole) <= SHOWN_LETTERS else whole[:SHOWN_LETTERS] + " ..."
+    return texts

@@ -1,0 +1,175 @@
+"""Stage `hold_out_items`: take titles and sentences out of documents, as queries whose document is known.
+
+A document without its title, or without one sentence, is searched with what was taken out: a proxy for judgements. So
+a word match with the query itself is impossible, for embeddings as for BM25. Only what occurs once in the corpus is
+taken, and copies of a title in the text go with it. Each document loses one thing at most.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.record import write_json
+from zerodr.artifacts.stage import Stage
+from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, corpus_size, read_corpus
+from zerodr.config.base import Settings, validate
+from zerodr.errors import CollectionError
+from zerodr.mining.cut import WORD, sentences_of
+from zerodr.mining.written import lots_of
+
+TITLES, SENTENCES = KINDS = ("titles", "sentences")
+APART = re.compile(r"(?<=\s[.!?])\s+")  # where a lower-case text with spaced full stops has a sentence end
+
+
+class HoldOutSettings(Settings):
+    """Settings of `hold_out_items`."""
+
+    name: str
+    """Name of the proxy collection."""
+    split: str
+    """Name of the queries as a split."""
+    count: int = Field(ge=1)
+    """Upper limit of queries of each kind."""
+    share: float = Field(0.2, gt=0, le=0.5)
+    """Upper limit of documents that lose something of a kind, as a share of all."""
+    words: tuple[int, int] = (6, 40)
+    """Fewest and most words of a sentence."""
+    title_words: tuple[int, int] = (2, 40)
+    """Fewest and most words of a title."""
+    words_left: int = Field(20, ge=1)
+    """Fewest words that a document keeps."""
+
+
+class Item(NamedTuple):
+    """A known item: its kind and text, and title and text of its document without it."""
+
+    kind: str
+    query: str
+    title: str
+    text: str
+
+
+class Seen(NamedTuple):
+    """How often a corpus has each title and each sentence, letters folded and words alone."""
+
+    titles: Counter[int]
+    sentences: Counter[int]
+
+
+def hold_out_items(stage: Stage) -> None:
+    """Read input `collection`; write a collection with the same documents, less what became queries.
+
+    Raises:
+        CollectionError: no document can lose anything.
+    """
+    settings = validate(HoldOutSettings, stage.params, stage.spec.name())
+    source, folder = stage.path("collection"), stage.output("collection")
+    items = choose(source, settings, stage.seed)
+    counts = Counter(item.kind for item in items.values())
+    if not items:
+        problem = "has no title or sentence that could be held out: its texts are short, alike or untitled"
+        raise CollectionError(source.name, problem, "add judgements (qrels/test.tsv) to compare methods with")
+    queries = [(f"{item.kind}-{key}", item.query) for key, item in items.items()]
+    table = pa.table([[key for key, _ in queries], [text for _, text in queries]], schema=QUERY_SCHEMA)
+    pq.write_table(table, folder / "queries.parquet", compression="zstd")
+    lines = [f"{item.kind}-{key}\t{key}\t1\n" for key, item in items.items()]
+    (folder / f"qrels.{settings.split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    write_documents(source, items, folder / "corpus.parquet")
+    facts = {"collection": settings.name, "kind": "proxy", "documents": corpus_size(source), "queries": len(items)}
+    write_json(folder / "audit.json", facts | {"held_out": dict(counts)})
+    for kind in KINDS:
+        stage.metric(f"queries_{kind}", counts[kind])
+    stage.note(audit=facts)
+
+
+def choose(source: Path, settings: HoldOutSettings, seed: int) -> dict[str, Item]:
+    """Choose known items by document id. The choice depends on the seed and the documents, not on their order."""
+    size, seen = corpus_size(source), count_texts(source)
+    most = max(1, min(settings.count, int(settings.share * size)))
+    lots, row, drawn = lots_of(source, "hold out", seed), 0, list[tuple[int, str, str, str]]()
+    for block in read_corpus(source):
+        columns = [column.to_pylist() for column in block.columns]
+        drawn += zip(lots[row : row + len(block)].tolist(), *columns, strict=True)
+        row += len(block)
+    left, items = dict.fromkeys(KINDS, most), dict[str, Item]()
+    for number, (_, key, title, text) in enumerate(sorted(drawn)):
+        if not any(left.values()):
+            break
+        for kind in KINDS if number % 2 else KINDS[::-1]:
+            item = held_out(kind, title or "", text or "", settings, seen, random.Random(f"{seed} {key}"))
+            if left[kind] and item is not None:
+                left[kind] -= 1
+                items[key] = item
+                break
+    return items
+
+
+def count_texts(source: Path) -> Seen:
+    """Count the titles and sentences of a corpus."""
+    seen = Seen(Counter(), Counter())
+    progress = Progress(f"hold out items of {source.name}", corpus_size(source), "documents")
+    for block in read_corpus(source, columns=("title", "text")):
+        for title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
+            seen.titles[folded(title or "")] += 1
+            seen.sentences.update({folded(one) for one in pieces_of(text or "")})
+        progress.add(len(block))
+    progress.finish()
+    return seen
+
+
+def pieces_of(text: str) -> list[str]:
+    """Split a text into sentences."""
+    return [piece for one in sentences_of(text) for piece in APART.split(one)]
+
+
+def folded(text: str) -> int:
+    """Return a number that is equal for texts with the same words, whatever their letters' case."""
+    return hash(tuple(WORD.findall(text.casefold())))
+
+
+def held_out(
+    kind: str, title: str, text: str, settings: HoldOutSettings, seen: Seen, draw: random.Random
+) -> Item | None:
+    """Take a title or a drawn sentence out of a document; None where it has none that can go."""
+    if kind == TITLES:
+        short, long = settings.title_words
+        rest = without(title, text)
+        usable = short <= len(WORD.findall(title)) <= long and seen.titles[folded(title)] == 1
+        item = Item(TITLES, " ".join(title.split()), "", rest)
+    else:
+        short, long = settings.words
+        fitting = [one for one in pieces_of(text) if short <= len(WORD.findall(one)) <= long]
+        alone = [one for one in fitting if seen.sentences[folded(one)] == 1 and folded(one) != folded(title)]
+        usable = bool(alone)
+        chosen = draw.choice(alone) if alone else ""
+        item = Item(SENTENCES, chosen, title, without(chosen, text))
+        usable = usable and item.text != text
+    return item if usable and len(WORD.findall(item.text)) >= settings.words_left else None
+
+
+def without(piece: str, text: str) -> str:
+    """Take all copies of a piece out of a text, whatever their case and white space."""
+    words = piece.split()
+    if not words:
+        return text
+    return re.sub(r"\s+".join(map(re.escape, words)), " ", text, flags=re.I).strip()
+
+
+def write_documents(source: Path, items: dict[str, Item], path: Path) -> None:
+    """Write the corpus, in its order, with the documents of known items as they are without them."""
+    with pq.ParquetWriter(path, CORPUS_SCHEMA, compression="zstd") as writer:
+        for block in read_corpus(source):
+            ids, titles, texts = (column.to_pylist() for column in block.columns)
+            for row, key in enumerate(ids):
+                if key in items:
+                    titles[row], texts[row] = items[key].title, items[key].text
+            writer.write_table(pa.table([ids, titles, texts], schema=CORPUS_SCHEMA), row_group_size=ROW_GROUP)

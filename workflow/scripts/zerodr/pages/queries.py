@@ -1,0 +1,198 @@
+"""Show two methods query by query: gains, what each ranked with texts, what is judged and what is not."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import read_run
+from zerodr.collections.access import read_corpus, read_qrels, split_queries
+from zerodr.config.base import Settings, validate
+from zerodr.evaluation.metrics import LABELS
+from zerodr.pages import html
+
+METRIC = "ndcg_cut_10"
+CHARACTERS = 320  # of a document's text
+Ranking = list[str]
+Texts = dict[str, tuple[str, str]]
+
+
+class ShownCollection(Settings):
+    """A collection of the pages."""
+
+    name: str
+    """Name in the registry."""
+    label: str
+    """Name in printed tables."""
+    split: str
+    """The split that is evaluated."""
+
+
+class QueriesSettings(Settings):
+    """Settings of `build_queries` and `build_query_page`."""
+
+    runs: tuple[tuple[str, str], ...]
+    """Method and collection of each input `runs`, in its order."""
+    labels: dict[str, str]
+    """Names of the methods in print."""
+    collections: tuple[ShownCollection, ...]
+    """Collections of the inputs `collections`, in their order."""
+    baseline: str
+    """The method that the others are compared with."""
+    queries: int = Field(ge=1)
+    """Queries with texts on a page: at most so many that gained, and as many that lost."""
+    documents: int = Field(ge=1)
+    """Documents of a ranking that are shown."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two methods on one collection.
+
+    Attributes:
+        labels: names of the method and of the baseline in print.
+        collection: the collection's label and split.
+        numbers: by query id: columns `method`, `baseline`, `gain`.
+        rankings: of the method and the baseline: documents by query, best first.
+        grades: grade by query and document.
+        queries: text by query id.
+    """
+
+    labels: tuple[str, str]
+    collection: str
+    numbers: pd.DataFrame
+    rankings: tuple[Mapping[str, Ranking], Mapping[str, Ranking]]
+    grades: Mapping[tuple[str, str], int]
+    queries: Mapping[str, str]
+
+
+def build_queries(stage: Stage) -> None:
+    """Read `runs`, `collections` and `per_query`; write `pages`, `<collection>/<method>.html` against the baseline."""
+    settings = validate(QueriesSettings, stage.params, "build_queries")
+    for collection, method, pair, texts in _pairs(stage, settings):
+        path = stage.output("pages") / collection / f"{method}.html"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(page(pair, texts, settings), encoding="utf-8")
+
+
+def build_query_page(stage: Stage) -> None:
+    """Read `runs`, `collections` and `per_query` of two methods; write `page`."""
+    settings = validate(QueriesSettings, stage.params, "build_query_page")
+    for _, _, pair, texts in _pairs(stage, settings):
+        stage.output("page").write_text(page(pair, texts, settings), encoding="utf-8")
+
+
+def _pairs(stage: Stage, settings: QueriesSettings) -> Iterator[tuple[str, str, Pair, Texts]]:
+    """Yield collection, method, their pair with the baseline, and the texts that its page shows."""
+    columns = ["model", "collection", "query", METRIC]
+    numbers = pd.concat([pq.read_table(path, columns=columns).to_pandas() for path in stage.paths("per_query")])
+    runs = dict(zip(settings.runs, stage.paths("runs"), strict=True))
+    for row, manifest in zip(settings.collections, stage.paths("collections"), strict=True):
+        methods = [name for name, collection in runs if collection == row.name]
+        if settings.baseline not in methods:
+            continue
+        folder = manifest.parent
+        qrels, queries = read_qrels(folder, row.split), split_queries(folder, row.split)
+        grades = dict(zip(zip(qrels["query"], qrels["document"], strict=True), qrels["grade"], strict=True))
+        values = numbers[numbers["collection"] == row.name].pivot(index="query", columns="model", values=METRIC)
+        base = _rankings(runs[settings.baseline, row.name])
+        pairs = {}
+        for name in methods:
+            if name == settings.baseline and len(methods) > 1:
+                continue
+            frame = pd.DataFrame({"method": values[name], "baseline": values[settings.baseline]})
+            frame["gain"] = frame["method"] - frame["baseline"]
+            frame = frame.sort_values("gain", ascending=False, kind="stable")
+            labels = settings.labels[name], settings.labels[settings.baseline]
+            where = f"{row.label} ({row.split})"
+            texts = dict(zip(queries["id"], queries["text"], strict=True))
+            pairs[name] = Pair(labels, where, frame, (_rankings(runs[name, row.name]), base), grades, texts)
+        texts = _texts(folder, {document for pair in pairs.values() for document in _documents(pair, settings)})
+        for name, pair in pairs.items():
+            yield row.name, name, pair, texts
+
+
+def _rankings(path: Path) -> dict[str, Ranking]:
+    run = read_run(path)
+    return {str(query): rows["document"].tolist() for query, rows in run.groupby("query", sort=False)}
+
+
+def chosen(numbers: pd.DataFrame, count: int) -> list[str]:
+    """List the queries that gained most and lost most, at most `count` of each, by gain."""
+    gained = numbers.index[numbers["gain"] > 0][:count]
+    lost = numbers.index[numbers["gain"] < 0][-count:]
+    return [*map(str, gained), *map(str, lost)]
+
+
+def _documents(pair: Pair, settings: QueriesSettings) -> Iterator[str]:
+    for query in chosen(pair.numbers, settings.queries):
+        for ranking in pair.rankings:
+            yield from ranking.get(query, [])[: settings.documents]
+        yield from _relevant(pair, query)
+
+
+def _relevant(pair: Pair, query: str) -> list[str]:
+    return [document for (of, document), grade in pair.grades.items() if of == query and grade > 0]
+
+
+def _texts(folder: Path, wanted: set[str]) -> Texts:
+    """Read title and text of documents, from one walk through the corpus."""
+    texts: Texts = {}
+    ids = pc.SetLookupOptions(value_set=_array(wanted))
+    for batch in read_corpus(folder):
+        for row in batch.filter(pc.is_in(batch.column("id"), options=ids)).to_pylist():
+            texts[row["id"]] = row["title"], row["text"]
+    return texts
+
+
+def _array(values: set[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(sorted(values), pa.string())
+
+
+def page(pair: Pair, texts: Texts, settings: QueriesSettings) -> str:
+    """Fill the page of two methods."""
+    numbers = pair.numbers
+    shown = chosen(numbers, settings.queries)
+    counts = {
+        "better": int((numbers["gain"] > 0).sum()),
+        "worse": int((numbers["gain"] < 0).sum()),
+        "equal": int((numbers["gain"] == 0).sum()),
+    }
+    return html.fill(
+        "queries.html",
+        title=f"{pair.labels[0]} against {pair.labels[1]}: {pair.collection}",
+        labels=pair.labels,
+        collection=pair.collection,
+        metric=LABELS[METRIC],
+        means=numbers[["method", "baseline"]].mean().to_dict(),
+        counts=counts,
+        queries=[_query(pair, query, texts, settings.documents) for query in shown],
+        depth=settings.documents,
+        left_out=counts["better"] + counts["worse"] - len(shown),
+    )
+
+
+def _query(pair: Pair, query: str, texts: Texts, depth: int) -> dict[str, Any]:
+    row = pair.numbers.loc[query]
+    ranks = [{document: n for n, document in enumerate(r.get(query, []), start=1)} for r in pair.rankings]
+    sides = []
+    for here, there in (ranks, ranks[::-1]):
+        documents = [_document(pair, query, name, texts) for name in list(here)[:depth]]
+        sides.append([d | {"rank": here[d["id"]], "other": there.get(d["id"])} for d in documents])
+    low = [name for name in _relevant(pair, query) if all(r.get(name, depth + 1) > depth for r in ranks)]
+    missed = [_document(pair, query, name, texts) | {"ranks": [r.get(name) for r in ranks]} for name in low[:depth]]
+    return {"id": query, "text": pair.queries.get(query, ""), "sides": sides, "missed": missed} | row.to_dict()
+
+
+def _document(pair: Pair, query: str, name: str, texts: Texts) -> dict[str, Any]:
+    title, text = texts.get(name, ("", "the collection has no such document"))
+    short = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS].rsplit(' ', 1)[0]} ..."
+    return {"id": name, "title": title, "text": short, "grade": pair.grades.get((query, name))}

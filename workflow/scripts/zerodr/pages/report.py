@@ -1,0 +1,105 @@
+"""Write the report of a main table: results, figures, curves, statistics, warnings, cost and lineage in one file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts.record import Record
+from zerodr.config.base import validate
+from zerodr.errors import ArtifactError
+from zerodr.lineage.graph import Graph
+from zerodr.pages import curves, drawing, html, summaries
+from zerodr.pages.cells import command
+from zerodr.pages.costs import jobs_above
+from zerodr.pages.leaderboard import LeaderboardSettings, leaderboard
+from zerodr.plan import Plan, paths, registry
+
+log = logging.getLogger("zerodr")
+REPORT = Path("results/report.html")
+
+
+def write_report(plan: Plan, target: Path = REPORT) -> Path:
+    """Write the report of the plan's main table to `target`, and return it.
+
+    Raises:
+        ArtifactError: the table is not there.
+    """
+    files = _files(plan)
+    missing = [path for listed in files.values() for path in listed if not path.exists()]
+    if missing:
+        problem = f"is missing: the report needs a finished main table ({len(missing)} files are missing)"
+        page = paths.beir(f"{plan.selection}.html")
+        raise ArtifactError(missing[0], problem, f"run: make mini, or snakemake --profile config/profiles/mini {page}")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(html.fill("report.html", **report(plan, files, Graph())), encoding="utf-8")
+    log.info("%s: %.1f MB", target, target.stat().st_size / 1e6)
+    return target
+
+
+def _files(plan: Plan) -> dict[str, list[Path]]:
+    inputs = registry.INPUTS["build_leaderboard"](plan, None)
+    return {name: [Path(p) for p in ([v] if isinstance(v, str) else v)] for name, v in inputs.items()}
+
+
+def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, Any]:
+    """Collect what the template shows."""
+    params = registry.PARAMS["build_leaderboard"](plan, None)
+    settings = validate(LeaderboardSettings, params, "report")
+    context = leaderboard(files, settings, graph, folder="beir/")
+    jobs = jobs_above(graph, map(str, files["summaries"]))
+    return context | {
+        "title": f"zerodr: report on {plan.selection}",
+        "figures": _figures(plan),
+        "trainings": _trainings(jobs),
+        "mined": summaries.mined(jobs),
+        "mined_columns": list(summaries.MINED),
+        "spans": summaries.spans(jobs),
+        "spans_columns": list(summaries.SPANS),
+        "dropped": summaries.dropped(jobs),
+        "warnings": summaries.warnings(jobs),
+        "costs": summaries.cost_by_rule(jobs),
+        "lineages": _lineages(plan, graph),
+        "versions": _versions(jobs),
+        "command": command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice)),
+    }
+
+
+def _figures(plan: Plan) -> list[tuple[str, Any]]:
+    """Figures of papers' items that were made, with their titles."""
+    pictures = []
+    for paper, settings in plan.bench.papers.items():
+        for name, item in settings.items.items():
+            path = Path(paths.item(paper, name, "svg"))
+            if path.exists():
+                pictures.append((f"{settings.label}, {name}: {item.title}", html.inline_svg(path)))
+    return pictures
+
+
+def _trainings(jobs: Iterable[Record]) -> list[tuple[str, str, Any]]:
+    """Name, facts and curves of every training job that logged curves."""
+    shown = []
+    for record in jobs:
+        picture = curves.draw(record)
+        if picture is not None:
+            seconds = html.duration(record["seconds"])
+            shown.append((summaries.name_of(record), f"{record['rule']}, {seconds}", picture))
+    return shown
+
+
+def _lineages(plan: Plan, graph: Graph) -> list[tuple[str, Any]]:
+    """Drawings by row of the table."""
+    drawn = []
+    for name in plan.ranked:
+        files = [path for path in plan.evaluations("summary", name) if Path(path).exists()]
+        drawn.append((plan.method(name).label, drawing.draw(drawing.nodes_of(graph, files))))
+    return drawn
+
+
+def _versions(jobs: list[Record]) -> list[tuple[str, str]]:
+    """Packages of the newest job, its lock and its platform."""
+    newest = max(jobs, key=lambda record: record["started_unix_s"])["environment"]
+    named = [("python", newest["python"]), ("platform", newest["platform"]), ("lock", newest["lock_sha256"] or "none")]
+    return [*named, *sorted(newest["versions"].items())]

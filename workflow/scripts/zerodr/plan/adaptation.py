@@ -1,0 +1,199 @@
+"""Plan workflow/rules/adaptation.smk: known items of a folder, candidates compared on it, the best one exported."""
+
+from typing import Any
+
+from zerodr.config.held_out import ENDING, SPLIT
+from zerodr.config.load import load_bench
+from zerodr.config.methods import FusionMethod, LexicalMethod, TrainedMethod
+from zerodr.config.registry import Collection
+from zerodr.errors import ConfigError
+from zerodr.plan import paths
+from zerodr.plan.dense import embedded_by
+from zerodr.plan.lines import SCOPE, Link
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.reporting import remark_of
+
+
+# ---- what is compared on what ----------------------------------------------------------------------------------
+def candidates(plan: Plan) -> tuple[str, ...]:
+    """Methods that are compared.
+
+    Raises:
+        ConfigError: fewer than two are configured, or one is not known.
+    """
+    names = plan.config.candidates
+    if len(names) < 2:
+        raise ConfigError("candidates", f"names {len(names)} methods, expected at least two", "see config/config.yaml")
+    return names
+
+
+def is_adapted(plan: Plan, name: str) -> bool:
+    """Whether a method learns from the documents of its target, or is the fusion with one that does."""
+    method = plan.method(name)
+    if isinstance(method, FusionMethod):
+        return any(is_adapted(plan, run) for run in method.settings.runs)
+    return isinstance(method, TrainedMethod) and plan.chains.is_adapted(name)
+
+
+def judged_on(plan: Plan, collection: str) -> list[Collection]:
+    """Collections with judgements that decide: those of a folder, and its known items where they are held out.
+
+    Raises:
+        ConfigError: there are none.
+    """
+    proxy = plan.bench.collections.get(collection + ENDING)
+    rows = [row for row in (plan.collection(collection), proxy) if row is not None and row.evaluation_split]
+    if not rows:
+        what = "has no judgements, and no known items are held out: nothing can be compared"
+        raise ConfigError(collection, what, "add --config held_out=300, or qrels/test.tsv")
+    return rows
+
+
+def has_unjudged_queries(plan: Plan, row: Collection) -> bool:
+    """Whether a folder has queries without judgements."""
+    folder = plan.bench.folders.get(row.name)
+    return folder is not None and not row.evaluation_split and "queries" in folder.files
+
+
+# ---- known items -----------------------------------------------------------------------------------------------
+@inputs("hold_out_items")
+def _hold_out_inputs(plan: Plan, wc: Any) -> Files:
+    return {"collection": paths.collection(plan.collection(wc.collection).held_out_of)}
+
+
+@params("hold_out_items")
+def _hold_out_params(plan: Plan, wc: Any) -> Params:
+    return {"name": wc.collection, "split": SPLIT, "count": plan.config.held_out}
+
+
+# ---- comparison ------------------------------------------------------------------------------------------------
+@inputs("judge_adaptation")
+def _judge_inputs(plan: Plan, wc: Any) -> Files:
+    """Return measures and rankings of every candidate on every collection, and grades of the user."""
+    rows, protocol = judged_on(plan, wc.collection), plan.config.protocol
+    cells = [(name, row.name) for row in rows for name in candidates(plan)]
+    files: Files = {
+        "per_query": [paths.per_query(name, row, protocol) for name, row in cells],
+        "runs": [paths.run(name, row, protocol) for name, row in cells],
+        "collections": [paths.collection(row.name) for row in rows],
+    }
+    if has_unjudged_queries(plan, plan.collection(wc.collection)):
+        files["asked_runs"] = [paths.run(name, wc.collection, protocol) for name in candidates(plan)]
+        files["asked"] = paths.collection(wc.collection)
+    return files | ({"judged": plan.config.judged} if plan.config.judged else {})
+
+
+@params("judge_adaptation")
+def _judge_params(plan: Plan, wc: Any) -> Params:
+    rows = judged_on(plan, wc.collection)
+    return {
+        "collection": wc.collection,
+        "methods": [facts_of(plan, name) for name in candidates(plan)],
+        "collections": [{"name": r.name, "split": r.evaluation_split, "proxy": r.kind == "proxy"} for r in rows],
+        "samples": plan.config.bootstrap_samples,
+    }
+
+
+def facts_of(plan: Plan, name: str) -> Params:
+    """Name, label, kind and footnote of a candidate, and whether it learned from the documents."""
+    method = plan.method(name)
+    facts = {"name": name, "label": method.label, "kind": method.kind, "adapted": is_adapted(plan, name)}
+    return facts | {"description": method.description, "remark": remark_of(plan, name)}
+
+
+# ---- the best one ----------------------------------------------------------------------------------------------
+def encoder_of(plan: Plan, name: str) -> str:
+    """The method whose vectors a candidate searches: itself, the dense one of a fusion, empty for words alone."""
+    method = plan.method(name)
+    if isinstance(method, FusionMethod):
+        return next((one for run in method.settings.runs if (one := encoder_of(plan, run))), "")
+    return "" if isinstance(method, LexicalMethod) else name
+
+
+def model_link(plan: Plan, name: str, collection: str) -> tuple[str, str]:
+    """Manifest and scope of the model that a dense method ranks a collection with."""
+    if isinstance(plan.method(name), TrainedMethod):
+        link: Link = plan.chains.ranker(name, collection)
+        return plan.chains.model(link), link.scope
+    return paths.model(embedded_by(plan, name), SCOPE, "imported"), SCOPE
+
+
+def encoders(plan: Plan) -> list[str]:
+    """Dense methods that candidates search with, each once."""
+    return list(dict.fromkeys(name for one in candidates(plan) if (name := encoder_of(plan, one))))
+
+
+@inputs("export_adapted")
+def _export_inputs(plan: Plan, wc: Any) -> Files:
+    models = [model_link(plan, name, wc.collection)[0] for name in encoders(plan)]
+    return {"answer": paths.adapted_answer(wc.collection), "models": models}
+
+
+@params("export_adapted")
+def _export_params(plan: Plan, wc: Any) -> Params:
+    """Facts of every candidate, so that the one that the answer names can be exported with its card."""
+    row = plan.collection(wc.collection)
+    return {
+        "collection": wc.collection,
+        "language": row.language,
+        "title_join": plan.title_join(row.name, plan.config.protocol),
+        "encoders": encoders(plan),
+        "methods": [_exported(plan, name, wc.collection) for name in candidates(plan)],
+    }
+
+
+def _exported(plan: Plan, name: str, collection: str) -> Params:
+    """How a candidate searches: its encoder, the settings of its words and of their fusion."""
+    method, encoder = plan.method(name), encoder_of(plan, name)
+    names = method.settings.runs if isinstance(method, FusionMethod) else (name,)
+    searches = {run: plan.method(run).settings.model_dump(mode="json") for run in names if not encoder_of(plan, run)}
+    fusion = method.settings.model_dump(mode="json", exclude_none=True) if isinstance(method, FusionMethod) else {}
+    trained = isinstance(plan.method(encoder), TrainedMethod) if encoder else False
+    learned = [plan.chains.source_of(encoder)] if trained and not _learns_from_documents_alone(plan, encoder) else []
+    return facts_of(plan, name) | {
+        "encoder": encoder,
+        "scope": model_link(plan, encoder, collection)[1] if encoder else SCOPE,
+        "searches": searches,
+        "fusion": fusion,
+        "licences": {one: plan.collection(one).licence for one in learned},
+        "published_share": _share(plan, encoder) if trained else None,
+    }
+
+
+def _learns_from_documents_alone(plan: Plan, name: str) -> bool:
+    """Whether all fine-tuning stages of a recipe learn from generated queries."""
+    stages = plan.chains.fine_tuning(name)
+    return bool(stages) and all(getattr(plan.chains.trained(name).chain[s], "generate", None) for s in stages)
+
+
+def _share(plan: Plan, name: str) -> float | None:
+    """Queries (or texts) in all steps of a recipe's trainings, as a share of the published ones; None: none is."""
+    recipe = name.partition("@")[0]
+    method = plan.method(recipe)
+    if not isinstance(method, TrainedMethod) or not (method.origins.paper or method.origins.code):
+        return None
+    published = Plan(load_bench(plan.bench.root, {"scale": "paper"}))
+    here, there = (
+        sum(training.steps * training.batch_queries for training in one.chains.trainings(recipe).values())
+        for one in (plan, published)
+    )
+    return here / there if there else None
+
+
+# ---- the page --------------------------------------------------------------------------------------------------
+@inputs("build_adapted_page")
+def _page_inputs(plan: Plan, wc: Any) -> Files:
+    return {"answer": paths.adapted_answer(wc.collection), "model": paths.adapted_model(wc.collection)}
+
+
+@params("build_adapted_page")
+def _page_params(plan: Plan, wc: Any) -> Params:
+    row = plan.collection(wc.collection)
+    return {
+        "collection": wc.collection,
+        "label": row.label,
+        "folder": row.archive if row.kind == "own" else "",
+        "scale": plan.config.scale,
+        "methods": [facts_of(plan, name) for name in candidates(plan)],
+    }

@@ -1,0 +1,145 @@
+"""Look into users' own folders before the first job: digests, language, and whether the contents can be used.
+
+Every job reads the configuration anew, so the findings are remembered in `results/.state/folders` until a file changes.
+"""
+
+import json
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts.digest import file_digest, object_digest
+from zerodr.artifacts.record import write_json
+from zerodr.config.bench import Bench
+from zerodr.config.registry import Collection
+from zerodr.config.user_folders import SECTIONS, UserFolder
+from zerodr.errors import ZerodrError
+
+log = logging.getLogger("zerodr")
+STATE = Path("results/.state/folders")
+SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 200, 2000
+VERSION = 1  # of what is remembered: raise it when readers or checks change
+READ_BYTES = 1 << 30  # larger folders are read by their first job alone
+SCRIPTS = {  # by their first names in Unicode; Latin letters are no sign of a language
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "CJK": "zh",
+    "HANGUL": "ko",
+    "CYRILLIC": "ru",
+    "ARABIC": "ar",
+    "DEVANAGARI": "hi",
+    "BENGALI": "bn",
+    "TELUGU": "te",
+    "THAI": "th",
+}
+SHARE = 0.2
+"""Share of the letters from which a script decides; Japanese needs a quarter of it in Kana."""
+
+
+def examine(bench: Bench) -> Bench:
+    """Return the bench with digests, languages and faults of the user's folders."""
+    if not bench.folders:
+        return bench
+    rows, folders = dict(bench.collections), dict(bench.folders)
+    for name, folder in bench.folders.items():
+        facts = _look_up(folder, rows[name])
+        fault = facts["fault"] and tuple(facts["fault"])
+        folders[name] = replace(folder, digests=facts["digests"], fault=fault)
+        if bench.config.byo_language is None:
+            of_it = [key for key, row in rows.items() if name in (key, row.held_out_of)]
+            rows |= {key: rows[key].model_copy(update={"language": facts["language"]}) for key in of_it}
+    return replace(bench, collections=rows, folders=folders)
+
+
+def notices(bench: Bench) -> list[str]:
+    """Return a sentence for each guessed language and each folder that can't be used."""
+    lines = []
+    for name in bench.folders:
+        language = bench.collections[name].language
+        if bench.config.byo_language is None:
+            lines.append(f"{name}: language {language}, guessed from its script (or say: --config byo_language=...)")
+        if name in bench.faults:
+            lines.append(f"{name} is left out: {bench.faults[name]}")
+    return lines
+
+
+def _look_up(folder: UserFolder, row: Collection) -> dict[str, Any]:
+    """Return digests, language and fault, from memory where no file changed."""
+    memory = (
+        STATE / f"{object_digest([VERSION, str(Path(folder.path).resolve()), folder.path, row.drop_missing])[:16]}.json"
+    )
+    paths = [path for section in SECTIONS for path in folder.files.get(section, ())]
+    times = {path: _times(Path(path)) for path in paths}
+    known = _read(memory)
+    if known.get("times") == times:
+        return known
+    digests = {path: file_digest(Path(path)) for path in paths}
+    if known.get("digests") != digests:
+        known = {"language": guess_language(folder), "fault": find_fault(folder, row), "digests": digests}
+    known |= {"times": times}
+    try:
+        write_json(memory, known)
+    except OSError as error:
+        log.warning("%s is not remembered: %s", folder.path, error)
+    return known
+
+
+def _times(path: Path) -> list[int]:
+    stat = path.stat()
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def find_fault(folder: UserFolder, row: Collection) -> tuple[str, str, str] | None:
+    """Return place, problem and next step of the first thing that can't be used, as the jobs would find it."""
+    if sum(Path(path).stat().st_size for paths in folder.files.values() for path in paths) > READ_BYTES:
+        return None
+    from zerodr.collections.user_folders import write_section
+
+    try:
+        with tempfile.TemporaryDirectory() as home:
+            for section in SECTIONS:
+                if section in folder.files:
+                    write_section(section, folder.path, folder.files[section], row, Path(home))
+    except ZerodrError as error:
+        return error.where, error.what, error.next_step
+    return None
+
+
+def guess_language(folder: UserFolder) -> str:
+    """Guess the language of the first documents by their script; `en` for Latin letters, and for a bad file."""
+    from zerodr.collections.user_folders import open_folder
+
+    try:
+        documents = islice(open_folder(folder.path, folder.files["corpus"]).documents(), SAMPLE_DOCUMENTS)
+        return language_of(f"{row.title} {row.text}"[:SAMPLE_CHARACTERS] for row in documents)
+    except ZerodrError:
+        return "en"
+
+
+def language_of(texts: Iterable[str]) -> str:
+    """Return the language whose script has at least SHARE of the letters; `en` without one."""
+    import unicodedata
+
+    counts: Counter[str] = Counter()
+    letters = 0
+    for letter, count in Counter("".join(texts)).items():
+        if letter.isalpha():
+            letters += count
+            counts[SCRIPTS.get(unicodedata.name(letter, "").partition(" ")[0].partition("-")[0], "")] += count
+    del counts[""]
+    if counts["ja"] >= letters * SHARE / 4 and counts["ja"]:
+        return "ja"
+    best, count = max(counts.items(), key=lambda item: item[1], default=("en", 0))
+    return best if count and count >= letters * SHARE else "en"
