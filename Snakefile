@@ -1,5 +1,6 @@
 """zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md and docs/."""
 
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +37,7 @@ from zerodr.plan.patterns import Patterns
 from zerodr.plan.targets import nearest_target
 from zerodr.plan.pins import pin_refusal
 from zerodr.plan.reporting import tables
+from zerodr.artifacts.adapter import QUIET_STAGES
 from zerodr.artifacts.guard import (
     advise_profile,
     ask_for_single_run,
@@ -48,8 +50,10 @@ from zerodr.artifacts.guard import (
 from zerodr.artifacts.stage import forget_published
 from zerodr.cluster import request_of, ceilings, default_scale, submitting
 from zerodr.lingering import start_again, wait_for_jobs
+from zerodr.screen import expected_seconds, take_screen
 from zerodr.submission import refusal
 
+SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
     PLAN = Plan(examine(load_bench(CHECKOUT, config)))
@@ -121,11 +125,15 @@ onstart:
             start_again()
     else:
         advise_profile(workflow.rerun_triggers)
+        if SCREEN is not None:
+            os.environ[QUIET_STAGES] = "1"
         gpus = [job.resources.get("gpu", 0) for job in workflow.dag.needrun_jobs()]
         refuse_run(missing_gpus(max(gpus, default=0)))
     withdraw_reports(
         (job.rule.name, job.output) for job in workflow.dag.needrun_jobs()
     )
+    if SCREEN is not None:
+        SCREEN.expect(expected_seconds(workflow.dag, PLAN))
 
 
 onerror:

@@ -111,6 +111,7 @@ def test_a_named_scale_holds_on_slurm_too(snakemake):
 
 def test_every_listed_target_can_be_planned(snakemake):
     example = {
+        "selection": "all",
         "method": "bm25-flat",
         "collection": "scifact",
         "judged": "scifact",

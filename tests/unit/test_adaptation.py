@@ -178,7 +178,7 @@ def test_the_page_escapes_texts_and_says_proxy(judged):
     model.mkdir()
     (model / "manifest.json").write_text('{"files": {}}')
     inputs = {"answer": str(home / "manifest.json"), "model": str(model / "manifest.json")}
-    settings = {"collection": "notes", "label": "My <notes>", "folder": "path/notes", "scale": "lab"}
+    settings = {"collection": "notes", "label": "My <notes>", "command": "zerodr adapt path/notes"}
     page = Path("results/adapted/notes/index.html")
     shown = settings | {"methods": params["methods"]}
     run_spec(StageSpec("build_adapted_page", 1, {}, inputs, {"page": str(page)}, shown))

@@ -13,6 +13,7 @@ from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
+QUIET_STAGES = "ZERODR_QUIET_STAGES"  # in the environment of jobs whose run has a screen of its own
 INTERRUPTED = 130  # as shells report Ctrl-C
 DOWNLOADS = ("fetch_archive", "import_model", "init_model")
 
@@ -46,8 +47,9 @@ class _LogFile(logging.FileHandler):
 
 
 def configure_logging(name: str, logfile: str | None = None) -> None:
-    """Log lines with time and stage name to standard error and, in a job, to its log file."""
-    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    """Log lines with time and stage name to a job's log file, and to standard error unless QUIET_STAGES is set."""
+    silent = logfile is not None and QUIET_STAGES in os.environ
+    handlers: list[logging.Handler] = [] if silent else [logging.StreamHandler(sys.stderr)]
     if logfile:
         Path(logfile).parent.mkdir(parents=True, exist_ok=True)
         handlers.append(_LogFile(logfile, mode="w"))

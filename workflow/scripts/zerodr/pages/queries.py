@@ -92,6 +92,7 @@ def _pairs(stage: Stage, settings: QueriesSettings) -> Iterator[tuple[str, str, 
     """Yield collection, method, their pair with the baseline, and the texts that its page shows."""
     columns = ["model", "collection", "query", METRIC]
     numbers = pd.concat([pq.read_table(path, columns=columns).to_pandas() for path in stage.paths("per_query")])
+    numbers = numbers.drop_duplicates(columns[:3])
     runs = dict(zip(settings.runs, stage.paths("runs"), strict=True))
     for row, manifest in zip(settings.collections, stage.paths("collections"), strict=True):
         methods = [name for name, collection in runs if collection == row.name]

@@ -1,0 +1,110 @@
+"""The screen of a run: a line a finished job, time left, errors, nothing else."""
+
+from __future__ import annotations
+
+import io
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zerodr import screen
+from zerodr.artifacts.adapter import QUIET_STAGES, configure_logging
+from zerodr.artifacts.guard import FAILED
+
+
+def record(message: str = "", level: int = logging.INFO, **facts: Any) -> logging.LogRecord:
+    made = logging.LogRecord("snakemake.logging", level, "", 0, message, (), None)
+    made.__dict__.update(facts)
+    return made
+
+
+def started(number: int, rule: str, **wildcards: str) -> logging.LogRecord:
+    log = [f"results/logs/{rule}.log"]
+    return record(event="job_info", jobid=number, rule_name=rule, wildcards=wildcards, log=log)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(screen.time, "monotonic", lambda: now.seconds)
+    monkeypatch.setattr(screen.threading.Thread, "start", lambda self: None)
+    return now
+
+
+def shown(*records: logging.LogRecord, expected: dict[int, float] | None = None, **clock: Any) -> list[str]:
+    stream = io.StringIO()
+    handler = screen.Screen(stream, False)
+    handler.expect(expected or {1: 10.0, 2: 30.0})
+    for one in records:
+        handler.emit(one)
+    return stream.getvalue().splitlines()
+
+
+def test_a_finished_job_is_a_line_with_progress_time_left_and_its_own_time(clock):
+    stream = io.StringIO()
+    handler = screen.Screen(stream, False)
+    handler.expect({1: 10.0, 2: 30.0})
+    handler.emit(record(event="run_info", stats={"fetch_archive": 1, "finetune": 1, "total": 2}))
+    handler.emit(record("Execute 1 jobs...", event="job_started", jobs=[1]))
+    handler.emit(started(1, "fetch_archive", archive="toy.zip"))
+    clock.seconds = 20.0
+    handler.emit(record("Finished jobid: 1", event="job_finished", job_id=1))
+    handler.emit(record(event="progress", done=1, total=2))
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "2 jobs: 1 fetch_archive, 1 finetune"
+    assert lines[1].partition(" ")[2] == "[1 of 2, about 60 s left] fetch_archive toy.zip: 20 s"
+    assert len(lines) == 2
+
+
+def test_running_jobs_count_up_to_their_estimate(clock):
+    progress = screen.Progress({1: 10.0, 2: 30.0})
+    job = screen.Running("finetune", "", 0.0, 30.0)
+    assert progress.seconds_left([job], 0.0) is None
+    assert progress.seconds_left([job], 20.0) == pytest.approx(20.0)
+    assert progress.seconds_left([job], 60.0) == pytest.approx(10.0 * 60 / 30)
+
+
+def test_noise_is_left_out_and_messages_come_once(clock):
+    lines = shown(
+        record("Building DAG of jobs..."),
+        record("Will exit after finishing currently running jobs (scheduler)."),
+        record("Will exit after finishing currently running jobs (scheduler)."),
+        record("Nothing to be done (all requested files are present and up to date)."),
+    )
+    assert [line.split()[0] for line in lines] == ["Will", "Nothing"]
+
+
+def test_a_failed_job_names_its_log_and_the_end_is_left_to_the_errors(clock):
+    failed = record(level=logging.ERROR, event="job_error", jobid=1, rule_name="finetune", log=[])
+    lines = shown(started(1, "finetune", model="dpr"), failed, record(f"WorkflowError:\n{FAILED}"))
+    assert [line.partition(" ")[2] for line in lines] == ["failed: finetune dpr (log: results/logs/finetune.log)"]
+
+
+def test_silence_is_broken_after_a_minute(clock):
+    stream = io.StringIO()
+    handler = screen.Screen(stream, False)
+    handler.expect({1: 10.0})
+    handler.emit(started(1, "finetune", model="dpr"))
+    handler._show_running(59.0)
+    assert not stream.getvalue()
+    handler._show_running(61.0)
+    assert "running: finetune dpr (61 s)" in stream.getvalue()
+
+
+def test_a_dry_run_and_loud_or_quiet_runs_keep_snakemakes_output():
+    for word in ("dryrun", "verbose", "quiet"):
+        settings = SimpleNamespace(dryrun=False, verbose=False, quiet=set())
+        setattr(settings, word, True)
+        assert screen.take_screen(settings, main=True) is None
+
+
+def test_stages_of_a_run_with_a_screen_log_to_their_file_alone(tmp_path, monkeypatch):
+    log = logging.getLogger("zerodr")
+    monkeypatch.setenv(QUIET_STAGES, "1")
+    configure_logging("stage", str(tmp_path / "stage.log"))
+    assert [type(handler).__name__ for handler in log.handlers] == ["_LogFile"]
+    configure_logging("stage")
+    assert len(log.handlers) == 1
+    log.handlers.clear()

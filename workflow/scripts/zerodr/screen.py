@@ -1,0 +1,219 @@
+"""Show a run on the screen: one line a finished job with the progress of the whole DAG and the time left.
+
+Snakemake's log file and the stages' log files have every detail. A dry run, `--verbose`, `--quiet` and a logger plugin
+leave Snakemake's output as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zerodr.artifacts.adapter import QUIET_STAGES
+from zerodr.artifacts.guard import FAILED
+from zerodr.costs import costs, duration
+from zerodr.forecast import Job
+from zerodr.plan import Plan
+
+LOGGER = logging.getLogger("snakemake.logging")
+REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
+HIDDEN = {
+    "job_started",
+    "workflow_started",
+    "resources_info",
+    "shellcmd",
+    "group_info",
+    "rulegraph",
+    "debug_dag",
+    "progress",
+}
+NOISE = (
+    *("Building DAG of jobs", "Select jobs to execute", "Execute ", "Finished jobid", "Conda environments: ignored"),
+    *("Group jobs: inactive", "Singularity containers", "Using shell", "Removing temporary output", "Touching output"),
+    *("Assuming unrestricted", "Elapsed time", "RuleException", "Exiting because a job execution failed"),
+)
+FAILED_RUN = re.compile(rf"^Complete log|{re.escape(FAILED)}")
+BEAT_S, STATUS_S = 60.0, 1.0  # between lines without a terminal; between changes of a terminal's last line
+CLEAR = "\r\x1b[2K"
+
+
+@dataclass
+class Running:
+    """A job that was started.
+
+    Attributes:
+        name: rule and wildcards.
+        log: its log file.
+        since: monotonic time of its start.
+        expected: its estimated seconds.
+    """
+
+    name: str
+    log: str
+    since: float
+    expected: float
+
+
+class Progress:
+    """Estimated work of a run: how much is done, and when the rest will be.
+
+    Args:
+        expected: estimated seconds by job.
+    """
+
+    def __init__(self, expected: Mapping[int, float]) -> None:
+        self.expected, self.done, self.start = dict(expected), 0.0, time.monotonic()
+        self.finished = 0
+
+    def finish(self, job: int) -> None:
+        """Count a finished job."""
+        self.finished += 1
+        self.done += self.expected.get(job, 0.0)
+
+    def seconds_left(self, running: list[Running], now: float) -> float | None:
+        """Estimate the time left from the rate up to now; None before anything is known."""
+        under_way = sum(min(now - job.since, job.expected) for job in running)
+        total, done = sum(self.expected.values()), self.done + under_way
+        if done <= 0 or now - self.start < STATUS_S:
+            return None
+        return (total - done) * (now - self.start) / done
+
+    def shown(self, running: list[Running], now: float) -> str:
+        """Format it: `[12 of 62, about 14 min left]`."""
+        left = self.seconds_left(running, now)
+        more = f", about {duration(left)} left" if left is not None and self.finished < len(self.expected) else ""
+        return f"[{self.finished} of {len(self.expected)}{more}]"
+
+
+class Screen(logging.Handler):
+    """The handler of the main process.
+
+    Args:
+        stream: where it writes.
+        terminal: the stream shows a status line at its end.
+    """
+
+    def __init__(self, stream: Any, terminal: bool) -> None:
+        super().__init__()
+        self.stream, self.terminal = stream, terminal
+        self.running: dict[int, Running] = {}
+        self.progress: Progress | None = None
+        self.said: set[str] = set()
+        self.failed = False
+        self.written = time.monotonic()
+
+    def expect(self, expected: Mapping[int, float]) -> None:
+        """Start to show progress, with the estimated seconds by job."""
+        self.progress = Progress(expected)
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write what a record is for a reader, if anything."""
+        event = str(getattr(record, "event", "") or "")
+        handle = getattr(self, f"_on_{event}", None)
+        if handle is not None:
+            self._write(handle(record))
+        elif event not in HIDDEN:
+            self._write(self._message(record))
+
+    def _message(self, record: logging.LogRecord) -> str:
+        text = str(record.msg or "").strip()
+        if not text or text.startswith(NOISE) or text in self.said or (self.failed and FAILED_RUN.search(text)):
+            return ""  # the errors of the stages are repeated last
+        self.said.add(text)
+        return text
+
+    def _on_run_info(self, record: Any) -> str:
+        jobs = {name: count for name, count in record.stats.items() if name not in ("total", "all")}
+        return f"{record.stats['total']} jobs: " + ", ".join(f"{count} {name}" for name, count in jobs.items())
+
+    def _on_job_info(self, record: Any) -> str:
+        name = " ".join([record.rule_name, *map(str, (record.wildcards or {}).values())])
+        expected = self.progress.expected.get(record.jobid, 0.0) if self.progress else 0.0
+        self.running[record.jobid] = Running(name, ", ".join(record.log or []), time.monotonic(), expected)
+        return ""
+
+    def _on_job_finished(self, record: Any) -> str:
+        now, job = time.monotonic(), self.running.pop(record.job_id, None)
+        if self.progress is None or job is None:
+            return ""
+        self.progress.finish(record.job_id)
+        shown = self.progress.shown(list(self.running.values()), now)
+        return f"{time.strftime('%H:%M:%S')} {shown} {job.name}: {duration(now - job.since)}"
+
+    def _on_job_error(self, record: Any) -> str:
+        self.failed = True
+        job = self.running.pop(record.jobid, None)
+        name, log = (job.name, job.log) if job else (record.rule_name, ", ".join(record.log or []))
+        return f"{time.strftime('%H:%M:%S')} failed: {name}{f' (log: {log})' if log else ''}"
+
+    def _write(self, text: str) -> None:
+        if not text:
+            return
+        try:
+            self.stream.write(f"{CLEAR if self.terminal else ''}{text}\n")
+            self.stream.flush()
+        except BrokenPipeError:
+            raise
+        self.written = time.monotonic()
+
+    def _beat(self) -> None:
+        """Rewrite the terminal's last line; without a terminal, write a line after a minute of silence."""
+        while True:
+            time.sleep(STATUS_S)
+            self.acquire()
+            try:
+                self._show_running(time.monotonic())
+            finally:
+                self.release()
+
+    def _show_running(self, now: float) -> None:
+        jobs = list(self.running.values())
+        if not jobs or self.progress is None:
+            return
+        named = ", ".join(f"{job.name} ({duration(now - job.since)})" for job in jobs[:3])
+        more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
+        text = f"{self.progress.shown(jobs, now)} running: {named}{more}"
+        if self.terminal:
+            width = os.get_terminal_size(self.stream.fileno()).columns
+            self.stream.write(f"{CLEAR}{text[: width - 1]}")
+            self.stream.flush()
+        elif now - self.written >= BEAT_S:
+            self._write(f"{time.strftime('%H:%M:%S')} {text}")
+
+
+def take_screen(settings: Any, main: bool) -> Screen | None:
+    """Replace Snakemake's handler of the screen; None where its own output stays.
+
+    Args:
+        settings: Snakemake's output settings.
+        main: this is the process that schedules, no job's.
+    """
+    handler = next((handler for handler in LOGGER.handlers if handler.name == REPLACED), None)
+    if handler is None or settings.dryrun or settings.verbose or settings.quiet:
+        return None
+    if not main:
+        if QUIET_STAGES in os.environ:
+            LOGGER.removeHandler(handler)  # the process that schedules shows the job
+        return None
+    stream = handler.stream  # type: ignore[attr-defined]
+    screen = Screen(stream, stream.isatty() and os.environ.get("TERM") != "dumb")
+    LOGGER.removeHandler(handler)
+    LOGGER.addHandler(screen)
+    return screen
+
+
+def expected_seconds(dag: Any, plan: Plan) -> dict[int, float]:
+    """Estimate the seconds of each planned job, by its number."""
+    planned = list(dag.needrun_jobs())
+    jobs = [
+        Job(job.rule.name, dict(job.wildcards.items()), tuple(map(str, job.input)), tuple(map(str, job.output)))
+        for job in planned
+    ]
+    return {dag.jobid(job): seconds for job, seconds in zip(planned, costs(jobs, plan).seconds, strict=True)}
