@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow/scripts"
 LIBRARY = SCRIPTS / "zerodr"
 GROUND, TOP = "config plan artifacts collections lexical encoders losses", "mining training retrieval evaluation"
-ROOMS = [*GROUND.split(), *TOP.split(), "analysis", "reporting", "lineage", "pages", "papers"]
+ROOMS = [*GROUND.split(), *TOP.split(), "analysis", "reporting", "lineage", "pages", "lookup", "papers"]
 NOT_AT_PARSE_TIME = {
     "torch",
     "pandas",
