@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from encoder_helpers import make_collection
 
+from zerodr.artifacts.manifest import build_manifest
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import total_order, write_run
 from zerodr.errors import CollectionError
@@ -171,6 +172,18 @@ def test_grades_of_a_person_count(judged, tmp_path):
     )
 
 
+def test_grades_of_queries_without_judgements_join_those_of_a_folder(judged, tmp_path):
+    files, params = judged
+    home = Path(files["collections"][0]).parent
+    kept = [line for line in (home / "qrels.known-items.tsv").read_text().splitlines() if "-d1\t" not in line]
+    (home / "qrels.known-items.tsv").write_text("\n".join(kept) + "\n")
+    (home / "manifest.json").write_text(json.dumps(build_manifest(home)))
+    params = params | {"collections": [params["collections"][0] | {"proxy": False}]}
+    (tmp_path / "to_judge.tsv").write_text("grade\tquery-id\tcorpus-id\n1\ttitles-d1\td0\n")
+    folder = answer_of(files | {"judged": str(tmp_path / "to_judge.tsv")}, params)
+    assert json.loads((folder / "answer.json").read_text())["kinds"] == {"known-items": 12}
+
+
 def test_the_page_escapes_texts_and_says_proxy(judged):
     files, params = judged
     home = answer_of(files, params)
@@ -178,7 +191,7 @@ def test_the_page_escapes_texts_and_says_proxy(judged):
     model.mkdir()
     (model / "manifest.json").write_text('{"files": {}}')
     inputs = {"answer": str(home / "manifest.json"), "model": str(model / "manifest.json")}
-    settings = {"collection": "notes", "label": "My <notes>", "folder": "path/notes", "scale": "lab"}
+    settings = {"collection": "notes", "label": "My <notes>", "command": "zerodr adapt path/notes"}
     page = Path("results/adapted/notes/index.html")
     shown = settings | {"methods": params["methods"]}
     run_spec(StageSpec("build_adapted_page", 1, {}, inputs, {"page": str(page)}, shown))

@@ -283,3 +283,23 @@ def test_lineage_of_something_damaged_ends_with_status_1(plan, tmp_path):
     run.write_bytes(run.read_bytes()[:-1])
     with pytest.raises(ArtifactError, match=f"1 of its artifacts are missing or damaged, the first is {RUNS[0]}"):
         call("lineage", TABLE)
+
+
+def test_the_version_and_a_script_for_completion_are_printed(monkeypatch):
+    runner = CliRunner()
+    assert runner.invoke(cli.app, ["--version"]).stdout.startswith("zerodr 0.")
+    script = runner.invoke(cli.app, ["completion", "bash"]).stdout
+    assert cli.COMPLETES in script and "complete -o default" in script
+    assert runner.invoke(cli.app, ["completion", "tcsh"]).exit_code == 2
+
+
+def test_a_shell_completes_commands_and_options():
+    command = [sys.executable, "-c", "import sys; sys.argv[0] = 'zerodr'; from zerodr.__main__ import main; main()"]
+    words = {"_ZERODR_COMPLETE": "complete_bash", "COMP_WORDS": "zerodr adapt --b", "COMP_CWORD": "2"}
+    done = subprocess.run(command, env=os.environ | words, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["--budget"]
+
+
+def test_one_name_for_two_folders_is_refused(plan):
+    with pytest.raises(ConfigError, match="--name x: names one folder, found 2: leave it out"):
+        CliRunner().invoke(cli.app, ["adapt", "a", "b", "--name", "x"], catch_exceptions=False)

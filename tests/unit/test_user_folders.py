@@ -12,13 +12,14 @@ import pytest
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import corpus_size, read_qrels, split_queries
+from zerodr.collections.languages import language_of
 from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
 from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.plan import Plan, paths
-from zerodr.plan.collections import section_files
-from zerodr.user_folders import STATE, examine, language_of, notices
+from zerodr.plan.user_folders import section_files
+from zerodr.user_folders import STATE, examine, notices
 
 ROOT = Path(__file__).parents[2]
 RUN = {"model": "bm25-flat", "collection": "notes", "protocol": "standard"}

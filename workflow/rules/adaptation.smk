@@ -64,12 +64,7 @@ rule build_adapted_page:
     input:
         unpack(PLAN.inputs("build_adapted_page")),
     output:
-        page=report(
-            paths.adapted_page.pattern,
-            caption="../report/adapted.rst",
-            category="Adapted",
-            labels={"file": "{collection}"},
-        ),
+        page=paths.adapted_page.pattern,
     log:
         "results/logs/build_adapted_page/{collection}.log",
     benchmark:

@@ -93,9 +93,7 @@ def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) ->
     words.append(f"candidates=[{','.join(choice.candidates)}]")
     for line in announce(plan_of(words), name, choice, request):
         report(line)
-    status = run(
-        ["snakemake", target, "--profile", request.profile, "--quiet", "host", "reason", "rules"], words, report
-    )
+    status = run(["snakemake", target, "--profile", request.profile], words, report)
     if status == 0:
         for line in results(name):
             report(line)
@@ -214,7 +212,9 @@ def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[st
         lines.append(f"left out    {more}: give a larger --budget")
     if not choice.jobs:
         return [*lines, "time        nothing is left to do"]
-    unknown = f", and {choice.unknown} jobs of unknown time" if choice.unknown else ""
+    unknown = (
+        f", and {choice.unknown} {'job' if choice.unknown == 1 else 'jobs'} of unknown time" if choice.unknown else ""
+    )
     lines.append(f"time        about {duration(choice.seconds)}{unknown}, estimated; {len(choice.jobs)} jobs")
     lines.append(f"disk        about {disk / MEBI:.0f} MiB")
     return [*lines, "Ctrl-C stops it; the same command resumes.", ""]

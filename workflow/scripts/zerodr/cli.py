@@ -36,6 +36,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+SHOWN: set[str] = set()  # notices about folders, each once
 CALLED_IN = [Path()]  # the folder of the call; commands run in the checkout's root
 
 
@@ -173,7 +174,7 @@ def plan(
 
 @app.command()
 def adapt(
-    folder: Annotated[Path, typer.Argument(help="Folder with corpus.{jsonl,tsv,parquet}.", metavar="FOLDER")],
+    folders: Annotated[list[Path], typer.Argument(help="With corpus.{jsonl,tsv,parquet}.", metavar="FOLDER...")],
     method: Annotated[str, typer.Option(help="`auto`, or the one recipe to adapt with.")] = "auto",
     budget: Annotated[str, typer.Option(help="Time that `auto` may plan, such as 20m or 2h.")] = "20m",
     name: Annotated[str | None, typer.Option(help="Name of the result; default: the folder's.")] = None,
@@ -184,18 +185,21 @@ def adapt(
     profile: Annotated[str | None, typer.Option(help="Profile of snakemake, such as slurm.")] = None,
     config: Words = None,
 ) -> None:
-    """Adapt a retriever to a folder of documents, with or without judgements, and say whether that helped."""
+    """Adapt a retriever to each folder of documents, with or without judgements, and say whether that helped."""
     from zerodr.adapt import Request, gpus_here, seconds_of
     from zerodr.adapt import adapt as run
 
-    path = os.path.relpath(CALLED_IN[0] / folder.expanduser())
-    if path.startswith(".."):
-        path = str((CALLED_IN[0] / folder.expanduser()).resolve())
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
+    if name is not None and len(folders) > 1:
+        raise ConfigError(f"--name {name}", f"names one folder, found {len(folders)}", "leave it out")
     named = {"byo_name": name, "byo_language": language}
     words = [f"{key}={value}" for key, value in named.items() if value is not None] + (config or [])
-    request = Request(path, method, seconds_of(budget), chosen, proxies, words)
-    raise typer.Exit(run(request, plan_of, typer.echo))
+    for folder in folders:
+        at = (CALLED_IN[0] / folder.expanduser()).resolve()
+        path = os.path.relpath(at) if at.is_relative_to(Path.cwd()) else str(at)
+        request = Request(path, method, seconds_of(budget), chosen, proxies, words)
+        if status := run(request, plan_of, typer.echo):
+            raise typer.Exit(status)
 
 
 @app.command()
@@ -339,7 +343,8 @@ def plan_of(words: list[str]) -> Plan:
     from zerodr.user_folders import examine, notices
 
     bench = examine(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
-    for line in notices(bench):
+    for line in (line for line in notices(bench) if line not in SHOWN):
+        SHOWN.add(line)
         logging.getLogger("zerodr").info("%s", line)
     return Plan(bench)
 

@@ -22,6 +22,7 @@ from zerodr.plan.collections import archive_row
 from zerodr.plan.dense import model_of
 from zerodr.plan.targets import is_target, nearest_target
 
+TRIGGERS, CHECKSUM_BYTES = ("mtime", "params", "input"), 10**8  # as the profiles have them
 RULE = re.compile(r"^(?:local)?rule (\w+):$")
 WILDCARDS = re.compile(r"^    wildcards: (.+)$")
 FILES = re.compile(r"^    (input|output): (.+)$")
@@ -82,6 +83,7 @@ def dry_run(target: str, config: list[str], plan: Plan) -> list[Job]:
         ConfigError: Snakemake refuses the target or the configuration; the message repeats its reason.
     """
     command = [sys.executable, "-m", "snakemake", target, "--dry-run", "--nolock", "--cores", "1"]
+    command += ["--rerun-triggers", *TRIGGERS, "--max-checksum-file-size", str(CHECKSUM_BYTES)]
     command += ["--config", *config] if config else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

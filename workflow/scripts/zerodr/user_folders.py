@@ -6,10 +6,7 @@ Every job reads the configuration anew, so the findings are remembered in `resul
 import json
 import logging
 import tempfile
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +19,8 @@ from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
 STATE = Path("results/.state/folders")
-SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 200, 2000
 VERSION = 1  # of what is remembered: raise it when readers or checks change
 READ_BYTES = 1 << 30  # larger folders are read by their first job alone
-SCRIPTS = {  # by their first names in Unicode; Latin letters are no sign of a language
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "CJK": "zh",
-    "HANGUL": "ko",
-    "CYRILLIC": "ru",
-    "ARABIC": "ar",
-    "DEVANAGARI": "hi",
-    "BENGALI": "bn",
-    "TELUGU": "te",
-    "THAI": "th",
-}
-SHARE = 0.2
-"""Share of the letters from which a script decides; Japanese needs a quarter of it in Kana."""
 
 
 def examine(bench: Bench) -> Bench:
@@ -80,6 +62,8 @@ def _look_up(folder: UserFolder, row: Collection) -> dict[str, Any]:
         return known
     digests = {path: file_digest(Path(path)) for path in paths}
     if known.get("digests") != digests:
+        from zerodr.collections.languages import guess_language
+
         known = {"language": guess_language(folder), "fault": find_fault(folder, row), "digests": digests}
     known |= {"times": times}
     try:
@@ -115,31 +99,3 @@ def find_fault(folder: UserFolder, row: Collection) -> tuple[str, str, str] | No
     except ZerodrError as error:
         return error.where, error.what, error.next_step
     return None
-
-
-def guess_language(folder: UserFolder) -> str:
-    """Guess the language of the first documents by their script; `en` for Latin letters, and for a bad file."""
-    from zerodr.collections.user_folders import open_folder
-
-    try:
-        documents = islice(open_folder(folder.path, folder.files["corpus"]).documents(), SAMPLE_DOCUMENTS)
-        return language_of(f"{row.title} {row.text}"[:SAMPLE_CHARACTERS] for row in documents)
-    except ZerodrError:
-        return "en"
-
-
-def language_of(texts: Iterable[str]) -> str:
-    """Return the language whose script has at least SHARE of the letters; `en` without one."""
-    import unicodedata
-
-    counts: Counter[str] = Counter()
-    letters = 0
-    for letter, count in Counter("".join(texts)).items():
-        if letter.isalpha():
-            letters += count
-            counts[SCRIPTS.get(unicodedata.name(letter, "").partition(" ")[0].partition("-")[0], "")] += count
-    del counts[""]
-    if counts["ja"] >= letters * SHARE / 4 and counts["ja"]:
-        return "ja"
-    best, count = max(counts.items(), key=lambda item: item[1], default=("en", 0))
-    return best if count and count >= letters * SHARE else "en"

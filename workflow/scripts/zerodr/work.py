@@ -26,6 +26,8 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
         speeds: rates of machines.
         units: millions of documents (or queries) that it reads.
     """
+    if job.rule == "generate_queries" and _is_written(job, plan):
+        return None
     if job.rule in speeds.jobs:
         base, slope = speeds.jobs[job.rule]
         return base + slope * units
@@ -40,6 +42,12 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
         tokens = training["steps"] * training["batch_queries"] * _tokens_of_sample(job, plan, speeds, stage)
         return _seconds(job, plan, speeds, TRAINING * tokens, "train", precision)
     return None
+
+
+def _is_written(job: Job, plan: Plan) -> bool:
+    """Whether a language model writes the queries of a job; otherwise they are cut out of documents."""
+    settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
+    return settings.get("writer") is not None
 
 
 def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any]) -> int:

@@ -100,7 +100,7 @@ def judge_adaptation(stage: Stage) -> None:
         known = read_qrels(home, split) if split else None
         finalists = {name: asked[name] if asked else runs[row.name, name] for name in _finalists(answer)}
         pairs = pairs_to_judge(finalists, [frame for frame in (known, grades) if frame is not None])
-        write_pairs(folder / "to_judge.tsv", pairs, home, split)
+        write_pairs(folder / "to_judge.tsv", pairs, home)
     words = sentences(answer, kinds, {method.name: method.label for method in settings.methods})
     sizes = {kind.name: len(kind.values) for kind in kinds}
     write_json(folder / "answer.json", answer.plain() | {"kinds": sizes, "sentences": words})
@@ -134,7 +134,7 @@ def read_kinds(
 ) -> list[Kind]:
     """Read the measures of a collection by query; grades of a person are added to its judgements first."""
     names = [method.name for method in settings.methods]
-    if grades is not None and row.proxy:
+    if grades is not None:
         columns = {name: measured(runs[row.name, name], home, row.split, grades) for name in names}
     else:
         paths = zip(_cells(settings), stage.paths("per_query"), strict=True)
@@ -153,9 +153,11 @@ def read_kinds(
 
 def measured(run: pd.DataFrame, home: Path, split: str, grades: pd.DataFrame) -> pd.Series:
     """Measure a run with the judgements of a split and a person's grades, which replace them."""
-    queries = split_queries(home, split)["id"].tolist()
+    texts = split_queries(home, "")["id"]
     both = pd.concat([grades, read_qrels(home, split)]).drop_duplicates(["query", "document"])
-    return measure(judge(run, both, queries))[METRIC]
+    queries = texts[texts.isin(set(both["query"]))].tolist()
+    ranked = run[run["query"].isin(queries)].reset_index(drop=True)
+    return measure(judge(ranked, both, queries))[METRIC]
 
 
 def judged_queries(asked: dict[str, pd.DataFrame], grades: pd.DataFrame | None, home: Path) -> list[Kind]:
@@ -231,9 +233,9 @@ def _rank(value: float) -> str:
     return f"below {CUT}" if np.isnan(value) else str(int(value))
 
 
-def write_pairs(path: Path, pairs: pd.DataFrame, home: Path, split: str) -> None:
+def write_pairs(path: Path, pairs: pd.DataFrame, home: Path) -> None:
     """Write a table that a person fills in: column `grade` is empty."""
-    queries = split_queries(home, split).set_index("id")["text"]
+    queries = split_queries(home, "").set_index("id")["text"]
     texts = texts_of(home, set(pairs["document"]))
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("\t".join(COLUMNS) + "\n")
@@ -251,12 +253,13 @@ def examples(
     if pair[0] == pair[1] or not deciding:
         return []
     values = pd.concat([kind.values.assign(kind=kind.name) for kind in deciding])
-    change = (values[pair[0]] - values[pair[1]]).rename("change").sort_values(kind="stable")
-    chosen = [*change[change > 0].index[::-1][:EXAMPLES], *change[change < 0].index[:EXAMPLES]]
-    qrels, queries = read_qrels(home, row.split), split_queries(home, row.split).set_index("id")["text"]
+    qrels, queries = read_qrels(home, row.split), split_queries(home, "").set_index("id")["text"]
     ranks = {name: discounts(run).set_index(["query", "document"])["rank"] for name, run in runs.items()}
     best = qrels[qrels["grade"] > 0].sort_values("grade", ascending=False, kind="stable")
     relevant = {key: rows["document"].tolist() for key, rows in best.groupby("query", sort=False)}
+    values = values[values.index.isin(relevant)]
+    change = (values[pair[0]] - values[pair[1]]).rename("change").sort_values(kind="stable")
+    chosen = [*change[change > 0].index[::-1][:EXAMPLES], *change[change < 0].index[:EXAMPLES]]
     tops = {name: run.drop_duplicates("query").set_index("query")["document"] for name, run in runs.items()}
     wanted = {relevant[key][0] for key in chosen} | {top.get(key, "") for key in chosen for top in tops.values()}
     texts = texts_of(home, wanted)

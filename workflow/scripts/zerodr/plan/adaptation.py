@@ -193,7 +193,6 @@ def _page_params(plan: Plan, wc: Any) -> Params:
     return {
         "collection": wc.collection,
         "label": row.label,
-        "folder": row.archive if row.kind == "own" else "",
-        "scale": plan.config.scale,
+        "command": f"zerodr adapt {row.archive}" if row.kind == "own" else paths.adapted_page(row.name),
         "methods": [facts_of(plan, name) for name in candidates(plan)],
     }

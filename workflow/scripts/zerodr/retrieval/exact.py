@@ -42,6 +42,7 @@ def search_exact(
     tile: int = TILE,
     slab: int = SLAB,
     half: bool = False,
+    norms: Norms | None = None,
 ) -> Iterator[Ranking]:
     """Search the first `depth` documents of every query in total order (score, then `ranks`, both descending).
 
@@ -54,6 +55,7 @@ def search_exact(
         name_row: gives the name of a corpus row for errors.
         tile, slab: documents of a matrix product, and between two synchronizations.
         half: estimate with bf16 products where they separate the documents.
+        norms: of the corpus, to be used for several searches.
 
     Threads, tile, slab and half have no influence on the result.
 
@@ -65,7 +67,7 @@ def search_exact(
         ArtifactError: the dimensions differ, or scores leave float32.
     """
     check_dimensions(queries, corpus, "corpus embeddings")
-    norms, prepare = Norms(corpus, name_row), None
+    norms, prepare = norms or Norms(corpus, name_row), None
     if half:
         import torch
 

@@ -125,7 +125,7 @@ def measured_text(
     if chosen.fusion:
         lines.append(
             f"* **the folder's model is one half**: the measured ranking fuses it with {', '.join(chosen.searches)} "
-            f"({RETRIEVER} has the settings; `zerodr search` does both)"
+            f"({RETRIEVER} has the settings)"
         )
     if chosen.adapted:
         share = chosen.published_share

@@ -1,0 +1,70 @@
+"""A small checkout in which a user's folder was ranked by BM25 and by MiniLM, with lineage records."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.load import load_bench
+from zerodr.config.registry import EVERY
+from zerodr.plan import Plan, paths
+from zerodr.plan.user_folders import section_files
+from zerodr.user_folders import examine
+
+ROOT = Path(__file__).parents[2]
+DENSE, LEXICAL, PROTOCOL = "all-minilm-l6-v2", "bm25-flat+bm25s", "standard"
+DOCUMENTS = {
+    "pie": ("Apple pie", "An apple pie is baked with apples, butter and sugar <script>alert('x')</script>."),
+    "car": ("", "The engine of a car needs oil. " + "Filters are changed every year. " * 30 + "Brakes wear out."),
+    "sepsis": ("Sepsis", "Sepsis is the body's extreme response to an infection."),
+    "tax": ("", "A tax return is due in spring."),
+}
+QUERIES = {"q1": "how to bake a pie", "q2": "life-threatening reaction to germs", "q3": "nothing is judged here"}
+QRELS = {"q1": {"pie": 1, "car": 0}, "q2": {"sepsis": 2}}
+
+
+def make_bench() -> Plan:
+    """Rank and evaluate in the working folder."""
+    folder = Path("notes")
+    (folder / "qrels").mkdir(parents=True)
+    rows = [{"_id": key, "title": title, "text": text} for key, (title, text) in DOCUMENTS.items()]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [{"_id": key, "text": text} for key, text in QUERIES.items()]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    lines = [f"{query}\t{key}\t{grade}\n" for query, grades in QRELS.items() for key, grade in grades.items()]
+    (folder / "qrels/test.tsv").write_text("".join(lines))
+    plan = Plan(examine(load_bench(ROOT, {"byo": "notes", "collections": "notes"})))
+    for section in ("corpus", "queries", "judgements"):
+        output = paths.collection("notes") if section == "corpus" else paths.collection_section("notes", section)
+        run(plan, f"normalize_{section}", {"section": output}, files=section_files(plan, "notes", section))
+    run(plan, "index_bm25", {"index": paths.bm25_index("bm25s-flat", "notes")}, index="bm25s-flat")
+    ranked = paths.run(LEXICAL, "notes", PROTOCOL)
+    run(plan, "search_bm25", {"run": ranked}, model=LEXICAL)
+    evaluate(plan, LEXICAL)
+    run(plan, "import_model", {"model": paths.model(DENSE, "shared", "imported")}, model=DENSE)
+    vectors = (DENSE, "shared", "notes", PROTOCOL)
+    names = {"model": DENSE, "scope": "shared"}
+    corpus = paths.embeddings(*vectors, paths.shard("corpus", 0, 1))
+    run(plan, "embed_corpus", {"embeddings": corpus}, shard="00000-of-00001", **names)
+    run(plan, "embed_queries", {"embeddings": paths.embeddings(*vectors, f"queries.{EVERY}")}, split=EVERY, **names)
+    hits = paths.shard_hits(DENSE, "notes", PROTOCOL, paths.shard("shard", 0, 1))
+    run(plan, "search_shard", {"hits": hits}, shard="00000-of-00001", model=DENSE)
+    run(plan, "merge_run", {"run": paths.run(DENSE, "notes", PROTOCOL)}, model=DENSE)
+    evaluate(plan, DENSE)
+    return plan
+
+
+def evaluate(plan: Plan, model: str) -> None:
+    outputs = {"summary": paths.summary, "per_query": paths.per_query}
+    run(plan, "evaluate_run", {key: name(model, "notes", PROTOCOL) for key, name in outputs.items()}, model=model)
+
+
+def run(plan: Plan, rule: str, outputs: dict[str, str], files: list[str] | None = None, **wildcards: str) -> None:
+    """Run a rule as Snakemake does."""
+    named = {"collection": "notes", "protocol": PROTOCOL} | wildcards
+    inputs = plan.inputs(rule)(SimpleNamespace(**named)) | ({"files": files} if files else {})
+    settings = json.loads(plan.settings(rule)(SimpleNamespace(**named)))
+    spec = (rule, settings["version"], named, inputs, outputs, settings["settings"], settings["seed"])
+    run_spec(StageSpec(*spec))

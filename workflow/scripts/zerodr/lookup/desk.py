@@ -1,0 +1,195 @@
+"""Answer queries on one collection by several methods side by side, with texts, ranks, judgements and differences."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pandas as pd
+
+from zerodr.collections.access import qrels_files, read_qrels, read_queries
+from zerodr.errors import ArtifactError, ConfigError
+from zerodr.evaluation.metrics import LABELS
+from zerodr.lookup.documents import Documents
+from zerodr.lookup.highlight import Highlighter
+from zerodr.lookup.neighbours import Neighbours
+from zerodr.lookup.searchers import Answer, Searcher, open_source
+from zerodr.lookup.sources import LEXICAL, Source, Sources, list_memories
+
+DEPTH = 100  # ranks that are compared
+MOST = 100  # documents of an answer
+METRIC = "ndcg_cut_10"
+ROWS = 5000  # queries in a list of differences
+
+
+class Desk:
+    """Methods of one collection, each loaded when it is first asked.
+
+    Args:
+        sources: of the checkout.
+        collection: manifest of the collection.
+        others: methods that the checkout's records do not know.
+    """
+
+    def __init__(self, sources: Sources, collection: str, *others: Source) -> None:
+        self.sources, self.collection = sources, collection
+        self.folder = Path(collection).parent
+        self.methods = {source.name: source for source in (*sources.on(collection), *others)}
+        if not any(source.kind == LEXICAL for source in self.methods.values()):
+            self.methods["bm25"] = sources.named("bm25", collection)
+        self._searchers: dict[str, Searcher] = {}
+        self._neighbours: dict[str, Neighbours] = {}
+        self._lock = Lock()
+
+    @property
+    def name(self) -> str:
+        """Name of the collection."""
+        return self.folder.name
+
+    @cached_property
+    def documents(self) -> Documents:
+        """Texts of the collection."""
+        return Documents(self.folder)
+
+    @cached_property
+    def language(self) -> str:
+        """Language that the collection's index was built for; English without one."""
+        lexical = (source for source in self.methods.values() if source.kind == LEXICAL)
+        return next((source.params.get("language", "en") for source in lexical), "en")
+
+    @cached_property
+    def queries(self) -> dict[str, str]:
+        """Texts of the collection's queries by id."""
+        table = read_queries(self.folder)
+        return dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        return {text.strip(): key for key, text in self.queries.items()}
+
+    @cached_property
+    def _grades(self) -> dict[str, dict[str, int]]:
+        grades: dict[str, dict[str, int]] = {}
+        for split in qrels_files(self.folder):
+            for query, document, grade in read_qrels(self.folder, split).itertuples(index=False):
+                grades.setdefault(query, {})[document] = int(grade)
+        return grades
+
+    def source(self, name: str) -> Source:
+        """Return a method by name; `bm25` is the first lexical one.
+
+        Raises:
+            ArtifactError: there is none.
+        """
+        return self.methods.get(name) or self.sources.named(name, self.collection)
+
+    def described(self, source: Source) -> dict[str, Any]:
+        """Describe a method for the page: its name, whether it was evaluated, the memories that it can read."""
+        return {"name": source.name, "evaluated": bool(source.per_query), "memories": list_memories(source)}
+
+    def searcher(self, name: str) -> Searcher:
+        """Return what answers for a method, and load it at the first call."""
+        source = self.source(name)
+        with self._lock:
+            if source.name not in self._searchers:
+                self._searchers[source.name] = open_source(source)
+            return self._searchers[source.name]
+
+    def answer(self, text: str, names: Sequence[str], count: int = 10, **options: Any) -> dict[str, Any]:
+        """Answer a query by one or two methods.
+
+        Args:
+            text: the query.
+            names: of the methods.
+            count: documents of each, at most MOST.
+            options: of methods with memories.
+
+        Returns:
+            values for JSON: `query` with its id when the collection has this very query, and `columns`, one a method.
+
+        Raises:
+            ConfigError: no method, more than two, or a count out of range.
+        """
+        if not 1 <= len(names) <= 2:
+            raise ConfigError("methods", f"expected one or two, found {len(names)}", "choose one or two")
+        if not 1 <= count <= MOST:
+            raise ConfigError("documents", f"expected 1 to {MOST}, found {count}", "choose another number")
+        key = self._known.get(text.strip())
+        grades = self._grades.get(key, {}) if key is not None else {}
+        timed = [self._timed(name, text, max(count, DEPTH), options) for name in names]
+        ranks = [{document: rank for rank, document in enumerate(answer.ids, 1)} for answer, _ in timed]
+        marker = Highlighter(text, self.language)
+        columns = []
+        for at, (name, (answer, milliseconds)) in enumerate(zip(names, timed, strict=True)):
+            other = ranks[1 - at] if len(names) == 2 else None
+            shown = self._shown(answer, count, marker, grades, other)
+            facts = {"method": self.source(name).name, "milliseconds": milliseconds, "notice": answer.notice}
+            columns.append(facts | {"documents": shown, "read": answer.read})
+        query = {"id": key, "text": text, "judged": len(grades), "relevant": sum(g > 0 for g in grades.values())}
+        return {"query": query, "columns": columns, "depth": DEPTH}
+
+    def _timed(self, name: str, text: str, depth: int, options: dict[str, Any]) -> tuple[Answer, float]:
+        searcher = self.searcher(name)
+        start = time.perf_counter()
+        answer = searcher.search(text, depth, options)
+        return answer, round(1000 * (time.perf_counter() - start), 1)
+
+    def _shown(
+        self, answer: Answer, count: int, marker: Highlighter, grades: dict[str, int], other: dict[str, int] | None
+    ) -> list[dict[str, Any]]:
+        rows = []
+        for rank, (key, score, (title, text)) in enumerate(
+            zip(answer.ids[:count], answer.scores, self.documents.texts(answer.ids[:count]), strict=False), 1
+        ):
+            row: dict[str, Any] = {"rank": rank, "id": key, "score": round(score, 4), "grade": grades.get(key)}
+            row |= {"title": marker.mark(title), "text": marker.mark(text)}
+            rows.append(row | ({"other": other.get(key)} if other is not None else {}))
+        return rows
+
+    def gains(self, left: str, right: str) -> dict[str, Any]:
+        """Compare two methods by query: rows id, text, left, right, gain (right - left), largest gain first.
+
+        Raises:
+            ArtifactError: one has no evaluation by query.
+        """
+        a, b = (self._values(name) for name in (left, right))
+        frame = pd.DataFrame({"left": a, "right": b}).dropna()
+        frame["gain"] = frame["right"] - frame["left"]
+        frame = frame.sort_values("gain", ascending=False, kind="stable")
+        half = ROWS // 2
+        listed = frame if len(frame) <= ROWS else pd.concat([frame.head(half), frame.tail(half)])
+        rows = [
+            {"id": key, "text": self.queries.get(key, ""), "left": x, "right": y, "gain": gain}
+            for key, x, y, gain in listed.itertuples()
+        ]
+        means = frame[["left", "right"]].mean().tolist() if len(frame) else [0.0, 0.0]
+        return {"metric": LABELS[METRIC], "rows": rows, "queries": len(frame), "means": means}
+
+    def _values(self, name: str) -> pd.Series:
+        source = self.source(name)
+        if not source.per_query:
+            step = "evaluate it: snakemake results/evaluation/METHOD/COLLECTION/PROTOCOL.summary.tsv"
+            raise ArtifactError(f"{source.name} on {self.name}", "has no evaluation by query", step)
+        frame = pd.read_parquet(source.per_query, columns=["query", METRIC])
+        return frame.set_index("query")[METRIC]
+
+    def neighbours(self, name: str, text: str, count: int = 10) -> dict[str, Any]:
+        """Find the training queries that are next to a text, for a method that was trained here.
+
+        Raises:
+            ArtifactError: the checkout has no training data of the method.
+        """
+        source = self.source(name)
+        with self._lock:
+            if source.name not in self._neighbours:
+                self._neighbours[source.name] = Neighbours.of(source, self.sources.graph)
+        marker = Highlighter(text, self.language)
+        rows = self._neighbours[source.name].near(text, count)
+        return {
+            "how": self._neighbours[source.name].how,
+            "rows": [row | {"text": marker.mark(row["text"])} for row in rows],
+        }

@@ -1,0 +1,147 @@
+"""Serve the page of a collection on 127.0.0.1, and its answers as JSON.
+
+Only this machine can reach the server, and only under its own names, so that no other site's page can ask it.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from zerodr.errors import ConfigError, MachineError, ZerodrError
+from zerodr.lookup.desk import Desk
+
+log = logging.getLogger("zerodr")
+HOST = "127.0.0.1"
+NAMES = [HOST, "localhost"]
+PAGE = Path(__file__).with_name("page")
+FILES = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js"}
+POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
+HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+LARGEST_BODY = 1 << 20
+AT_ONCE = 4
+"""Requests that compute at the same time; more wait their turn."""
+
+
+class Api:
+    """JSON answers for one collection.
+
+    Args:
+        desk: answers.
+        chosen: names of the methods that the page starts with.
+    """
+
+    def __init__(self, desk: Desk, chosen: list[str]) -> None:
+        self.desk, self.chosen = desk, chosen
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
+
+    def about(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Describe the collection and its methods."""
+        del asked
+        methods = [self.desk.described(source) for source in self.desk.methods.values()]
+        return {
+            "collection": self.desk.name,
+            "documents": len(self.desk.documents),
+            "queries": len(self.desk.queries),
+            "methods": methods,
+            "chosen": self.chosen,
+        }
+
+    def search(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Answer `query` by `methods`: the first `count` documents of each."""
+        options = _field(asked, "options", dict, {})
+        query, methods = _field(asked, "query", str), _field(asked, "methods", list)
+        return self.desk.answer(query, [str(name) for name in methods], _field(asked, "count", int, 10), **options)
+
+    def gains(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Compare `left` and `right` by query."""
+        return self.desk.gains(_field(asked, "left", str), _field(asked, "right", str))
+
+    def neighbours(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Find training queries of `method` next to `query`."""
+        return self.desk.neighbours(_field(asked, "method", str), _field(asked, "query", str))
+
+    def in_turn(self, answer: Callable[[dict[str, Any]], dict[str, Any]], asked: dict[str, Any]) -> dict[str, Any]:
+        """Compute an answer when it is its turn."""
+        with self._turns:
+            return answer(asked)
+
+
+def _field(asked: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:
+    value = asked.get(name, default)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ConfigError(name, f"expected {kind.__name__}, found {value!r:.60}", "send it with the request")
+    return value
+
+
+def make_app(desk: Desk, chosen: list[str]) -> Starlette:
+    """Make the application: the page's files, and a POST route for each public method of `Api`."""
+    api = Api(desk, chosen)
+    answers = {"about": api.about, "search": api.search, "gains": api.gains, "neighbours": api.neighbours}
+
+    def route(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Request], Any]:
+        async def respond(request: Request) -> Response:
+            try:
+                asked = _parse(await request.body())
+                value = await run_in_threadpool(api.in_turn, answer, asked)
+            except ZerodrError as error:
+                return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
+            return JSONResponse(value, headers=HEADERS)
+
+        return respond
+
+    def file(name: str) -> Callable[[Request], Any]:
+        async def respond(request: Request) -> Response:
+            return FileResponse(PAGE / name, headers=HEADERS)
+
+        return respond
+
+    routes = [Route(path, file(name)) for path, name in FILES.items()]
+    routes += [Route(f"/api/{name}", route(answer), methods=["POST"]) for name, answer in answers.items()]
+    return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=NAMES)])
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    if len(body) > LARGEST_BODY:
+        raise ConfigError("request", f"holds {len(body)} bytes, expected {LARGEST_BODY} at most", "send less")
+    try:
+        value = json.loads(body or b"{}")
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise ConfigError("request", "is no JSON object", "send one")
+    return value
+
+
+def run_server(desk: Desk, chosen: list[str], port: int) -> None:
+    """Load the chosen methods, then serve until Ctrl-C.
+
+    Raises:
+        MachineError: the port is in use.
+    """
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, port))
+        except OSError as error:
+            raise MachineError(
+                f"port {port}", f"can't be used ({error.strerror})", "choose another: --port 8001"
+            ) from None
+        desk.answer("warm up", chosen)
+        desk.documents.warm_up()
+        log.info("%s: http://%s:%d (Ctrl-C ends it)", desk.name, HOST, port)
+        config = uvicorn.Config(make_app(desk, chosen), host=HOST, port=port, log_level="warning", access_log=False)
+        uvicorn.Server(config).run(sockets=[listener])

@@ -1,0 +1,230 @@
+"""Find methods that can answer new queries, from the lineage of runs, embeddings, indexes, models, exported folders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zerodr import papers
+from zerodr.errors import ArtifactError, nearest
+from zerodr.lineage.graph import Graph
+
+LEXICAL = "lexical"
+DENSE = "dense"
+TEXTS = {"collection", "sections"}  # inputs with the collection itself
+NAMED = 4  # collections of a message
+PLAIN = "embed_queries"
+"""The rule whose query vectors a model gives alone. Papers add others."""
+
+
+class QueryEncoder(NamedTuple):
+    """What embeds new queries as a rule does, both as `module:name`.
+
+    Attributes:
+        queries: class with a method `encode`, made of a source.
+        memories: function that lists the memories whose documents a query of a source may read; empty: none.
+    """
+
+    queries: str
+    memories: str = ""
+
+
+@cache
+def query_encoders() -> dict[str, QueryEncoder]:
+    """Return what embeds new queries, by the rule that embeds a method's queries."""
+    encoders = {PLAIN: QueryEncoder("zerodr.lookup.searchers:PlainQueries")}
+    for module in papers.modules("lookup"):
+        encoders |= module.LOOKUP
+    return encoders
+
+
+def load_function(address: str) -> Any:
+    """Import what `module:name` names."""
+    module, name = address.split(":")
+    return getattr(import_module(module), name)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A method on a collection, with the artifacts that answer a query.
+
+    Attributes:
+        name: of the method.
+        collection: manifest of the collection.
+        kind: LEXICAL or DENSE.
+        index: manifest of the BM25 index, or the embeddings of all corpus shards in order.
+        params: settings of the search (lexical) or of the queries' embedding (dense).
+        encoder: rule that embeds queries.
+        inputs: by name, the artifacts that this rule reads.
+        run: the ranking of the collection's queries; empty without one.
+        per_query: its evaluation by query; empty without one.
+    """
+
+    name: str
+    collection: str
+    kind: str
+    index: tuple[str, ...]
+    params: dict[str, Any]
+    encoder: str = PLAIN
+    inputs: dict[str, list[str]] = field(default_factory=dict)
+    run: str = ""
+    per_query: str = ""
+
+    @property
+    def artifacts(self) -> set[str]:
+        """What the source answers for: its run, its index, and what its queries' embedding reads."""
+        inputs = {path for name, paths in self.inputs.items() if name not in TEXTS for path in paths}
+        return {self.run, *self.index, *inputs}
+
+
+def list_memories(source: Source) -> list[str]:
+    """List the memories that a query of the source can read."""
+    address = query_encoders()[source.encoder].memories
+    return load_function(address)(source) if address and source.kind == DENSE else []
+
+
+class Sources:
+    """All sources of a checkout.
+
+    Args:
+        graph: its lineage.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def find(self, text: str, corpus: str = "") -> Source:
+        """Find the source that an artifact, or `METHOD/COLLECTION`, stands for.
+
+        Args:
+            text: path or digest of an artifact, or a method and a collection.
+            corpus: a collection, where a model has embedded several.
+
+        Raises:
+            ArtifactError: there is none, or there are several.
+        """
+        method, _, collection = text.rpartition("/")
+        collections = self.collections()
+        if collection in collections and method and "/" not in method:
+            return self.named(method, collections[collection])
+        artifact = self.graph.find(text)
+        record = self.graph.require(artifact)
+        if record["rule"] in ("normalize_collection", "normalize_corpus"):
+            return self.named("bm25", artifact)
+        stands_for = {"evaluate_run": "run", "export_model": "model"}.get(record["rule"])
+        targets = set(_inputs(record)[stands_for]) if stands_for else {artifact}
+        options = [source for source in self.all() if targets & source.artifacts]
+        names = {_name(source.collection) for source in options}
+        if corpus:
+            options = [source for source in options if _name(source.collection) == corpus]
+        elif len(names) > 1:
+            step = f"add --corpus {' or '.join(sorted(names)[:NAMED])}"
+            raise ArtifactError(text, f"is used for {len(names)} collections", step)
+        if not options:
+            step = "name a run, embeddings, an index, a model or an exported folder that was embedded here"
+            raise ArtifactError(text, "answers no query", step)
+        return options[0]
+
+    def collections(self) -> dict[str, str]:
+        """Manifests of the collections that something can be looked up in, by name."""
+        return {_name(source.collection): source.collection for source in self.all()}
+
+    def named(self, name: str, collection: str) -> Source:
+        """Find a method on a collection by name; `bm25` is the first lexical one, or one that needs no index.
+
+        Raises:
+            ArtifactError: no method of that name has an index or embeddings of the collection.
+        """
+        options = self.on(collection)
+        lexical = [source.name for source in options if source.kind == LEXICAL]
+        wanted = lexical[0] if name == "bm25" and lexical else name
+        for source in options:
+            if source.name == wanted:
+                return source
+        if name == "bm25":
+            return Source("bm25", collection, LEXICAL, (), {"language": "en"})
+        where, names = f"{name} on {_name(collection)}", [source.name for source in options]
+        raise ArtifactError(where, "can't answer queries", nearest(name, names) if names else "index it first")
+
+    def on(self, collection: str) -> list[Source]:
+        """List the sources of a collection, BM25 first."""
+        return sorted((s for s in self.all() if s.collection == collection), key=lambda s: (s.kind != LEXICAL, s.name))
+
+    def all(self) -> list[Source]:
+        """List every source, those of runs first; indexes and embeddings that no run has used stand for themselves."""
+        if not hasattr(self, "_all"):
+            runs = list(self._of_runs())
+            used = {path for source in runs for path in source.index}
+            self._all = [*runs, *self._without_run(used)]
+        return self._all
+
+    def _of_runs(self) -> Iterator[Source]:
+        for artifact in self.graph.artifacts():
+            record = self.graph.require(artifact)
+            if record["rule"] == "search_bm25" and Path(artifact).exists():
+                yield self._lexical(artifact, record)
+            elif record["rule"] == "merge_run" and Path(artifact).exists():
+                yield from self._dense(artifact, record)
+
+    def _lexical(self, run: str, record: dict[str, Any]) -> Source:
+        inputs = _inputs(record)
+        name, params = record["wildcards"]["model"], record["spec"]["params"]
+        index = tuple(inputs["index"])
+        return Source(name, inputs["collection"][0], LEXICAL, index, params, run=run, per_query=self._per_query(run))
+
+    def _dense(self, run: str, record: dict[str, Any]) -> Iterator[Source]:
+        searches = [self.graph.record(hits) for hits in _inputs(record)["hits"]]
+        corpus = [path for search in searches if search for path in _inputs(search)["corpus"]]
+        queries = next((_inputs(search)["queries"][0] for search in searches if search), "")
+        asked = self.graph.record(queries) if queries else None
+        whole = len(corpus) == len(searches) and all(Path(path).exists() for path in corpus)
+        if asked is None or not whole or asked["rule"] not in query_encoders():
+            return
+        name, collection = record["wildcards"]["model"], _inputs(record)["collection"][0]
+        facts: dict[str, Any] = {"encoder": asked["rule"], "inputs": _inputs(asked), "run": run}
+        facts |= {"per_query": self._per_query(run)}
+        yield Source(name, collection, DENSE, tuple(corpus), asked["spec"]["params"], **facts)
+
+    def _without_run(self, used: set[str]) -> Iterator[Source]:
+        shards: dict[tuple[str, ...], list[tuple[int, str, dict[str, Any]]]] = {}
+        for artifact in self.graph.artifacts():
+            record = self.graph.require(artifact)
+            if artifact in used or not Path(artifact).exists():
+                continue
+            words, params = record["wildcards"], record["spec"]["params"]
+            if record["rule"] == "index_bm25":
+                named = {"collection": words["collection"], "split": "", "depth": 1000, "exclude_self": False}
+                name = f"bm25-{words['index']}"
+                yield Source(name, _inputs(record)["collection"][0], LEXICAL, (artifact,), params | named)
+            elif record["rule"] == "embed_corpus":
+                key = tuple(words[word] for word in ("model", "scope", "collection", "protocol"))
+                shards.setdefault(key, []).append((params["shard"], artifact, record))
+        for (model, scope, _, _), listed in shards.items():
+            rows = sorted(listed, key=lambda row: row[0])
+            _, _, record = rows[0]
+            params, inputs = record["spec"]["params"], _inputs(record)
+            if len(rows) == params["shards"] and Path(inputs["model"][0]).exists():
+                name = model if scope in ("shared", _name(inputs["collection"][0])) else f"{model}@{scope}"
+                index = tuple(path for _, path, _ in rows)
+                yield Source(name, inputs["collection"][0], DENSE, index, params, inputs=inputs)
+
+    def _per_query(self, run: str) -> str:
+        records = (self.graph.require(edge.user) for edge in self.graph.down(run))
+        path = next((r["outputs"]["per_query"] for r in records if r["rule"] == "evaluate_run"), "")
+        return path if path and Path(path).exists() else ""
+
+
+def _inputs(record: dict[str, Any]) -> dict[str, list[str]]:
+    """Paths of a record's inputs by name."""
+    inputs: dict[str, list[str]] = {}
+    for entry in record["inputs"]:
+        inputs.setdefault(entry["name"], []).append(entry["path"])
+    return inputs
+
+
+def _name(collection: str) -> str:
+    return Path(collection).parent.name

@@ -1,0 +1,51 @@
+"""Commands `search` and `serve` of `python -m zerodr`: answer single queries with what the bench embedded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zerodr.checkout import from_root
+from zerodr.cli import CALLED_IN, app
+
+Result = Annotated[
+    str,
+    typer.Argument(help="METHOD/COLLECTION, or a run, embeddings, an index, a model folder."),
+]
+With = Annotated[str, typer.Option("--with", metavar="METHOD", help="A second method of the collection, such as bm25.")]
+Corpus = Annotated[str, typer.Option(help="A collection, or a folder of documents for a model folder from anywhere.")]
+
+
+@app.command()
+def search(
+    result: Result,
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    other: With = "",
+    count: Annotated[int, typer.Option("-k", min=1, max=100, help="Documents to print.")] = 10,
+    corpus: Corpus = "",
+) -> None:
+    """Search a collection by a method that indexed or embedded it, side by side with another one."""
+    from zerodr.lookup.terminal import open_desk, print_answer
+
+    desk, names = open_desk(_from_root(result), other, _from_root(corpus))
+    print_answer(desk.answer(query, names, count))
+
+
+@app.command()
+def serve(
+    result: Result,
+    other: With = "",
+    corpus: Corpus = "",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 8000,
+) -> None:
+    """Show a web page on 127.0.0.1 that queries methods side by side, until Ctrl-C."""
+    from zerodr.lookup.server import run_server
+    from zerodr.lookup.terminal import open_desk
+
+    run_server(*open_desk(_from_root(result), other, _from_root(corpus)), port)
+
+
+def _from_root(text: str) -> str:
+    return from_root(str(Path(text).expanduser()) if text.startswith("~") else text, CALLED_IN[0])

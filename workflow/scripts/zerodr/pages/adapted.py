@@ -1,0 +1,122 @@
+"""Stage `build_adapted_page`: one page about a comparison of candidates on a folder; it needs no network."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+from pydantic import Field
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import Settings, validate
+from zerodr.evaluation.judge_adaptation import Candidate
+from zerodr.lineage.graph import Graph
+from zerodr.lineage.tree import render_tree
+from zerodr.pages.adapted_plot import draw
+from zerodr.pages.costs import jobs_above
+from zerodr.pages.html import fill
+
+SIDES = ("left", "right")
+SHOWN_RULES = 6
+
+
+class AdaptedPageSettings(Settings):
+    """Settings of `build_adapted_page`."""
+
+    collection: str
+    """Name of the folder's collection."""
+    label: str
+    """Its name in headings."""
+    command: str
+    """The command that makes the page again."""
+    methods: tuple[Candidate, ...] = Field(min_length=2)
+    """The candidates."""
+
+
+def build_adapted_page(stage: Stage) -> None:
+    """Read inputs `answer` and `model`; write `page`."""
+    settings = validate(AdaptedPageSettings, stage.params, stage.spec.name())
+    home, graph = stage.path("answer"), Graph()
+    answer, examples = (json.loads((home / f"{name}.json").read_text()) for name in ("answer", "examples"))
+    table = pd.read_csv(home / "comparison.tsv", sep="\t")
+    labels = {method.name: method.label for method in settings.methods}
+    adapted = {method.name for method in settings.methods if method.adapted}
+    manifests = [str(path) for name in ("answer", "model") for path in stage.paths(name)]
+    page = fill(
+        "adapted.html",
+        title=f"{settings.label}: does adapting help?",
+        collection=settings.collection,
+        sentences=answer["sentences"],
+        undecided=answer["verdict"] == "undecided",
+        plot=Markup(draw(table, labels, adapted)),
+        kinds=headings(table),
+        rows=rows(table, settings, answer["choice"]),
+        has_proxies=bool(table["proxy"].any()),
+        remarks=remarks(settings),
+        examples=described(examples, labels),
+        costs=costs(graph, manifests),
+        has_model=(stage.path("model") / "config.json").exists() or (stage.path("model") / "modules.json").exists(),
+        command=settings.command,
+        trees=[render_tree(graph, path) for path in manifests],
+    )
+    stage.output("page").write_text(page, encoding="utf-8")
+
+
+def headings(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """List the kinds of queries with their sizes, the mean last."""
+    kinds = table.drop_duplicates("kind")
+    return kinds[["kind", "proxy", "queries"]].to_dict("records")
+
+
+def rows(table: pd.DataFrame, settings: AdaptedPageSettings, choice: str) -> list[dict[str, Any]]:
+    """Return a row a candidate: its label, whether it is adapted or chosen, and a cell a kind of queries."""
+    cells = {name: lines.to_dict("records") for name, lines in table.groupby("method", sort=False)}
+    return [
+        {"label": one.label, "adapted": one.adapted, "chosen": one.name == choice, "cells": cells[one.name]}
+        for one in settings.methods
+    ]
+
+
+def remarks(settings: AdaptedPageSettings) -> dict[str, str]:
+    """Map each footnote to the candidates that it is about."""
+    notes: dict[str, list[str]] = {}
+    for method in settings.methods:
+        if method.remark:
+            notes.setdefault(method.remark, []).append(method.label)
+    return {remark: ", ".join(names) for remark, names in notes.items()}
+
+
+def described(examples: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+    """Put labels to the queries on which one candidate gained and lost most against another."""
+    names = [labels[examples[side]] for side in SIDES]
+    queries = [
+        query | {"sides": [query[side] | {"label": name} for side, name in zip(SIDES, names, strict=True)]}
+        for query in examples["queries"]
+    ]
+    return {"names": names, "queries": queries}
+
+
+def costs(graph: Graph, manifests: list[str]) -> list[dict[str, Any]]:
+    """Add up seconds and energy of all jobs: in total, of the longest rules, and of the others together."""
+    frame = pd.DataFrame(
+        [
+            {"rule": record["rule"], "seconds": record["seconds"], "joules": record["energy_joules"], "jobs": 1}
+            for record in jobs_above(graph, manifests)
+        ],
+        columns=["rule", "seconds", "joules", "jobs"],
+    )
+    order = frame.groupby("rule")["seconds"].sum().sort_values(ascending=False).index
+    names = {rule: rule if n < SHOWN_RULES else "all others" for n, rule in enumerate(order)}
+    groups = [("all jobs", frame), *frame.groupby(frame["rule"].map(names), sort=False)]
+    lines = [
+        {
+            "rule": name,
+            "jobs": len(jobs),
+            "seconds": float(jobs["seconds"].sum()),
+            "joules": None if jobs["joules"].isna().any() or jobs.empty else float(jobs["joules"].sum()),
+        }
+        for name, jobs in groups
+    ]
+    return sorted(lines, key=lambda line: (line["rule"] != "all jobs", line["rule"] == "all others", -line["seconds"]))
