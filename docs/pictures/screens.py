@@ -25,7 +25,8 @@ from tests.e2e.browser import BROWSER, Page, visit  # noqa: E402
 FOLDER = ROOT / "docs/pictures"
 PORT, START_S, SETTLE_S = 5099, 120, 8.0
 TIDY = "for (const button of document.querySelectorAll('button[aria-label=Close]')) button.click()"
-EXPAND = "[...document.querySelectorAll('button')].find(button => button.textContent === 'Expand rows').click()"
+OPEN = """(name => [...document.querySelectorAll('a')].find(a => a.textContent.trim() === name)
+  .closest('.ag-cell-wrapper').querySelector('button').click())({})"""
 
 
 def newest_page() -> Path | None:
@@ -73,19 +74,20 @@ def _answers(address: str) -> bool:
         return False
 
 
-def take_mlflow() -> None:
-    """Write pictures of the lineage in MLflow: methods, groups, and all that used an archive."""
+def take_mlflow(page: Path) -> None:
+    """Write pictures of the lineage in MLflow: methods, groups, and all that used a collection."""
     link = urllib.parse.urlparse(json.loads((ROOT / "results/lineage/link.json").read_text())).fragment
     runs = link.partition("?")[0]
-    names = sorted(path.parent.name for path in (ROOT / "results/collections").glob("*/lineage.json"))
-    archive = ROOT / f"resources/archives/{names[-2]}.zip.lineage.json"
-    digest = json.loads(archive.read_text())["digest"][:36]
+    table = page.with_suffix(".tsv").read_text().splitlines()
+    collection, method = table[0].split("\t")[1].split()[0], table[-1].split("\t")[0]
+    digest = json.loads((ROOT / f"results/collections/{collection}/lineage.json").read_text())["digest"][:36]
     search = urllib.parse.quote(f"dataset.digest = '{digest}'")
     with mlflow() as address:
         shoot: Callable[..., None] = take
         shoot("mlflow-methods", f"{address}/#{link}", 1200, 620, TIDY, settle=SETTLE_S)
-        shoot("mlflow-groups", f"{address}/#{runs}", 1200, 900, TIDY, EXPAND, settle=SETTLE_S)
-        shoot("mlflow-users", f"{address}/#{runs}?searchFilter={search}", 1200, 520, TIDY, settle=SETTLE_S)
+        groups = [OPEN.format(json.dumps(name)) for name in (method, "evaluate_run")]
+        shoot("mlflow-groups", f"{address}/#{runs}", 1200, 900, TIDY, *groups, settle=SETTLE_S)
+        shoot("mlflow-users", f"{address}/#{runs}?searchFilter={search}", 1200, 700, TIDY, settle=SETTLE_S)
 
 
 def main() -> None:
@@ -104,7 +106,7 @@ def main() -> None:
     if report.exists():
         take("report-lineage", report.as_uri(), 1100, 900, "document.getElementById('lineage').scrollIntoView()")
     if (ROOT / "results/lineage/link.json").exists():
-        take_mlflow()
+        take_mlflow(page)
 
 
 if __name__ == "__main__":
