@@ -12,7 +12,7 @@ MAIN_METRIC = "ndcg_cut_10"
 PAGE = "http://127.0.0.1:5000"  # of `make mlflow`
 VIEW_TAG = "mlflow.sharedViewState."  # MLflow's own views that are shared by address
 DATA, TABLES = "data", "tables and figures"
-MADE_OF_MANY = ("build_", "compare_", "plot_")  # rules of tables and figures
+TABLE_RULES = ("build_", "compare_", "plot_")  # rules of tables and figures
 DETAILS = ("collection", "archive", "index", "target", "split", "kind", "memory", "item", "shard")
 DESCRIPTION = """Artifacts of zerodr: one run is one artifact, with settings, metrics, inputs and small files.
 
@@ -36,7 +36,7 @@ def groups_of(record: Record) -> tuple[str, str]:
     words, rule = record["wildcards"], record["rule"]
     if words.get("paper"):
         return f"paper {words['paper']}", rule
-    first = TABLES if rule.startswith(MADE_OF_MANY) else method_of(record) or DATA
+    first = TABLES if rule.startswith(TABLE_RULES) else method_of(record) or DATA
     return first, " ".join(filter(None, [rule, words.get("stage", "")]))
 
 
