@@ -119,7 +119,7 @@ def measured_text(
         f"## Measured on {settings.collection}\n",
         f"nDCG@10, mean over kinds of queries: {counted}.{proxy}\n",
         "| method | nDCG@10 | 95 % interval |\n|---|---|---|\n" + "\n".join(rows) + "\n",
-        f"* verdict: {answer['verdict']}; this folder holds {chosen.label}: {chosen.description}",
+        f"* verdict: {answer['verdict']}; this folder holds {chosen.label}{'' if chosen.fusion else f': {chosen.description}'}",
     ]
     lines += [f"* {chosen.remark}"] if chosen.remark else []
     if chosen.fusion:
