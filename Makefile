@@ -36,10 +36,11 @@ doctor: ## what this machine lacks, and how to mend it; installs nothing
 docs: $(READY) ## the documentation in site/, built strictly: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-pictures: $(READY) ## docs/pictures/*.svg and docs/papers/items.md again
+pictures: $(READY) ## docs/pictures/* and docs/papers/items.md again; pages of finished results in Chromium
 	$(BIN)/python docs/pictures/dag.py
 	$(BIN)/python docs/pictures/results.py
 	$(BIN)/python docs/pictures/items.py
+	$(BIN)/python docs/pictures/screens.py
 
 report: $(READY) ## results/report.html: table, figures, curves, warnings, cost, lineage in one file, for any browser, without a network
 	@$(BIN)/python -m zerodr report

@@ -32,7 +32,7 @@ from zerodr.errors import ZerodrError
 from zerodr.user_folders import examine, notices
 from zerodr import papers
 from zerodr.plan import Plan, paths
-from zerodr.plan.collections import section_files as list_files
+from zerodr.plan.user_folders import section_files as list_files
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.targets import nearest_target
 from zerodr.plan.pins import pin_refusal

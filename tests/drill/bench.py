@@ -63,7 +63,7 @@ ITEMS: dict[str, dict[str, dict[str, Any]]] = {
 }
 METHODS = ["bm25-flat", "all-minilm-l6-v2", "hybrid", "other", "adapt-query"]
 METHODS += ["modir-dpr", "moma-t5ance", "berm-kd", "coco-dr", "ddr-contrast"]
-PARENTS = "bm25-multifield dpr t5-ance cross-encoder reader berm-dpr kd dr-contrast".split()
+PARENTS = "adapt bm25-multifield dpr t5-ance cross-encoder reader berm-dpr kd dr-contrast".split()
 
 
 def targets() -> list[str]:
@@ -155,6 +155,10 @@ def shrink_recipes(folder: Path) -> None:
             write_yaml(path, shrunk(read_yaml(path)))
         else:
             path.unlink()
+    path = folder / "config/methods/adapt-query.yaml"  # it keeps embeddings of whole documents
+    kept = read_yaml(path)
+    kept["settings"]["encoder"]["document_tokens"] = 64
+    write_yaml(path, kept)
     path = folder / "config/methods/all-minilm-l6-v2.yaml"
     write_yaml(path, read_yaml(path) | {"settings": {"model": ENCODER, "precision": "fp32"}})
     start = {"init": ENCODER, "pooling": "mean", "similarity": "cosine", "revision": None}

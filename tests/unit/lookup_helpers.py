@@ -10,7 +10,7 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
 from zerodr.plan import Plan, paths
-from zerodr.plan.collections import section_files
+from zerodr.plan.user_folders import section_files
 from zerodr.user_folders import examine
 
 ROOT = Path(__file__).parents[2]

@@ -457,3 +457,9 @@ def test_names_are_words_of_the_field(trees):
 def test_module_docstrings_begin_with_what_the_module_does(trees):
     starts = {name_of(path): (ast.get_docstring(trees[path]) or "").split("\n")[0] for path in clean_modules()}
     assert [f"{name}: {line}" for name, line in starts.items() if VAGUE_START.match(line)] == []
+
+
+def test_files_of_tests_have_names_of_their_own(root):
+    """Pytest imports them by name: two of one name end a run before its first test."""
+    names = [path.name for path in (root / "tests").rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []

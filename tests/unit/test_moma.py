@@ -379,3 +379,32 @@ def test_times_of_a_query_and_a_document_are_positive(here):
         "query_with_cached_documents",
     }
     assert all(value > 0 for value in facts["milliseconds"].values())
+
+
+def test_single_queries_read_the_memories_that_are_plugged_in(here, tmp_path, monkeypatch):
+    """The vectors of the page are those of the stage; attention to query and documents sums to 1."""
+    from zerodr.lookup.sources import DENSE, Source, list_memories
+    from zerodr.papers.moma.live_queries import AugmentedQueries
+
+    for name in NAMES:
+        shutil.copytree(here / f"exported-{name}", tmp_path / f"results/exported-memories/m/shared/{name}")
+    monkeypatch.chdir(tmp_path)
+    params = {"documents": K, "document_limit": 16, "query_tokens": None}
+    inputs = {"model": [str(here / "model/manifest.json")]}
+    source = Source("m", "source/manifest.json", DENSE, ("x.npy",), params, "embed_fused_queries", inputs)
+    assert list_memories(source) == sorted(NAMES)
+    live = AugmentedQueries(source)
+    texts = pq.read_table(here / "source/queries.parquet")["text"].to_pylist()
+    rankings = read_rankings(here / "rankings.parquet")
+    for row, (text, expected) in enumerate(zip(texts, np.load(here / "fused.npy"), strict=True)):
+        vector, fields = live.encode(text, {})
+        np.testing.assert_allclose(vector, expected, atol=1e-5)
+        assert [entry["id"] for entry in fields["read"]] == rankings.documents[row * K : (row + 1) * K].to_pylist()
+        own = float(fields["notice"].removeprefix("the query itself has attention "))
+        assert abs(own + sum(entry["attention"] for entry in fields["read"]) - 1) < 1e-3
+    one, fields = live.encode(texts[0], {"memories": ["other"]})
+    assert {entry["memory"] for entry in fields["read"]} == {"other"}
+    plain, fields = live.encode(texts[0], {"memories": []})
+    assert fields == {"read": [], "notice": "no memory is plugged in"} and np.abs(one - plain).max() > 1e-4
+    with pytest.raises(ConfigError, match="memory nope: has no vectors of this model here"):
+        live.encode(texts[0], {"memories": ["nope"]})

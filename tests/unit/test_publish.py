@@ -28,7 +28,8 @@ from tiny_bench import (
 
 from zerodr.artifacts.record import read_record, write_json
 from zerodr.errors import MachineError
-from zerodr.lineage import store
+from zerodr.lineage import store, views
+from zerodr.lineage.entries import key_of
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.publish import publish, publish_lineage, published_records
 from zerodr.plan import paths
@@ -129,11 +130,16 @@ def test_the_walk_in_mlflow_from_a_number_to_the_archive_and_back(plan):
 
 
 def test_a_run_tells_what_its_record_tells(plan):
-    publish(Graph(), [TABLE], absolute())
+    publish(Graph(), [TABLE], absolute(), "mini")
     walk = Walk(absolute())
     record, run = read_record(SUMMARY), walk.by_artifact(SUMMARY)
     tags = run.data.tags
-    assert run.info.run_name == "evaluation/dense/toy/standard.summary.tsv"
+    assert run.info.run_name == "dense toy"
+    stage = walk.client.get_run(tags["mlflow.parentRunId"])
+    method = walk.client.get_run(stage.data.tags["mlflow.parentRunId"])
+    assert (stage.info.run_name, method.info.run_name) == ("evaluate_run", "dense")
+    assert method.data.metrics == {"ndcg_cut_10.toy": pytest.approx(0.625)}
+    assert (tags["method"], tags["scale"]) == ("dense", "mini")
     assert run.info.status == "FINISHED"
     assert run.info.start_time == int(record["started_unix_s"] * 1000)
     assert (tags["model"], tags["collection"], tags["protocol"]) == ("dense", "toy", "standard")
@@ -186,6 +192,53 @@ def test_curves_are_whole(plan):
     walk = Walk(absolute())
     curve = walk.client.get_metric_history(walk.by_artifact(MODEL).info.run_id, "loss")
     assert sorted((m.step, m.value) for m in curve) == [(0, 1.0), (1, 0.5), (2, pytest.approx(1 / 3))]
+
+
+def test_a_curve_that_never_changes_is_a_setting():
+    values = {"learning_rate": [2e-5, 2e-5], "loss": [3.0, 1.0], "mean": [0.0]}
+    points = [{"name": name, "step": n, "value": v} for name, row in values.items() for n, v in enumerate(row)]
+    assert views.constants({"metrics": points}) == {"learning_rate": 2e-5}
+
+
+def test_the_experiment_has_a_description_and_views_with_a_column_a_collection(plan):
+    publish(Graph(), [TABLE], absolute())
+    walk = Walk(absolute())
+    tags = walk.client.get_experiment(walk.experiment).tags
+    assert "method > stage > collection" in tags["mlflow.note.content"]
+    view = json.loads(tags[views.VIEW_TAG + "methods"])
+    assert view["selectedColumns"] == ["metrics.`ndcg_cut_10.toy`"]
+    assert {run.info.run_name for run in walk.runs(view["searchFilter"])} == {"bm25-flat", "dense", "hybrid"}
+    listed = json.loads(tags[views.VIEW_TAG + "evaluations"])["searchFilter"]
+    assert {run.info.run_name for run in walk.runs(listed)} == {"bm25-flat toy", "dense toy", "hybrid toy"}
+    address = json.loads(Path("results/lineage/link.json").read_text())
+    assert address == f"http://127.0.0.1:5000/#/experiments/{walk.experiment}/runs?viewStateShareKey=methods"
+
+
+def _publish_as(number: int) -> None:
+    """Publish half of the records as a checkout of its own would, over a connection of its own."""
+    from mlflow import MlflowClient
+
+    database = Path("results/lineage/mlflow.db").resolve()
+    client = MlflowClient(tracking_uri=f"sqlite:///{database.parent}/{'./' * number}{database.name}")
+    experiment = client.get_experiment_by_name("zerodr").experiment_id
+    mine = store.Store(client, experiment, f"publisher {number}")
+    for record in published_records(Graph(), [TABLE])[number % 2 :: 2]:
+        if mine.find(key_of(record)) is None:
+            mine.add(record, [], None)
+
+
+def test_twenty_publishers_at_once_lose_nothing_and_share_groups(plan):
+    publish(Graph(), [ARCHIVE], absolute())
+    with get_context("fork").Pool(20) as pool:
+        pool.map(_publish_as, range(1, 21), chunksize=1)
+    walk, records = Walk(absolute()), published_records(Graph(), [TABLE])
+    last = store.Store(walk.client, walk.experiment, "last")
+    assert all(last.find(key_of(record)) for record in records)
+    runs = walk.runs()
+    known = {run.info.run_id for run in runs}
+    artifacts = [run.data.tags["artifact"] for run in runs if "artifact" in run.data.tags]
+    assert sorted(artifacts) == sorted(record["artifact"] for record in records)
+    assert {run.data.tags.get("mlflow.parentRunId", min(known)) for run in runs} <= known
 
 
 def test_small_files_of_a_folder_are_there_and_big_ones_are_not(plan):
@@ -343,7 +396,7 @@ def test_two_publishers_at_once_on_a_fresh_store(tmp_path, monkeypatch):
     with get_context("spawn").Pool(2) as pool:
         assert sorted(pool.map(_publish_in, [str(tmp_path)] * 2)) == [0, 16]
     assert not list(Path("results/lineage").glob(".mlflow.db.making*"))
-    assert len(Walk(absolute()).runs()) == 16
+    assert sum("artifact" in run.data.tags for run in Walk(absolute()).runs()) == 16
 
 
 def test_passwords_are_not_shown():

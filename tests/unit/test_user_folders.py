@@ -18,7 +18,7 @@ from zerodr.config.registry import EVERY
 from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.plan import Plan, paths
-from zerodr.plan.collections import section_files
+from zerodr.plan.user_folders import section_files
 from zerodr.user_folders import STATE, examine, notices
 
 ROOT = Path(__file__).parents[2]

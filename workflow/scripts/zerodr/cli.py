@@ -145,7 +145,7 @@ def publish(artifacts: Artifacts = None) -> None:
 
     graph = Graph()
     roots = [graph.find(artifact) for artifact in artifacts] if artifacts else _require(graph.final())
-    added = publisher.publish(graph, roots, tracking_uri())
+    added = publisher.publish(graph, roots, tracking_uri(), plan_of([]).config.scale)
     typer.echo(f"{added} artifacts added to {shown_uri(tracking_uri())}")
 
 

@@ -8,11 +8,12 @@ from zerodr.artifacts.manifest import MANIFEST, is_folder_artifact
 from zerodr.artifacts.record import Record, record_path
 from zerodr.lineage.flatten import flatten
 from zerodr.lineage.graph import short_name
+from zerodr.lineage.views import constants, method_of
 
 DIGEST_WIDTH = 36  # MLflow refuses longer dataset digests; the full hash is in the tags `digest`, `out` and `in.*`
 PARAM_WIDTH, TAG_WIDTH, KEY_WIDTH = 6000, 5000, 250
 SMALL_BYTES = 1 << 20
-SHOWN = {".json", ".tsv", ".md", ".svg", ".png"}
+SHOWN = {".json", ".tsv", ".md", ".svg", ".png", ".html"}
 COSTS = ("seconds", "peak_memory_mib", "gpu_hours", "energy_joules")
 UNFIT = re.compile(r"[^\w\-. /]")
 
@@ -47,8 +48,13 @@ def input_tags(record: Record) -> dict[str, str]:
     return tags | {f"in.{name}.{n}": digest for name, values in several for n, digest in enumerate(values)}
 
 
-def run_tags(record: Record) -> dict[str, str]:
-    """Return all tags by which runs are searched; wildcards (model, collection, ...) are tags by their names."""
+def run_tags(record: Record, scale: str = "") -> dict[str, str]:
+    """Return all tags by which runs are searched; wildcards (model, collection, ...) are tags by their names.
+
+    Args:
+        record: the artifact's record.
+        scale: the preset of the run that publishes; empty: not known.
+    """
     code, environment = record["code"], record["environment"]
     tags = {
         "artifact": record["artifact"],
@@ -70,19 +76,22 @@ def run_tags(record: Record) -> dict[str, str]:
     if code["commit"]:
         tags["mlflow.source.git.commit"] = code["commit"]
     named = {name: value for name, value in record["wildcards"].items() if value}
+    named |= {name: value for name, value in (("method", method_of(record)), ("scale", scale)) if value}
     tags = named | tags | input_tags(record)
     tags |= {f"note.{name}": value for name, value in flatten(record["notes"]).items()}
     return {_key(name): value[:TAG_WIDTH] for name, value in tags.items()}
 
 
 def run_params(record: Record) -> dict[str, str]:
-    """Return the settings by dotted names, cut to MLflow's limit; the run's lineage.json has the full values."""
-    return {_key(name): value[:PARAM_WIDTH] for name, value in flatten(record["spec"]["params"]).items()}
+    """Return settings by dotted names, and numbers that never changed; the run's lineage.json has the full values."""
+    fixed = {f"constant.{name}": str(value) for name, value in constants(record).items()}
+    return {_key(name): value[:PARAM_WIDTH] for name, value in (flatten(record["spec"]["params"]) | fixed).items()}
 
 
 def run_metrics(record: Record) -> list[tuple[str, float, int]]:
-    """Return name, value, step of the stage's numbers and its costs, each point once."""
-    points = {(m["name"], m["step"]): m["value"] for m in record["metrics"]}
+    """Return name, value, step of the stage's numbers and its costs, each point once; no curve that never changes."""
+    fixed = constants(record)
+    points = {(m["name"], m["step"]): m["value"] for m in record["metrics"] if m["name"] not in fixed}
     points |= {(name, 0): record[name] for name in COSTS if record[name] is not None}
     return [(_key(name), value, step) for (name, step), value in sorted(points.items())]
 

@@ -14,7 +14,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.lineage import entries
 from zerodr.lineage.graph import Graph, short_name
-from zerodr.lineage.store import Store, open_store, shown_uri, tracking_uri
+from zerodr.lineage.store import FOLDER, Store, open_store, shown_uri, tracking_uri
+from zerodr.lineage.views import link
 
 log = logging.getLogger("zerodr")
 MIXES_MODELS = {"fuse_runs"}  # a fused run's numbers belong to no single model
@@ -22,16 +23,23 @@ EVALUATION = "evaluate_run"
 
 
 class PublishSettings(Settings):
-    """The publisher needs no settings; the store is `MLFLOW_TRACKING_URI` of the environment."""
+    """Settings of the publisher; the store is `MLFLOW_TRACKING_URI` of the environment."""
+
+    scale: str = ""
+    """The preset of the run, a tag of what it publishes."""
 
 
 def publish_lineage(stage: Stage) -> None:
-    """Read input `artifacts`; write output `published`: counts by rule and digests, the same for every store."""
-    validate(PublishSettings, stage.params, "publish_lineage")
+    """Read input `artifacts`; write output `published`: counts by rule and digests, the same for every store.
+
+    Tables and figures of papers that are there are published with them.
+    """
+    settings = validate(PublishSettings, stage.params, "publish_lineage")
     graph = Graph()
     artifacts = [str(path) for path in stage.paths("artifacts")]
     uri = tracking_uri()
-    added = publish(graph, artifacts, uri)
+    items = [path for path in graph.final() if graph.require(path)["wildcards"].get("paper")]
+    added = publish(graph, [*artifacts, *items], uri, settings.scale)
     records = published_records(graph, artifacts)
     write_json(stage.output("published"), summary(records))
     stage.note(store=shown_uri(uri), added=added, present=len(records) - added)
@@ -52,8 +60,15 @@ def summary(records: list[Record]) -> dict[str, Any]:
     }
 
 
-def publish(graph: Graph, artifacts: list[str], uri: str) -> int:
-    """Add artifacts and everything above them to the store at `uri`; return the number of new ones."""
+def publish(graph: Graph, artifacts: list[str], uri: str, scale: str = "") -> int:
+    """Add artifacts and everything above them to the store at `uri`; return the number of new ones.
+
+    Args:
+        graph: the checkout's lineage.
+        artifacts: their paths.
+        uri: of the store.
+        scale: the preset of the run; a tag.
+    """
     records = published_records(graph, artifacts)
     _warn_of_stale(graph, records)
     progress = Progress("publish lineage", len(records), "artifacts")
@@ -61,11 +76,15 @@ def publish(graph: Graph, artifacts: list[str], uri: str) -> int:
     with open_store(uri) as store:
         for record in records:
             if store.find(entries.key_of(record)) is None:
-                store.add(record, _input_models(graph, store, record), _measured(graph, store, record))
+                store.add(record, _input_models(graph, store, record), _measured(graph, store, record), scale)
                 added += 1
             progress.add()
+        store.describe()
+        address = link(shown_uri(uri), store.experiment, "methods")
     progress.finish()
+    write_json(FOLDER / "link.json", address)
     log.info("published to %s: %d new, %d already published", shown_uri(uri), added, len(records) - added)
+    log.info("see %s", address)
     return added
 
 

@@ -8,18 +8,21 @@ import os
 import re
 import shutil
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.machine import take_lock
 from zerodr.artifacts.manifest import is_folder_artifact
 from zerodr.artifacts.record import Record
 from zerodr.errors import MachineError
 from zerodr.lineage import entries
 from zerodr.lineage.graph import short_name
+from zerodr.lineage.views import DESCRIPTION, MAIN_METRIC, VIEW_TAG, groups_of, level_of, run_name, views
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 FOLDER = Path("results/lineage")
 DEFAULT_URI = f"sqlite:///{FOLDER}/mlflow.db"
 EXPERIMENT, PUBLISHER = "zerodr", "publisher"
+LEVELS = ("method", "stage")  # of groups of runs
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
@@ -35,6 +39,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "GIT_PYTHON_REFRESH": "quiet",
 }
+TRIES, PAUSE_S = 8, 0.1
 TAGS_AT_ONCE, PARAMS_AT_ONCE, METRICS_AT_ONCE, DATASETS_AT_ONCE = 100, 100, 800, 500
 
 
@@ -138,6 +143,7 @@ class Store:
 
     def __init__(self, client: MlflowClient, experiment: str, publisher: str) -> None:
         self.client, self.experiment, self.publisher = client, experiment, publisher
+        self._groups: dict[tuple[str, ...], str] = {}
 
     def find(self, key: str) -> str | None:
         """Return the id of the finished run with this key, and remove unfinished runs of this checkout under it.
@@ -166,13 +172,46 @@ class Store:
     def _models(self, key: str) -> list[LoggedModel]:
         return list(self.client.search_logged_models([self.experiment], filter_string=f"tags.key = '{key}'"))
 
-    def add(self, record: Record, models: list[str], measured: tuple[str, str, str] | None) -> str:
+    def group(self, names: tuple[str, ...]) -> str:
+        """Return the id of the run that holds a group, such as `("dpr", "finetune ep0")`; it is created when missing.
+
+        Of doubles of several publishers, the oldest counts, and each publisher removes its own.
+        """
+        if names not in self._groups:
+            key, above = object_digest(["group", *names]), self.group(names[:-1]) if len(names) > 1 else ""
+            if not self._oldest(key):
+                tags = {"group": key, "level": level_of(names), PUBLISHER: self.publisher}
+                tags |= {"mlflow.parentRunId": above} if above else {}
+                tags |= dict(zip(LEVELS, names, strict=False))
+                run = self.client.create_run(self.experiment, tags=tags, run_name=names[-1]).info.run_id
+                self.client.set_terminated(run, "FINISHED")
+                if self._oldest(key) != run:
+                    self.client.delete_run(run)
+            self._groups[names] = self._oldest(key)
+        return self._groups[names]
+
+    def _oldest(self, key: str) -> str:
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        runs = self.client.search_runs([self.experiment], f"tags.group = '{key}'", max_results=1, order_by=order)
+        return runs[0].info.run_id if runs else ""
+
+    def describe(self) -> None:
+        """Write the experiment's description and its views, with a column a collection that was evaluated."""
+        methods = self.client.search_runs([self.experiment], "tags.level = 'method'")
+        measured = sorted({name for run in methods for name in run.data.metrics if name.startswith(f"{MAIN_METRIC}.")})
+        tags = {"mlflow.note.content": DESCRIPTION, "mlflow.experimentKind": "custom_model_development"}
+        shown = views(name.removeprefix(f"{MAIN_METRIC}.") for name in measured)
+        for name, text in (tags | {f"{VIEW_TAG}{key}": text for key, text in shown.items()}).items():
+            self.client.set_experiment_tag(self.experiment, name, text)
+
+    def add(self, record: Record, models: list[str], measured: tuple[str, str, str] | None, scale: str = "") -> str:
         """Publish one artifact; the run is finished last, so that an interrupted one is recognised.
 
         Args:
             record: the artifact's record.
             models: ids of the LoggedModels among its inputs.
             measured: LoggedModel id, dataset name and dataset digest of the metrics, or None.
+            scale: the preset of the run that publishes; empty: not known.
 
         Returns:
             the run's id.
@@ -181,25 +220,46 @@ class Store:
 
         start = int(record["started_unix_s"] * 1000)
         end = start + int(record["seconds"] * 1000)
-        key, name = entries.key_of(record), short_name(record["artifact"])
-        tags = {"key": key, PUBLISHER: self.publisher}
+        key, groups = entries.key_of(record), groups_of(record)
+        tags = {"key": key, PUBLISHER: self.publisher, "mlflow.parentRunId": self.group(groups)}
+        name = run_name(record)
         run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
-        self._log_tags_and_params(run, record)
+        self._log_tags_and_params(run, record, scale)
         self._log_metrics(run, record, end, measured)
         for chunk in _chunks([_dataset_input(entry) for entry in record["inputs"]], DATASETS_AT_ONCE):
-            self.client.log_inputs(run, datasets=chunk)
+            self._log_datasets(run, chunk)
         if models:
             self.client.log_inputs(run, models=[LoggedModelInput(model_id=model) for model in models])
         self._log_files(run, record)
         if entries.is_model(record):
             self._log_model(run, record, key)
+        self._log_score(record, groups[0], end)
         self.client.set_terminated(run, "FINISHED", end_time=end)
         return self.find(key) or run
 
-    def _log_tags_and_params(self, run: str, record: Record) -> None:
+    def _log_datasets(self, run: str, datasets: list[DatasetInput]) -> None:
+        """Log inputs; again when another publisher created one of them at the same moment, which MLflow refuses."""
+        from mlflow.exceptions import MlflowException
+
+        for attempt in range(TRIES):
+            try:
+                return self.client.log_inputs(run, datasets=datasets)
+            except MlflowException as error:
+                if "datasets" not in str(error) or attempt == TRIES - 1:
+                    raise
+                time.sleep(PAUSE_S * (attempt + 1))
+
+    def _log_score(self, record: Record, method: str, end: int) -> None:
+        """Give the run of a method its main measure on the collection of an evaluation."""
+        values = [m["value"] for m in record["metrics"] if m["name"] == MAIN_METRIC]
+        if values and record["output"] == "summary":
+            name = f"{MAIN_METRIC}.{record['wildcards']['collection']}"
+            self.client.log_metric(self.group((method,)), name, values[0], timestamp=end, step=0)
+
+    def _log_tags_and_params(self, run: str, record: Record, scale: str) -> None:
         from mlflow.entities import Param, RunTag
 
-        tags = [RunTag(name, value) for name, value in sorted(entries.run_tags(record).items())]
+        tags = [RunTag(name, value) for name, value in sorted(entries.run_tags(record, scale).items())]
         params = [Param(name, value) for name, value in sorted(entries.run_params(record).items())]
         for chunk in _chunks(tags, TAGS_AT_ONCE):
             self.client.log_batch(run, tags=chunk)

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
@@ -20,7 +19,7 @@ from zerodr.lexical.folder import read_ids
 from zerodr.lexical.hits import Hits, lower_ties
 from zerodr.lexical.light import LightIndex
 from zerodr.lexical.search import SearchSettings, open_index
-from zerodr.lookup.sources import ENCODERS, LEXICAL, Source
+from zerodr.lookup.sources import LEXICAL, Source, load_function, query_encoders
 from zerodr.retrieval.candidates import Norms, id_ranks
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.exact import search_exact
@@ -65,8 +64,7 @@ def open_source(source: Source) -> Searcher:
     """Load what a source needs to answer."""
     if source.kind == LEXICAL:
         return LexicalSearcher(source) if source.index else LightSearcher(source)
-    module, name = ENCODERS[source.encoder].split(":")
-    return DenseSearcher(source, getattr(import_module(module), name)(source))
+    return DenseSearcher(source, load_function(query_encoders()[source.encoder].queries)(source))
 
 
 class LexicalSearcher:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from zerodr import papers
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
 
@@ -15,9 +18,34 @@ DENSE = "dense"
 TEXTS = {"collection", "sections"}  # inputs with the collection itself
 NAMED = 4  # collections of a message
 PLAIN = "embed_queries"
-"""The rule whose query vectors a model gives alone; papers add others to `ENCODERS`."""
-ENCODERS = {PLAIN: "zerodr.lookup.searchers:PlainQueries"}
-"""By the rule that embeds a method's queries: the class that embeds a new one."""
+"""The rule whose query vectors a model gives alone. Papers add others."""
+
+
+class QueryEncoder(NamedTuple):
+    """What embeds new queries as a rule does, both as `module:name`.
+
+    Attributes:
+        queries: class with a method `encode`, made of a source.
+        memories: function that lists the memories whose documents a query of a source may read; empty: none.
+    """
+
+    queries: str
+    memories: str = ""
+
+
+@cache
+def query_encoders() -> dict[str, QueryEncoder]:
+    """Return what embeds new queries, by the rule that embeds a method's queries."""
+    encoders = {PLAIN: QueryEncoder("zerodr.lookup.searchers:PlainQueries")}
+    for module in papers.modules("lookup"):
+        encoders |= module.LOOKUP
+    return encoders
+
+
+def load_function(address: str) -> Any:
+    """Import what `module:name` names."""
+    module, name = address.split(":")
+    return getattr(import_module(module), name)
 
 
 @dataclass(frozen=True)
@@ -53,13 +81,10 @@ class Source:
         return {self.run, *self.index, *inputs}
 
 
-MEMORIES: dict[str, Callable[[Source], list[str]]] = {}
-"""By the rule that embeds a method's queries: the function that lists memories whose documents a query may read."""
-
-
 def list_memories(source: Source) -> list[str]:
     """List the memories that a query of the source can read."""
-    return MEMORIES[source.encoder](source) if source.encoder in MEMORIES else []
+    address = query_encoders()[source.encoder].memories
+    return load_function(address)(source) if address and source.kind == DENSE else []
 
 
 class Sources:
@@ -157,7 +182,7 @@ class Sources:
         queries = next((_inputs(search)["queries"][0] for search in searches if search), "")
         asked = self.graph.record(queries) if queries else None
         whole = len(corpus) == len(searches) and all(Path(path).exists() for path in corpus)
-        if asked is None or not whole or asked["rule"] not in ENCODERS:
+        if asked is None or not whole or asked["rule"] not in query_encoders():
             return
         name, collection = record["wildcards"]["model"], _inputs(record)["collection"][0]
         facts: dict[str, Any] = {"encoder": asked["rule"], "inputs": _inputs(asked), "run": run}

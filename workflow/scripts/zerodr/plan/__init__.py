@@ -15,6 +15,7 @@ from zerodr.plan import (  # noqa: F401
     reporting,
     teachers,
     training,
+    user_folders,
 )
 from zerodr.plan.plan import Plan
 

@@ -60,7 +60,7 @@ def _publish_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("publish_lineage")
 def _publish_params(plan: Plan, wc: Any) -> Params:
-    return {}
+    return {"scale": plan.config.scale}
 
 
 def tables(plan: Plan) -> list[str]:

@@ -4,5 +4,5 @@ In the order of the method: `settings`, `checks`, `items`, `mixtures` (which mem
 `grounding`, `fid_attention`, `fusion_encoder`, `decoder_once`, `state_cache`, `fused_vectors`, `components` (model);
 `embed_fused`, `search_memory` (what augments queries); `training` (what a fine-tuning stage gets), `measure_attention`,
 `attention_labels`, `mine_memories`, `losses`, `episode` (learning); `folders` (exported models), `retriever` (from
-Python); `measure_shares`, `report`.
+Python), `lookup`, `live_queries` (from the page); `measure_shares`, `report`.
 """

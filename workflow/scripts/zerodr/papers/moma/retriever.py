@@ -304,8 +304,8 @@ class MoMA:
         """
         if not self.memories:
             log.warning("no memory is plugged in: queries are not augmented")
-            return self.fuser.vectors(list(queries), [[]] * len(queries), self._texts)
-        return self.fuser.vectors(list(queries), self.augment(queries, documents, query_ids), self._texts)
+            return self.fuser.vectors(list(queries), [[]] * len(queries), self.texts_of)
+        return self.fuser.vectors(list(queries), self.augment(queries, documents, query_ids), self.texts_of)
 
     def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of documents, (N, D) float32, by the main model without augmentation."""
@@ -318,7 +318,8 @@ class MoMA:
                 vectors[rows] = self.main.encode(on, "document").float().cpu().numpy()
         return vectors
 
-    def _texts(self, keys: list[str]) -> list[str]:
+    def texts_of(self, keys: list[str]) -> list[str]:
+        """Texts of documents of plugged memories by namespaced id; empty for an unknown one."""
         wanted, contents = pa.array(keys, pa.string()), [""] * len(keys)
         for memory in self.memories.values():
             rows = pc.index_in(wanted, value_set=memory.ids)
