@@ -109,9 +109,8 @@ def judge_adaptation(stage: Stage) -> None:
     if proxies:
         by_proxy = Comparison(proxies, settings.samples, stage.seed)
         words.append(f"The proxy alone says: {sentences(decide(by_proxy, adapted, alone), proxies, labels)[0]}")
-        words.append(
-            f"Kendall's tau of the candidates' orders by proxy and by judgements: {agreement(comparison, by_proxy):.2f}."
-        )
+        tau = agreement(comparison, by_proxy)
+        words.append(f"Kendall's tau of the candidates' orders by proxy and by judgements: {tau:.2f}.")
     sizes = {kind.name: len(kind.values) for kind in kinds if kind.decides}
     write_json(folder / "answer.json", answer.plain() | {"kinds": sizes, "sentences": words})
     for line in table.itertuples():
