@@ -7,7 +7,6 @@ from threading import Lock
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zerodr.collections.access import corpus_ids
@@ -26,6 +25,9 @@ class Documents:
 
     def __init__(self, folder: Path) -> None:
         self.ids = corpus_ids(folder)
+        hashes = np.fromiter((hash(key.as_py()) for key in self.ids), np.int64, len(self.ids))
+        self._order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[self._order]
         self._file = pq.ParquetFile(folder / "corpus.parquet")
         metadata = self._file.metadata
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
@@ -43,8 +45,18 @@ class Documents:
 
     def texts(self, names: Sequence[str]) -> list[Text]:
         """Read title and text of each document; MISSING for an unknown id."""
-        rows = pc.index_in(pa.array(names, pa.string()), value_set=self.ids).to_pylist()
-        return [MISSING if row is None else self._text(row) for row in rows]
+        return [MISSING if row is None else self._text(row) for row in map(self._row, names)]
+
+    def _row(self, name: str) -> int | None:
+        """Find the row of an id: by its hash, then by the id itself."""
+        value = hash(name)
+        at = int(np.searchsorted(self._hashes, value))
+        while at < len(self._hashes) and self._hashes[at] == value:
+            row = int(self._order[at])
+            if self.ids[row].as_py() == name:
+                return row
+            at += 1
+        return None
 
     def _text(self, row: int) -> Text:
         group = int(np.searchsorted(self._starts, row, side="right")) - 1
