@@ -16,7 +16,7 @@ from zerodr.artifacts.manifest import build_manifest
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import total_order, write_run
 from zerodr.errors import CollectionError
-from zerodr.evaluation.adaptation import ALL, Comparison, Kind, decide, sentences
+from zerodr.evaluation.adaptation import ALL, Comparison, Kind, agreement, decide, sentences
 from zerodr.evaluation.judge_adaptation import pairs_to_judge, read_grades
 
 NAMES = {"words": False, "start": False, "new": True}
@@ -63,6 +63,12 @@ def test_kinds_that_contradict_decide_nothing():
 def test_proxies_next_to_judgements_do_not_decide():
     answer, comparison = answered(kind("test", -0.1, proxy=False), kind("titles", 0.9, decides=False))
     assert answer.verdict == "keep" and not comparison.table().set_index("kind").loc[ALL, "proxy"].any()
+
+
+def test_orders_of_candidates_are_compared():
+    _, one = answered(kind("test", 0.1, proxy=False))
+    _, two = answered(kind("titles", -0.1))
+    assert agreement(one, one) == pytest.approx(1) and agreement(one, two) == pytest.approx(1 / 3)
 
 
 def test_every_answer_about_made_queries_is_called_a_proxy():

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from zerodr.evaluation.significance import bootstrap_means
 
@@ -149,6 +150,12 @@ def decide(comparison: Comparison, adapted: Sequence[str], alone: Sequence[str])
     return (
         Answer("adapt", compared.left, compared, models) if compared.sign > 0 else Answer("keep", old, compared, models)
     )
+
+
+def agreement(left: Comparison, right: Comparison) -> float:
+    """Compute Kendall's tau of the orders in which two comparisons put the same methods by their means."""
+    means = [one.table().set_index(["kind", "method"])["value"][ALL] for one in (left, right)]
+    return float(stats.kendalltau(means[0][left.methods], means[1][left.methods]).statistic)
 
 
 # ---- words -----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import read_corpus, read_qrels, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import CollectionError
-from zerodr.evaluation.adaptation import Answer, Comparison, Kind, decide, sentences
+from zerodr.evaluation.adaptation import Answer, Comparison, Kind, agreement, decide, sentences
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 
@@ -85,7 +86,8 @@ def judge_adaptation(stage: Stage) -> None:
         kinds += judged_queries(asked, grades, stage.path("asked"))
     comparison = Comparison(kinds, settings.samples, stage.seed)
     alone = [method.name for method in settings.methods if method.kind not in ("fusion", "lexical")]
-    answer = decide(comparison, [method.name for method in settings.methods if method.adapted], alone)
+    adapted = [method.name for method in settings.methods if method.adapted]
+    answer = decide(comparison, adapted, alone)
     table = comparison.table()
     table.to_csv(folder / "comparison.tsv", sep="\t", index=False, float_format="%.6f", lineterminator="\n")
     start = next((method.name for method in settings.methods if method.kind == "encoder"), names[0])
@@ -101,8 +103,15 @@ def judge_adaptation(stage: Stage) -> None:
         finalists = {name: asked[name] if asked else runs[row.name, name] for name in _finalists(answer)}
         pairs = pairs_to_judge(finalists, [frame for frame in (known, grades) if frame is not None])
         write_pairs(folder / "to_judge.tsv", pairs, home)
-    words = sentences(answer, kinds, {method.name: method.label for method in settings.methods})
-    sizes = {kind.name: len(kind.values) for kind in kinds}
+    labels = {method.name: method.label for method in settings.methods}
+    words = sentences(answer, kinds, labels)
+    proxies = [replace(kind, decides=True) for kind in kinds if kind.proxy and not kind.decides]
+    if proxies:
+        by_proxy = Comparison(proxies, settings.samples, stage.seed)
+        words.append(f"The proxy alone says: {sentences(decide(by_proxy, adapted, alone), proxies, labels)[0]}")
+        tau = agreement(comparison, by_proxy)
+        words.append(f"Kendall's tau of the candidates' orders by proxy and by judgements: {tau:.2f}.")
+    sizes = {kind.name: len(kind.values) for kind in kinds if kind.decides}
     write_json(folder / "answer.json", answer.plain() | {"kinds": sizes, "sentences": words})
     for line in table.itertuples():
         stage.metric(f"{line.kind}_{line.method.replace('@', '.')}", line.value)

@@ -18,6 +18,7 @@ from zerodr.pages.adapted_plot import draw
 from zerodr.pages.costs import jobs_above
 from zerodr.pages.html import fill
 
+MEAN = "mean"
 SIDES = ("left", "right")
 SHOWN_RULES = 6
 
@@ -41,6 +42,8 @@ def build_adapted_page(stage: Stage) -> None:
     home, graph = stage.path("answer"), Graph()
     answer, examples = (json.loads((home / f"{name}.json").read_text()) for name in ("answer", "examples"))
     table = pd.read_csv(home / "comparison.tsv", sep="\t")
+    if len(answer["kinds"]) == 1:  # the mean is the one kind that decides
+        table = table[table["kind"] != MEAN].reset_index(drop=True)
     labels = {method.name: method.label for method in settings.methods}
     adapted = {method.name for method in settings.methods if method.adapted}
     manifests = [str(path) for name in ("answer", "model") for path in stage.paths(name)]

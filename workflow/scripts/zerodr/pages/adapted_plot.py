@@ -4,7 +4,7 @@ from html import escape
 
 import pandas as pd
 
-NAMES, PANEL, GAP, ROW, TOP, BOTTOM = 250, 190, 26, 26, 34, 26  # pixels
+NAMES, PANEL, GAP, ROW, TOP, BOTTOM = 300, 180, 24, 26, 34, 26  # pixels
 MEAN = "mean"
 
 

@@ -115,11 +115,12 @@ def measured_text(
     ]
     counted = ", ".join(f"{name} ({size})" for name, size in answer["kinds"].items())
     proxy = " **A proxy**: queries were made from the documents; nobody judged them." if mean["proxy"].all() else ""
+    what = chosen.label if chosen.fusion else f"{chosen.label}: {chosen.description}"
     lines = [
         f"## Measured on {settings.collection}\n",
         f"nDCG@10, mean over kinds of queries: {counted}.{proxy}\n",
         "| method | nDCG@10 | 95 % interval |\n|---|---|---|\n" + "\n".join(rows) + "\n",
-        f"* verdict: {answer['verdict']}; this folder holds {chosen.label}: {chosen.description}",
+        f"* verdict: {answer['verdict']}; this folder holds {what}",
     ]
     lines += [f"* {chosen.remark}"] if chosen.remark else []
     if chosen.fusion:
