@@ -13,7 +13,7 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from tests.e2e.browser import BROWSER, Page, visit  # noqa: E402
 
 FOLDER = ROOT / "docs/pictures"
 PORT, START_S, SETTLE_S = 5099, 120, 8.0
+QUERY = "does vitamin D prevent cancer"
 TIDY = "for (const button of document.querySelectorAll('button[aria-label=Close]')) button.click()"
 OPEN = """(name => [...document.querySelectorAll('a')].find(a => a.textContent.trim() === name)
   .closest('.ag-cell-wrapper').querySelector('button').click())({})"""
@@ -51,12 +52,10 @@ def take(name: str, address: str, width: int, height: int, *steps: str, settle: 
 
 
 @contextmanager
-def mlflow() -> Iterator[str]:
-    """Serve the checkout's store; give its address."""
-    store = f"sqlite:///{ROOT / 'results/lineage/mlflow.db'}"
-    words = ["ui", "--port", str(PORT), "--workers", "1", "--backend-store-uri", store]
-    command = [sys.executable, "-m", "mlflow", *words]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def served(*words: str) -> Iterator[str]:
+    """Run a server of this checkout, `python -m WORDS --port PORT`; give its address."""
+    command = [sys.executable, "-m", *words, "--port", str(PORT)]
+    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and not _answers(f"http://127.0.0.1:{PORT}/"):
@@ -78,16 +77,30 @@ def take_mlflow(page: Path) -> None:
     """Write pictures of the lineage in MLflow: methods, groups, and all that used a collection."""
     link = urllib.parse.urlparse(json.loads((ROOT / "results/lineage/link.json").read_text())).fragment
     runs = link.partition("?")[0]
-    table = page.with_suffix(".tsv").read_text().splitlines()
-    collection, method = table[0].split("\t")[1].split()[0], table[-1].split("\t")[0]
+    collection, method = corner(page)
     digest = json.loads((ROOT / f"results/collections/{collection}/lineage.json").read_text())["digest"][:36]
     search = urllib.parse.quote(f"dataset.digest = '{digest}'")
-    with mlflow() as address:
-        shoot: Callable[..., None] = take
-        shoot("mlflow-methods", f"{address}/#{link}", 1200, 620, TIDY, settle=SETTLE_S)
+    store = f"sqlite:///{ROOT / 'results/lineage/mlflow.db'}"
+    with served("mlflow", "ui", "--workers", "1", "--backend-store-uri", store) as address:
+        take("mlflow-methods", f"{address}/#{link}", 1200, 620, TIDY, settle=SETTLE_S)
         groups = [OPEN.format(json.dumps(name)) for name in (method, "evaluate_run")]
-        shoot("mlflow-groups", f"{address}/#{runs}", 1200, 900, TIDY, *groups, settle=SETTLE_S)
-        shoot("mlflow-users", f"{address}/#{runs}?searchFilter={search}", 1200, 700, TIDY, settle=SETTLE_S)
+        take("mlflow-groups", f"{address}/#{runs}", 1200, 900, TIDY, *groups, settle=SETTLE_S)
+        take("mlflow-users", f"{address}/#{runs}?searchFilter={search}", 1200, 700, TIDY, settle=SETTLE_S)
+
+
+def corner(page: Path) -> tuple[str, str]:
+    """Return the last collection and the last method of a page's table."""
+    table = page.with_suffix(".tsv").read_text().splitlines()
+    names = [name.partition(" ")[0] for name in table[0].split("\t")[1:] if not name.startswith("Avg")]
+    return names[-1], table[-1].partition("\t")[0]
+
+
+def take_search(page: Path) -> None:
+    """Write a picture of the search page: the last method of the table next to BM25."""
+    collection, method = corner(page)
+    ask = f"query.value = {json.dumps(QUERY)}; form.requestSubmit()"
+    with served("zerodr", "serve", f"{method}/{collection}", "--with", "bm25") as address:
+        take("search", address, 1100, 760, ask, settle=SETTLE_S)
 
 
 def main() -> None:
@@ -107,6 +120,9 @@ def main() -> None:
         take("report-lineage", report.as_uri(), 1100, 900, "document.getElementById('lineage').scrollIntoView()")
     if (ROOT / "results/lineage/link.json").exists():
         take_mlflow(page)
+    take_search(page)
+    for adapted in sorted((ROOT / "results/adapted").glob("*/index.html"))[:1]:
+        take("adapted", adapted.as_uri(), 1100, 800)
 
 
 if __name__ == "__main__":

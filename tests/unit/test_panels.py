@@ -1,11 +1,13 @@
-"""Legends of figures: all of them is inside."""
+"""Legends and names in figures: inside, and not over each other."""
 
 from __future__ import annotations
+
+from itertools import combinations
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from zerodr.reporting.panels import legend, panels
+from zerodr.reporting.panels import legend, name_points, panels
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,16 @@ def test_a_legend_is_as_wide_as_its_figure_at_most(labels, columns, wider):
     assert drawn._ncols == columns
     assert box.x0 >= -1 and box.x1 <= figure.bbox.width + 1
     assert bool(figure.get_figwidth() > before) is wider
+
+
+def test_names_of_points_do_not_cover_each_other():
+    figure, (axes,) = panels(1)
+    x, y = [0.0, 0.02, 0.04, 0.5, 1.0], [0.0, 0.01, 0.0, 0.5, 1.0]
+    axes.plot(x, y, "o")
+    name_points(axes, x, y, [f"collection {n}" for n in range(5)])
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    boxes = [text.get_window_extent(canvas.get_renderer()) for text in axes.texts]
+    assert len(boxes) == 5
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+    assert max(box.x1 for box in boxes) <= axes.bbox.x1 + 1

@@ -85,7 +85,7 @@ def draw(nodes: dict[str, Node]) -> Markup:
     rows = layers(nodes)
     width = max((len(row) for row in rows), default=1) * (BOX + GAP) + GAP
     height = len(rows) * (HIGH + ROOM) + GAP
-    where = {}
+    where: dict[str, tuple[float, float]] = {}
     for level, row in enumerate(rows):
         left = (width - len(row) * (BOX + GAP) + GAP) / 2
         where |= {key: (left + n * (BOX + GAP), GAP + level * (HIGH + ROOM)) for n, key in enumerate(row)}

@@ -22,7 +22,7 @@ SPANS = {
     "spans a document": ("spans_per_document",),
     "tokens a span": ("tokens_per_span",),
 }
-DROPPED = {
+DROPPED: dict[str, dict[str, tuple[str, ...]]] = {
     "mine_negatives": {
         "queries without a positive": ("statistics", "queries", "without_positive"),
         "queries without negatives": ("statistics", "queries", "empty"),

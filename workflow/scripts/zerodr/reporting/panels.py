@@ -16,6 +16,8 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 STYLE: Any = {"svg.hashsalt": "zerodr", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0}
 STYLE |= {f"axes.spines.{side}": False for side in ("top", "right", "left")}
+POINT = 5.0  # size of a point in pixels, which no name covers
+POSITIONS = [(side * 5, height) for height in (3, -9, 12, -18, 21, -27) for side in (1, -1)]  # of a name, in points
 HEIGHT, WIDTH, ACROSS = 3.2, 3.6, 3  # of a panel in inches; panels in a row
 
 
@@ -80,9 +82,31 @@ def legend(figure: Figure, axes: Axes, markers: float = 1.0) -> None:
 
 
 def name_points(axes: Axes, x: Iterable[float], y: Iterable[float], names: Iterable[str]) -> None:
-    """Write a name beside each point."""
-    for one, other, name in zip(x, y, names, strict=True):
-        axes.annotate(name, (one, other), xytext=(4, 3), textcoords="offset points", fontsize=7, color="#444444")
+    """Write a name next to each point, at the first of some positions where it covers no other name and no point."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.transforms import Bbox
+
+    figure: Any = axes.figure
+    figure.draw_without_rendering()  # which lays the panels out
+    renderer, points = FigureCanvasAgg(figure).get_renderer(), list(zip(x, y, strict=True))
+    centers = [axes.transData.transform(point) for point in points]
+    covered = [Bbox.from_bounds(u - POINT / 2, v - POINT / 2, POINT, POINT) for u, v in centers]
+    for point, name in zip(points, names, strict=True):
+        look: Any = {"textcoords": "offset points", "fontsize": 7, "color": "#444444"}
+        label = axes.annotate(name, point, xytext=POSITIONS[0], **look)
+        crowd = []
+        for offset in POSITIONS:
+            label.set_position(offset)
+            label.set_horizontalalignment("left" if offset[0] > 0 else "right")
+            box = label.get_window_extent(renderer)
+            outside = not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1)
+            crowd.append((sum(box.overlaps(other) for other in covered) + outside, offset, box))
+            if not crowd[-1][0]:
+                break
+        _, offset, box = min(crowd, key=lambda choice: choice[0])
+        label.set_position(offset)
+        label.set_horizontalalignment("left" if offset[0] > 0 else "right")
+        covered.append(box)
 
 
 def draw_points(axes: Axes, frame: pd.DataFrame, x: str, y: str, label: str, number: int) -> None:

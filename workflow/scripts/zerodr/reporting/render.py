@@ -17,12 +17,22 @@ SPECIAL = {character: f"\\{character}" for character in "&%_#${}"}
 SPECIAL |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
-body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2em; color: #222; background: #fff; max-width: 75em }}
-table {{ border-collapse: collapse; margin: 1em 0; font-variant-numeric: tabular-nums }}
-th, td {{ padding: .3em .8em; border-bottom: 1px solid #ddd; white-space: nowrap }}
-th {{ border-bottom: 2px solid #555 }}
-li {{ color: #555; font-size: 13px }}
+:root {{ color-scheme: light dark; --ink: #1d2329; --soft: #59636e; --line: #d5dae0; --back: #fff }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --ink: #e3e8ee; --soft: #a0abb8; --line: #39424d; --back: #14181d }}
+  img, svg {{ filter: invert(.93) hue-rotate(180deg) }}
+}}
+@media print {{ :root {{ --ink: #000; --soft: #444; --line: #bbb; --back: #fff }} img, svg {{ filter: none }} }}
+body {{ font: 15px/1.45 system-ui, sans-serif; margin: 1.2em; max-width: 75em; color: var(--ink) }}
+html {{ background: var(--back) }}
+table {{ display: block; max-width: 100%; width: max-content; overflow-x: auto; margin: 1em 0 }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
+th, td {{ padding: .3em .8em; border-bottom: 1px solid var(--line); white-space: nowrap }}
+th {{ border-bottom: 2px solid var(--soft) }}
+li {{ color: var(--soft); font-size: 13px; overflow-wrap: anywhere }}
+img, svg {{ max-width: 100%; height: auto }}
 </style></head><body>
 {body}</body></html>
 """
