@@ -83,7 +83,6 @@ localrules:
     init_model,
     take_step,
     build_table,
-    build_queries,
     build_query_page,
     build_leaderboard,
     build_row,

@@ -12,6 +12,8 @@ rule build_queries:
         f"results/benchmarks/build_queries/{PLAN.selection}.tsv"
     conda:
         ENVIRONMENT
+    resources:
+        **PLAN.resources("build_queries"),
     params:
         settings=PLAN.settings("build_queries"),
     script:

@@ -71,7 +71,7 @@ RULES = {
     "compare_runs": Rule("evaluation.compare:compare_runs", 1, Need(4000, 0, 30), seeded=True),
     "build_table": Rule("reporting.table:build_table", 2),
     "build_row": Rule("reporting.table:build_table", 2),
-    "build_queries": Rule("pages.queries:build_queries", 1),
+    "build_queries": Rule("pages.queries:build_queries", 1, Need(6000, 0, 60)),
     "build_query_page": Rule("pages.queries:build_query_page", 1),
     "build_leaderboard": Rule("pages.leaderboard:build_leaderboard", 1),
     "plot_table": Rule("reporting.figure:plot_table", 1, seeded=True),
