@@ -2,8 +2,8 @@
 
     taskset -c 0,1 python benchmarks/lookup.py --documents 100000 --queries 200
 
-Documents are random words with the frequencies of a language (Zipf), 120 a document; vectors are random directions of 384
-components, which separates documents least. Queries of 2 to 12 such words pass the real MiniLM. The time is a client's:
+Documents are random words with the frequencies of a language (Zipf), 120 a document; vectors are random directions of
+384 components, which separates documents least. Queries of 2 to 12 such words pass the real MiniLM. The time is a client's:
 request, both searches to rank 100, texts and marks of the first 10, JSON.
 """
 
@@ -63,7 +63,16 @@ def make(documents: int, random: np.random.Generator) -> Desk:
     pq.write_table(QUERY_SCHEMA.empty_table(), folder / "queries.parquet")
     Path(COLLECTION).write_text('{"files": []}')
     settings = {"backend": "lucene", "fields": "flat", "language": "en"}
-    run_spec(StageSpec("index_bm25", 1, {"index": "lucene-flat", "collection": "random"}, {"collection": COLLECTION}, {"index": INDEX}, settings))
+    run_spec(
+        StageSpec(
+            "index_bm25",
+            1,
+            {"index": "lucene-flat", "collection": "random"},
+            {"collection": COLLECTION},
+            {"index": INDEX},
+            settings,
+        )
+    )
     run_spec(StageSpec("import_model", 1, {"model": "minilm"}, {}, {"model": MODEL}, imported()))
     vectors = random.standard_normal((documents, DIMENSION), dtype=np.float32)
     np.save("corpus.npy", vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

@@ -61,7 +61,7 @@ async def type_query(page: Page, text: str) -> None:
 
 
 async def ready(page: Page) -> None:
-    await until(page, "document.querySelectorAll('#left option').length == 2")
+    await until(page, "document.querySelectorAll('#left option').length == 3")
     await page.run("document.querySelector('#query').focus()")
 
 
@@ -132,7 +132,7 @@ def test_two_tabs_do_not_disturb_one_another(address, tmp_path):
         const other = window.open(location.href);
         const pause = () => new Promise(done => setTimeout(done, 100));
         const wait = async test => { for (let n = 0; n < 600 && !test(); n++) await pause(); };
-        await wait(() => other.document.querySelectorAll('#left option').length == 2);
+        await wait(() => other.document.querySelectorAll('#left option').length == 3);
         const tabs = [[document, 'apple pie'], [other.document, 'engine oil']];
         for (const [tab, text] of tabs) {
             tab.querySelector('#query').value = text;

@@ -14,7 +14,7 @@ from zerodr.plan.user_folders import section_files
 from zerodr.user_folders import examine
 
 ROOT = Path(__file__).parents[2]
-DENSE, LEXICAL, PROTOCOL = "all-minilm-l6-v2", "bm25-flat+bm25s", "standard"
+DENSE, LEXICAL, FUSED, PROTOCOL = "all-minilm-l6-v2", "bm25-flat+bm25s", "hybrid+teacher", "standard"
 DOCUMENTS = {
     "pie": ("Apple pie", "An apple pie is baked with apples, butter and sugar <script>alert('x')</script>."),
     "car": ("", "The engine of a car needs oil. " + "Filters are changed every year. " * 30 + "Brakes wear out."),
@@ -53,6 +53,7 @@ def make_bench() -> Plan:
     run(plan, "search_shard", {"hits": hits}, shard="00000-of-00001", model=DENSE)
     run(plan, "merge_run", {"run": paths.run(DENSE, "notes", PROTOCOL)}, model=DENSE)
     evaluate(plan, DENSE)
+    run(plan, "fuse_runs", {"run": paths.run(FUSED, "notes", PROTOCOL)}, model=FUSED)
     return plan
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from lookup_helpers import DENSE, DOCUMENTS, LEXICAL, QUERIES, make_bench
+from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, make_bench
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
@@ -55,6 +55,7 @@ def desk(root: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
         ("results/bm25/bm25s-flat/notes", LEXICAL),
         ("results/collections/notes", LEXICAL),
         (MODEL, DENSE),
+        (f"results/runs/{FUSED}/notes/standard.trec.gz", FUSED),
     ],
 )
 def test_what_a_result_stands_for(desk, text, name):
@@ -74,7 +75,7 @@ def test_what_answers_nothing_is_refused(desk):
         desk.answer("x", [DENSE] * 3)
 
 
-@pytest.mark.parametrize("method", [DENSE, LEXICAL])
+@pytest.mark.parametrize("method", [DENSE, LEXICAL, FUSED])
 def test_documents_and_scores_are_those_of_the_run(desk, method):
     run = read_run(Path(f"results/runs/{method}/notes/standard.trec.gz"))
     for key, text in QUERIES.items():
@@ -139,7 +140,7 @@ def test_the_server_answers_json_and_refuses_other_hosts(desk):
     client = TestClient(make_app(desk, [DENSE, LEXICAL]), base_url="http://127.0.0.1")
     about = client.post("/api/about").json()
     assert about["documents"] == 4 and about["chosen"] == [DENSE, LEXICAL]
-    assert {row["name"]: row["evaluated"] for row in about["methods"]} == {DENSE: True, LEXICAL: True}
+    assert {row["name"]: row["evaluated"] for row in about["methods"]} == {DENSE: True, LEXICAL: True, FUSED: False}
     asked = {"query": "pie", "methods": [DENSE], "count": 1}
     found = client.post("/api/search", content=json.dumps(asked)).json()
     assert [row["id"] for row in found["columns"][0]["documents"]] == ["pie"]

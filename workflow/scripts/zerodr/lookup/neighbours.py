@@ -11,7 +11,7 @@ from zerodr.lexical.analysis import ANALYZERS
 from zerodr.lexical.light import LightIndex
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.documents import Documents
-from zerodr.lookup.sources import LEXICAL, Source
+from zerodr.lookup.sources import FUSION, LEXICAL, Source
 
 MOST_QUERIES = 200_000
 POSITIVES = 3  # titles of positives that are shown
@@ -41,6 +41,10 @@ class Neighbours:
         Raises:
             ArtifactError: it was not trained in this checkout, or its queries are gone.
         """
+        if source.kind == FUSION:
+            raise ArtifactError(
+                source.name, "joins two methods", f"choose {' or '.join(h.name for h in source.halves)}"
+            )
         if source.kind == LEXICAL:
             raise ArtifactError(source.name, "is not trained", "choose a trained method")
         for artifact in reversed(graph.ancestors(*source.inputs["model"])):

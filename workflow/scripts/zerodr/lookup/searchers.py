@@ -7,6 +7,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from zerodr.artifacts.trec import order_rows
@@ -19,10 +20,11 @@ from zerodr.lexical.folder import read_ids
 from zerodr.lexical.hits import Hits, lower_ties
 from zerodr.lexical.light import LightIndex
 from zerodr.lexical.search import SearchSettings, open_index
-from zerodr.lookup.sources import LEXICAL, Source, load_function, query_encoders
+from zerodr.lookup.sources import FUSION, LEXICAL, Source, load_function, query_encoders
 from zerodr.retrieval.candidates import Norms, id_ranks
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.exact import search_exact
+from zerodr.retrieval.fuse import FuseSettings, fuse, run_scores
 from zerodr.retrieval.vectors import AGAIN, Vectors
 
 THREADS = 2
@@ -64,6 +66,8 @@ def open_source(source: Source) -> Searcher:
     """Load what a source needs to answer."""
     if source.kind == LEXICAL:
         return LexicalSearcher(source) if source.index else LightSearcher(source)
+    if source.kind == FUSION:
+        return FusedSearcher(source)
     return DenseSearcher(source, load_function(query_encoders()[source.encoder].queries)(source))
 
 
@@ -110,6 +114,28 @@ class LightSearcher:
         """Find the first documents that hold a word of the text."""
         (hits,) = self._index.search_texts([text], depth, THREADS)
         return _ordered(self._ids, hits)
+
+
+class FusedSearcher:
+    """Two searchers whose rankings are fused as the stage `fuse_runs` does.
+
+    Args:
+        source: whose halves are searched to the depth of the runs.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._settings = validate(FuseSettings, source.params, source.name)
+        self._halves = [open_source(half) for half in source.halves]
+
+    def search(self, text: str, depth: int, options: dict[str, Any]) -> Answer:
+        """Find the first documents by the sum of both terms."""
+        answers = [half.search(text, self._settings.depth, options) for half in self._halves]
+        frames = [pd.DataFrame({"query": "", "document": a.ids, "score": np.float32(a.scores)}) for a in answers]
+        weights = self._settings.weights
+        terms = [run_scores(frame, self._settings, weight) for frame, weight in zip(frames, weights, strict=True)]
+        fused = fuse(terms[0], terms[1], pd.Series([""]), depth)
+        notice = "; ".join(answer.notice for answer in answers if answer.notice)
+        return Answer(fused["document"].tolist(), fused["score"].tolist(), sum((a.read for a in answers), []), notice)
 
 
 class PlainQueries:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -10,11 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr import papers
+from zerodr.encoders.publishing.adapted import RETRIEVER
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
+from zerodr.plan import paths
 
 LEXICAL = "lexical"
 DENSE = "dense"
+FUSION = "fusion"
 TEXTS = {"collection", "sections"}  # inputs with the collection itself
 NAMED = 4  # collections of a message
 PLAIN = "embed_queries"
@@ -55,13 +59,14 @@ class Source:
     Attributes:
         name: of the method.
         collection: manifest of the collection.
-        kind: LEXICAL or DENSE.
+        kind: LEXICAL, DENSE or FUSION.
         index: manifest of the BM25 index, or the embeddings of all corpus shards in order.
-        params: settings of the search (lexical) or of the queries' embedding (dense).
+        params: settings of the search (lexical), of the queries' embedding (dense), or of the fusion.
         encoder: rule that embeds queries.
         inputs: by name, the artifacts that this rule reads.
         run: the ranking of the collection's queries; empty without one.
         per_query: its evaluation by query; empty without one.
+        halves: the two sources that a fusion joins.
     """
 
     name: str
@@ -73,11 +78,12 @@ class Source:
     inputs: dict[str, list[str]] = field(default_factory=dict)
     run: str = ""
     per_query: str = ""
+    halves: tuple[Source, ...] = ()
 
     @property
     def artifacts(self) -> set[str]:
         """What the source answers for: its run, its index, and what its queries' embedding reads."""
-        inputs = {path for name, paths in self.inputs.items() if name not in TEXTS for path in paths}
+        inputs = {path for name, listed in self.inputs.items() if name not in TEXTS for path in listed}
         return {self.run, *self.index, *inputs}
 
 
@@ -115,6 +121,9 @@ class Sources:
         record = self.graph.require(artifact)
         if record["rule"] in ("normalize_collection", "normalize_corpus"):
             return self.named("bm25", artifact)
+        if record["rule"] == "export_adapted":
+            chosen = json.loads((Path(artifact).parent / RETRIEVER).read_text())
+            return self.named(chosen["method"], paths.collection(chosen["collection"]))
         stands_for = {"evaluate_run": "run", "export_model": "model"}.get(record["rule"])
         targets = set(_inputs(record)[stands_for]) if stands_for else {artifact}
         options = [source for source in self.all() if targets & source.artifacts]
@@ -158,6 +167,7 @@ class Sources:
         """List every source, those of runs first; indexes and embeddings that no run has used stand for themselves."""
         if not hasattr(self, "_all"):
             runs = list(self._of_runs())
+            runs += self._fused({source.run: source for source in runs})
             used = {path for source in runs for path in source.index}
             self._all = [*runs, *self._without_run(used)]
         return self._all
@@ -169,6 +179,18 @@ class Sources:
                 yield self._lexical(artifact, record)
             elif record["rule"] == "merge_run" and Path(artifact).exists():
                 yield from self._dense(artifact, record)
+
+    def _fused(self, halves: dict[str, Source]) -> Iterator[Source]:
+        """Yield fusions of two runs that can both answer new queries."""
+        for artifact in self.graph.artifacts():
+            record = self.graph.require(artifact)
+            if record["rule"] != "fuse_runs" or not Path(artifact).exists():
+                continue
+            inputs, name = _inputs(record), record["wildcards"]["model"]
+            joined = tuple(halves[run] for run in inputs["runs"] if run in halves)
+            if len(joined) == len(inputs["runs"]):
+                facts: dict[str, Any] = {"run": artifact, "per_query": self._per_query(artifact), "halves": joined}
+                yield Source(name, inputs["collection"][0], FUSION, (), record["spec"]["params"], **facts)
 
     def _lexical(self, run: str, record: dict[str, Any]) -> Source:
         inputs = _inputs(record)

@@ -159,7 +159,8 @@ def _forward(
     reason = why_not(model, dtype, device, packed)
     if reason is None:
         return PackedBert(model, dtype), "packed"
-    log.info("forward pass of transformers, not the packed one: %s", reason)
+    if packed:
+        log.info("forward pass of transformers, not the packed one: %s", reason)
     module = model.to(device=device, dtype=dtype)
     return lambda ids, mask: hidden_states(module, pooling, ids, mask), f"transformers ({reason})"
 
