@@ -2,9 +2,9 @@
 
     taskset -c 0,1 python benchmarks/lookup.py --documents 100000 --queries 200
 
-Documents are random words with the frequencies of a language (Zipf), 120 a document; vectors are random directions of
-384 components, which separates documents least. Queries of 2 to 12 such words pass the real MiniLM. The time is a client's:
-request, both searches to rank 100, texts and marks of the first 10, JSON.
+Documents are random words with the frequencies of a language (Zipf), 120 a document. Vectors are random directions of
+384 components, which separates documents least. Queries of 2 to 12 such words pass the real MiniLM. The time is a
+client's: request, both searches to rank 100, texts and marks of the first 10, JSON.
 """
 
 from __future__ import annotations

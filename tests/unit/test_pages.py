@@ -11,12 +11,15 @@ import pytest
 from tests.unit.page_helpers import make_pages
 from tests.unit.tiny_bench import write_config
 
+from zerodr.config.base import validate
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
+from zerodr.lineage.graph import Graph
 from zerodr.pages import html
 from zerodr.pages.costs import Cost, budget
+from zerodr.pages.leaderboard import LeaderboardSettings, leaderboard
 from zerodr.pages.queries import chosen
-from zerodr.plan import Plan, paths
+from zerodr.plan import Plan, paths, registry
 
 
 @pytest.fixture(scope="module")
@@ -125,3 +128,25 @@ def test_a_selection_with_the_name_of_a_method_is_refused(tmp_path):
     (own / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n1\t1\t1\n")
     with pytest.raises(ConfigError, match="would have the path of a method's row"):
         load_bench(tmp_path, {"byo": str(own), "collections": ["dense"]})
+
+
+def test_a_row_of_published_numbers_has_no_test_cost_or_command(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    plan = Plan(load_bench(folder))
+    params = registry.PARAMS["build_leaderboard"](plan, None)
+    scores = {"source": "a paper", "file": "scores.tsv", "row": "theirs"}
+    params["table"]["methods"].append({"name": "theirs", "label": "Theirs", "family": "", "scores": scores})
+    files = {
+        name: [Path(p) for p in ([v] if isinstance(v, str) else v)]
+        for name, v in registry.INPUTS["build_leaderboard"](plan, None).items()
+    }
+    table = tmp_path / "all.tsv"
+    table.write_text(files["table"][0].read_text() + "theirs\t0.9000\n")
+    settings = validate(LeaderboardSettings, json.loads(json.dumps(params)), "test")
+    context = leaderboard(files | {"table": [table]}, settings, Graph())
+    row = context["rows"][-1]
+    assert (row["label"], row["cost"], row["published"]) == ("Theirs", None, True)
+    assert row["cells"][0]["text"] == "0.9000" and not row["cells"][0]["best"]
+    assert row["details"]["toy"]["facts"][0] == ["published number", "a paper, theirs"]
+    assert context["rows"][1]["cells"][0]["best"]
+    assert 'class="published"' in html.fill("leaderboard.html", **context)

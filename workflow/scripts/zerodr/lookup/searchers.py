@@ -130,7 +130,9 @@ class FusedSearcher:
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Answer:
         """Find the first documents by the sum of both terms."""
         answers = [half.search(text, self._settings.depth, options) for half in self._halves]
-        frames = [pd.DataFrame({"query": "", "document": a.ids, "score": np.float32(a.scores)}) for a in answers]
+        frames = [
+            pd.DataFrame({"query": "", "document": a.ids, "score": np.array(a.scores, np.float32)}) for a in answers
+        ]
         weights = self._settings.weights
         terms = [run_scores(frame, self._settings, weight) for frame, weight in zip(frames, weights, strict=True)]
         fused = fuse(terms[0], terms[1], pd.Series([""]), depth)
