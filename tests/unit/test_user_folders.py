@@ -167,6 +167,11 @@ def test_a_folder_without_queries_cannot_be_searched(notes):
         section_files(made, "notes", "queries")
 
 
+def test_no_folder_and_the_same_one_twice(notes):
+    assert load_bench(ROOT, {"byo": None}).folders == load_bench(ROOT, {"byo": ""}).folders == {}
+    assert list(load_bench(ROOT, {"byo": f"{notes},{notes}"}).folders) == ["notes"]
+
+
 def test_odd_names(notes, tmp_path, monkeypatch):
     """A linked folder of judgements, splits with dots and blanks, a home folder, a comma in a folder's name."""
     (notes / "qrels").rename(tmp_path / "elsewhere")

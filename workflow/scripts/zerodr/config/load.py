@@ -77,7 +77,7 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     }
     if isinstance(values.get("mirrors"), list | tuple):
         values["mirrors"] = tuple(os.path.expanduser(str(folder)) for folder in values["mirrors"])
-    return values | ({"byo": split_folders(values["byo"])} if values.get("byo") is not None else {})
+    return values | ({"byo": split_folders(values["byo"])} if "byo" in values else {})
 
 
 def files_of_model(model: str) -> list[str]:

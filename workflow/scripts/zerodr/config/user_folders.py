@@ -38,14 +38,14 @@ class UserFolder:
 
 
 def split_folders(value: object) -> tuple[str, ...]:
-    """Read `byo`: folders separated by commas, or one folder whose name holds commas; `~` is expanded."""
-    texts = value if isinstance(value, list | tuple) else [value]
+    """Read `byo`: folders separated by commas, or one folder whose name holds commas; None: none. `~` is expanded."""
+    texts = value if isinstance(value, list | tuple) else [] if value is None else [value]
     words = [
         word.strip()
         for text in map(str, texts)
         for word in ([text] if Path(text).expanduser().is_dir() else text.split(","))
     ]
-    return tuple(str(Path(word).expanduser()) for word in words if word)
+    return tuple(dict.fromkeys(str(Path(word).expanduser()) for word in words if word))
 
 
 def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
