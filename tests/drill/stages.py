@@ -221,7 +221,8 @@ def digests_of(spec: StageSpec) -> dict[str, str]:
     digests = {path: true_digest(path) for path in spec.outputs.values()}
     if absent := [path for path, digest in digests.items() if digest is None]:
         raise ArtifactError(", ".join(absent), "is missing or damaged")
-    return {path: WHOLE if spec.rule in TIMED else str(digest) for path, digest in digests.items()}
+    timed = {spec.rule, *(str((read_record(path) or {}).get("rule")) for path in spec.input_list())} & set(TIMED)
+    return {path: WHOLE if timed else str(digest) for path, digest in digests.items()}
 
 
 def true_digest(declared: str) -> str | None:

@@ -2,16 +2,12 @@
 # settings, say whether a file changed; its time says nothing.
 
 
-def section_files(section):
-    return lambda wildcards: [
-        ancient(path) for path in list_files(PLAN, wildcards.collection, section)
-    ]
-
-
 rule normalize_corpus:
     input:
         unpack(PLAN.inputs("normalize_corpus")),
-        files=section_files("corpus"),
+        files=lambda wildcards: map(
+            ancient, list_files(PLAN, wildcards.collection, "corpus")
+        ),
     output:
         section=paths.collection.pattern,
     log:
@@ -33,7 +29,9 @@ rule normalize_corpus:
 rule normalize_queries:
     input:
         unpack(PLAN.inputs("normalize_queries")),
-        files=section_files("queries"),
+        files=lambda wildcards: map(
+            ancient, list_files(PLAN, wildcards.collection, "queries")
+        ),
     output:
         section=paths.collection_section("{collection}", "queries"),
     log:
@@ -55,7 +53,9 @@ rule normalize_queries:
 rule normalize_judgements:
     input:
         unpack(PLAN.inputs("normalize_judgements")),
-        files=section_files("judgements"),
+        files=lambda wildcards: map(
+            ancient, list_files(PLAN, wildcards.collection, "judgements")
+        ),
     output:
         section=paths.collection_section("{collection}", "judgements"),
     log:

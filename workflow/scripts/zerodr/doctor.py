@@ -149,6 +149,6 @@ def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, Scale]:
         except ConfigError:  # `scales` reports it
             continue
         trained = any(other.method(method).kind == "trained" for method in other.methods)
-        memory = need("finetune").base_mib if trained else LEAST_MEMORY_MIB
+        memory = need("finetune").base_mib if trained and other.bench.scale.gpus else LEAST_MEMORY_MIB
         needs[name] = Scale(scale_bytes(other) / GIBI, memory, trained and other.machines.gpus("finetune") > 0)
     return needs
