@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr import papers
+from zerodr.config.held_out import ENDING
 from zerodr.encoders.publishing.adapted import RETRIEVER
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
@@ -123,7 +124,7 @@ class Sources:
             return self.named("bm25", artifact)
         if record["rule"] == "export_adapted":
             chosen = json.loads((Path(artifact).parent / RETRIEVER).read_text())
-            return self.named(chosen["method"], paths.collection(chosen["collection"]))
+            return self._compared(chosen["method"], chosen["collection"])
         stands_for = {"evaluate_run": "run", "export_model": "model"}.get(record["rule"])
         targets = set(_inputs(record)[stands_for]) if stands_for else {artifact}
         options = [source for source in self.all() if targets & source.artifacts]
@@ -137,6 +138,15 @@ class Sources:
             step = "name a run, embeddings, an index, a model or an exported folder that was embedded here"
             raise ArtifactError(text, "answers no query", step)
         return options[0]
+
+    def _compared(self, method: str, collection: str) -> Source:
+        """Find the method that a comparison chose: on the collection, else on its documents without known items."""
+        try:
+            return self.named(method, paths.collection(collection))
+        except ArtifactError:
+            if collection + ENDING not in self.collections():
+                raise
+            return self.named(method, paths.collection(collection + ENDING))
 
     def collections(self) -> dict[str, str]:
         """Manifests of the collections that something can be looked up in, by name."""
