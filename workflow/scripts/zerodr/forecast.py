@@ -193,14 +193,21 @@ def model_shape(plan: Plan, model: str, scope: str) -> tuple[int, int] | None:
         if isinstance(origin, InitSettings) and origin.init == SCRATCH:
             return origin.architecture.hidden, origin.architecture.layers
         start, cut = origin.init, origin.layers
-    built = [Path(model_of(plan, model, scope)).parent] if method.ranks else []
-    for folder in [*built, *(_model_folders(start) if start else ())]:
+    for folder in [*_built(plan, model, scope), *(_model_folders(start) if start else ())]:
         if (folder / "config.json").exists():
             config = json.loads((folder / "config.json").read_text())
             layers = config.get("num_hidden_layers") or config.get("num_layers")
             width = config.get("hidden_size") or config.get("d_model")
             return (int(width), int(cut or layers or USUAL_LAYERS)) if width else None
     return None
+
+
+def _built(plan: Plan, model: str, scope: str) -> list[Path]:
+    """Folder of the model that ranks in a scope; none where a recipe shares its first stages alone."""
+    try:
+        return [Path(model_of(plan, model, scope)).parent] if plan.bench.methods[model.partition("@")[0]].ranks else []
+    except ConfigError:
+        return []
 
 
 def _model_folders(name: str) -> list[Path]:
