@@ -58,10 +58,11 @@ def test_no_corpus_no_estimate(tmp_path):
 
 def test_shards_and_memory_of_an_own_collection_fit_its_size(root, tmp_path):
     small, big = (
-        Plan(load_bench(root, {"byo": str(large(tmp_path / f"own{count}", count, 200))})) for count in (100, 25_000)
+        Plan(load_bench(root, {"byo": str(large(tmp_path / f"own{count}", count, 200)), "shard_documents": 10_000}))
+        for count in (100, 25_000)
     )
     assert small.shard_count("own100") == 1
-    assert big.shard_count("own25000") == 3  # 10,000 documents a shard at scale mini
+    assert big.shard_count("own25000") == 3
     wildcards = SimpleNamespace(collection="own25000")
     assert big.machines.memory_mib("index_bm25")(wildcards) > small.machines.memory_mib("index_bm25")(
         SimpleNamespace(collection="own100")
