@@ -98,7 +98,7 @@ localrules:
 onstart:
     ask_for_single_run()
     for line in notices(PLAN.bench):
-        print(line, file=sys.stderr)
+        sys.stderr.write(f"{line}\n")
     forget_published()
     refuse_run(
         pin_refusal(

@@ -138,6 +138,13 @@ def test_other_parquet_files_are_refused(tmp_path, columns, said):
         import_candidates(file, pa.array(["1"]), 10, tmp_path / "candidates.parquet")
 
 
+@pytest.mark.parametrize("content", [b"\x80\x04\x95}\x94.", gzip.compress(b"\x80\x04\x95}\x94."), b"PAR1 and no more"])
+def test_pickles_and_damaged_files_are_refused_in_a_sentence(tmp_path, content):
+    (tmp_path / "given").write_bytes(content)
+    with pytest.raises(ArtifactError, match="is no TREC run|is a damaged Parquet file"):
+        import_candidates(tmp_path / "given", pa.array(["q"]), 10, tmp_path / "candidates.parquet")
+
+
 def test_lists_without_scores_do_not_teach(tmp_path):
     (tmp_path / "given").write_text('{"qid": "q", "neg": [1]}\n')
     with pytest.raises(ArtifactError, match="has no scores"):

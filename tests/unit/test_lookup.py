@@ -150,9 +150,12 @@ def test_the_server_answers_json_and_refuses_other_hosts(desk):
     assert client.get("/", headers={"Host": "elsewhere.example"}).status_code == 400
     bad = [b"no", b"[]", b'{"query": 1}', b'{"query": "x", "methods": ["nope"]}', b"x" * 2_000_000]
     bad += [b'{"query": "x", "methods": ["bm25"], "count": 0}', b'{"query": "x", "methods": ["bm25"], "options": 1}']
+    bad += [b'{"query": "x", "methods": ["bm25"], "options": {"memories": 5}}']
     for body in bad:
         answer = client.post("/api/search", content=body)
         assert answer.status_code == 400 and "Error: " in answer.json()["error"]
+    odd = {"query": "pie", "methods": [LEXICAL], "options": {"text": "other", "count": 5}}
+    assert client.post("/api/search", json=odd).json()["query"]["text"] == "pie", "an option is no argument"
     assert client.get("/../page.py").status_code == 404
 
 

@@ -156,11 +156,8 @@ class Screen(logging.Handler):
     def _write(self, text: str) -> None:
         if not text:
             return
-        try:
-            self.stream.write(f"{CLEAR if self.terminal else ''}{text}\n")
-            self.stream.flush()
-        except BrokenPipeError:
-            raise
+        self.stream.write(f"{CLEAR if self.terminal else ''}{text}\n")
+        self.stream.flush()
         self.written = time.monotonic()
 
     def _beat(self) -> None:

@@ -45,7 +45,7 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
 
 
 def _is_written(job: Job, plan: Plan) -> bool:
-    """Whether a language model writes the queries of a job; otherwise they are cut out of documents."""
+    """True when a language model writes the queries of a job; otherwise they are cut out of documents."""
     settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
     return settings.get("writer") is not None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zerodr.config.registry import EVERY
@@ -49,6 +50,16 @@ def read_corpus(
                 table = table.slice(max(start - first, 0), min(stop, last) - max(start, first))
                 yield from table.combine_chunks().to_batches(max_chunksize=block)
             first = last
+
+
+def read_texts(folder: Path, ids: set[str]) -> dict[str, tuple[str, str]]:
+    """Read title and text of some documents by id, from one walk through the corpus; unknown ids are left out."""
+    wanted = pc.SetLookupOptions(value_set=pa.array(sorted(ids), pa.string()))
+    texts: dict[str, tuple[str, str]] = {}
+    for batch in read_corpus(folder):
+        for row in batch.filter(pc.is_in(batch.column("id"), options=wanted)).to_pylist():
+            texts[row["id"]] = row["title"] or "", row["text"] or ""
+    return texts
 
 
 def corpus_ids(folder: Path, start: int = 0, stop: int | None = None) -> pa.Array:

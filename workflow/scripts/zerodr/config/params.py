@@ -105,3 +105,20 @@ class ExportParams(Settings):
     """`shared`, or the collection that the model was made for."""
     licences: dict[str, str] = {}
     """Licence of each collection that the model was trained on, by name."""
+
+
+class Candidate(Settings):
+    """A method that is compared on a user's folder."""
+
+    name: str
+    """Full name."""
+    label: str
+    """Name in tables."""
+    kind: str
+    """Kind of the method."""
+    adapted: bool
+    """It learned from the documents."""
+    description: str
+    """Description of the method, from its file."""
+    remark: str
+    """Footnote."""

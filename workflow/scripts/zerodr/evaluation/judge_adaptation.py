@@ -13,8 +13,9 @@ from pydantic import Field
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run
-from zerodr.collections.access import read_corpus, read_qrels, split_queries
+from zerodr.collections.access import read_qrels, read_texts, split_queries
 from zerodr.config.base import Settings, validate
+from zerodr.config.params import Candidate
 from zerodr.errors import CollectionError
 from zerodr.evaluation.adaptation import Answer, Comparison, Kind, agreement, decide, sentences
 from zerodr.evaluation.judged import judge
@@ -24,23 +25,6 @@ METRIC, CUT = "ndcg_cut_10", 10
 JUDGED = "judged"
 PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 600, 5
 COLUMNS = ["grade", "query-id", "corpus-id", "query", "document", "ranks"]
-
-
-class Candidate(Settings):
-    """One of the compared methods."""
-
-    name: str
-    """Full name."""
-    label: str
-    """Name in tables."""
-    kind: str
-    """Kind of the method."""
-    adapted: bool
-    """It learned from the documents."""
-    description: str
-    """What it is."""
-    remark: str
-    """Footnote."""
 
 
 class JudgedCollection(Settings):
@@ -62,7 +46,7 @@ class JudgeSettings(Settings):
     methods: tuple[Candidate, ...] = Field(min_length=2)
     """The candidates."""
     collections: tuple[JudgedCollection, ...] = Field(min_length=1)
-    """What they are compared on; judgements, where there are some, decide alone."""
+    """Collections of the comparison; judgements, where there are some, decide alone."""
     samples: int = Field(ge=1)
     """Resamples of the intervals."""
 
@@ -287,10 +271,5 @@ def examples(
 
 def texts_of(home: Path, ids: set[str]) -> dict[str, str]:
     """Read title and start of the text of some documents."""
-    texts = {}
-    for block in read_corpus(home):
-        for key, title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
-            if key in ids:
-                whole = f"{title}. {text}" if title else text or ""
-                texts[key] = whole if len(whole) <= SHOWN_LETTERS else whole[:SHOWN_LETTERS] + " ..."
-    return texts
+    whole = {key: f"{title}. {text}" if title else text for key, (title, text) in read_texts(home, ids).items()}
+    return {key: text if len(text) <= SHOWN_LETTERS else text[:SHOWN_LETTERS] + " ..." for key, text in whole.items()}

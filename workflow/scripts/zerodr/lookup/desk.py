@@ -99,7 +99,9 @@ class Desk:
                 self._searchers[source.name] = open_source(source)
             return self._searchers[source.name]
 
-    def answer(self, text: str, names: Sequence[str], count: int = 10, **options: Any) -> dict[str, Any]:
+    def answer(
+        self, text: str, names: Sequence[str], count: int = 10, options: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Answer a query by one or two methods.
 
         Args:
@@ -120,7 +122,7 @@ class Desk:
             raise ConfigError("documents", f"expected 1 to {MOST}, found {count}", "choose another number")
         key = self._known.get(text.strip())
         grades = self._grades.get(key, {}) if key is not None else {}
-        timed = [self._timed(name, text, max(count, DEPTH), options) for name in names]
+        timed = [self._timed(name, text, max(count, DEPTH), options or {}) for name in names]
         ranks = [{document: rank for rank, document in enumerate(answer.ids, 1)} for answer, _ in timed]
         marker = Highlighter(text, self.language)
         columns = []

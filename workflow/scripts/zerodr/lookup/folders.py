@@ -31,7 +31,7 @@ WINDOW, BATCH_TOKENS = 2048, 8192
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder holds a model of the bench."""
+    """True when a folder holds a model of the bench."""
     return (folder / CONTRACT).is_file()
 
 

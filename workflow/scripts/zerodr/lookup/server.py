@@ -61,8 +61,10 @@ class Api:
     def search(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer `query` by `methods`: the first `count` documents of each."""
         options = _field(asked, "options", dict, {})
+        if "memories" in options:
+            options = {"memories": [str(name) for name in _field(options, "memories", list)]}
         query, methods = _field(asked, "query", str), _field(asked, "methods", list)
-        return self.desk.answer(query, [str(name) for name in methods], _field(asked, "count", int, 10), **options)
+        return self.desk.answer(query, [str(name) for name in methods], _field(asked, "count", int, 10), options)
 
     def gains(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Compare `left` and `right` by query."""

@@ -27,7 +27,7 @@ PLAIN = "embed_queries"
 
 
 class QueryEncoder(NamedTuple):
-    """What embeds new queries as a rule does, both as `module:name`.
+    """Embed new queries as a rule does: two addresses, each as `module:name`.
 
     Attributes:
         queries: class with a method `encode`, made of a source.
@@ -83,7 +83,7 @@ class Source:
 
     @property
     def artifacts(self) -> set[str]:
-        """What the source answers for: its run, its index, and what its queries' embedding reads."""
+        """Artifacts that the source answers for: its run, its index, and the inputs of its queries' embedding."""
         inputs = {path for name, listed in self.inputs.items() if name not in TEXTS for path in listed}
         return {self.run, *self.index, *inputs}
 
@@ -127,17 +127,17 @@ class Sources:
             return self._compared(chosen["method"], chosen["collection"])
         stands_for = {"evaluate_run": "run", "export_model": "model"}.get(record["rule"])
         targets = set(_inputs(record)[stands_for]) if stands_for else {artifact}
-        options = [source for source in self.all() if targets & source.artifacts]
-        names = {_name(source.collection) for source in options}
+        matching = [source for source in self.all() if targets & source.artifacts]
+        names = {_name(source.collection) for source in matching}
         if corpus:
-            options = [source for source in options if _name(source.collection) == corpus]
+            matching = [source for source in matching if _name(source.collection) == corpus]
         elif len(names) > 1:
             step = f"add --corpus {' or '.join(sorted(names)[:NAMED])}"
             raise ArtifactError(text, f"is used for {len(names)} collections", step)
-        if not options:
+        if not matching:
             step = "name a run, embeddings, an index, a model or an exported folder that was embedded here"
             raise ArtifactError(text, "answers no query", step)
-        return options[0]
+        return matching[0]
 
     def _compared(self, method: str, collection: str) -> Source:
         """Find the method that a comparison chose: on the collection, else on its documents without known items."""
@@ -158,15 +158,15 @@ class Sources:
         Raises:
             ArtifactError: no method of that name has an index or embeddings of the collection.
         """
-        options = self.on(collection)
-        lexical = [source.name for source in options if source.kind == LEXICAL]
+        matching = self.on(collection)
+        lexical = [source.name for source in matching if source.kind == LEXICAL]
         wanted = lexical[0] if name == "bm25" and lexical else name
-        for source in options:
+        for source in matching:
             if source.name == wanted:
                 return source
         if name == "bm25":
             return Source("bm25", collection, LEXICAL, (), {"language": "en"})
-        where, names = f"{name} on {_name(collection)}", [source.name for source in options]
+        where, names = f"{name} on {_name(collection)}", [source.name for source in matching]
         raise ArtifactError(where, "can't answer queries", nearest(name, names) if names else "index it first")
 
     def on(self, collection: str) -> list[Source]:

@@ -59,7 +59,7 @@ class Item(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """How often a corpus has each title and each sentence, letters folded and words alone."""
+    """Counts of each title and each sentence of a corpus, letters folded and words alone."""
 
     titles: Counter[int]
     sentences: Counter[int]

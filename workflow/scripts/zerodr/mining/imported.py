@@ -91,7 +91,10 @@ class ScoredLists(Mapping[str, Ranking]):
     """
 
     def __init__(self, path: Path) -> None:
-        names = pq.read_schema(path).names
+        try:
+            names = pq.read_schema(path).names
+        except pa.ArrowInvalid as error:
+            raise ArtifactError(path, f"is a damaged Parquet file ({error})", "fetch it again") from None
         chosen = {key: next((name for name in known if name in names), None) for key, known in COLUMNS.items()}
         if lacking := [" or ".join(COLUMNS[key]) for key, name in chosen.items() if name is None]:
             problem = f"has no column {'; '.join(lacking)}, found {', '.join(names)}"
@@ -162,9 +165,11 @@ def read_lists_of_run(path: Path) -> dict[str, Ranking]:
 
 
 def _opened(path: Path) -> Any:
+    """Open a file as text, unzipped; bytes that are no UTF-8 become signs that no layout has."""
     with open(path, "rb") as stream:
         zipped = stream.read(2) == b"\x1f\x8b"
-    return gzip.open(path, "rt", encoding="utf-8") if zipped else open(path, encoding="utf-8")
+    how: dict[str, Any] = {"mode": "rt", "encoding": "utf-8", "errors": "replace"}
+    return gzip.open(path, **how) if zipped else open(path, **how)
 
 
 def _starts_with_object(path: Path) -> bool:

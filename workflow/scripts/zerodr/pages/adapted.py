@@ -11,7 +11,7 @@ from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.evaluation.judge_adaptation import Candidate
+from zerodr.config.params import Candidate
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.tree import render_tree
 from zerodr.pages.adapted_plot import draw

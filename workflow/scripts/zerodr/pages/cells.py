@@ -20,7 +20,7 @@ LEVELS = 2  # of the lineage that is shown; the command shows all
 
 @dataclass(frozen=True)
 class Sources:
-    """What the facts of cells are read from.
+    """Tables and lineage that the facts of cells are read from.
 
     Attributes:
         graph: the checkout's lineage.

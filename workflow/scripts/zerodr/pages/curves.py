@@ -55,7 +55,7 @@ def _same(curves: Series, name: str, other: str) -> bool:
 
 
 def _like(values: np.ndarray, reference: np.ndarray) -> bool:
-    """Whether two curves fit one axis."""
+    """True when two curves fit one axis."""
     low, high = np.abs(values).mean(), np.abs(reference).mean()
     return max(low, high) < 10 * max(min(low, high), 1e-9)
 

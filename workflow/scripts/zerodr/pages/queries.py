@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run
-from zerodr.collections.access import read_corpus, read_qrels, split_queries
+from zerodr.collections.access import read_qrels, read_texts, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.evaluation.metrics import LABELS
 from zerodr.pages import html
@@ -114,7 +113,7 @@ def _pairs(stage: Stage, settings: QueriesSettings) -> Iterator[tuple[str, str, 
             where = f"{row.label} ({row.split})"
             texts = dict(zip(queries["id"], queries["text"], strict=True))
             pairs[name] = Pair(labels, where, frame, (_rankings(runs[name, row.name]), base), grades, texts)
-        texts = _texts(folder, {document for pair in pairs.values() for document in _documents(pair, settings)})
+        texts = read_texts(folder, {document for pair in pairs.values() for document in _documents(pair, settings)})
         for name, pair in pairs.items():
             yield row.name, name, pair, texts
 
@@ -140,22 +139,6 @@ def _documents(pair: Pair, settings: QueriesSettings) -> Iterator[str]:
 
 def _relevant(pair: Pair, query: str) -> list[str]:
     return [document for (of, document), grade in pair.grades.items() if of == query and grade > 0]
-
-
-def _texts(folder: Path, wanted: set[str]) -> Texts:
-    """Read title and text of documents, from one walk through the corpus."""
-    texts: Texts = {}
-    ids = pc.SetLookupOptions(value_set=_array(wanted))
-    for batch in read_corpus(folder):
-        for row in batch.filter(pc.is_in(batch.column("id"), options=ids)).to_pylist():
-            texts[row["id"]] = row["title"], row["text"]
-    return texts
-
-
-def _array(values: set[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(sorted(values), pa.string())
 
 
 def page(pair: Pair, texts: Texts, settings: QueriesSettings) -> str:

@@ -38,7 +38,7 @@ DROPPED: dict[str, dict[str, tuple[str, ...]]] = {
 
 @dataclass
 class RuleCost:
-    """What the jobs of a rule cost.
+    """Costs of the jobs of a rule.
 
     Attributes:
         rule: the rule.

@@ -29,7 +29,7 @@ def candidates(plan: Plan) -> tuple[str, ...]:
 
 
 def is_adapted(plan: Plan, name: str) -> bool:
-    """Whether a method learns from the documents of its target, or is the fusion with one that does."""
+    """True when a method learns from the documents of its target, or is the fusion with one that does."""
     method = plan.method(name)
     if isinstance(method, FusionMethod):
         return any(is_adapted(plan, run) for run in method.settings.runs)
@@ -51,7 +51,7 @@ def judged_on(plan: Plan, collection: str) -> list[Collection]:
 
 
 def has_unjudged_queries(plan: Plan, row: Collection) -> bool:
-    """Whether a folder has queries without judgements."""
+    """True when a folder has queries without judgements."""
     folder = plan.bench.folders.get(row.name)
     return folder is not None and not row.evaluation_split and "queries" in folder.files
 
@@ -162,7 +162,7 @@ def _exported(plan: Plan, name: str, collection: str) -> Params:
 
 
 def _learns_from_documents_alone(plan: Plan, name: str) -> bool:
-    """Whether all fine-tuning stages of a recipe learn from generated queries."""
+    """True when all fine-tuning stages of a recipe learn from generated queries."""
     stages = plan.chains.fine_tuning(name)
     return bool(stages) and all(getattr(plan.chains.trained(name).chain[s], "generate", None) for s in stages)
 

@@ -15,6 +15,7 @@ from pydantic import Field
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
+from zerodr.config.params import Candidate
 from zerodr.config.trained import ExportParams
 from zerodr.encoders.folder.additions import CardSection, papers
 from zerodr.encoders.publishing.card import read_chain, write_card
@@ -23,21 +24,9 @@ from zerodr.encoders.publishing.export import agreement, copy_plain_model
 RETRIEVER = "retriever.json"
 
 
-class Exported(Settings):
+class Exported(Candidate):
     """A candidate, and how it searches."""
 
-    name: str
-    """Full name."""
-    label: str
-    """Name in tables."""
-    kind: str
-    """Kind of the method."""
-    adapted: bool
-    """It learned from the documents."""
-    description: str
-    """What it is."""
-    remark: str
-    """Footnote."""
     encoder: str
     """The method whose model it searches with. Empty: words alone."""
     scope: str
