@@ -14,6 +14,7 @@ from zerodr.config.files import known, read_yaml
 from zerodr.config.held_out import with_proxies
 from zerodr.config.layers import Start
 from zerodr.config.papers import load_papers
+from zerodr.config.pins import with_revisions
 from zerodr.config.recipes import load_methods
 from zerodr.config.registry import read_registry
 from zerodr.config.settings import Config, Protocol, Scale
@@ -38,6 +39,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     collections |= rows
     collections = with_proxies(collections, config.held_out)
     methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder))
+    methods = with_revisions(methods, config.revisions)
     papers = load_papers(folder / "papers")
     mirrored = find_mirrored(collections.values(), config.mirrors)
     sizes = sizes_of_unpinned(collections.values(), mirrored)
