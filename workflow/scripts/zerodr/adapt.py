@@ -10,8 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
+from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
 from zerodr.config.held_out import ENDING
 from zerodr.config.recipes import INIT
@@ -22,7 +24,7 @@ from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE
 
-HELD_OUT, SCALE = 300, "lab"
+HELD_OUT, QUESTIONS, SCALE = 300, 100, "lab"
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 MODEL_RULES = ("import_model", "init_model", "finetune", "pretrain", "export_adapted")
@@ -109,10 +111,21 @@ def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, 
     row = next(row for row in plan_of(words).bench.collections.values() if row.kind == "own")
     if request.proxies or not row.evaluation_split:
         words.append(f"held_out={HELD_OUT}")
+        if can_write(plan_of(words)):
+            words.append(f"held_out_questions={QUESTIONS}")
     judged = Path("results/adapted", row.name, TO_JUDGE)
     if judged.exists() and filled(judged.read_text(encoding="utf-8")):
         words.append(f"judged={judged}")
     return words, row.name
+
+
+def can_write(plan: Plan) -> bool:
+    """True when the language model that writes questions is a folder, or a package that is installed."""
+    if (writer := plan.config.question_writer) is None:
+        return False
+    if not writer.model.startswith(PACKAGE):
+        return Path(writer.model).is_dir()
+    return all(find_spec(module) for module in (writer.model.removeprefix(PACKAGE), "gguf"))
 
 
 def gpus_here() -> int:
@@ -197,6 +210,8 @@ def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[st
     judge = f"judgements of split {row.evaluation_split}" if row.evaluation_split else ""
     if plan.config.held_out:
         proxy = f"a proxy: up to {plan.config.held_out} titles and as many sentences, held out of the documents"
+        if plan.config.held_out_questions:
+            proxy += f", and {plan.config.held_out_questions} questions that a language model writes"
         judge = f"{judge}; next to it {proxy}" if judge else proxy
     if plan.config.judged:
         judge += f", and your grades in {plan.config.judged}"
