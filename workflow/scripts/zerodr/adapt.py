@@ -25,6 +25,7 @@ from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE
 
 HELD_OUT, QUESTIONS, SCALE = 300, 100, "lab"
+ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 MODEL_RULES = ("import_model", "init_model", "finetune", "pretrain", "export_adapted")
@@ -111,7 +112,7 @@ def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, 
     row = next(row for row in plan_of(words).bench.collections.values() if row.kind == "own")
     if request.proxies or not row.evaluation_split:
         words.append(f"held_out={HELD_OUT}")
-        if can_write(plan_of(words)):
+        if row.language == ENGLISH and can_write(plan_of(words)):
             words.append(f"held_out_questions={QUESTIONS}")
     judged = Path("results/adapted", row.name, TO_JUDGE)
     if judged.exists() and filled(judged.read_text(encoding="utf-8")):
