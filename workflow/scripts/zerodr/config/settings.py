@@ -6,6 +6,7 @@ from pydantic import Field
 
 from zerodr.config.base import Settings
 from zerodr.config.generation import WriterSettings
+from zerodr.config.other_start import OtherStart
 
 
 class Lengths(Settings):
@@ -101,6 +102,8 @@ class Config(Settings):
     """In your own folders, drop judgements of absent documents and queries instead of refusing the folder."""
     candidates: tuple[str, ...] = ()
     """Methods that `zerodr adapt` compares, those that learn nothing from your documents first."""
+    start: OtherStart | None = None
+    """A model that `zerodr adapt` starts from in place of all-MiniLM-L6-v2."""
     held_out: int = Field(0, ge=0)
     """Titles, and sentences, that are held out of your folder as queries whose document is known: a proxy for
     judgements. 0: none."""

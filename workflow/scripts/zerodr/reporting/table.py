@@ -47,7 +47,8 @@ def build_table(stage: Stage) -> None:
         sections += published_section(comparison, settings)
     stage.output("table").write_text(render.plain(grid.printed()), encoding="utf-8")
     markdown = render.markdown(grid.printed(), notes, settings, marks, sections)
-    texts = {"csv": render.plain(grid.printed(), ","), "markdown": markdown, "notes": "".join(f"- {note}\n" for note in notes)}
+    texts = {"markdown": markdown, "notes": "".join(f"- {note}\n" for note in notes)}
+    texts["csv"] = render.plain(grid.printed(), ",")
     texts["tex"] = render.tex(grid.printed(), notes, settings, marks)
     for name in texts.keys() & stage.spec.outputs.keys():
         stage.output(name).write_text(texts[name], encoding="utf-8")
