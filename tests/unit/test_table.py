@@ -119,7 +119,7 @@ def test_families_are_headings_in_printed_tables_alone(summaries):
     assert [row.split("|")[1].strip() for row in rows[2:6]] == ["_lexical_", "BM25", "_trained & tuned_", "Dense_1 [a]"]
     assert rows[2].count("|") == rows[3].count("|")
     assert r"\multicolumn{7}{l}{\emph{trained \& tuned}} \\" in render.tex(grid, [], settings, {})
-    assert "lexical" not in render.tsv(grid)
+    assert "lexical" not in render.plain(grid)
 
 
 def test_a_table_of_one_family_has_no_heading(summaries):
@@ -259,7 +259,7 @@ def test_published_numbers_are_a_row_in_italics_that_wins_nothing(tmp_path, summ
     (tmp_path / "scores.tsv").write_text(SCORES)
     inputs = {"summaries": [str(path) for path in summaries], "scores": [str(tmp_path / "scores.tsv")]}
     made = run_stage(tmp_path, inputs, ("table", "markdown", "tex"), **with_scores())
-    row = pd.read_csv(made["table"], sep="\t", comment="#").set_index("model").loc["theirs"]
+    row = pd.read_table(made["table"]).set_index("model").loc["theirs"]
     assert row["alpha"] == 0.6 and row["dup"] == 0.3
     assert row[["beta", "part (subset)", "Avg pair"]].isna().all()  # unknown, not comparable, incomplete
     line = next(line for line in made["markdown"].read_text().splitlines() if "Theirs" in line)
@@ -272,7 +272,7 @@ def test_a_row_without_a_number_here_is_left_out_and_an_unknown_system_named(tmp
     (tmp_path / "scores.tsv").write_text(SCORES.replace("alpha", "elsewhere").replace("dup", "elsewhere2"))
     inputs = {"summaries": [str(path) for path in summaries], "scores": [str(tmp_path / "scores.tsv")]}
     made = run_stage(tmp_path, inputs, ("table",), **with_scores())
-    assert pd.read_csv(made["table"], sep="\t", comment="#")["model"].tolist() == ["bm25", "dense"]
+    assert pd.read_table(made["table"])["model"].tolist() == ["bm25", "dense"]
     with pytest.raises(ArtifactError, match="no numbers of 'leaned'.*did you mean learned"):
         run_stage(tmp_path, inputs, ("table",), **with_scores("leaned"))
 
@@ -284,7 +284,7 @@ def test_a_row_may_lack_collections_that_it_says(tmp_path, summaries):
     check_summaries(frame, settings)
     grid = fill(frame, settings)
     assert grid.values.loc["dense", ["beta", "Avg pair"]].isna().all() and grid.values.loc["dense", "alpha"] == 0.4
-    assert "nan" not in render.tsv(grid) + render.markdown(grid, [], settings, {}, [])
+    assert "nan" not in render.plain(grid) + render.markdown(grid, [], settings, {}, [])
     alone = settings_of(methods=[rows[1] | {"absent": ["beta"]}])
     frame = frame[frame["model"] == "dense"]
     notes = "\n".join(footnotes(frame, fill(frame, alone), alone))
@@ -293,8 +293,9 @@ def test_a_row_may_lack_collections_that_it_says(tmp_path, summaries):
 
 def test_the_stage_writes_all_formats(tmp_path, summaries):
     inputs = {"summaries": [str(path) for path in summaries], "significance": str(significance(tmp_path))}
-    made = run_stage(tmp_path, inputs, ("table", "markdown", "tex"))
-    table = pd.read_csv(made["table"], sep="\t", comment="#")
+    made = run_stage(tmp_path, inputs, ("table", "csv", "markdown", "tex"))
+    table = pd.read_table(made["table"])
+    assert table.equals(pd.read_csv(made["csv"]))
     assert table["model"].tolist() == ["bm25", "dense"]
     assert table["alpha"].tolist() == [0.5, 0.4]
     assert table.notna().all().all()
@@ -308,14 +309,14 @@ def test_the_stage_writes_all_formats(tmp_path, summaries):
     latex = made["tex"].read_text()
     assert r"\textbf{0.5000}" in latex and "0.4000$^{-}$" in latex and r"Dense\_1" in latex
     again = {name: path.read_bytes() for name, path in made.items()}
-    made = run_stage(tmp_path, inputs, ("table", "markdown", "tex"))
+    made = run_stage(tmp_path, inputs, ("table", "csv", "markdown", "tex"))
     assert again == {name: path.read_bytes() for name, path in made.items()}
 
 
 def test_one_row_without_significance(tmp_path, summaries):
     inputs = {"summaries": [str(path) for path in summaries[:5]]}
     made = run_stage(tmp_path, inputs, ("table",), methods=params()["methods"][:1])
-    assert pd.read_csv(made["table"], sep="\t", comment="#")["model"].tolist() == ["bm25"]
+    assert pd.read_table(made["table"])["model"].tolist() == ["bm25"]
 
 
 def test_ties_are_all_bold_and_a_single_row_is_not(summaries):

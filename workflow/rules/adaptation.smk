@@ -14,6 +14,7 @@ rule hold_out_items:
         collection=PATTERNS.proxies(),
     conda:
         ENVIRONMENT
+    threads: PLAN.threads("hold_out_items")
     resources:
         **PLAN.resources("hold_out_items"),
     params:

@@ -6,6 +6,7 @@ rule build_table:
         unpack(PLAN.inputs("build_table")),
     output:
         table=paths.beir(f"{PLAN.selection}.tsv"),
+        csv=paths.beir(f"{PLAN.selection}.csv"),
         notes=paths.beir(f"{PLAN.selection}.notes.md"),
         markdown=paths.beir(f"{PLAN.selection}.md"),
         tex=paths.beir(f"{PLAN.selection}.tex"),

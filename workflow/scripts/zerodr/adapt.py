@@ -10,10 +10,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
+from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
 from zerodr.config.held_out import ENDING
+from zerodr.config.other_start import USUAL, renamed
 from zerodr.config.recipes import INIT
 from zerodr.costs import costs, duration
 from zerodr.errors import ConfigError, nearest
@@ -22,7 +25,8 @@ from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE
 
-HELD_OUT, SCALE = 300, "lab"
+HELD_OUT, QUESTIONS, SCALE = 300, 100, "lab"
+ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 MODEL_RULES = ("import_model", "init_model", "finetune", "pretrain", "export_adapted")
@@ -41,6 +45,7 @@ class Request:
         budget: time in seconds that `auto` may plan.
         profile: of snakemake.
         proxies: hold known items out although there are judgements.
+        start: a bi-encoder in place of all-MiniLM-L6-v2: a folder, a hub name or a package.
         config: further words of `--config`.
     """
 
@@ -49,6 +54,7 @@ class Request:
     budget: float = 1200.0
     profile: str = ""
     proxies: bool = False
+    start: str = USUAL
     config: Words = field(default_factory=list)
 
 
@@ -104,15 +110,33 @@ def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, 
     """Return the words of the configuration, and the name of the folder's collection."""
     sized = any(word.startswith("scale=") for word in request.config)
     words = [f"byo={request.folder}", *([] if sized else [f"scale={SCALE}"]), *request.config]
+    if request.start != USUAL:
+        from zerodr.encoders.start.own import read_start
+
+        start = read_start(request.start, plan_of(words).config.offline)
+        words.append(f"start={start.model_dump_json(exclude_none=True)}")
     if "slurm" not in request.profile and not any(word.startswith("gpus=") for word in words) and not gpus_here():
         words.append("gpus=0")
     row = next(row for row in plan_of(words).bench.collections.values() if row.kind == "own")
+    if not any(word.startswith("byo_language=") for word in words):
+        words.append(f"byo_language={row.language}")  # guessed, and told, once
     if request.proxies or not row.evaluation_split:
         words.append(f"held_out={HELD_OUT}")
+        if row.language == ENGLISH and can_write(plan_of(words)):
+            words.append(f"held_out_questions={QUESTIONS}")
     judged = Path("results/adapted", row.name, TO_JUDGE)
     if judged.exists() and filled(judged.read_text(encoding="utf-8")):
         words.append(f"judged={judged}")
     return words, row.name
+
+
+def can_write(plan: Plan) -> bool:
+    """True when the language model that writes questions is a folder, or a package that is installed."""
+    if (writer := plan.config.question_writer) is None:
+        return False
+    if not writer.model.startswith(PACKAGE):
+        return Path(writer.model).is_dir()
+    return all(find_spec(module) for module in (writer.model.removeprefix(PACKAGE), "gguf"))
 
 
 def gpus_here() -> int:
@@ -161,11 +185,13 @@ def named(method: str, plan: Plan) -> list[str]:
     Raises:
         ConfigError: the method is not known, or learns nothing from documents.
     """
+    start, fused = plan.config.start, f"hybrid+{method}"
+    if start is not None:
+        method, fused = renamed(method, start), renamed(fused, start)
     known("--method", method, {**plan.bench.methods, "auto": None})
     if not is_adapted(plan, method):
         names = [name for name in plan.bench.methods if "@" not in name and is_adapted(plan, name)]
         raise ConfigError(f"--method {method}", "learns nothing from a folder's documents", nearest(method, names))
-    fused = f"hybrid+{method}"
     others = [one for one in plan.config.candidates if not is_adapted(plan, one)]
     return [*others, method, *([fused] if fused in plan.bench.methods else [])]
 
@@ -197,6 +223,8 @@ def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[st
     judge = f"judgements of split {row.evaluation_split}" if row.evaluation_split else ""
     if plan.config.held_out:
         proxy = f"a proxy: up to {plan.config.held_out} titles and as many sentences, held out of the documents"
+        if plan.config.held_out_questions:
+            proxy += f", and {plan.config.held_out_questions} questions that a language model writes"
         judge = f"{judge}; next to it {proxy}" if judge else proxy
     if plan.config.judged:
         judge += f", and your grades in {plan.config.judged}"

@@ -179,6 +179,9 @@ def adapt(
     budget: Annotated[str, typer.Option(help="Time that `auto` may plan, such as 20m or 2h.")] = "20m",
     name: Annotated[str | None, typer.Option(help="Name of the result; default: the folder's.")] = None,
     language: Annotated[str | None, typer.Option(help="Of the texts, such as de; default: guessed.")] = None,
+    start: Annotated[
+        str, typer.Option(metavar="MODEL", help="What you have: a folder, a hub name or package:<module>.")
+    ] = "all-minilm-l6-v2",
     proxies: Annotated[
         bool, typer.Option("--proxies", help="Compare on known items, too, next to judgements.")
     ] = False,
@@ -194,10 +197,12 @@ def adapt(
         raise ConfigError(f"--name {name}", f"names one folder, found {len(folders)}", "leave it out")
     named = {"byo_name": name, "byo_language": language}
     words = [f"{key}={value}" for key, value in named.items() if value is not None] + (config or [])
+    here = CALLED_IN[0] / Path(start).expanduser()
+    model = str(here.resolve()) if here.is_dir() else start
     for folder in folders:
         at = (CALLED_IN[0] / folder.expanduser()).resolve()
         path = os.path.relpath(at) if at.is_relative_to(Path.cwd()) else str(at)
-        request = Request(path, method, seconds_of(budget), chosen, proxies, words)
+        request = Request(path, method, seconds_of(budget), chosen, proxies, model, words)
         if status := run(request, plan_of, typer.echo):
             raise typer.Exit(status)
 

@@ -5,6 +5,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+from zerodr.config.families import PACKAGE
 from zerodr.config.speeds import Speeds
 from zerodr.config.training import InitSettings, PairSettings
 from zerodr.forecast import EMBEDDING, USUAL_DIMENSION, USUAL_LAYERS, Job, model_shape, text_rows
@@ -26,11 +27,12 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
         speeds: rates of machines.
         units: millions of documents (or queries) that it reads.
     """
-    if job.rule == "generate_queries" and _is_written(job, plan):
+    questions = _questions(job, plan)
+    if questions is None:
         return None
     if job.rule in speeds.jobs:
         base, slope = speeds.jobs[job.rule]
-        return base + slope * units
+        return base + slope * units + speeds.question_seconds * questions
     if job.rule in EMBEDDING:
         settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
         side = "document" if "shard" in job.wildcards else "query"
@@ -44,10 +46,16 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
     return None
 
 
-def _is_written(job: Job, plan: Plan) -> bool:
-    """True when a language model writes the queries of a job; otherwise they are cut out of documents."""
+def _questions(job: Job, plan: Plan) -> int | None:
+    """Count the questions that a language model of a package writes in a job; None: another model does."""
+    if job.rule not in ("generate_queries", "hold_out_items"):
+        return 0
     settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
-    return settings.get("writer") is not None
+    writer = settings.get("writer")
+    if writer is None:
+        return 0
+    count: int = settings["questions"] if job.rule == "hold_out_items" else settings["count"]
+    return count if writer["model"].startswith(PACKAGE) else None
 
 
 def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any]) -> int:

@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from zerodr.config.base import Settings
 from zerodr.config.methods import Method
@@ -32,6 +32,7 @@ class Bench:
         mirror_bytes: sizes of those that no checksum pins.
         absent: collections without an address whose archive is not here.
         root: the checkout.
+        recipes: what the files of recipes hold, by recipe.
     """
 
     config: Config
@@ -45,6 +46,7 @@ class Bench:
     mirror_bytes: dict[str, int] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     root: Path = Path(".")
+    recipes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ class WriterSettings(Settings):
     """Share of the likeliest tokens that are drawn from."""
     words: tuple[int, int] = (3, 24)
     """Fewest and most words of a question that is used."""
-    round_trip: int | None = Field(10, ge=1)
+    round_trip: int | None = Field(None, ge=1)
     """Use a question where BM25 ranks its document among so many. None: use all."""
 
     @model_validator(mode="after")

@@ -13,8 +13,10 @@ from zerodr.config.descriptions import describe
 from zerodr.config.files import known, read_yaml
 from zerodr.config.held_out import with_proxies
 from zerodr.config.layers import Start
+from zerodr.config.other_start import with_start
 from zerodr.config.papers import load_papers
-from zerodr.config.recipes import load_methods
+from zerodr.config.pins import with_revisions
+from zerodr.config.recipes import load_methods, read_files
 from zerodr.config.registry import read_registry
 from zerodr.config.settings import Config, Protocol, Scale
 from zerodr.config.user_folders import read_folders, split_folders
@@ -37,12 +39,19 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     rows, folders = read_folders(config.byo, collections, config.byo_language, config.byo_drop_missing, config.byo_name)
     collections |= rows
     collections = with_proxies(collections, config.held_out)
-    methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder))
+    recipes, names = read_files(folder / "methods"), dict[str, str]()
+    if config.start is not None:
+        recipes, names = with_start(recipes, config.start)
+    methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder), recipes)
+    methods = with_revisions(methods, config.revisions)
+    config = config.model_copy(update={"candidates": tuple(names.get(name, name) for name in config.candidates)})
     papers = load_papers(folder / "papers")
     mirrored = find_mirrored(collections.values(), config.mirrors)
     sizes = sizes_of_unpinned(collections.values(), mirrored)
     absent = find_absent(collections.values(), mirrored)
-    bench = Bench(config, collections, methods, protocols, scale, folders, papers, mirrored, sizes, absent, root)
+    bench = Bench(
+        config, collections, methods, protocols, scale, folders, papers, mirrored, sizes, absent, root, recipes
+    )
     check_bench(bench)
     return bench
 

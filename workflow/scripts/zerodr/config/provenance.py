@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from zerodr.config.base import mapping
 from zerodr.config.bench import Bench
 from zerodr.config.canonical import canonical_json
-from zerodr.config.files import known, read_yaml
+from zerodr.config.files import known
 from zerodr.config.layers import Layer, Layers, merge
 from zerodr.config.load import read_starts, read_table
 from zerodr.config.methods import TrainedMethod
@@ -51,7 +50,7 @@ def values_of(name: str, bench: Bench, root: Path = Path(".")) -> dict[tuple[str
         ConfigError: no such method, with the nearest name.
     """
     method = known("method", name, {name: method for name, method in bench.methods.items() if "@" not in name})
-    settings = _marks(name, bench.config.scale, root)["settings"]
+    settings = _marks(name, bench, root)["settings"]
     values = {
         path: Value(_text(value), _layer(settings, path) or DEFAULT) for path, value in _leaves(method.settings, ())
     }
@@ -63,12 +62,12 @@ def values_of(name: str, bench: Bench, root: Path = Path(".")) -> dict[tuple[str
     return values
 
 
-def _marks(name: str, scale: str, root: Path) -> dict[str, Any]:
+def _marks(name: str, bench: Bench, root: Path) -> dict[str, Any]:
     """Give the keys of a method with a mark in place of each value."""
     recipe, _, variant = name.partition("+")
     where, folder = f"config/methods/{recipe}.yaml", root / "config"
-    written = mapping(read_yaml(root / where), where)
-    layers = Layers(where, written, scale, read_table(folder / "scales.yaml", Scale), read_starts(folder))
+    scales, starts = read_table(folder / "scales.yaml", Scale), read_starts(folder)
+    layers = Layers(where, bench.recipes[recipe], bench.config.scale, scales, starts)
     several = [*layers.base, *(layers.of_variant(variant) if variant else ())]
     marks = merge(Layer(layer.name, _marked(layer.value, layer.name)) for layer in several)
     if "chain" in marks["settings"]:

@@ -19,7 +19,11 @@ INIT = "init"
 
 
 def load_methods(
-    folder: Path, scale: str, scales: set[str], starts: Mapping[str, Start] | None = None
+    folder: Path,
+    scale: str,
+    scales: set[str],
+    starts: Mapping[str, Start] | None = None,
+    recipes: Mapping[str, Any] | None = None,
 ) -> dict[str, Method]:
     """Load all recipes of a folder with their variants and the stages of their chains, by full name.
 
@@ -30,13 +34,14 @@ def load_methods(
         scale: the chosen scale.
         scales: names of all scales.
         starts: initial models by name.
+        recipes: what the files hold, by recipe. None: it is read.
 
     Raises:
         ConfigError: names file, key, value and the nearest known name.
     """
     methods: dict[str, Method] = {}
-    for path in _files(folder):
-        written = mapping(read_yaml(path), f"config/methods/{path.name}")
+    for recipe, written in (read_files(folder) if recipes is None else recipes).items():
+        path = folder / f"{recipe}.yaml"
         at_scales = {s: read_recipe(path, written, s, scales, starts or {}) for s in sorted(scales)}
         for name, method in at_scales[scale].items():
             methods[name] = method
@@ -45,7 +50,12 @@ def load_methods(
     return add_remarks(methods, starts or {})
 
 
-def _files(folder: Path) -> list[Path]:
+def read_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Read the files of a folder, by recipe.
+
+    Raises:
+        ConfigError: names the file.
+    """
     files = yaml_files(folder, "config/methods", "recipe")
     for path in files:
         if {"+", "@"} & set(path.stem):
@@ -54,7 +64,7 @@ def _files(folder: Path) -> list[Path]:
                 "+ is for variants and @ for stages: a recipe has none of them in its name",
                 "rename it",
             )
-    return files
+    return {path.stem: mapping(read_yaml(path), f"config/methods/{path.name}") for path in files}
 
 
 def read_recipe(

@@ -5,6 +5,8 @@ from typing import Literal
 from pydantic import Field
 
 from zerodr.config.base import Settings
+from zerodr.config.generation import WriterSettings
+from zerodr.config.other_start import OtherStart
 
 
 class Lengths(Settings):
@@ -88,6 +90,8 @@ class Config(Settings):
     """Folders with archives, tried in order before the official addresses."""
     offline: bool = False
     """Never ask the network: archives come from mirrors, models from folders, packages and the hub cache."""
+    revisions: dict[str, str] = Field(default_factory=dict)
+    """Commits of hub models by name, such as `{Luyu/condenser: <commit>}`. They replace those of recipes."""
     gated: tuple[str, ...] = ()
     """Gated collections whose archives you have in a mirror."""
     byo: tuple[str, ...] = ()
@@ -100,9 +104,15 @@ class Config(Settings):
     """In your own folders, drop judgements of absent documents and queries instead of refusing the folder."""
     candidates: tuple[str, ...] = ()
     """Methods that `zerodr adapt` compares, those that learn nothing from your documents first."""
+    start: OtherStart | None = None
+    """A model that `zerodr adapt` starts from in place of all-MiniLM-L6-v2."""
     held_out: int = Field(0, ge=0)
     """Titles, and sentences, that are held out of your folder as queries whose document is known: a proxy for
     judgements. 0: none."""
+    held_out_questions: int = Field(0, ge=0)
+    """Questions that `question_writer` writes about documents, as further such queries. 0: none."""
+    question_writer: WriterSettings | None = None
+    """The language model that writes them. Below `round_trip` is null: BM25 must not choose what it is compared on."""
     judged: str | None = None
     """A `to_judge.tsv` of `zerodr adapt` with your grades."""
     seed: int = Field(13, ge=0)

@@ -44,6 +44,8 @@ class Speeds(Settings):
     """One GPU."""
     text_tokens: TextTokens
     """Usual lengths of texts."""
+    question_seconds: float
+    """Of a question that a small language model writes, which a package ships."""
     jobs: dict[str, tuple[float, float]]
     """Of rules without a model: seconds of any job, and for each million units that it reads."""
 

@@ -2,7 +2,8 @@
 
 A document without its title, or without one sentence, is searched with what was taken out: a proxy for judgements. So
 a word match with the query itself is impossible, for embeddings as for BM25. Only what occurs once in the corpus is
-taken, and copies of a title in the text go with it. Each document loses one thing at most.
+taken, and copies of a title in the text go with it. Each document loses one thing at most. A language model, where
+there is one, writes questions about documents that lose nothing.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, corpus_size, read_corpus
 from zerodr.config.base import Settings, validate
+from zerodr.config.generation import WriterSettings
 from zerodr.errors import CollectionError
 from zerodr.mining.cut import WORD, sentences_of
-from zerodr.mining.written import lots_of
+from zerodr.mining.written import lots_of, write
 
 TITLES, SENTENCES = KINDS = ("titles", "sentences")
+QUESTIONS = "questions"
 APART = re.compile(r"(?<=\s[.!?])\s+")  # where a lower-case text with spaced full stops has a sentence end
 
 
@@ -47,6 +50,12 @@ class HoldOutSettings(Settings):
     """Fewest and most words of a title."""
     words_left: int = Field(20, ge=1)
     """Fewest words that a document keeps."""
+    questions: int = Field(0, ge=0)
+    """Questions that a language model writes."""
+    writer: WriterSettings | None = None
+    """The language model."""
+    title_join: str | None = None
+    """Text that joins a document's title and text for it. None: text alone."""
 
 
 class Item(NamedTuple):
@@ -74,19 +83,22 @@ def hold_out_items(stage: Stage) -> None:
     settings = validate(HoldOutSettings, stage.params, stage.spec.name())
     source, folder = stage.path("collection"), stage.output("collection")
     items = choose(source, settings, stage.seed)
-    counts = Counter(item.kind for item in items.values())
-    if not items:
+    known = [(item.kind, key, item.query) for key, item in items.items()]
+    if settings.questions and settings.writer:
+        asked = write(stage, settings.questions, settings.writer, settings.title_join, avoid=items)
+        known += [(QUESTIONS, one.document, one.text) for one in asked]
+    counts = Counter(kind for kind, _, _ in known)
+    if not known:
         problem = "has no title or sentence that could be held out: its texts are short, alike or untitled"
         raise CollectionError(source.name, problem, "add judgements (qrels/test.tsv) to compare methods with")
-    queries = [(f"{item.kind}-{key}", item.query) for key, item in items.items()]
-    table = pa.table([[key for key, _ in queries], [text for _, text in queries]], schema=QUERY_SCHEMA)
+    table = pa.table([[f"{kind}-{key}" for kind, key, _ in known], [text for *_, text in known]], schema=QUERY_SCHEMA)
     pq.write_table(table, folder / "queries.parquet", compression="zstd")
-    lines = [f"{item.kind}-{key}\t{key}\t1\n" for key, item in items.items()]
+    lines = [f"{kind}-{key}\t{key}\t1\n" for kind, key, _ in known]
     (folder / f"qrels.{settings.split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
     write_documents(source, items, folder / "corpus.parquet")
-    facts = {"collection": settings.name, "kind": "proxy", "documents": corpus_size(source), "queries": len(items)}
+    facts = {"collection": settings.name, "kind": "proxy", "documents": corpus_size(source), "queries": len(known)}
     write_json(folder / "audit.json", facts | {"held_out": dict(counts)})
-    for kind in KINDS:
+    for kind in (*KINDS, QUESTIONS)[: 3 if settings.questions else 2]:
         stage.metric(f"queries_{kind}", counts[kind])
     stage.note(audit=facts)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,8 +46,10 @@ def lots_of(source: Path, purpose: str, seed: int) -> np.ndarray:
     return lots
 
 
-def write(stage: Stage, count: int, settings: WriterSettings, title_join: str | None) -> list[Question]:
-    """Write questions until `count` of them can be used, one for a document, or documents end.
+def write(
+    stage: Stage, count: int, settings: WriterSettings, title_join: str | None, avoid: Collection[str] = ()
+) -> list[Question]:
+    """Write questions until `count` of them can be used, one for a document that is not in `avoid`, or documents end.
 
     Reads inputs `collection` and, for the round trip, `index`; `stage.state` holds the batches that are finished.
     """
@@ -58,7 +60,8 @@ def write(stage: Stage, count: int, settings: WriterSettings, title_join: str | 
     torch.set_num_threads(max(1, stage.threads))
     source, record = stage.path("collection"), stage.state / RECORD
     lots = lots_of(source, "questions", stage.seed)
-    documents = documents_of(source, lots, SPARE * count, title_join)
+    documents = documents_of(source, lots, SPARE * count + len(avoid), title_join)
+    documents = [one for one in documents if one[0] not in avoid]
     finds = finder(stage.path("index"), settings.round_trip, stage.threads) if settings.round_trip else None
     batches = [documents[i : i + settings.batch_passages] for i in range(0, len(documents), settings.batch_passages)]
     writer, offline = None, bool(stage.spec.site.get("offline", False))

@@ -64,7 +64,15 @@ def _hold_out_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("hold_out_items")
 def _hold_out_params(plan: Plan, wc: Any) -> Params:
-    return {"name": wc.collection, "split": SPLIT, "count": plan.config.held_out}
+    chosen: Params = {"name": wc.collection, "split": SPLIT, "count": plan.config.held_out}
+    if not plan.config.held_out_questions:
+        return chosen
+    writer, source = plan.config.question_writer, plan.collection(wc.collection).held_out_of
+    if writer is None or writer.round_trip:
+        expected = "expected a language model with round_trip: null"
+        raise ConfigError("question_writer", f"writes no known items, {expected}", "see config/config.yaml")
+    written = {"questions": plan.config.held_out_questions, "writer": writer.model_dump(mode="json", exclude_none=True)}
+    return chosen | written | {"title_join": plan.title_join(source, plan.config.protocol)}
 
 
 # ---- comparison ------------------------------------------------------------------------------------------------

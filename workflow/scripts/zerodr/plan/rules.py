@@ -52,7 +52,9 @@ RULES = {
     "rank_bm25": Rule("lexical.candidates:rank_bm25", 1, Need(4000, 4000, 30, 30, threads=8)),
     "search_candidates": Rule("retrieval.search:search_shard", 1, Need(4000, 6500, 30, 120, threads=8, sharded=True)),
     "merge_candidates": Rule("retrieval.merge:merge_candidates", 1, Need(6000, 100, 30, 10)),
-    "hold_out_items": Rule("mining.held_out:hold_out_items", 1, Need(4000, 4000, 20, 60), seeded=True, reads="corpus"),
+    "hold_out_items": Rule(
+        "mining.held_out:hold_out_items", 1, Need(6000, 4000, 60, 60, threads=8), seeded=True, reads="corpus"
+    ),
     "generate_queries": Rule(
         "mining.questions:generate_queries", 1, encoding(8000, 500, 480), seeded=True, reads="corpus"
     ),
@@ -69,7 +71,7 @@ RULES = {
     "evaluate_run": Rule("evaluation.evaluate:evaluate_run", 2, Need(3000, 0, 15), seeded=True),
     "judge_adaptation": Rule("evaluation.judge_adaptation:judge_adaptation", 2, Need(3000, 0, 15), seeded=True),
     "compare_runs": Rule("evaluation.compare:compare_runs", 1, Need(4000, 0, 30), seeded=True),
-    "build_table": Rule("reporting.table:build_table", 2),
+    "build_table": Rule("reporting.table:build_table", 3),
     "build_row": Rule("reporting.table:build_table", 2),
     "build_queries": Rule("pages.queries:build_queries", 1, Need(6000, 0, 60)),
     "build_query_page": Rule("pages.queries:build_query_page", 1),

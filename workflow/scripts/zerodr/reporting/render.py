@@ -1,5 +1,7 @@
 """Render a filled table as tsv, Markdown, HTML and LaTeX."""
 
+import csv
+import io
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
@@ -50,12 +52,16 @@ def format_number(value: float) -> str:
     return "" if value != value else f"{value:.{DECIMALS}f}"
 
 
-def tsv(grid: Grid) -> str:
-    """Write rows of numbers under `model` and the column headers, as `pandas.read_table(path)` reads them."""
-    lines = ["\t".join(["model", *(column.header for column in grid.columns)])]
-    for model, row in grid.values.iterrows():
-        lines.append("\t".join([str(model), *map(format_number, row)]))
-    return "\n".join(lines) + "\n"
+def plain(grid: Grid, separator: str = "\t") -> str:
+    """Write rows of numbers under `model` and the column headers, as `pandas.read_table(path)` reads them.
+
+    With a comma as separator `pandas.read_csv(path)` does; a header with a comma is quoted.
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
+    writer.writerow(["model", *(column.header for column in grid.columns)])
+    writer.writerows([str(model), *map(format_number, row)] for model, row in grid.values.iterrows())
+    return stream.getvalue()
 
 
 def cells(grid: Grid, marks: Marks, bold: str, italic: str, published: Collection[str] = ()) -> list[list[str]]:

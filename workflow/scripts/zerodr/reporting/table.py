@@ -23,7 +23,7 @@ from zerodr.reporting.settings import TableSettings
 def build_table(stage: Stage) -> None:
     """Read inputs `summaries` and, when the rule has them, `significance`, `references`, `papers`.
 
-    Write output `table` (tsv) and, when the rule declares them, `notes`, `markdown`, `tex`, `published` (tsv).
+    Write output `table` (tsv) and, when the rule declares them, `csv`, `notes`, `markdown`, `tex`, `published` (tsv).
     """
     settings = validate(TableSettings, stage.params, stage.spec.rule)
     frame = read_summaries(stage.paths("summaries"))
@@ -45,9 +45,10 @@ def build_table(stage: Stage) -> None:
         stage.output("published").write_text(published_tsv(comparison, settings), encoding="utf-8")
         stage.note(published={str(k): int(v) for k, v in comparison["verdict"].value_counts().items()})
         sections += published_section(comparison, settings)
-    stage.output("table").write_text(render.tsv(grid.printed()), encoding="utf-8")
+    stage.output("table").write_text(render.plain(grid.printed()), encoding="utf-8")
     markdown = render.markdown(grid.printed(), notes, settings, marks, sections)
     texts = {"markdown": markdown, "notes": "".join(f"- {note}\n" for note in notes)}
+    texts["csv"] = render.plain(grid.printed(), ",")
     texts["tex"] = render.tex(grid.printed(), notes, settings, marks)
     for name in texts.keys() & stage.spec.outputs.keys():
         stage.output(name).write_text(texts[name], encoding="utf-8")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -113,10 +115,11 @@ def load_writer(name: str, revision: str | None, offline: bool, precision: str =
     more = {"gguf_file": file} if file else {}
     unpacked = {"quantization_config": GgufConfig(dequantize=True)} if file else {}
     try:
-        config = AutoConfig.from_pretrained(folder, **more)
-        family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-        tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", **more)
-        model: Any = family.from_pretrained(folder, dtype=dtype, **more, **unpacked)
+        with contextlib.redirect_stderr(io.StringIO()):  # progress bars
+            config = AutoConfig.from_pretrained(folder, **more)
+            family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+            tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left", **more)
+            model: Any = family.from_pretrained(folder, dtype=dtype, **more, **unpacked)
         model = model.to(device).eval()
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         step = "install the package gguf" if file else "choose a language model that it knows"

@@ -1,0 +1,109 @@
+"""Another model for `zerodr adapt` to start from: variants of the candidates' recipes that come from it.
+
+The start becomes a recipe of its own, and each candidate that comes from all-MiniLM-L6-v2 a variant with the start's
+name, so that results of several starts lie next to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from zerodr.config.base import Settings
+from zerodr.errors import ConfigError
+
+USUAL, SHARED = "all-minilm-l6-v2", "minilm"  # as a recipe, and in config/starts.yaml
+
+REMARK = "a model of yours; what it was tuned on is not known here"
+
+
+class OtherStart(Settings):
+    """A bi-encoder in place of all-MiniLM-L6-v2. `zerodr adapt --start` reads the values from the model."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    """Its name in paths and tables."""
+    model: str
+    """A folder, `organisation/name` on the hub, or `package:<module>`."""
+    revision: str | None = None
+    """Hub revision."""
+    pooling: str = "mean"
+    """How the model makes a vector of its tokens'."""
+    max_tokens: int = Field(256, ge=2)
+    """The model's longest text."""
+
+
+def renamed(name: str, start: OtherStart) -> str:
+    """Name of the counterpart of a method that comes from the usual start."""
+    if name == USUAL:
+        return start.name
+    recipe, _, variant = name.partition("+")
+    return f"{recipe}+{variant}-{start.name}" if variant else f"{recipe}+{start.name}"
+
+
+def with_start(recipes: Mapping[str, Any], start: OtherStart) -> tuple[dict[str, Any], dict[str, str]]:
+    """Add the start as a recipe, and as variants what comes from it, to what the files of `config/methods` hold.
+
+    Args:
+        recipes: contents of the files, by recipe.
+        start: the other start.
+
+    Returns:
+        the recipes, and the new name of each method that has a counterpart.
+
+    Raises:
+        ConfigError: a recipe has the start's name.
+    """
+    if start.name in recipes:
+        raise ConfigError(f"start {start.name}", "is the name of a recipe", "give another: name in --config start=...")
+    names, added = _counterparts(recipes, start), dict(recipes)
+    for old, new in names.items():
+        recipe, _, variant = new.partition("+")
+        if variant:
+            written = added[recipe]
+            change = _change(recipes[recipe], old.partition("+")[2], start, names)
+            added[recipe] = written | {"variants": written.get("variants", {}) | {variant: change}}
+    settings = {"model": start.model, "revision": start.revision}
+    about = {"label": start.name, "description": f"the bi-encoder {start.model}, which adaptation starts from"}
+    return added | {start.name: {"kind": "encoder", **about, "remark": REMARK, "settings": settings}}, names
+
+
+def _counterparts(recipes: Mapping[str, Any], start: OtherStart) -> dict[str, str]:
+    """Name the counterparts of the usual start, of recipes that train it, and of fusions with one of these."""
+    names = {USUAL: start.name}
+    mappings = {name: written for name, written in recipes.items() if isinstance(written, dict)}
+    names |= {name: renamed(name, start) for name, written in mappings.items() if written.get("start") == SHARED}
+    for name, written in mappings.items():
+        if written.get("kind") != "fusion":
+            continue
+        whole = {name: written} | {f"{name}+{key}": value for key, value in written.get("variants", {}).items()}
+        names |= {
+            key: renamed(key, start)
+            for key, value in whole.items()
+            if set(value.get("settings", {}).get("runs", written["settings"]["runs"])) & set(names)
+        }
+    return names
+
+
+def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Mapping[str, str]) -> dict[str, Any]:
+    """Describe a counterpart as a variant of the recipe: all that differs from the recipe."""
+    if written["kind"] == "fusion":
+        base = written["variants"][variant] if variant else {"label": written["label"]}
+        settings = written["settings"] | base.get("settings", {})
+        runs = [names.get(run, run) for run in settings["runs"]]
+        label = f"{base['label'].partition(' + ')[0]} + {runs[1].replace('+', ' from ')}"
+        return {"label": label, "remark": "", "settings": settings | {"runs": runs}}
+    encoder = {"init": start.model, "revision": start.revision, "pooling": start.pooling, "similarity": "cosine"}
+    if start.max_tokens < written["settings"]["encoder"]["document_tokens"]:
+        encoder["document_tokens"] = start.max_tokens
+    settings = {"encoder": encoder, "chain": _changed(written["settings"]["chain"], names)}
+    remark = f"starts from {REMARK}"
+    return {"label": f"{written['label']} from {start.name}", "remark": remark, "settings": settings}
+
+
+def _changed(value: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Keep the keys whose values name a method with a counterpart, with its name."""
+    inner = {key: _changed(one, names) for key, one in value.items() if isinstance(one, dict)}
+    changed = {key: names[one] for key, one in value.items() if isinstance(one, str) and one in names}
+    return {key: one for key, one in inner.items() if one} | changed

@@ -1,0 +1,46 @@
+"""Read from a model what recipes must know before they start from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from zerodr.config.families import PACKAGE
+from zerodr.config.other_start import OtherStart
+from zerodr.encoders.folder import checkpoint
+from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, describe, resolve
+from zerodr.errors import ModelError
+
+UNSAFE = re.compile(r"[^a-z0-9._-]+")
+POOLINGS = ("mean", "cls")
+
+
+def read_start(model: str, offline: bool) -> OtherStart:
+    """Look at a bi-encoder that adaptation shall start from.
+
+    Args:
+        model: a folder, `organisation/name` on the hub, or `package:<module>`.
+        offline: never ask the hub.
+
+    Raises:
+        ModelError: it is none, or one that the recipes can't train.
+    """
+    source, revision = resolve(model, None, offline)
+    checkpoint.check_files(source)
+    unchanged: dict[str, Any] = dict.fromkeys(("revision", *OVERRIDES))
+    values, _ = describe(source, ImportSettings(model=model, **unchanged))
+    name = UNSAFE.sub("-", Path(model.removeprefix(PACKAGE)).name.lower()).strip("-._")
+    where = f"--start {model}"
+    if values["pooling"] not in POOLINGS or values["projections"] or values.get("towers") == "separate":
+        problem = f"pools by {values['pooling']}, with {len(values['projections'])} layers behind; "
+        problem += "recipes train one network that pools by mean or cls, with none"
+        raise ModelError(where, problem, "choose another model")
+    if not values["normalize"]:
+        step = "choose one with a Normalize module, as most of sentence-transformers are"
+        raise ModelError(where, "compares by inner product, and the recipes' temperature is for cosines", step)
+    if values.get("query_prefix") or values.get("document_prefix"):
+        raise ModelError(where, "wants prefixes, which trainings don't write", "choose one without")
+    return OtherStart(
+        name=name, model=model, revision=revision, pooling=values["pooling"], max_tokens=values["max_tokens"]
+    )
