@@ -6,7 +6,7 @@ from torch import Tensor
 
 def on_device(tensor: Tensor, device: str | torch.device) -> Tensor:
     """Copy a tensor of the host to `device`; to a GPU from pinned memory, while the host goes on."""
-    place = torch.device(device)
-    if place.type == "cuda" and tensor.device.type == "cpu":
+    target = torch.device(device)
+    if target.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
-    return tensor.to(place, non_blocking=True)
+    return tensor.to(target, non_blocking=True)

@@ -127,12 +127,12 @@ class HeadedEncoder(nn.Module):
         """
         every = labels.flatten()
         masked = (every >= 0).nonzero()[:, 0]
-        places, targets = on_device(masked, last.device), on_device(every[masked], last.device)
-        losses = {"late_mlm": self._predict(last.flatten(0, 1)[places], targets)}
+        positions, targets = on_device(masked, last.device), on_device(every[masked], last.device)
+        losses = {"late_mlm": self._predict(last.flatten(0, 1)[positions], targets)}
         if len(self.layers):
             bias = FAR * (1.0 - mask[:, None, None, :].float())  # (n, 1, 1, L)
             mixed = torch.cat([last[:, :1], early[:, 1:]], dim=1)
-            losses["head_mlm"] = self._predict(self._run_layers(mixed, bias).flatten(0, 1)[places], targets)
+            losses["head_mlm"] = self._predict(self._run_layers(mixed, bias).flatten(0, 1)[positions], targets)
         return losses
 
     def reconstruction(self, vectors: Tensor, features: dict[str, Tensor]) -> Tensor:

@@ -21,12 +21,12 @@ class Memo(Generic[T]):
 
     def of(self, texts: Sequence[str]) -> list[T]:
         """Return the result for each text."""
-        found = [self.known.get(text) for text in texts]
-        missing = list(dict.fromkeys(text for text, result in zip(texts, found, strict=True) if result is None))
-        made = dict(zip(missing, self.function(missing), strict=True)) if missing else {}
-        for text, result in made.items():
+        known = [self.known.get(text) for text in texts]
+        missing = list(dict.fromkeys(text for text, result in zip(texts, known, strict=True) if result is None))
+        computed = dict(zip(missing, self.function(missing), strict=True)) if missing else {}
+        for text, result in computed.items():
             self.left -= ROW_BYTES + CHARACTER_BYTES * len(text) + TOKEN_BYTES * self.size(result)
             if self.left < 0:
                 break
             self.known[text] = result
-        return [made[text] if result is None else result for text, result in zip(texts, found, strict=True)]
+        return [computed[text] if result is None else result for text, result in zip(texts, known, strict=True)]

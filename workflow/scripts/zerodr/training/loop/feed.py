@@ -40,11 +40,11 @@ class Feed(Generic[T]):
             if ahead not in self._coming:
                 self._coming[ahead] = self._pool.submit(self.make, ahead)
         started = time.perf_counter()
-        made = self._coming.pop(step).result()
+        prepared = self._coming.pop(step).result()
         if not self._first:
             self.waited += time.perf_counter() - started
         self._first = False
-        return made
+        return prepared
 
     def close(self) -> None:
         """End the threads."""
