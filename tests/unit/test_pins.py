@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from zerodr.config.load import load_bench
+from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.pins import pin_refusal
 
@@ -46,7 +47,23 @@ def test_a_table_with_an_unpinned_row_is_planned(methods):
 def test_a_run_that_would_fetch_it_is_refused(methods):
     text = refusal(methods, "paper", ("import_model", "hub"), ("init_model", "own"), ("search_bm25", "bm25-flat"))
     assert "'organisation/name' (method hub)" in text and "'organisation/start' (method own)" in text
-    assert "pin before use" in text and "revision: <commit>" in text
+    assert (
+        "pin before use: add --config 'revisions={organisation/name: <commit>, organisation/start: <commit>}'" in text
+    )
+
+
+def test_the_option_pins_whatever_names_the_model(methods):
+    pins = {"organisation/name": "abc", "organisation/start": "def"}
+    bench = load_bench(methods, {"scale": "paper", "revisions": pins})
+    assert bench.methods["hub"].settings.revision == bench.methods["hub2"].settings.revision == "abc"
+    assert bench.methods["own@ep0"].settings.encoder.revision == "def"
+    assert bench.methods["dpr"].settings.encoder.revision != "def"
+    assert pin_refusal(Plan(bench), [("import_model", "hub"), ("init_model", "own")]) == ""
+
+
+def test_a_model_that_no_recipe_names_is_refused(methods):
+    with pytest.raises(ConfigError, match="no recipe names the model 'organisation/nam': did you mean organisation/n"):
+        load_bench(methods, {"revisions": {"organisation/nam": "abc"}})
 
 
 def test_pinned_models_packages_and_small_scales_are_not(methods):

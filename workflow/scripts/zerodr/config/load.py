@@ -15,6 +15,7 @@ from zerodr.config.held_out import with_proxies
 from zerodr.config.layers import Start
 from zerodr.config.other_start import with_start
 from zerodr.config.papers import load_papers
+from zerodr.config.pins import with_revisions
 from zerodr.config.recipes import load_methods, read_files
 from zerodr.config.registry import read_registry
 from zerodr.config.settings import Config, Protocol, Scale
@@ -42,6 +43,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     if config.start is not None:
         recipes, names = with_start(recipes, config.start)
     methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder), recipes)
+    methods = with_revisions(methods, config.revisions)
     config = config.model_copy(update={"candidates": tuple(names.get(name, name) for name in config.candidates)})
     papers = load_papers(folder / "papers")
     mirrored = find_mirrored(collections.values(), config.mirrors)

@@ -90,6 +90,8 @@ class Config(Settings):
     """Folders with archives, tried in order before the official addresses."""
     offline: bool = False
     """Never ask the network: archives come from mirrors, models from folders, packages and the hub cache."""
+    revisions: dict[str, str] = Field(default_factory=dict)
+    """Commits of hub models by name, such as `{Luyu/condenser: <commit>}`. They replace those of recipes."""
     gated: tuple[str, ...] = ()
     """Gated collections whose archives you have in a mirror."""
     byo: tuple[str, ...] = ()

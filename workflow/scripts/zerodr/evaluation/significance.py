@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtr
 
 BLOCK = 256
 TIE = 1e-12
@@ -77,7 +77,7 @@ def t_test(differences: np.ndarray) -> np.ndarray:
     if count < 2:
         return np.ones(differences.shape[1])
     deviation = np.where(constant, 1.0, differences.std(axis=0, ddof=1))
-    p_values = 2 * stats.t.sf(np.abs(mean) / (deviation / np.sqrt(count)), count - 1)
+    p_values = 2 * stdtr(count - 1, -np.abs(mean) / (deviation / np.sqrt(count)))
     return np.where(constant, np.where(mean == 0, 1.0, 0.0), p_values)
 
 

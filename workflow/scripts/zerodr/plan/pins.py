@@ -53,5 +53,6 @@ def pin_refusal(plan: Plan, jobs: Iterable[tuple[str, str]]) -> str:
     if not models:
         return ""
     named = ", ".join(f"{model!r} (method {method})" for method, model in models.items())
-    step = "pin before use: give `revision: <commit>` in config/methods, as the hub's page lists it under commits"
+    pins = ", ".join(f"{model}: <commit>" for model in dict.fromkeys(models.values()))
+    step = f"pin before use: add --config 'revisions={{{pins}}}', with commits as the hub's pages list them"
     return str(ConfigError("scale paper", f"these hub models have no revision: {named}", step))
