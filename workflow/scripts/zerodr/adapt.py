@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from zerodr.artifacts.processes import die_with_parent
 from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
 from zerodr.config.held_out import ENDING
@@ -260,8 +261,9 @@ def model_bytes(job: Job, plan: Plan) -> int:
 
 
 def run(command: Words, words: Words, report: Report) -> int:
-    """Run snakemake; after Ctrl-C wait for it to stop, and say that the same command resumes."""
-    with subprocess.Popen([sys.executable, "-m", *command, "--config", *words]) as process:
+    """Run snakemake, which ends with this process; after Ctrl-C wait for it, and say that the same command resumes."""
+    whole = [sys.executable, "-m", *command, "--config", *words]
+    with subprocess.Popen(whole, preexec_fn=die_with_parent) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:

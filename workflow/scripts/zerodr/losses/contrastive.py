@@ -69,6 +69,6 @@ def info_nce(
     """
     logits = scores * inverse_temperature
     if masked is not None:
-        logits = logits.masked_fill(masked.to(logits.device), float("-inf"))
+        logits = logits.masked_fill(masked.to(logits.device, non_blocking=True), float("-inf"))
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits, positive.to(logits.device), reduction=reduction)
+    return F.cross_entropy(logits, positive.to(logits.device, non_blocking=True), reduction=reduction)

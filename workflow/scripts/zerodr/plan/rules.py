@@ -76,11 +76,11 @@ RULES = {
     "build_queries": Rule("pages.queries:build_queries", 1, Need(6000, 0, 60)),
     "build_query_page": Rule("pages.queries:build_query_page", 1),
     "build_leaderboard": Rule("pages.leaderboard:build_leaderboard", 1),
-    "plot_table": Rule("reporting.figure:plot_table", 1, seeded=True),
+    "plot_table": Rule("reporting.figure:plot_table", 2, seeded=True),
     "build_item": Rule("reporting.items:build_item", 1, seeded=True),
     "plot_item": Rule("reporting.item_figures:plot_item", 2),
     "build_paper": Rule("reporting.items:build_paper", 1),
     "build_published": Rule("reporting.published_page:build_published", 1),
-    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 1),
+    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 2),
     "publish_lineage": Rule("lineage.publish:publish_lineage", 1),
 }

@@ -19,7 +19,7 @@ from zerodr.errors import ArtifactError
 from zerodr.evaluation.metrics import LABELS
 from zerodr.evaluation.significance import bootstrap_means
 from zerodr.reporting.grid import average_columns, distinct, table_columns
-from zerodr.reporting.panels import STYLE, style
+from zerodr.reporting.panels import STYLE, fit_legend, style
 from zerodr.reporting.settings import TableSettings
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW, GAP, WIDTH, MARGIN = 0.23, 0.22, 8.6, 1.5  # inches
+LEGEND_COLUMNS = 4
 AGREEMENT = 0.00011
 
 
@@ -159,5 +160,5 @@ def _draw_legend(figure: Figure, settings: TableSettings) -> None:
     from matplotlib.lines import Line2D
 
     line: Any = {"linewidth": 1.6, "markersize": 5.5}
-    handles = [Line2D([], [], label=method.label, **line, **_style(n)) for n, method in enumerate(settings.methods)]
-    figure.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 4), frameon=False)
+    handles = [Line2D([], [], **line, **_style(n)) for n in range(len(settings.methods))]
+    fit_legend(figure, handles, [method.label for method in settings.methods], "upper", LEGEND_COLUMNS)

@@ -62,21 +62,25 @@ def interval_rows(axes: Axes, values: pd.Series, lengths: np.ndarray, labels: li
 
 
 def legend(figure: Figure, axes: Axes, markers: float = 1.0) -> None:
-    """Draw the legend of a panel below the figure, with markers `markers` times as large.
+    """Draw the legend of a panel below the figure, with markers `markers` times as large."""
+    fit_legend(figure, *axes.get_legend_handles_labels(), "lower", ACROSS, markers)
 
-    It has three columns, or as many as fit; a figure that is narrower than one column is widened.
+
+def fit_legend(figure: Figure, handles: Any, labels: list[str], side: str, columns: int, markers: float = 1.0) -> None:
+    """Draw a legend at the `upper` or `lower` side of a figure, in at most `columns` columns, as many as fit.
+
+    A figure that is narrower than one column is widened.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    handles, labels = axes.get_legend_handles_labels()
     renderer = FigureCanvasAgg(figure).get_renderer()
-    for columns in range(min(len(labels), ACROSS), 0, -1):
-        look: Any = {"loc": "outside lower center", "frameon": False, "markerscale": markers}
-        drawn = figure.legend(handles, labels, ncols=columns, **look)
+    for count in range(min(len(labels), columns), 0, -1):
+        look: Any = {"loc": f"outside {side} center", "frameon": False, "markerscale": markers}
+        drawn = figure.legend(handles, labels, ncols=count, **look)
         width = drawn.get_window_extent(renderer).width
         if width <= figure.bbox.width:
             return
-        if columns > 1:
+        if count > 1:
             drawn.remove()
     figure.set_figwidth(width / figure.dpi)
 

@@ -149,6 +149,7 @@ def fit(task: Task) -> dict[str, Any]:
         "processes": group.world,
         "epochs": round(training.steps / stream.steps_per_epoch, 3),
         "queries_per_second": round(engine.rate(), 2),
+        "waited_for_data": round(engine.waiting(), 4),
     }
     return {"curves": curves, "notes": reduce(lambda value, addition: value | addition.facts, additions, notes)}
 

@@ -179,6 +179,7 @@ def train(stage: Stage) -> dict[str, Any]:
         "epochs": round(training.steps / stream.steps_per_epoch, 3),
         "parameters": parameter_count(model),
         "documents_per_second": round(engine.rate(), 2),
+        "waited_for_data": round(engine.waiting(), 4),
         "before_and_after": _both(before, curves),
     }
     return {"curves": curves, "notes": facts}

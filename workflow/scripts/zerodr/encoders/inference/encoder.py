@@ -5,6 +5,7 @@ transformers module. `Encoder.backend` names the pass, for lineage.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
 TOKENIZER_TEXTS = 512  # texts of one call of the tokenizer
+TOKENIZING = threading.Lock()  # a tokenizer serves one thread at a time, with all cores
 
 
 @dataclass
@@ -103,16 +105,25 @@ def token_ids(
     for start in range(0, len(texts), TOKENIZER_TEXTS):
         inputs = [prefix + text for text in texts[start : start + TOKENIZER_TEXTS]]
         inputs = [text.lower() for text in inputs] if lowercase else inputs
-        yield from tokenizer(inputs, **options)["input_ids"]
+        with TOKENIZING:
+            rows = tokenizer(inputs, **options)["input_ids"]
+        yield from rows
 
 
 def pad(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[Tensor, Tensor]:
     """Pad rows on the right to ids (B, L) int64 and mask (B, L) of 0 and 1; L is the longest length, at least 1."""
-    length = max(1, max(len(row) for row in rows))
-    ids, mask = np.full((len(rows), length), padding, np.int64), np.zeros((len(rows), length), np.int64)
-    for line, row in enumerate(rows):
-        ids[line, : len(row)], mask[line, : len(row)] = row, 1
-    return torch.from_numpy(ids), torch.from_numpy(mask)
+    ids, there = padded(rows, padding)
+    return torch.from_numpy(ids), torch.from_numpy(there.astype(np.int64))
+
+
+def padded(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pad rows of integers on the right to (B, L) int64, and mark what is not padding, (B, L) bool."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    there = np.arange(max(1, int(lengths.max()))) < lengths[:, None]
+    ids = np.full(there.shape, padding, np.int64)
+    if lengths.any():
+        ids[there] = np.concatenate(rows)
+    return ids, there
 
 
 def load_encoder(

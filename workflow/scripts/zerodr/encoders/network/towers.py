@@ -60,10 +60,22 @@ class Tower(nn.Module):
 
 def hidden_states(transformer: Any, pooling: str, ids: Tensor, mask: Tensor) -> Tensor:
     """Run a transformers module. ids, mask (B, L) -> last hidden states (B, L, d), or (B, 1, d) for `decoder_first`."""
+    mask = attended(transformer, mask)
     if pooling != "decoder_first":
         return transformer(input_ids=ids, attention_mask=mask).last_hidden_state
     start = ids.new_full((ids.shape[0], 1), transformer.config.decoder_start_token_id)  # specs/moma 2
     return transformer(input_ids=ids, attention_mask=mask, decoder_input_ids=start, use_cache=False).last_hidden_state
+
+
+def attended(transformer: Any, mask: Tensor) -> Tensor:
+    """Return the mask (B, L) in the form that a transformers module takes without reading its numbers.
+
+    On a GPU, with torch's fused attention, it asks whether anything is masked, and so waits for the device in each
+    pass; not where the mask is (B, 1, 1, L) bool already.
+    """
+    if mask.device.type == "cpu" or transformer.config._attn_implementation != "sdpa":
+        return mask
+    return mask[:, None, None, :].bool()
 
 
 def load_tower(folder: Path, contract: EncoderContract) -> Tower:

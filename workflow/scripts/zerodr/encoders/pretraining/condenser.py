@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from zerodr.encoders.network.loading import T5_FAMILY
-from zerodr.encoders.network.towers import DTYPES, Tower
+from zerodr.encoders.network.moving import on_device
+from zerodr.encoders.network.towers import DTYPES, Tower, attended
 from zerodr.encoders.network.trainable import SHARED, BiEncoder
 from zerodr.encoders.pretraining.additions import save_additions
 from zerodr.encoders.pretraining.prediction import Prediction, fresh
@@ -111,7 +112,9 @@ class HeadedEncoder(nn.Module):
         """Compute vectors (n, D) float32, last hidden states (n, L, d), and those of layer `skip` (n, L, d)."""
         ids, mask = features["input_ids"], features["attention_mask"]
         with self._autocast(ids):
-            output = self.backbone(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+            output = self.backbone(
+                input_ids=ids, attention_mask=attended(self.backbone, mask), output_hidden_states=True
+            )
         last = output.last_hidden_state
         return self.tower.vectors(last, mask), last, output.hidden_states[self.skip]
 
@@ -119,15 +122,17 @@ class HeadedEncoder(nn.Module):
         """Sum the cross entropies of masked tokens: `late_mlm` of the last layer, `head_mlm` of the head.
 
         Args:
-            last, early: (n, L, d); mask: (n, L) of 0 and 1; labels: (n, L) true ids, negative where not masked.
+            last, early: (n, L, d); mask: (n, L) of 0 and 1.
+            labels: (n, L) true ids, negative where not masked; on the CPU, so that nobody waits for their number.
         """
-        masked = labels >= 0
-        targets = labels[masked]
-        losses = {"late_mlm": self._predict(last[masked], targets)}
+        every = labels.flatten()
+        masked = (every >= 0).nonzero()[:, 0]
+        positions, targets = on_device(masked, last.device), on_device(every[masked], last.device)
+        losses = {"late_mlm": self._predict(last.flatten(0, 1)[positions], targets)}
         if len(self.layers):
             bias = FAR * (1.0 - mask[:, None, None, :].float())  # (n, 1, 1, L)
             mixed = torch.cat([last[:, :1], early[:, 1:]], dim=1)
-            losses["head_mlm"] = self._predict(self._run_layers(mixed, bias)[masked], targets)
+            losses["head_mlm"] = self._predict(self._run_layers(mixed, bias).flatten(0, 1)[positions], targets)
         return losses
 
     def reconstruction(self, vectors: Tensor, features: dict[str, Tensor]) -> Tensor:

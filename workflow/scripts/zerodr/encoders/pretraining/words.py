@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from zerodr.encoders.inference.encoder import TOKENIZING
 from zerodr.errors import ModelError
 
 SWITCHED_OFF = "add_special_tokens return_attention_mask return_token_type_ids truncation padding verbose".split()
@@ -35,9 +36,12 @@ def token_words(
         return []
     texts = [text.lower() for text in texts] if lowercase else list(texts)
     rows: list[tuple[np.ndarray, ...]] = []
-    for encoding in tokenizer(texts, **dict.fromkeys(SWITCHED_OFF, False)).encodings:
-        words = [-1 - position if word is None else word for position, word in enumerate(encoding.word_ids)]
-        row = (np.asarray(encoding.ids, np.int64), np.array(words, np.int64))
+    with TOKENIZING:
+        encodings = tokenizer(texts, **dict.fromkeys(SWITCHED_OFF, False)).encodings
+    for encoding in encodings:
+        words = np.array(encoding.word_ids, np.float64)  # None is NaN
+        words = np.where(np.isnan(words), -1 - np.arange(len(words)), words).astype(np.int64)
+        row = (np.asarray(encoding.ids, np.int64), words)
         rows.append((*row, np.array(encoding.offsets, np.int64).reshape(-1, 2)) if characters else row)
     return rows
 

@@ -61,7 +61,7 @@ class BermTerms(Objective):
 
     def __init__(self, settings: BermSettings, first_step: int = 0) -> None:
         self.settings, self.first_step = settings, first_step
-        self._seen: dict[str, float] = {}
+        self._seen: dict[str, float | Tensor] = {}
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """`{"r1": scalar, "r2": scalar}` with weights applied, those of weight 0 left out."""
@@ -82,12 +82,12 @@ class BermTerms(Objective):
             self._seen = watch(batch.queries, passages, units) | {"w_r1": w_r1, "w_r2": w_r2}
         return terms
 
-    def on_step(self, finished: int) -> dict[str, float]:
+    def on_step(self, finished: int) -> dict[str, float | Tensor]:
         """Measures that distinguish a solution from a trivial one: R1 is 0, too, where all units are one vector."""
         return self._seen
 
 
-def watch(queries: Tensor, passages: Tensor, units: Units) -> dict[str, float]:
+def watch(queries: Tensor, passages: Tensor, units: Units) -> dict[str, float | Tensor]:
     """Of a batch: shares of samples that count, R2's accuracy, norms, mean cosine between units of a passage."""
     counted, many = labelled(units.valid, units.labels), balanced(units.valid)
     scores = unit_scores(matching_vector(queries, passages), units.vectors).masked_fill(~units.valid, -torch.inf)
@@ -103,8 +103,8 @@ def watch(queries: Tensor, passages: Tensor, units: Units) -> dict[str, float]:
             right.sum() / counted.sum().clamp(min=1),
             passages.norm(dim=-1).mean(),
             units.vectors.norm(dim=-1).sum() / counts.sum().clamp(min=1),
-            between[many].sum() / pairs,
+            torch.where(many, between, 0.0).sum() / pairs,
         ]
     )
     names = ("balanced_share", "labelled_share", "unit_accuracy", "passage_norm", "unit_norm", "unit_cosine")
-    return dict(zip(names, values.tolist(), strict=True))
+    return dict(zip(names, values.unbind(), strict=True))

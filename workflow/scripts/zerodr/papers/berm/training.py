@@ -16,6 +16,7 @@ from torch import Tensor
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
+from zerodr.encoders.network.moving import on_device
 from zerodr.errors import ArtifactError
 from zerodr.papers.berm.losses import pool_units
 from zerodr.papers.berm.objective import BermTerms, EncodedUnits, Units, check_space
@@ -117,13 +118,13 @@ class UnitForward(Forward):
         side, indices = texts.groups[number]
         set_random(seed, number)
         features = self.model.pad([texts.tokens[index] for index in indices])
-        features = {key: value.to(self.device) for key, value in features.items()}
+        features = {key: on_device(value, self.device) for key, value in features.items()}
         vectors, states = self.model.encode_tokens(features, side)
         having = [line for line, index in enumerate(indices) if len(texts.unit_tokens[index])]
         if not having:
             return vectors.float()
         spans = [texts.unit_tokens[indices[line]] for line in having]
-        units = self._pool(states[torch.tensor(having, device=states.device)], spans, side)
+        units = self._pool(states[on_device(torch.tensor(having), states.device)], spans, side)
         return torch.cat([vectors.float(), units])
 
     def _pool(self, states: Tensor, spans: list[np.ndarray], side: Any) -> Tensor:
@@ -133,8 +134,9 @@ class UnitForward(Forward):
             for number, (first, stop) in enumerate(passage_spans):
                 numbers[line, first:stop] = number
         most = max(len(passage_spans) for passage_spans in spans)
-        pooled, valid = pool_units(states, torch.from_numpy(numbers).to(states.device), most)
-        units = pooled[valid]
+        pooled, _ = pool_units(states, on_device(torch.from_numpy(numbers), states.device), most)
+        there = torch.tensor([[number < len(each) for number in range(most)] for each in spans]).flatten().nonzero()
+        units = pooled.flatten(0, 1)[on_device(there[:, 0], states.device)]
         for project in self.model.tower(side).projections if self.head else ():
             units = project(units)
         return units
@@ -154,8 +156,10 @@ class UnitForward(Forward):
             table.label(self.examples, int(row), int(document))
             for row, document in zip(batch.rows, batch.documents[:, 0], strict=True)
         ]
-        vectors = group.gather(leaf[torch.from_numpy(rows).to(leaf.device)])
-        units = Units(vectors, torch.from_numpy(valid).to(leaf.device), torch.tensor(labels, device=leaf.device))
+        vectors = group.gather(leaf[on_device(torch.from_numpy(rows), leaf.device)])
+        units = Units(
+            vectors, on_device(torch.from_numpy(valid), leaf.device), on_device(torch.tensor(labels), leaf.device)
+        )
         whole = super().view(share, leaf, group)
         return EncodedUnits(**{entry.name: getattr(whole, entry.name) for entry in fields(whole)}, units=units)
 

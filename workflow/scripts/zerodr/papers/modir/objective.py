@@ -68,7 +68,7 @@ class Adversary(Objective):
         self.optimizer = self._optimizer()
         self.micro = 0
         self.pile: Tensor | None = None
-        self.seen: dict[str, list[float]] = {}
+        self.seen: dict[str, list[float | Tensor]] = {}
         self.snapshot: dict[str, Any] = {}
 
     def _optimizer(self) -> torch.optim.Optimizer:
@@ -131,7 +131,7 @@ class Adversary(Objective):
         if half == 2:
             facts["domain_accuracy_queries"] = by_group[::half].mean()
         for fact, value in facts.items():
-            self.seen.setdefault(fact, []).append(float(value))
+            self.seen.setdefault(fact, []).append(value.double())
 
     def _learn(self, step: int) -> None:
         """Train the classifier, with the last micro-batch of a step."""
@@ -185,7 +185,8 @@ class Adversary(Objective):
         self.classifier.weight.copy_(torch.stack([fitted, -fitted]) / 2)
 
     def _check(self, step: int, losses: Tensor) -> None:
-        mean, finite = float(losses.mean()), bool(self.classifier.weight.isfinite().all())
+        read = torch.stack([losses.mean(), self.classifier.weight.isfinite().all().to(losses)]).tolist()
+        mean, finite = read[0], bool(read[1])
         self.seen["classifier_loss"] = [mean]
         if finite and mean <= self.settings.largest_loss:
             return
@@ -221,7 +222,7 @@ class Adversary(Objective):
         self.micro, self.pile, self.seen = 0, None, {}
 
     # ---- hooks -------------------------------------------------------------------------------------------------
-    def on_step(self, finished: int) -> dict[str, float]:
+    def on_step(self, finished: int) -> dict[str, float | Tensor]:
         """Report local Domain-Acc before the step, the classifier's mean loss, lambda, batches in the queue."""
         facts = {name: sum(values) / len(values) for name, values in self.seen.items()}
         self._forget()

@@ -15,6 +15,7 @@ from zerodr.collections.access import corpus_ids
 from zerodr.config.params import FinetuneParams
 from zerodr.config.stages import FinetuneStage
 from zerodr.encoders.inference.encoder import pad
+from zerodr.encoders.network.moving import on_device
 from zerodr.errors import ModelError
 from zerodr.training.additions import Addition, together
 from zerodr.training.data.examples import Examples
@@ -38,7 +39,7 @@ class FrozenForward(Forward):
 
     def view(self, share: Share, leaf: Tensor, group: Any) -> Encoded:
         """Return the batch with vectors of its queries (with a gradient) and of its documents (without)."""
-        documents = torch.from_numpy(self.vectors_of_documents[share.texts.documents]).to(leaf.device)
+        documents = on_device(torch.from_numpy(self.vectors_of_documents[share.texts.documents]), leaf.device)
         return gathered(share, leaf, documents, group)
 
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -18,9 +17,9 @@ from zerodr import errors
 from zerodr.errors import MachineError, ZerodrError
 from zerodr.training.distributed.nodes import across_nodes
 from zerodr.training.distributed.termination import Preempted, Termination
+from zerodr.training.optimization.lamb import portions
 
 log = logging.getLogger("zerodr")
-BUCKET_ELEMENTS = 1 << 24  # gradients that travel together: 64 MiB
 OUTCOME = "outcome.json"
 SPARE_OUTCOME = "ZERODR_SPARE_OUTCOME"  # variable: where it goes when the job's folder can't be written
 
@@ -46,7 +45,7 @@ class Group:
         """Replace each gradient by its sum over processes: objectives are of the union batch, so no mean is taken."""
         if self.world == 1:
             return
-        for bucket in _buckets(gradients):
+        for bucket in portions(gradients):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             dist.all_reduce(flat)
             for gradient, total in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
@@ -65,19 +64,6 @@ class Group:
         seen = torch.tensor([int(flag)], device=device)
         dist.all_reduce(seen, op=dist.ReduceOp.MAX)
         return bool(seen.item())
-
-
-def _buckets(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
-    bucket: list[Tensor] = []
-    size = 0
-    for tensor in tensors:
-        if bucket and size + tensor.numel() > BUCKET_ELEMENTS:
-            yield bucket
-            bucket, size = [], 0
-        bucket.append(tensor)
-        size += tensor.numel()
-    if bucket:
-        yield bucket
 
 
 def check_gpus(wanted: int, name: str) -> None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from zerodr.artifacts.progress import Progress
@@ -24,6 +25,7 @@ from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
 from zerodr.training.distributed.processes import Group
 from zerodr.training.distributed.termination import Preempted, Termination
 from zerodr.training.loop.checkpoint import checkpoints, finished_steps, finite, load_checkpoint, save_checkpoint
+from zerodr.training.loop.feed import Feed
 from zerodr.training.loop.gradcache import Forward, Share, add_gradients, prepare
 from zerodr.training.objectives.base import Objective
 from zerodr.training.optimization.optimizers import make_scaler, set_rate
@@ -64,12 +66,16 @@ class Position:
 
     step: int = 0
     curves: Curve = field(default_factory=list)
-    sums: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, float | Tensor] = field(default_factory=dict)
     seconds: float = 0.0
+
+    def read(self) -> dict[str, float]:
+        """Read the sums as numbers."""
+        return {name: float(total) for name, total in self.sums.items()}
 
     def facts(self) -> dict[str, Any]:
         """As JSON values."""
-        return {"step": self.step, "curves": self.curves, "sums": self.sums, "seconds": self.seconds}
+        return {"step": self.step, "curves": self.curves, "sums": self.read(), "seconds": self.seconds}
 
     @classmethod
     def of(cls, facts: dict[str, Any]) -> Position:
@@ -83,31 +89,6 @@ class Batches(Protocol):
     def batch(self, step: int) -> Any:
         """Return the batch of step `step`, a pure function of it; it has `shard(number, shards)`."""
         ...
-
-
-class Ahead:
-    """Prepares the next step's texts in a thread while the current one computes."""
-
-    def __init__(self, make: Callable[[int], list[Share]], steps: int) -> None:
-        self.make, self.steps = make, steps
-        self.pool = ThreadPoolExecutor(1)
-        self.next: tuple[int, Future[list[Share]]] | None = None
-
-    def get(self, step: int) -> list[Share]:
-        """Shares of `step`; those of the step after are begun."""
-        pending = self.next
-        shares = pending[1].result() if pending and pending[0] == step else self.make(step)
-        self.next = (step + 1, self.pool.submit(self.make, step + 1)) if step + 1 < self.steps else None
-        return shares
-
-    def settle(self) -> None:
-        """Wait for what was begun: a tokenizer serves one thread at a time."""
-        if self.next:
-            self.next[1].result()
-
-    def close(self) -> None:
-        """End the thread."""
-        self.pool.shutdown(wait=True, cancel_futures=True)
 
 
 class Engine:
@@ -141,7 +122,8 @@ class Engine:
         self.run, self.group, self.model = run, group or Group(), forward.model
         self.scaler = make_scaler(settings, forward.device)
         self.weights = [p for g in optimizer.param_groups for p in g["params"]]
-        self.seconds = 0.0
+        self.seconds = self.resumed = self.waited = 0.0
+        self.lock = threading.Lock()
         self.point_every = max(1, settings.steps // CURVE_POINTS)
         shares = settings.accumulation * self.group.world
         if settings.batch_queries % shares:
@@ -165,25 +147,27 @@ class Engine:
             ArtifactError: the state folder holds a checkpoint of another run.
         """
         position = self._resume()
+        self.resumed = position.seconds
         if self.settings.cache_chunk is not None:
             self._allocate_gradients()
         self.objective.on_start(self.model, self.forward.device)
         self.model.train()
         progress = Progress(self.run.name, self.settings.steps, "steps", position.step)
-        ahead = Ahead(self._shares, self.settings.steps)
+        feed = Feed(self._shares, self.settings.steps)
         with Termination() as stop:
             try:
                 while position.step < self.settings.steps:
-                    self._one(position, ahead)
+                    self._one(position, feed)
                     progress.add()
                     if self.group.any(stop.requested, self.forward.device) and position.step < self.settings.steps:
                         self._checkpoint(position)
                         self.group.any(True, self.forward.device)  # nobody leaves before the checkpoint is complete
                         raise Preempted(self.run.name)
             finally:
-                ahead.close()
+                feed.close()
         progress.finish()
-        self.seconds = position.seconds
+        self.seconds, self.waited = position.seconds, feed.waited
+        log.info("%s: waited for data %.1f %% of the time", self.run.name, 100 * self.waiting())
         return position.curves
 
     def _allocate_gradients(self) -> None:
@@ -195,6 +179,10 @@ class Engine:
         """Queries a second of the finished run, evaluation and checkpoints not counted."""
         return self.settings.batch_queries * self.settings.steps / max(self.seconds, 1e-9)
 
+    def waiting(self) -> float:
+        """Share of the time since the start, or since the run was resumed, in which the device waited for data."""
+        return self.waited / max(self.seconds - self.resumed, 1e-9)
+
     def _resume(self) -> Position:
         facts = load_checkpoint(self.run.state, self.run.identity, self.model, self.optimizer, self.objective)
         if facts is None:
@@ -203,53 +191,72 @@ class Engine:
         return Position.of(facts)
 
     def _shares(self, step: int) -> list[Share]:
-        batch, shards = self.stream.batch(step), self.settings.accumulation
+        with self.lock:
+            batch, shards = self.stream.batch(step), self.settings.accumulation
         return [prepare(self.forward, batch.shard(number, shards), self.group) for number in range(shards)]
 
-    def _one(self, position: Position, ahead: Ahead) -> None:
+    def _one(self, position: Position, feed: Feed[list[Share]]) -> None:
         """Take one optimiser step, and do what is due after it."""
         step, started = position.step, time.perf_counter()
-        shares = ahead.get(step)
+        shares = feed.get(step)
         try:
-            terms = self._gradients(step, shares, position)
+            losses = self._gradients(step, shares)
         except ClassifierDiverged as error:
             raise self._diverged(error, position) from None
-        terms["gradient_norm"] = self._update(step, shares, position)
+        terms: dict[str, float | Tensor] = dict(self._update(step, shares, losses, position))
         position.step += 1
         terms |= self.objective.on_step(position.step)
         position.seconds += time.perf_counter() - started
         self._note(position, terms)
-        self._due(position, ahead)
+        self._due(position)
 
-    def _gradients(self, step: int, shares: list[Share], position: Position) -> dict[str, float]:
-        """Fill the weights' gradients; returns the loss and its terms, means over micro-batches."""
+    def _gradients(self, step: int, shares: list[Share]) -> list[dict[str, Tensor]]:
+        """Fill the weights' gradients; returns the loss terms of each micro-batch, on the device."""
         self.optimizer.zero_grad(set_to_none=self.settings.cache_chunk is None)
-        scale, sums = 1.0 / len(shares), {"loss": 0.0}
-        for number, share in enumerate(shares):
-            words = [*self.run.seed, step, number]
-            factor = self.scaler.scale(torch.ones((), device=self.forward.device)) * scale
-            terms = add_gradients(self.forward, self.objective, share, self.group, words, factor)
-            values = torch.stack(list(terms.values())).tolist()
-            for name, value in zip(terms, values, strict=True):
-                sums[name] = sums.get(name, 0.0) + value * scale
-                sums["loss"] += value * scale
-                if not math.isfinite(value):
-                    self._stop(position, f"{name} is {value}", share)
-        return sums
+        factor: Tensor | float = 1.0 / len(shares)
+        if self.scaler.is_enabled():
+            factor = self.scaler.scale(torch.ones((), device=self.forward.device)) * factor
+        return [
+            add_gradients(self.forward, self.objective, share, self.group, [*self.run.seed, step, number], factor)
+            for number, share in enumerate(shares)
+        ]
 
-    def _update(self, step: int, shares: list[Share], position: Position) -> float:
-        """Add up gradients, clip, and step; returns the gradient's norm before clipping."""
+    def _update(
+        self, step: int, shares: list[Share], losses: list[dict[str, Tensor]], position: Position
+    ) -> dict[str, float]:
+        """Add up gradients, clip, and step; returns the loss, its terms and the gradient's norm before clipping.
+
+        The one time that the host waits for the device in a step is before weights change: so a loss or a gradient that
+        is no number leaves weights, moments and the objective as they were.
+        """
         gradients = [p.grad for p in self.weights if p.grad is not None]
         self.group.add_gradients(gradients)
         self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
-        limit = self.settings.max_grad_norm
-        norm = float(torch.nn.utils.clip_grad_norm_(self.weights, limit if limit is not None else math.inf))
-        if not math.isfinite(norm) and not self.scaler.is_enabled():
-            self._stop(position, f"the gradient's norm is {norm}", shares[0])
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if self.settings.max_grad_norm is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.weights, self.settings.max_grad_norm, norm)
+        values = torch.stack([value for terms in losses for value in terms.values()] + [norm]).tolist()
+        terms, norm_value = self._checked(shares, losses, values[:-1], position), values[-1]
+        if not math.isfinite(norm_value) and not self.scaler.is_enabled():
+            self._stop(position, f"the gradient's norm is {norm_value}", shares[0])
         set_rate(self.optimizer, self.settings.learning_rate * self.schedule(self.run.first_step + step))
         self.scaler.step(self.optimizer)
         self.scaler.update()
-        return norm if math.isfinite(norm) else 0.0
+        return terms | {"gradient_norm": norm_value if math.isfinite(norm_value) else 0.0}
+
+    def _checked(
+        self, shares: list[Share], losses: list[dict[str, Tensor]], values: list[float], position: Position
+    ) -> dict[str, float]:
+        """Return the loss and its terms, means over micro-batches."""
+        sums, read, share_of_one = {"loss": 0.0}, iter(values), 1.0 / len(shares)
+        for share, terms in zip(shares, losses, strict=True):
+            for name in terms:
+                value = next(read)
+                sums[name] = sums.get(name, 0.0) + value * share_of_one
+                sums["loss"] += value * share_of_one
+                if not math.isfinite(value):
+                    self._stop(position, f"{name} is {value}", share)
+        return sums
 
     def _stop(self, position: Position, what: str, share: Share) -> None:
         if self.group.rank == 0 and finite(self.model):
@@ -276,28 +283,27 @@ class Engine:
             f"changed settings train from the start: {error.next_step}",
         )
 
-    def _note(self, position: Position, terms: dict[str, float]) -> None:
-        """Curves hold means over `point_every` steps."""
+    def _note(self, position: Position, terms: dict[str, float | Tensor]) -> None:
+        """Curves hold means over `point_every` steps; facts on the device stay there until a point is due."""
         for name, value in terms.items():
-            position.sums[name] = position.sums.get(name, 0.0) + value
+            more = value.double() if isinstance(value, Tensor) else value
+            position.sums[name] = position.sums.get(name, 0.0) + more
         if position.step % self.point_every == 0 or position.step == self.settings.steps:
             steps = (position.step - 1) % self.point_every + 1
             at = self.run.first_step + position.step
-            points = {name: total / steps for name, total in position.sums.items()}
+            points = {name: total / steps for name, total in position.read().items()}
             points["learning_rate"] = self.optimizer.param_groups[0]["lr"]
             position.curves += [(name, value, at) for name, value in points.items()]
             position.sums = {}
             log.info("%s: step %d, loss %.4f", self.run.name, position.step, points["loss"])
 
-    def _due(self, position: Position, ahead: Ahead) -> None:
+    def _due(self, position: Position) -> None:
         """Evaluate, save models and write checkpoints that are due."""
         step, settings = position.step, self.settings
         last = step == settings.steps
         if self.run.keep and step in settings.save_steps and self.group.rank == 0:
-            ahead.settle()
             self.run.keep(step)
         if self.run.evaluate and (last or (settings.evaluate_steps and step % settings.evaluate_steps == 0)):
-            ahead.settle()
             measures = self.run.evaluate()
             position.curves += [(f"dev.{name}", value, self.run.first_step + step) for name, value in measures.items()]
             log.info("%s: step %d, dev %s", self.run.name, step, ", ".join(f"{k} {v:.4f}" for k, v in measures.items()))

@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zerodr.encoders.network.moving import on_device
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.memo import Memo
 from zerodr.training.distributed.processes import Group
 from zerodr.training.objectives.base import Encoded, Objective, Turn
 
@@ -54,6 +56,7 @@ class Forward:
     device: str
     chunk: int | None = None
     by_group: bool = False
+    memos: dict[str, Memo[Any]] = field(default_factory=dict, kw_only=True, repr=False)
     unit = "queries"  # what a batch counts, for messages
     has_vectors = True  # False: there is nothing but losses of the groups' own
 
@@ -70,11 +73,17 @@ class Forward:
         span = len(self.examples.documents)
         codes = batch.documents + (batch.groups[:, None] * span if self.by_group else 0)
         distinct, inverse = np.unique(codes, return_inverse=True)
-        queries = self.model.tokenize(self.examples.texts_of_queries(batch.rows), "query")
-        documents = self.model.tokenize(self.examples.texts_of_documents(distinct % span), "document")
+        queries = self.tokens(self.examples.texts_of_queries(batch.rows), "query")
+        documents = self.tokens(self.examples.texts_of_documents(distinct % span), "document")
         tokens, first = [*queries, *documents], len(queries)
         groups = self.passes(tokens, range(first), range(first, len(tokens)))
         return Texts(tokens, inverse.reshape(batch.documents.shape), groups)
+
+    def tokens(self, texts: Sequence[str], side: str) -> list[Any]:
+        """Tokenise texts of a side; those of earlier steps are remembered."""
+        if side not in self.memos:
+            self.memos[side] = Memo(lambda new: self.model.tokenize(new, side), len)
+        return self.memos[side].of(texts)
 
     def passes(
         self, tokens: Sequence[Any], queries: Sequence[int], documents: Sequence[int]
@@ -102,7 +111,7 @@ class Forward:
         side, positions = texts.groups[number]
         set_random(seed, number)
         features = self.model.pad([texts.tokens[position] for position in positions])
-        return self.vectors({key: value.to(self.device) for key, value in features.items()}, side)
+        return self.vectors({key: on_device(value, self.device) for key, value in features.items()}, side)
 
     def vectors(self, features: dict[str, Tensor], side: str) -> Tensor:
         """Return the model's vectors of one padded group, (n, D) float32."""
@@ -121,7 +130,7 @@ class Forward:
     def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
         """Return what the objective sees: vectors of all processes, from this process's `leaf` (T, D)."""
         count = len(share.texts.documents)
-        queries, documents = leaf[:count], leaf[count:][torch.from_numpy(share.texts.documents).to(leaf.device)]
+        queries, documents = leaf[:count], leaf[count:][on_device(torch.from_numpy(share.texts.documents), leaf.device)]
         return gathered(share, queries, documents, group)
 
     def represent(self, texts: Any, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
@@ -139,7 +148,7 @@ class Forward:
                 outputs = [self.encode(texts, number, seed) for number in numbers]
         positions = [position for number in numbers for position in self.rows(texts, number)]
         leaf = torch.ones(self.count(texts), outputs[0].shape[1], device=outputs[0].device)
-        leaf[torch.tensor(positions, device=leaf.device)] = torch.cat([output.detach() for output in outputs])
+        leaf[on_device(torch.tensor(positions), leaf.device)] = torch.cat([output.detach() for output in outputs])
         return Representation(self, texts, seed, totals, leaf.requires_grad_(), passes)
 
 
@@ -199,7 +208,7 @@ class Share:
 
     batch: Any
     texts: Any
-    query_ids: list[str]
+    query_ids: Sequence[str]
     document_ids: list[str]
     positives: list[set[str]]
 
@@ -207,7 +216,7 @@ class Share:
 def gathered(share: Share, queries: Tensor, documents: Tensor, group: Group) -> Encoded:
     """Return the vectors of all processes, as objectives see them, from this process's (B, D) and (B, 1 + N, D)."""
     teacher, groups = (
-        None if array is None else torch.from_numpy(array).to(queries.device)
+        None if array is None else on_device(torch.from_numpy(array), queries.device)
         for array in (share.batch.teacher, share.batch.groups)
     )
     return Encoded(

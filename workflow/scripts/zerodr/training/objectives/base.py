@@ -99,8 +99,11 @@ class Objective:
     def after(self, turn: Turn) -> None:
         """Act after the backward pass of the vectors, before gradients are added up over processes."""
 
-    def on_step(self, finished: int) -> dict[str, float]:
-        """Act after an optimiser step, with the number of finished ones; returned numbers join the curves."""
+    def on_step(self, finished: int) -> Mapping[str, float | Tensor]:
+        """Act after an optimiser step, with the number of finished ones; returned numbers join the curves.
+
+        Scalars on the device are read when a point of the curves is due.
+        """
         return {}
 
     def save(self, folder: Path) -> None:
@@ -171,7 +174,7 @@ class Stack(Objective):
         for _, objective in self.objectives.values():
             objective.after(turn)
 
-    def on_step(self, finished: int) -> dict[str, float]:
+    def on_step(self, finished: int) -> Mapping[str, float | Tensor]:
         """Call every objective's hook."""
         return {
             f"{name}.{key}": value

@@ -60,7 +60,7 @@ class InfoNCE(QueryObjective):
         count, width = batch.documents.shape[:2]
         columns = torch.arange(count * width).view(count, width)
         columns = torch.cat([columns[:, 0], columns[:, 1:].reshape(-1)])
-        candidates = batch.documents.flatten(0, 1)[columns.to(batch.documents.device)]
+        candidates = batch.documents.flatten(0, 1)[columns.to(batch.documents.device, non_blocking=True)]
         targets, masked = torch.arange(count), None
         if self.mask_known_positives:
             ids = [batch.document_ids[column] for column in columns.tolist()]

@@ -1,10 +1,13 @@
 """LAMB exactly as ANCE's released code uses it (specs/modir-ance 2.8): no bias correction, weight norm cut at 10."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+PORTION = 1 << 24  # elements that are updated, or travel, together: 64 MiB in float32
 
 
 class Lamb(Optimizer):
@@ -30,24 +33,47 @@ class Lamb(Optimizer):
         """One update of every tensor that has a gradient."""
         loss = closure() if closure is not None else None
         for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if not state:
-                    state["m"], state["v"] = torch.zeros_like(weight), torch.zeros_like(weight)
-                m, v = state["m"], state["v"]
-                m.mul_(beta1).add_(weight.grad, alpha=1 - beta1)
-                v.mul_(beta2).addcmul_(weight.grad, weight.grad, value=1 - beta2)
-                update = m / (v.sqrt() + group["eps"])
-                if group["weight_decay"]:
-                    update.add_(weight, alpha=group["weight_decay"])
-                weight.add_(update * self._trust(weight, update, group["cut"]), alpha=-group["lr"])
+            for weights in portions([weight for weight in group["params"] if weight.grad is not None]):
+                self._update(weights, group)
         return loss
 
+    def _update(self, weights: list[Tensor], group: dict[str, Any]) -> None:
+        """Update some tensors, each operation for all of them at once."""
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight] = {"m": torch.zeros_like(weight), "v": torch.zeros_like(weight)}
+        m, v = ([self.state[weight][name] for weight in weights] for name in ("m", "v"))
+        gradients = [weight.grad for weight in weights]
+        beta1, beta2 = group["betas"]
+        torch._foreach_mul_(m, beta1)
+        torch._foreach_add_(m, gradients, alpha=1 - beta1)
+        torch._foreach_mul_(v, beta2)
+        torch._foreach_addcmul_(v, gradients, gradients, value=1 - beta2)
+        scale = torch._foreach_sqrt(v)
+        torch._foreach_add_(scale, group["eps"])
+        updates = torch._foreach_div(m, scale)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
+        torch._foreach_mul_(updates, self._trust(weights, updates, group["cut"]))
+        torch._foreach_add_(weights, updates, alpha=-group["lr"])
+
     @staticmethod
-    def _trust(weight: Tensor, update: Tensor, cut: float) -> Tensor:
-        weight_norm, update_norm = weight.norm().clamp(max=cut), update.norm()
-        ratio = weight_norm / update_norm
-        return torch.where((weight_norm > 0) & (update_norm > 0), ratio, torch.ones_like(ratio))
+    def _trust(weights: list[Tensor], updates: list[Tensor], cut: float) -> list[Tensor]:
+        """Compute the trust of each tensor, scalars."""
+        norms, update_norms = (torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, updates))
+        ratios = norms.clamp(max=cut) / update_norms
+        return list(torch.where((norms > 0) & (update_norms > 0), ratios, 1.0).unbind())
+
+
+def portions(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Cut a list into stretches of at most PORTION elements, or of one tensor: they bound the memory of an update."""
+    portion: list[Tensor] = []
+    size = 0
+    for tensor in tensors:
+        if portion and size + tensor.numel() > PORTION:
+            yield portion
+            portion, size = [], 0
+        portion.append(tensor)
+        size += tensor.numel()
+    if portion:
+        yield portion

@@ -92,18 +92,20 @@ def mask_words(
         for each text its ids with masks, and labels: the true id where it is to be predicted, else NOT_MASKED.
     """
     keys, fates, drawn = (uniforms(purpose, seed, rows, width) for purpose in (ORDER, REPLACE, TOKEN))
-    masked = []
-    for line, text in enumerate(texts):
-        length, allowed = len(text), vocabulary.may_be_masked(text.ids)
-        if unit == "word":
-            chosen = _chosen(text, rate, keys[line], allowed)
-        else:
-            chosen = allowed & (keys[line, :length] < rate)
-        fate = fates[line, :length]
-        others = vocabulary.ordinary[(drawn[line, :length] * len(vocabulary.ordinary)).astype(np.int64)]
-        ids = np.where(fate < AS_MASK, vocabulary.mask, np.where(fate < AS_RANDOM, others, text.ids))
-        masked.append((np.where(chosen, ids, text.ids), np.where(chosen, text.ids, NOT_MASKED)))
-    return masked
+    if not len(texts):
+        return []
+    lengths, ids = np.array([len(text) for text in texts]), np.concatenate([text.ids for text in texts])
+    there, cuts = np.arange(width) < lengths[:, None], np.cumsum(lengths)[:-1]
+    allowed = vocabulary.may_be_masked(ids)
+    if unit == "word":
+        by_text = zip(texts, keys, np.split(allowed, cuts), strict=True)
+        chosen = np.concatenate([_chosen(text, rate, draws, may) for text, draws, may in by_text])
+    else:
+        chosen = allowed & (keys[there] < rate)
+    fate, others = fates[there], vocabulary.ordinary[(drawn[there] * len(vocabulary.ordinary)).astype(np.int64)]
+    instead = np.where(fate < AS_MASK, vocabulary.mask, np.where(fate < AS_RANDOM, others, ids))
+    masked, labels = np.where(chosen, instead, ids), np.where(chosen, ids, NOT_MASKED)
+    return list(zip(np.split(masked, cuts), np.split(labels, cuts), strict=True))
 
 
 def _chosen(text: Words, rate: float, keys: np.ndarray, allowed: np.ndarray) -> np.ndarray:

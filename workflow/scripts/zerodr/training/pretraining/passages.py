@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,9 @@ class Passages:
     def __init__(self, path: Path) -> None:
         self.corpora: dict[str, int] = dict(json.loads(sizes_path(path).read_text()))
         self._file = pa.ipc.open_file(pa.memory_map(str(path)))
-        sizes = [self._file.get_batch(number).num_rows for number in range(self._file.num_record_batches)]
+        batches = [self._file.get_batch(number) for number in range(self._file.num_record_batches)]
+        self._columns = {name: [batch.column(name) for batch in batches] for name in ("id", "spans")}
+        sizes = [batch.num_rows for batch in batches]
         self._starts = np.r_[0, np.cumsum(sizes)].astype(np.int64)
         self._ends = np.cumsum(list(self.corpora.values()))
 
@@ -56,12 +58,38 @@ class Passages:
 
     def _value(self, row: int, column: str) -> Any:
         number = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return self._file.get_batch(number).column(column)[int(row - self._starts[number])].as_py()
+        return self._columns[column][number][int(row - self._starts[number])].as_py()
+
+    def names(self, rows: np.ndarray) -> Names:
+        """Name documents, when somebody asks."""
+        return Names(self, rows)
 
     def rows_of(self, corpus: str) -> np.ndarray:
         """Return the numbers of a corpus's documents."""
         index = list(self.corpora).index(corpus)
         return np.arange(self._ends[index] - self.corpora[corpus], self._ends[index])
+
+
+@dataclass(frozen=True)
+class Names(Sequence[str]):
+    """Names of documents, looked up one by one."""
+
+    passages: Passages
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self.passages.name(int(row)) for row in self.rows[index]]
+        return self.passages.name(int(self.rows[index]))
 
 
 def span_folders(folders: Sequence[Path]) -> dict[str, Path]:

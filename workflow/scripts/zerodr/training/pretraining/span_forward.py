@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from zerodr.config.pretraining import PretrainSettings
+from zerodr.encoders.inference.encoder import padded
+from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.losses.contrastive import info_nce
 from zerodr.losses.spans import span_contrastive
@@ -52,14 +54,16 @@ class SpanForward(Forward):
 
     def prepare(self, batch: PassageBatch, group: Group) -> Share:
         """Prepare this process's views of a micro-batch."""
-        names = [self.examples.name(int(row)) for row in batch.rows]
-        return Share(batch, self.maker.make(batch.shard(group.rank, group.world)), names, [], [])
+        views = self.maker.make(batch.shard(group.rank, group.world))
+        return Share(batch, views, self.examples.names(batch.rows), [], [])
 
     def totals(self, texts: Views, group: Group) -> dict[str, float]:
         """Count the texts or tokens that each loss is a mean over, of all processes."""
         counts = self.counts(texts)
         if not counts:
             return {}
+        if group.world == 1:
+            return {name: max(count, 1.0) for name, count in counts.items()}
         sums = group.total(torch.tensor(list(counts.values()), device=self.device, dtype=torch.float64))
         return {name: max(count, 1.0) for name, count in zip(counts, sums.tolist(), strict=True)}
 
@@ -101,13 +105,13 @@ class SpanForward(Forward):
         if not texts.targets:
             return self.model.encode(features), {}
         if self.maker.settings.masks:
-            labels = self._pad([texts.targets[number] for number in numbers], NOT_MASKED)
+            labels = torch.from_numpy(padded([texts.targets[number] for number in numbers], NOT_MASKED)[0])
             vectors, last, early = self.model.states(features)
             sums = self.model.masked_losses(last, early, features["attention_mask"], labels)
             extra = self.maker.extra
             if texts.marks and extra is not None:
-                marks = self._pad([texts.marks[number] for number in numbers], NO_MARK)
-                sums[extra.name] = extra.total(vectors, last, marks)
+                marks = torch.from_numpy(padded([texts.marks[number] for number in numbers], NO_MARK)[0])
+                sums[extra.name] = extra.total(vectors, last, on_device(marks, self.device))
             return vectors, sums
         if self.maker.settings.name == "t5_coco":
             vectors, loss = self.model.generation(features, self._features(texts.targets, numbers))
@@ -116,14 +120,8 @@ class SpanForward(Forward):
         return vectors, {RECONSTRUCTION: self.model.reconstruction(vectors, self._features(texts.targets, numbers))}
 
     def _features(self, ids: list[np.ndarray], numbers: Sequence[int]) -> dict[str, Tensor]:
-        padded = self.model.encoder.pad([ids[number] for number in numbers])  # type: ignore[misc]
-        return {key: value.to(self.device) for key, value in padded.items()}
-
-    def _pad(self, rows: list[np.ndarray], value: int) -> Tensor:
-        padded = np.full((len(rows), max(map(len, rows))), value, np.int64)
-        for line, row in enumerate(rows):
-            padded[line, : len(row)] = row
-        return torch.from_numpy(padded).to(self.device)
+        features = self.model.encoder.pad([ids[number] for number in numbers])  # type: ignore[misc]
+        return {key: on_device(value, self.device) for key, value in features.items()}
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> SpanVectors:
         """Gather the vectors of all processes."""

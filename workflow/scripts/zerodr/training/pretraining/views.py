@@ -14,6 +14,7 @@ from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.words import check_masking, ordinary_ids, token_words
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.memo import Memo
 from zerodr.training.pretraining.corruption import corrupt, sentinels_of
 from zerodr.training.pretraining.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
 from zerodr.training.pretraining.passages import PassageBatch, Passages, two_spans
@@ -85,6 +86,7 @@ class ViewMaker:
                 "give `spans` (of cut_spans), not `collections`",
             )
         self.before, self.after = around(self.tokenizer)
+        self.memo = Memo(self._words, len)
         self.limit = settings.max_tokens - len(self.before) - len(self.after)
         if self.limit < 1:
             raise ModelError(
@@ -160,9 +162,13 @@ class ViewMaker:
         """Crop tokens of all views, none longer than `limit`, and the number of each in the whole batch."""
         numbers = np.concatenate([row + np.arange(len(views)) for row, views in zip(rows, texts, strict=True)])
         flat = [text for views in texts for text in views]
-        words = [Words(*fields) for fields in token_words(self.tokenizer, flat, self.lowercase, self.extra is not None)]
+        words = self.memo.of(flat)
         cuts = numbers - numbers % WIDTH if self.settings.name == "simcse" else numbers  # both views are one text
         return crop(words, self.limit, seed, cuts), numbers
+
+    def _words(self, texts: list[str]) -> list[Words]:
+        rows = token_words(self.tokenizer, texts, self.lowercase, self.extra is not None)
+        return [Words(*fields) for fields in rows]
 
     def _around(self, ids: np.ndarray, instead: int | None = None) -> np.ndarray:
         """Put ids between the special tokens, or between `instead` for each of these."""
