@@ -5,7 +5,7 @@ READY := .venv/.ready
 SNAKEMAKE := $(BIN)/snakemake
 
 .DEFAULT_GOAL := help
-.PHONY: help mini test check-slow check-cluster drill drill-input doctor docs pictures report mlflow mlflow-server format lint
+.PHONY: help mini test check-slow check-cluster check-gpu drill drill-input doctor docs pictures report mlflow mlflow-server format lint
 
 help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | sort | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
@@ -23,6 +23,10 @@ check-slow: $(READY) ## tests that take minutes each: kills at random moments, b
 check-cluster: $(READY) ## a real Slurm with two nodes: same digests, faults, refusals (as root on Debian; installs Slurm)
 	bash tests/cluster/cluster.sh install
 	$(BIN)/python -m pytest -m cluster
+
+check-gpu: $(READY) ## one GPU: the CPU's results, tokens a second, waiting, against peers (no network), then the papers' stages on it
+	$(BIN)/python benchmarks/gpu.py --json gpu.json
+	$(BIN)/python -m pytest -q -m "not slow" $(addprefix tests/unit/test_,$(addsuffix .py,finetune pretrain modir unit_training group_training fusing rem))
 
 drill: $(READY) ## 500 faults in all stages of a small DAG, as a table (as root on Linux; minutes; it resumes)
 	$(BIN)/python -m tests.drill.drill --faults 500

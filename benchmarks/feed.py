@@ -43,8 +43,10 @@ def base_model(folder: Path) -> Any:
     return BiEncoder.load(folder / "model")
 
 
-def pretraining(name: str, batch: int, folder: Path, **options: Any) -> tuple[Any, Any]:
-    """(forward, stream) of a pretraining stage."""
+def pretraining(
+    name: str, batch: int, folder: Path, encoder: Any = None, texts: list[str] | None = None, **options: Any
+) -> tuple[Any, Any]:
+    """(forward, stream) of a pretraining stage, of MiniLM and of passages where nothing else is given."""
     import numpy as np
     import pyarrow as pa
 
@@ -57,21 +59,22 @@ def pretraining(name: str, batch: int, folder: Path, **options: Any) -> tuple[An
     from zerodr.training.pretraining.span_forward import SpanForward
     from zerodr.training.pretraining.views import ViewMaker
 
-    paired, texts = name == "coco", passages(POOL)
+    paired, texts = name == "coco", texts or passages(POOL)
     size = 2 if paired else 1
-    ids = pa.array([f"d{number}" for number in range(POOL // size)])
-    block = pa.RecordBatch.from_arrays([ids, list_array(np.full(POOL // size, size), pa.array(texts))], schema=SCHEMA)
+    count = len(texts) // size
+    ids = pa.array([f"d{number}" for number in range(count)])
+    block = pa.RecordBatch.from_arrays([ids, list_array(np.full(count, size), pa.array(texts))], schema=SCHEMA)
     write_passages(folder / "passages.arrow", {"texts": iter([block])})
     stored = Passages(folder / "passages.arrow")
     settings = PretrainSettings(name=name, **options)
-    encoder = base_model(folder)
+    encoder = encoder or base_model(folder)
     maker = ViewMaker(encoder, settings, stored, paired, [13, 0], WASTE["cuda"])
     forward = SpanForward(HeadedEncoder(encoder), stored, "cpu", maker=maker)
     return forward, PassageStream(np.arange(len(stored)), batch, [13, 0])
 
 
-def finetuning(batch: int, folder: Path) -> tuple[Any, Any]:
-    """(forward, stream) of a fine-tuning stage."""
+def finetuning(batch: int, folder: Path, encoder: Any = None, texts: list[str] | None = None) -> tuple[Any, Any]:
+    """(forward, stream) of a fine-tuning stage likewise."""
     import numpy as np
     import pyarrow as pa
 
@@ -79,13 +82,13 @@ def finetuning(batch: int, folder: Path) -> tuple[Any, Any]:
     from zerodr.training.data.examples import Examples, Ragged
     from zerodr.training.loop.gradcache import Forward
 
-    texts = passages(POOL)
-    names, numbers = pa.array([f"d{number}" for number in range(POOL)]), np.arange(POOL, dtype=np.int32)
-    one = Ragged(numbers, np.arange(POOL + 1))
-    other = Ragged(np.roll(numbers, 1), np.arange(POOL + 1))
+    texts = texts or passages(POOL)
+    count = len(texts)
+    names, numbers = pa.array([f"d{number}" for number in range(count)]), np.arange(count, dtype=np.int32)
+    one, other = (Ragged(documents, np.arange(count + 1)) for documents in (numbers, np.roll(numbers, 1)))
     queries = pa.array([" ".join(text.split()[:8]) for text in texts])
     examples = Examples(names, queries, names, pa.array(texts), one, other)
-    return Forward(base_model(folder), examples, "cpu"), Stream(examples, numbers, batch, 1, [13, 0])
+    return Forward(encoder or base_model(folder), examples, "cpu"), Stream(examples, numbers, batch, 1, [13, 0])
 
 
 def parts(folder: Path) -> dict[str, tuple[Callable[[], tuple[Any, Any]], int]]:

@@ -223,7 +223,7 @@ def gathered(share: Share, queries: Tensor, documents: Tensor, group: Group) -> 
         share.batch.step,
         group.gather(queries),
         group.gather(documents),
-        share.query_ids,
+        list(share.query_ids),
         share.document_ids,
         share.positives,
         teacher,
