@@ -28,6 +28,20 @@ def test_memory_grows_and_stops_at_three_times(plan):
     assert attempts(plan.machines.memory_mib("finetune")) == [12000, 24000, 36000, 36000]
 
 
+def test_processes_of_a_training_bring_memory_and_cores(root):
+    machines = [Plan(load_bench(root, {"scale": "lab", "gpus": 8, "nodes": n})).machines for n in (1, 2)]
+    assert [m.processes("finetune") for m in machines] == [8, 4]
+    assert [m.memory_mib("finetune")(NOTHING) for m in machines] == [26000, 18000]
+    assert [m.threads("pretrain") for m in machines] == [32, 16]
+    assert machines[0].processes("embed_corpus") == 1 and machines[0].threads("embed_corpus") == 8
+
+
+def test_search_takes_one_gpu_where_there_are_some(root):
+    for gpus, expected in ((0, 0), (8, 1)):
+        machines = Plan(load_bench(root, {"scale": "lab", "gpus": gpus})).machines
+        assert machines.gpus("search_shard") == machines.gpus("search_candidates") == expected
+
+
 @pytest.mark.parametrize("rule", ["finetune", "pretrain", "train_main", "embed_queries", "score_pairs"])
 def test_what_goes_on_where_it_stopped_asks_for_the_same_time_again(plan, rule):
     first = need(rule).base_minutes

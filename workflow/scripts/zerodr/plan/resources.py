@@ -12,6 +12,7 @@ from zerodr.plan.rules import RULES
 
 OF_ALL_JOBS = "--open-mode=append --signal=TERM@120"  # as the profile `slurm` has it: `slurm_extra` replaces it
 SIGNATURE = inspect.signature(lambda wildcards, attempt=1: None)
+PROCESS_MIB, PROCESS_CORES = 2000, 4  # of each process of a training after the first; that each of several asks for
 MOST_TIMES = 3  # an attempt after several asks for no more than this many times the first one
 
 
@@ -81,7 +82,8 @@ class Machines:
     def memory_mib(self, rule: str) -> Callable[..., int]:
         """`resources: mem_mb=` of a rule."""
         wants = need(rule)
-        return self._growing(rule, wants.base_mib, wants.mib_per_million, "memory_mib", True)
+        more = PROCESS_MIB * (self.processes(rule) - 1)
+        return self._growing(rule, wants.base_mib + more, wants.mib_per_million, "memory_mib", True)
 
     def minutes(self, rule: str) -> Callable[..., int]:
         """`resources: runtime=` of a rule; a rule that resumes asks for the same time again."""
@@ -117,6 +119,10 @@ class Machines:
         """Machines of one job of a rule."""
         return self.bench.config.nodes if need(rule).nodes else 1
 
+    def processes(self, rule: str) -> int:
+        """Processes of a job on each of its machines: one for each GPU of a training."""
+        return max(1, self.gpus(rule) // self.nodes(rule)) if need(rule).nodes else 1
+
     def placement(self, rule: str) -> dict[str, Any]:
         """`resources:` that put a job on as many nodes as it can use: one, however many GPUs it takes, or several.
 
@@ -131,4 +137,5 @@ class Machines:
 
     def threads(self, rule: str) -> int:
         """`threads:` of a rule; Snakemake lowers it to the cores there are."""
-        return need(rule).threads
+        processes = self.processes(rule)
+        return max(need(rule).threads, PROCESS_CORES * processes if processes > 1 else 0)

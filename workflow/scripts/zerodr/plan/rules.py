@@ -44,13 +44,15 @@ RULES = {
     ),
     "embed_queries": Rule("retrieval.embed:embed_queries", 1, encoding(4000, 0, 30), reads="queries"),
     "search_shard": Rule(
-        "retrieval.search:search_shard", 1, Need(4000, 6500, 20, 60, threads=8, sharded=True), reads="queries"
+        "retrieval.search:search_shard", 1, Need(4000, 6500, 20, 60, threads=8, gpu=True, sharded=True), reads="queries"
     ),
     "merge_run": Rule("retrieval.merge:merge_run", 1, Need(4000, 100, 15, 5), reads="queries"),
     "fuse_runs": Rule("retrieval.fuse:fuse_runs", 1, Need(4000, 0, 15), reads="queries"),
     "import_run": Rule("retrieval.imported:import_run", 1, Need(4000, 1000, 15, 5), reads="queries"),
     "rank_bm25": Rule("lexical.candidates:rank_bm25", 1, Need(4000, 4000, 30, 30, threads=8)),
-    "search_candidates": Rule("retrieval.search:search_shard", 1, Need(4000, 6500, 30, 120, threads=8, sharded=True)),
+    "search_candidates": Rule(
+        "retrieval.search:search_shard", 1, Need(4000, 6500, 30, 120, threads=8, gpu=True, sharded=True)
+    ),
     "merge_candidates": Rule("retrieval.merge:merge_candidates", 1, Need(6000, 100, 30, 10)),
     "hold_out_items": Rule(
         "mining.held_out:hold_out_items", 1, Need(6000, 4000, 60, 60, threads=8), seeded=True, reads="corpus"
