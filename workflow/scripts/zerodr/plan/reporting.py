@@ -121,7 +121,7 @@ def remark_of(plan: Plan, name: str) -> str:
 def _budget(method: TrainedMethod, scale: str) -> list[str]:
     """Say how many steps a row's stages train at a scale below the published one."""
     until, _, saved = method.stage.partition(".")
-    steps = {}
+    steps: dict[str, int] = {}
     for stage, settings in method.settings.chain.items():
         if until == INIT:
             break
