@@ -94,7 +94,8 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
         runs = [names.get(run, run) for run in settings["runs"]]
         label = f"{base['label'].partition(' + ')[0]} + {runs[1].replace('+', ' from ')}"
         return {"label": label, "remark": "", "settings": settings | {"runs": runs}}
-    encoder = {"init": start.model, "revision": start.revision, "pooling": start.pooling, "similarity": "cosine"}
+    encoder: dict[str, Any] = {"init": start.model, "revision": start.revision}
+    encoder |= {"pooling": start.pooling, "similarity": "cosine"}
     if start.max_tokens < written["settings"]["encoder"]["document_tokens"]:
         encoder["document_tokens"] = start.max_tokens
     settings = {"encoder": encoder, "chain": _changed(written["settings"]["chain"], names)}
