@@ -106,7 +106,7 @@ def test_a_named_scale_holds_on_slurm_too(snakemake):
     counts = job_counts_of(
         snakemake("--profile", "slurm", "results/beir/bm25-flat.tsv", "-n", "--config", "scale=mini")
     )
-    assert counts["normalize_collection"] == 3
+    assert counts["normalize_collection"] == 2
 
 
 def test_every_listed_target_can_be_planned(snakemake):
@@ -197,7 +197,7 @@ def test_adding_a_method_plans_only_its_own_jobs(snakemake):
     before = job_counts_of(snakemake(*MINI, "results/beir/all.tsv", "--config", "methods=[bm25-flat]"))
     after = job_counts_of(snakemake(*MINI, "results/beir/all.tsv", "--config", "methods=[bm25-flat,bm25-multifield]"))
     more = {rule: after[rule] - before.get(rule, 0) for rule in after if after[rule] != before.get(rule, 0)}
-    assert more == {"index_bm25": 3, "search_bm25": 3, "evaluate_run": 3, "total": 9}
+    assert more == {"index_bm25": 2, "search_bm25": 2, "evaluate_run": 2, "total": 6}
 
 
 def job_counts_of(done) -> dict[str, int]:
@@ -209,16 +209,16 @@ def test_index_variants_share_the_embeddings(snakemake):
     counts = job_counts_of(
         snakemake(*MINI, "results/beir/all.tsv", "--config", "methods=[all-minilm-l6-v2,all-minilm-l6-v2+hnsw]")
     )
-    assert counts["embed_corpus"] == 3
-    assert counts["search_shard"] == 6
+    assert counts["embed_corpus"] == 2
+    assert counts["search_shard"] == 4
 
 
 def test_shards_are_static_and_cover_the_collection(snakemake):
     counts = job_counts_of(
         snakemake(*MINI, "results/beir/all.tsv", "--config", "methods=[all-minilm-l6-v2]", "shard_documents=1000")
     )
-    assert counts["embed_corpus"] == counts["search_shard"] == 6 + 4 + 9
-    assert counts["merge_run"] == 3
+    assert counts["embed_corpus"] == counts["search_shard"] == 6 + 4
+    assert counts["merge_run"] == 2
 
 
 def test_a_folder_without_judgements_is_compared_on_known_items_that_no_stage_learns_from(snakemake, tmp_path):

@@ -78,7 +78,7 @@ def targets() -> list[str]:
         *papers,
         "results/beir/bm25-flat.tsv",
         "results/modir/figure4.svg",
-        "results/exported-memories/moma-t5ance/shared/memory-mesh/manifest.json",
+        "results/exported-memories/moma-t5ance/shared/memory-wikipedia-vital/manifest.json",
     ]
 
 
@@ -88,7 +88,7 @@ def make_bench(root: Path, folder: Path) -> Path:
     words = random.Random(7)
     vocabulary = ["".join(words.sample(SYLLABLES, 3)) for _ in range(160)]
     (folder / MIRROR).mkdir()
-    write_archive(folder, SOURCE, vocabulary[:100], 90, {"train": 60, "dev": 12}, answers=True)
+    write_archive(folder, SOURCE, vocabulary[:100], 90, {"train": 60, "dev": 60}, answers=True)
     write_archive(folder, TARGET, vocabulary[60:], 40, {"test": 10})
     for name in MEMORIES:
         write_archive(folder, name, vocabulary, 30, {})

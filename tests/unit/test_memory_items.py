@@ -31,7 +31,7 @@ def mini(root):
 def test_every_episode_of_training_and_targets_is_asked_for(mini):
     found = read_item(mini, SharesItem(kind="shares", title="x", method="moma-t5ance"), ["scifact", "nfcorpus"]).files
     words = [("moma-t5ance", "shared", stage) for stage in ("moma1", "moma2")]
-    assert found["learning"] == [paths.shares(*w, "learning", "squad-v1.1", "train", "shares.tsv") for w in words]
+    assert found["learning"] == [paths.shares(*w, "learning", "squad-v1.1", "dev", "shares.tsv") for w in words]
     assert found["search"] == [
         paths.shares(*w, "search", name, "test", "shares.tsv") for w in words for name in ("scifact", "nfcorpus")
     ]

@@ -118,6 +118,22 @@ def remark_of(plan: Plan, name: str) -> str:
     return "; ".join(remarks)
 
 
+def _budget(method: TrainedMethod, scale: str) -> list[str]:
+    """Say how many steps a row's stages train at a scale below the published one."""
+    until, _, saved = method.stage.partition(".")
+    steps: dict[str, int] = {}
+    for stage, settings in method.settings.chain.items():
+        if until == INIT:
+            break
+        training = getattr(settings, "training", None)
+        steps |= {stage: training.steps} if training is not None else {}
+        if stage == until:
+            steps |= {stage: int(saved)} if saved else {}
+            break
+    listed = ", ".join(f"{stage} {count:,}" for stage, count in steps.items())
+    return [f"training steps at scale {scale}: {listed}"] if steps else []
+
+
 def remarks_of(plan: Plan, name: str, protocol: str | None = None) -> list[str]:
     """Remarks on a row's targets, one by one.
 
@@ -137,6 +153,7 @@ def remarks_of(plan: Plan, name: str, protocol: str | None = None) -> list[str]:
         if method.stage and method.stage != [INIT, *method.settings.chain][-1]:
             remarks.append(f"after stage {method.stage} of {', '.join(method.settings.chain)}")
         remarks += ["one model for each target"] if plan.chains.is_adapted(name) else []
+        remarks += [] if plan.bench.scale.as_published else _budget(method, plan.config.scale)
         remarks += [remark for function in REMARKS for remark in function(plan, name)]
     if method.read_under not in (None, protocol):
         remarks.append(f"read under protocol {protocol}, its paper's is {method.read_under}")
