@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerodr.retrieval.batching import padded_tokens, plan_batches, windows
+from zerodr.retrieval.batching import Ahead, padded_tokens, plan_batches, windows
 
 LENGTHS = st.lists(st.integers(0, 600), max_size=200).map(np.array)
 
@@ -42,3 +45,27 @@ def test_windows_cut_and_keep_order(count: int, size: int) -> None:
     made = list(windows(iter(texts), size))
     assert [text for window in made for text in window] == texts
     assert all(len(window) == size for window in made[:-1])
+
+
+def test_items_are_prepared_one_ahead():
+    begun: list[int] = []
+    ahead = Ahead(begun.append(number) or number for number in range(5))
+    for number in ahead:
+        time.sleep(0.05)
+        assert begun == list(range(min(number + 2, 5)))
+    assert begun == list(range(5)) and list(Ahead([])) == []
+
+
+def test_waiting_for_items_is_counted_after_the_first():
+    ahead = Ahead(time.sleep(0.1) or number for number in range(3))
+    assert list(ahead) == [0, 1, 2]
+    assert 0.1 < ahead.waited < 1.0
+
+
+def test_an_error_of_an_item_comes_to_its_user():
+    def failing():
+        yield 1
+        raise ValueError("item 2")
+
+    with pytest.raises(ValueError, match="item 2"):
+        list(Ahead(failing()))

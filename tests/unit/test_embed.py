@@ -218,7 +218,7 @@ def test_killed_and_continued_gives_the_same_bytes(
     monkeypatch.setattr(embed, "embed", lambda *given: counts.append(original(*given)) or counts[-1])
     with caplog.at_level("INFO", "zerodr"):
         run_spec(spec)
-    assert 0 < counts[0] < 600 - killed["finished"]  # the batches that were done do not count for the rate
+    assert 0 < counts[0][0] < 600 - killed["finished"]  # the batches that were done do not count for the rate
     assert f"resumed at {killed['finished']} of 600" in caplog.text
     assert notes(spec)["resumed_at"] == killed["finished"] >= 5 * WINDOW
     run_spec(undisturbed)

@@ -1,11 +1,15 @@
-"""Batch texts of similar length within a budget of padded tokens. Pure and deterministic."""
+"""Batch texts of similar length within a budget of padded tokens, and prepare windows ahead. Deterministic."""
 
+import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from typing import Generic, TypeVar
 
 import numpy as np
 
 Text = tuple[str, str]
+T = TypeVar("T")
 
 
 def plan_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
@@ -31,6 +35,30 @@ def plan_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
 def padded_tokens(lengths: np.ndarray, batches: Iterable[np.ndarray]) -> int:
     """Count the tokens that the model computes, padding included."""
     return sum(len(rows) * max(1, int(lengths[rows].max())) for rows in batches)
+
+
+class Ahead(Generic[T]):
+    """Items of an iterator, each computed in a thread while the one before it is used.
+
+    Attributes:
+        waited: seconds that the user waited for items after the first.
+    """
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self.items, self.waited = iter(items), 0.0
+
+    def __iter__(self) -> Iterator[T]:
+        end, first = object(), True
+        with ThreadPoolExecutor(1) as pool:
+            coming = pool.submit(next, self.items, end)
+            while True:
+                started = time.monotonic()
+                item = coming.result()
+                self.waited += 0.0 if first else time.monotonic() - started
+                if item is end:
+                    return
+                coming, first = pool.submit(next, self.items, end), False
+                yield item  # type: ignore[misc]
 
 
 def windows(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:

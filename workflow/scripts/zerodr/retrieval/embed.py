@@ -26,7 +26,7 @@ from zerodr.encoders.inference.encoder import Encoder, Tokens, load_encoder
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.encoders.inference.parallel import encode_batches
 from zerodr.errors import NonFiniteEmbedding
-from zerodr.retrieval.batching import Text, padded_tokens, plan_batches, windows
+from zerodr.retrieval.batching import Ahead, Text, padded_tokens, plan_batches, windows
 from zerodr.retrieval.store import EmbeddingStore
 
 log = logging.getLogger("zerodr")
@@ -141,9 +141,9 @@ def _embed(
     key |= {"window": task.window, "batch_tokens": task.batch_tokens}
     store = EmbeddingStore(stage.state, rows, encoder.dimension, key)
     resumed, started = store.finished, time.monotonic()
-    encoded = embed(encoder, task, store)
+    encoded, waited = embed(encoder, task, store)
     store.publish(stage.output("embeddings"))
-    stage.note(texts=rows, resumed_at=resumed, **store.totals)
+    stage.note(texts=rows, resumed_at=resumed, waited_for_data=round(waited, 4), **store.totals)
     stage.metric("texts_per_second", encoded / max(time.monotonic() - started, 1e-9))
 
 
@@ -167,21 +167,31 @@ class TokenProgress(Progress):
         return f"{super().line(now)}, {self.tokens / max(now - self.start, 1e-9):.0f} tokens/s"
 
 
-def embed(encoder: Encoder, task: Task, store: EmbeddingStore) -> int:
-    """Fill the rest of `store` with the vectors of `task`; return the number of texts that were encoded now.
+def embed(encoder: Encoder, task: Task, store: EmbeddingStore) -> tuple[int, float]:
+    """Fill the rest of `store` with the vectors of `task`; the next window is tokenised meanwhile.
+
+    Returns:
+        number of texts that were encoded now, and the share of the time that waited for tokens.
 
     Raises:
         NonFiniteEmbedding: names the first text, in the task's order, whose vector is not finite.
     """
     progress = TokenProgress(f"embed {task.name}", task.rows, "texts", store.finished)
-    for window in windows(islice(task.texts(store.finished), task.rows - store.finished), task.window):
-        tokens = encoder.tokenize([text for _, text in window], task.prefix, task.tokens)
+    texts = islice(task.texts(store.finished), task.rows - store.finished)
+    ahead = Ahead(
+        (window, encoder.tokenize([text for _, text in window], task.prefix, task.tokens))
+        for window in windows(texts, task.window)
+    )
+    started = time.monotonic()
+    for window, tokens in ahead:
         with store.window(len(window)) as vectors:
             _fill(encoder, tokens, vectors, store, progress, task)
             _check_finite(vectors, window, tokens, task)
         store.save(store.finished + len(window), 0)
     progress.finish()
-    return progress.done - progress.first
+    share = ahead.waited / max(time.monotonic() - started, 1e-9)
+    log.info("embed %s: waited for data %.1f %% of the time", task.name, 100 * share)
+    return progress.done - progress.first, share
 
 
 def _fill(

@@ -19,6 +19,7 @@ from zerodr.encoders.folder.additions import insert_modules
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
 from zerodr.encoders.inference.packed import PackedBert, why_not
 from zerodr.encoders.network.loading import short
+from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
 from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, hidden_states, load_tower
 from zerodr.errors import ModelError
@@ -85,7 +86,7 @@ class Encoder:
         """Encode one batch of token ids. rows: B arrays of ids -> (B, dimension) float32."""
         ids, mask = pad(rows, self.tokenizer.pad_token_id or 0)
         with torch.inference_mode():
-            ids, mask = ids.to(self.device), mask.to(self.device)
+            ids, mask = on_device(ids, self.device), on_device(mask, self.device)
             vectors = POOLINGS[self.contract.pooling](self.hidden(ids, mask), mask)
             for project in self.projections:
                 vectors = project(vectors)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 AHEAD = 2  # queued batches for each worker
+GPU_WORKERS = 2  # while one waits for its vectors, the other pads the next batch and starts it
 
 
 class BatchEncoder(Protocol):
@@ -38,12 +39,12 @@ def encode_batches(
     """Yield the rows of each batch with their encodings (rows, ...) float32, in the order of `batches`.
 
     Args:
-        encoder: on the CPU, `threads` batches run at once with one thread each; on a GPU one after another.
+        encoder: on the CPU, `threads` batches run at once with one thread each; on a GPU two take turns.
         tokens: of all texts.
         batches: row numbers of `tokens`.
         threads: cores to use.
     """
-    workers = threads if encoder.device == "cpu" else 1
+    workers = threads if encoder.device == "cpu" else GPU_WORKERS
     before = torch.get_num_threads()
 
     def work(rows: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ first, and where it is missing or wrong the plain layers stay, and the run says 
 """
 
 import logging
+import os
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from zerodr.encoders.inference.malloc import keep_freed_memory
 
 log = logging.getLogger("zerodr")
 NEAR = 1e-4
+PREPARED = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")  # oneDNN keeps memory for each shape of text that it has seen
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -95,6 +97,7 @@ def speed_up(model: nn.Module, device: str, precision: str) -> str:
     if device != "cpu":
         return "torch"
     keep_freed_memory()
+    os.environ.setdefault(*PREPARED)
     for module in model.modules():  # the fused attention has no dropout and no bf16 kernel on the CPU
         if hasattr(module, "set_attn_implementation"):
             module.set_attn_implementation("eager")  # type: ignore[operator]
