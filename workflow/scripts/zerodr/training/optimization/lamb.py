@@ -43,7 +43,7 @@ class Lamb(Optimizer):
             if not self.state[weight]:
                 self.state[weight] = {"m": torch.zeros_like(weight), "v": torch.zeros_like(weight)}
         m, v = ([self.state[weight][name] for weight in weights] for name in ("m", "v"))
-        gradients = [weight.grad for weight in weights]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         beta1, beta2 = group["betas"]
         torch._foreach_mul_(m, beta1)
         torch._foreach_add_(m, gradients, alpha=1 - beta1)
@@ -51,10 +51,10 @@ class Lamb(Optimizer):
         torch._foreach_addcmul_(v, gradients, gradients, value=1 - beta2)
         scale = torch._foreach_sqrt(v)
         torch._foreach_add_(scale, group["eps"])
-        updates = torch._foreach_div(m, scale)
+        updates = list(torch._foreach_div(m, scale))
         if group["weight_decay"]:
             torch._foreach_add_(updates, weights, alpha=group["weight_decay"])
-        torch._foreach_mul_(updates, self._trust(weights, updates, group["cut"]))
+        torch._foreach_mul_(updates, self._trust(weights, updates, group["cut"]))  # type: ignore[arg-type]
         torch._foreach_add_(weights, updates, alpha=-group["lr"])
 
     @staticmethod
