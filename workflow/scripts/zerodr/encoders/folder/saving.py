@@ -9,7 +9,7 @@ from torch import Tensor
 from zerodr.encoders.folder.contract import EncoderContract, read_json, write_contract, write_model_json
 from zerodr.encoders.folder.layout import write_layout
 from zerodr.encoders.network.heads import save_projection
-from zerodr.encoders.network.loading import T5_FAMILY
+from zerodr.encoders.network.loading import T5_FAMILY, quiet
 from zerodr.encoders.network.towers import Tower
 
 ONE_FILE = "1TB"
@@ -19,6 +19,7 @@ CLASSIFIER = {family: f"{family.upper()}ForSequenceClassification" for family in
 
 def save_tower(tower: Tower, tokenizer: Any, contract: EncoderContract, folder: Path) -> None:
     """Write one tower as a model folder. Equal weights give equal bytes."""
+    quiet()
     folder.mkdir(parents=True, exist_ok=True)
     if contract.pooling == "decoder_first":
         _save_with_decoder(tower.transformer, folder)
