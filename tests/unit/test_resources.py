@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from types import SimpleNamespace
 
@@ -88,3 +89,9 @@ def test_every_rule_that_is_submitted_says_what_it_needs(root):
         rule = block.partition(":")[0]
         if rule not in local:
             assert f'**PLAN.resources("{rule}")' in block and RULES[rule].need is not None, rule
+
+
+def test_jobs_of_mini_share_the_cores(root, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    mini, lab = (Plan(load_bench(root, {"scale": scale})) for scale in ("mini", "lab"))
+    assert (mini.threads("embed_corpus"), lab.threads("embed_corpus"), mini.threads("evaluate_run")) == (2, 8, 1)

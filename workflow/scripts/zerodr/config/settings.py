@@ -50,6 +50,8 @@ class Scale(Settings):
     """Documents of one embedding shard."""
     gpus: int = Field(0, ge=0)
     """GPUs that one training job asks for, other GPU jobs one each; 0: none (one that it sees is used)."""
+    jobs_at_once: int = Field(1, ge=1)
+    """Jobs that share the cores of the machine. Short jobs, which mostly load libraries, end sooner side by side."""
     statistics_documents: int = Field(ge=1)
     """Documents that vocabulary statistics read at most."""
     as_published: bool = False

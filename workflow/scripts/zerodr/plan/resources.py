@@ -1,6 +1,7 @@
 """Compute what the jobs of rules ask the scheduler for, from their needs and the sizes of collections."""
 
 import inspect
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -137,5 +138,7 @@ class Machines:
 
     def threads(self, rule: str) -> int:
         """`threads:` of a rule; Snakemake lowers it to the cores there are."""
-        processes = self.processes(rule)
-        return max(need(rule).threads, PROCESS_CORES * processes if processes > 1 else 0)
+        processes, threads, jobs = self.processes(rule), need(rule).threads, self.bench.scale.jobs_at_once
+        if jobs > 1:
+            threads = min(threads, max(1, (os.cpu_count() or 1) // jobs))
+        return max(threads, PROCESS_CORES * processes if processes > 1 else 0)
