@@ -111,7 +111,7 @@ def test_rows_say_that_a_target_was_seen(lab):
     assert "transductive: learns from the queries that it is evaluated with, without their labels" in seen
     assert "one model for each target" in seen and "squad-v1.1 is ranked by ance@ep2" in seen
     assert "transductive" not in remark_of(lab, "modir-dpr+inductive")
-    assert remark_of(lab, "dpr") == lab.bench.methods["dpr"].remark
+    assert remark_of(lab, "dpr") == f"{lab.bench.methods['dpr'].remark}; training steps at scale lab: ep0 400"
     methods = table(lab, ["modir-ance"])["methods"]
     assert methods[0]["remark"] == seen
 
