@@ -92,7 +92,7 @@ def finetuning(batch: int, folder: Path, encoder: Any = None, texts: list[str] |
 
 
 def parts(folder: Path) -> dict[str, tuple[Callable[[], tuple[Any, Any]], int]]:
-    """What is measured, by name: maker of forward and stream, and micro-batches of a step."""
+    """Map each measured part to the maker of its forward and stream, and its micro-batches of a step."""
     return {
         "mlm": (lambda: pretraining("mlm", 1024, folder, max_tokens=100, mask_unit="token"), 4),
         "coco": (lambda: pretraining("coco", 512, folder, max_tokens=128), 1),

@@ -19,6 +19,7 @@ from zerodr.adapt import Request, choose, filled, named, needed, offer, prepare,
 from zerodr.cli import parse_words
 from zerodr.config.load import load_bench, read_config
 from zerodr.costs import Costs
+from zerodr.encoders.start.other import read_start
 from zerodr.errors import ConfigError, ModelError
 from zerodr.forecast import Job
 from zerodr.plan import Plan, paths
@@ -144,6 +145,7 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
     words, _ = prepare(Request(str(notes), start=str(folder)), plan_of)
     start = plan_of(words).config.start
     assert start is not None and (start.name, start.pooling, start.max_tokens) == ("my-model", "mean", 256)
+    assert read_start(str(folder), True, {"my-model"}).name == "start-my-model", "a recipe has the name"
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps(modules[:2]))
     (folder / "config_sentence_transformers.json").unlink()

@@ -1,4 +1,4 @@
-"""What a training step asks of a GPU, counted on the meta device."""
+"""Waits of the host in a training step, counted on torch's meta device."""
 
 from __future__ import annotations
 

@@ -112,15 +112,16 @@ def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, 
     sized = any(word.startswith("scale=") for word in request.config)
     words = [f"byo={request.folder}", *([] if sized else [f"scale={SCALE}"]), *request.config]
     if request.start != USUAL:
-        from zerodr.encoders.start.own import read_start
+        from zerodr.encoders.start.other import read_start
 
-        start = read_start(request.start, plan_of(words).config.offline)
+        plan = plan_of(words)
+        start = read_start(request.start, plan.config.offline, plan.bench.recipes)
         words.append(f"start={start.model_dump_json(exclude_none=True)}")
     if "slurm" not in request.profile and not any(word.startswith("gpus=") for word in words) and not gpus_here():
         words.append("gpus=0")
     row = next(row for row in plan_of(words).bench.collections.values() if row.kind == "own")
     if not any(word.startswith("byo_language=") for word in words):
-        words.append(f"byo_language={row.language}")  # guessed, and told, once
+        words.append(f"byo_language={row.language}")  # reported already
     if request.proxies or not row.evaluation_split:
         words.append(f"held_out={HELD_OUT}")
         if row.language == ENGLISH and can_write(plan_of(words)):

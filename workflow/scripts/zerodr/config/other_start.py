@@ -7,7 +7,7 @@ name, so that results of several starts lie next to each other.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -28,8 +28,8 @@ class OtherStart(Settings):
     """A folder, `organisation/name` on the hub, or `package:<module>`."""
     revision: str | None = None
     """Hub revision."""
-    pooling: str = "mean"
-    """How the model makes a vector of its tokens'."""
+    pooling: Literal["mean", "cls"] = "mean"
+    """Pooling of its token vectors."""
     max_tokens: int = Field(256, ge=2)
     """The model's longest text."""
 
@@ -56,7 +56,7 @@ def with_start(recipes: Mapping[str, Any], start: OtherStart) -> tuple[dict[str,
         ConfigError: a recipe has the start's name.
     """
     if start.name in recipes:
-        raise ConfigError(f"start {start.name}", "is the name of a recipe", "give another: name in --config start=...")
+        raise ConfigError(f"start {start.name}", "is the name of a recipe", "give it another name")
     names, added = _counterparts(recipes, start), dict(recipes)
     for old, new in names.items():
         recipe, _, variant = new.partition("+")

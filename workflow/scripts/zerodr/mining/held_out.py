@@ -98,7 +98,7 @@ def hold_out_items(stage: Stage) -> None:
     write_documents(source, items, folder / "corpus.parquet")
     facts = {"collection": settings.name, "kind": "proxy", "documents": corpus_size(source), "queries": len(known)}
     write_json(folder / "audit.json", facts | {"held_out": dict(counts)})
-    for kind in (*KINDS, QUESTIONS)[: 3 if settings.questions else 2]:
+    for kind in (*KINDS, *([QUESTIONS] if settings.questions else [])):
         stage.metric(f"queries_{kind}", counts[kind])
     stage.note(audit=facts)
 

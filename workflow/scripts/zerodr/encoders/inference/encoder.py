@@ -5,7 +5,6 @@ transformers module. `Encoder.backend` names the pass, for lineage.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +20,12 @@ from zerodr.encoders.inference.packed import PackedBert, why_not
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
+from zerodr.encoders.network.tokenizing import TOKENIZING
 from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, hidden_states, load_tower
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
 TOKENIZER_TEXTS = 512  # texts of one call of the tokenizer
-TOKENIZING = threading.Lock()  # a tokenizer serves one thread at a time, with all cores
 
 
 @dataclass

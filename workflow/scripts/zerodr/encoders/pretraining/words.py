@@ -5,10 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from zerodr.encoders.inference.encoder import TOKENIZING
+from zerodr.encoders.network.tokenizing import BARE, TOKENIZING
 from zerodr.errors import ModelError
-
-SWITCHED_OFF = "add_special_tokens return_attention_mask return_token_type_ids truncation padding verbose".split()
 
 
 def check_masking(where: object, tokenizer: Any) -> None:
@@ -37,7 +35,7 @@ def token_words(
     texts = [text.lower() for text in texts] if lowercase else list(texts)
     rows: list[tuple[np.ndarray, ...]] = []
     with TOKENIZING:
-        encodings = tokenizer(texts, **dict.fromkeys(SWITCHED_OFF, False)).encodings
+        encodings = tokenizer(texts, **BARE).encodings
     for encoding in encodings:
         words = np.array(encoding.word_ids, np.float64)  # None is NaN
         words = np.where(np.isnan(words), -1 - np.arange(len(words)), words).astype(np.int64)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zerodr.encoders.cross_encoder.pair_model import PairContract, PairModel
 from zerodr.encoders.cross_encoder.pairs import PairTokens, pair_lengths
-from zerodr.encoders.inference.encoder import TOKENIZING
+from zerodr.encoders.network.tokenizing import BARE, TOKENIZING
 
 
 class ReaderContract(PairContract):
@@ -57,16 +57,7 @@ class Reader(PairModel):
 
     def _bare(self, texts: Sequence[str], offsets: bool) -> Any:
         with TOKENIZING:
-            return self.tokenizer(
-                list(texts),
-                truncation=False,
-                padding=False,
-                add_special_tokens=False,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-                return_offsets_mapping=offsets,
-                verbose=False,
-            )
+            return self.tokenizer(list(texts), **BARE, return_offsets_mapping=offsets)
 
     def logits(self, pairs: Sequence[ReadTokens], device: str) -> Tensor:
         """Start and end logits of passage tokens, (2, B, P) float32; -inf behind a passage's last token."""

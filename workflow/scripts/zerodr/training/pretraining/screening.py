@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from zerodr.encoders.network.tokenizing import BARE
 from zerodr.errors import CollectionError
 
 LEAST_TOKENS = 3
@@ -56,19 +57,11 @@ def long_enough(texts: list[str], tokenizer: Any) -> np.ndarray:
     """Mark texts that have at least 3 tokens, (n,) bool."""
     if not texts:
         return np.zeros(0, bool)
-    tokens = tokenizer(
-        [text[:PREFIX] for text in texts],
-        add_special_tokens=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        truncation=False,
-        padding=False,
-        verbose=False,
-    )
+    tokens = tokenizer([text[:PREFIX] for text in texts], **BARE)
     enough = np.array([len(ids) >= LEAST_TOKENS for ids in tokens["input_ids"]], bool)
     for row in np.flatnonzero(~enough):  # long words that are no tokens themselves, or much white space
         if len(texts[row]) > PREFIX:
-            whole = tokenizer(texts[row], add_special_tokens=False, verbose=False)["input_ids"]
+            whole = tokenizer(texts[row], **BARE)["input_ids"]
             enough[row] = len(whole) >= LEAST_TOKENS
     return enough
 

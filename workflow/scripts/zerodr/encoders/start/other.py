@@ -1,8 +1,9 @@
-"""Read from a model what recipes must know before they start from it."""
+"""Read the settings of a model that recipes start from, and refuse one that they can't train."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,13 @@ UNSAFE = re.compile(r"[^a-z0-9._-]+")
 POOLINGS = ("mean", "cls")
 
 
-def read_start(model: str, offline: bool) -> OtherStart:
-    """Look at a bi-encoder that adaptation shall start from.
+def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> OtherStart:
+    """Read the settings of a bi-encoder that adaptation shall start from.
 
     Args:
         model: a folder, `organisation/name` on the hub, or `package:<module>`.
         offline: never ask the hub.
+        recipes: names that are in use; a model that is called like one of them gets a longer name.
 
     Raises:
         ModelError: it is none, or one that the recipes can't train.
@@ -31,6 +33,7 @@ def read_start(model: str, offline: bool) -> OtherStart:
     unchanged: dict[str, Any] = dict.fromkeys(("revision", *OVERRIDES))
     values, _ = describe(source, ImportSettings(model=model, **unchanged))
     name = UNSAFE.sub("-", Path(model.removeprefix(PACKAGE)).name.lower()).strip("-._")
+    name = f"start-{name}" if name in recipes or not name else name
     where = f"--start {model}"
     if values["pooling"] not in POOLINGS or values["projections"] or values.get("towers") == "separate":
         problem = f"pools by {values['pooling']}, with {len(values['projections'])} layers behind; "
