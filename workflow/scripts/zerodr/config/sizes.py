@@ -3,15 +3,15 @@
 from pathlib import Path
 
 ENDINGS = ("jsonl", "tsv", "parquet")  # of corpus.*
-SAMPLE_BYTES = 1 << 20
+SAMPLES, SAMPLE_BYTES = 16, 1 << 16
 PARQUET_BYTES = 500  # compressed bytes of a document with about 1,000 letters
 
 
 def estimated_documents(folder: Path) -> int | None:
     """Documents of `corpus.{jsonl,tsv,parquet}` in `folder`; None without such a file.
 
-    Lines: the file's size by the mean length of the lines in its first MiB, so a file of at most 1 MiB is counted
-    exactly. Parquet: a document for each PARQUET_BYTES. The same bytes give the same number.
+    Lines: as many as in samples spread over the file, for its size; a file of at most 1 MiB is counted exactly.
+    Parquet: a document for each PARQUET_BYTES. The same bytes give the same number.
     """
     for ending in ENDINGS:
         path = folder / f"corpus.{ending}"
@@ -23,7 +23,11 @@ def estimated_documents(folder: Path) -> int | None:
 
 def _lines(path: Path, size: int) -> int:
     with open(path, "rb") as stream:
-        sample = stream.read(SAMPLE_BYTES)
-    whole = sample.rpartition(b"\n")[0] + b"\n" if b"\n" in sample and len(sample) < size else sample
-    lines = whole.count(b"\n") + (not whole.endswith(b"\n"))
-    return -(-size * lines // len(whole)) if whole else 0
+        if size <= SAMPLES * SAMPLE_BYTES:
+            text = stream.read()
+            return text.count(b"\n") + (not text.endswith(b"\n")) if text else 0
+        breaks = 0
+        for number in range(SAMPLES):
+            stream.seek(number * (size - SAMPLE_BYTES) // (SAMPLES - 1))
+            breaks += stream.read(SAMPLE_BYTES).count(b"\n")
+    return max(1, round(size * breaks / (SAMPLES * SAMPLE_BYTES)))
