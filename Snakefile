@@ -126,8 +126,11 @@ onstart:
         advise_profile(workflow.rerun_triggers)
         if SCREEN is not None:
             os.environ[QUIET_STAGES] = "1"
-        gpus = [job.resources.get("gpu", 0) for job in workflow.dag.needrun_jobs()]
-        refuse_run(missing_gpus(max(gpus, default=0)))
+        if workflow.executor_plugin.name == "local":
+            rules = [job.rule.name for job in workflow.dag.needrun_jobs()]
+            refuse_run(
+                missing_gpus((rule, PLAN.machines.gpus(rule)) for rule in rules)
+            )
     withdraw_reports(
         (job.rule.name, job.output) for job in workflow.dag.needrun_jobs()
     )

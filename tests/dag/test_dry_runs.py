@@ -171,10 +171,13 @@ def test_another_folder_is_one_sentence(snakemake, checkout, tmp_path):
     assert done.returncode == 1 and f"{tmp_path} has no config/config.yaml: cd {checkout}" in done.stdout + done.stderr
 
 
-def test_a_gpu_that_is_not_there_is_told_before_the_first_job(snakemake, monkeypatch):
+def test_gpus_that_are_not_there_are_told_before_the_first_job(snakemake, monkeypatch):
+    """The profile lets jobs count as one GPU; what the training would ask torch for decides."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    done = snakemake("--cores", "1", "results/models/dpr/shared/ep0/manifest.json", "--config", "scale=lab")
-    assert done.returncode == 1 and "a job asks for 1 GPUs, this machine shows 0: use what there is" in done.stderr
+    words = ("--profile", "config/profiles/local", "results/models/dpr/shared/ep0/manifest.json")
+    done = snakemake(*words, "--config", "scale=lab", "gpus=4")
+    asks = "MachineError: finetune: asks for 4 GPUs (gpus, or the scale's), this machine shows 0: --config gpus=0"
+    assert done.returncode == 1 and asks in done.stderr
     assert "localrule" not in done.stdout + done.stderr
 
 

@@ -177,8 +177,11 @@ class DeskWithMemories:
     def described(self, source: Any) -> dict[str, Any]:
         return {"name": source.name, "evaluated": False, "memories": ["mesh", "wiki"]}
 
-    def answer(self, query: str, names: list[str], count: int, memories: list[str]) -> dict[str, Any]:
-        read = [{"id": f"{name}:1", "memory": name, "text": f"text of {name}", "attention": 0.25} for name in memories]
+    def answer(self, query: str, names: list[str], count: int, options: dict[str, Any]) -> dict[str, Any]:
+        shares = {"mesh": 0.25, "wiki": 0.5}
+        read = [
+            {"id": f"{one}:1", "memory": one, "text": "a text", "attention": shares[one]} for one in options["memories"]
+        ]
         column = {"method": "moma", "milliseconds": 1.0, "notice": "", "read": read, "documents": []}
         return {"query": {"id": None}, "columns": [column], "depth": 100}
 
@@ -196,6 +199,7 @@ def test_memories_are_plugged_in_and_out(tmp_path):
         await type_query(page, "pie")
         await until(page, "document.querySelectorAll('.read .facts').length == 2")
         assert "attention 0.250 · mesh · mesh:1" in await page.run(TEXT.format("results"))
+        assert "attention 0.500 · wiki" in await page.run("document.querySelector('.read .facts').textContent")
         await page.run("document.querySelector('#memories input[value=mesh]').click()")
         await until(page, "document.querySelectorAll('.read .facts').length == 1")
         assert "mesh" not in await page.run(TEXT.format("results"))

@@ -212,9 +212,17 @@ def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it(
 
 
 def test_too_few_gpus_are_a_reason_before_the_first_job(monkeypatch):
+    asked = [("merge_run", 0), ("finetune", 4), ("embed_corpus", 1)]
     monkeypatch.setattr(guard, "count_gpus", lambda: 1)
-    assert guard.missing_gpus(0) == guard.missing_gpus(1) == ""
-    assert guard.missing_gpus(4).startswith("MachineError: gpu: a job asks for 4 GPUs, this machine shows 1: use")
+    assert guard.missing_gpus([]) == guard.missing_gpus(asked[::2]) == ""
+    assert guard.missing_gpus(asked) == (
+        "MachineError: finetune: asks for 4 GPUs (gpus, or the scale's), this machine shows 1: "
+        "--config gpus=1 uses what there is; or run it where 4 are (--profile slurm)"
+    )
+    monkeypatch.setattr(guard, "count_gpus", lambda: 0)
+    assert "asks for 1 GPU (gpus, or the scale's), this machine shows 0: --config gpus=0" in guard.missing_gpus(
+        asked[2:]
+    )
 
 
 def test_gpus_are_those_that_the_environment_leaves(monkeypatch):

@@ -108,13 +108,19 @@ def advise_profile(triggers: Iterable[object]) -> None:
         )
 
 
-def missing_gpus(wanted: int) -> str:
-    """Return the reason against running jobs of `wanted` GPUs on this machine; empty without any."""
+def missing_gpus(asked: Iterable[tuple[str, int]]) -> str:
+    """Return the reason against running jobs on this machine that ask for more GPUs than it has; empty without any.
+
+    Args:
+        asked: rule and GPUs of each planned job.
+    """
+    rule, wanted = max(asked, key=lambda job: job[::-1], default=("", 0))
     present = count_gpus() if wanted else 0
     if present >= wanted:
         return ""
-    what = f"a job asks for {wanted} GPUs, this machine shows {present}"
-    return str(MachineError("gpu", what, "use what there is with --config gpus=0, or run it where they are"))
+    fewer = f"--config gpus={present} uses what there is" if present else "--config gpus=0 trains on the CPU, slowly"
+    what = f"asks for {wanted} {'GPU' if wanted == 1 else 'GPUs'} (gpus, or the scale's), this machine shows {present}"
+    return str(MachineError(rule, what, f"{fewer}; or run it where {wanted} are (--profile slurm)"))
 
 
 def count_gpus() -> int:

@@ -49,8 +49,9 @@ function documentOf(row, depth, other) {
 
 function readBy(rows) {
   if (!rows.length) return null;
-  const list = element("div", { class: "read" }, element("strong", {}, "Read with the query"));
-  for (const row of rows) {
+  const title = `Read with the query: ${rows.length} documents, most attention first`;
+  const list = element("div", { class: "read", tabindex: "0" }, element("strong", {}, title));
+  for (const row of [...rows].sort((one, two) => two.attention - one.attention)) {
     list.append(facts(`attention ${row.attention.toFixed(3)}`, row.memory, row.id), element("p", {}, row.text));
   }
   return list;
