@@ -34,7 +34,7 @@ ours, with difference, verdict, tolerance and source: in its page, and in `resul
 | all items of a paper | `{run} results/coco-dr/all.html` |
 
 At scale `paper` an item has its paper's collections, protocol and base. At other scales the main table's columns stand
-in. Verdicts:
+in. The page with all items has those marked "at `paper`" at that scale alone, and never those marked "apart". Verdicts:
 
 """
 MIDDLE = """
@@ -65,7 +65,7 @@ def section(plan: Plan, root: Path, paper: str) -> str:
             compared = compare_cells(shown[~is_open], ours, settings, told["protocol"], owner.label)
             verdicts = words([*compared["verdict"], *["open"] * is_open.sum()])
             count, left = len(shown), left.drop(shown.index, errors="ignore")
-        apart = ", apart" if item.apart else ""
+        apart = {True: ", apart", "small": ", at `paper`"}.get(item.apart, "")
         rows.append(
             f"| `{name}`{apart} | {item.title} | `results/{paper}/{name}.html` | {count or ''} | {verdicts} |\n"
         )

@@ -219,6 +219,11 @@ def test_items_apart_are_not_on_the_page(root):
     assert "table3" not in plan.settings("build_paper")(SimpleNamespace(paper="modir"))
 
 
+def test_items_on_other_columns_are_on_the_page_of_scale_paper_alone(root):
+    small, large = (items_of(Plan(load_bench(root, {"scale": scale})), "ddr") for scale in ("lab", "paper"))
+    assert {"table4-lotte", "table4-zh"} <= set(large) - set(small) and "table4" in small
+
+
 def test_items_of_the_papers_plan_what_they_read(root):
     plan = Plan(load_bench(root, {"collections": ("scifact",), "source": "nfcorpus"}))
     for name in items_of(plan, "coco-dr"):

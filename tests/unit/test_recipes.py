@@ -52,6 +52,22 @@ def test_scales_and_variants_lie_over_the_settings(recipes):
     assert (mini["dpr+slow"].remark, mini["dpr+long"].remark) == ("small", "")
 
 
+def test_a_variant_lies_over_others(recipes):
+    more = "  slow-long: {over: [long, slow], scales: {mini: {settings: {chain: {ep2: null}}}}}\n"
+    (recipes / "dpr.yaml").write_text(DPR + more)
+    mini, paper = (load_methods(recipes, scale, SCALES)["dpr+slow-long"] for scale in ("mini", "paper"))
+    assert paper.label == "DPR (slow-long)" and list(paper.settings.chain) == ["ep0", "ep1", "ep2"]
+    training = mini.settings.chain["ep1"].training
+    assert (training.steps, training.learning_rate) == (7, 1e-4), "the scale's part of a variant comes with it"
+
+
+@pytest.mark.parametrize("name", ["slow-long", "later", "lonk"])
+def test_a_variant_lies_over_those_above_it_alone(recipes, name):
+    (recipes / "dpr.yaml").write_text(f"{DPR}  slow-long: {{over: [{name}]}}\n  later: {{}}\n")
+    with pytest.raises(ConfigError, match=f"variants.slow-long: over: variant '{name}': is not known"):
+        load_methods(recipes, "mini", SCALES)
+
+
 STARTS = {
     "small": Start(
         remark="starts small",

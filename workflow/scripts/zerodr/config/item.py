@@ -1,5 +1,7 @@
 """Settings that every table or figure of a paper has."""
 
+from typing import Literal
+
 from zerodr.config.base import Settings
 
 
@@ -22,8 +24,11 @@ class Item(Settings):
     knows the paper's `rows` too, and shows every value that no other item of that table claims by its rows."""
     cells: tuple[str, ...] | None = None
     """Columns or measures of that table that are shown. None: all."""
-    apart: bool = False
-    """Made only when asked for by name: not on the page with all items, because it costs much more than the others."""
+    repeats: bool = False
+    """The item with the table's name shows these values too: next to a model that we train, here to a released one."""
+    apart: bool | Literal["small"] = False
+    """Made only when asked for by name, not on the page with all items. True: it costs much more than others. small:
+    at scales that are not `as_published`, where another item shows the same methods on the main table's columns."""
 
     @property
     def is_drawn(self) -> bool:

@@ -1,11 +1,13 @@
 """Layers of a recipe's values: the recipe, what a scale changes, what a variant changes, starts under each of them.
 
 A layer lies over those before it key by key. The order is: recipe, scale, variant, the variant's part for the scale.
+Variants that a variant lies over come before it.
 A `start:` lies directly under the layer that names it.
 """
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
 from zerodr.config.base import Settings, mapping, validate
@@ -68,16 +70,18 @@ class Layers:
         self.variants = mapping(written.get("variants"), f"{where}: variants")
 
     def of_variant(self, name: str) -> list[Layer]:
-        """Give the layers that a variant adds to those of the recipe.
+        """Give the layers that a variant adds to those of the recipe, after those of the variants that it lies over.
 
         Raises:
-            ConfigError: unknown key, or a start that can't be.
+            ConfigError: unknown key, a start that can't be, or a variant that is not above it in the file.
         """
         where = f"{self.where}: variants.{name}"
         variant = validate(Variant, self.variants[name], where)
         named = variant.model_copy(update={"label": variant.label or f"{self.label} ({name})"})
+        earlier = {other: other for other in takewhile(lambda other: other != name, self.variants)}
+        below = [self.of_variant(known(f"{where}: over: variant", other, earlier)) for other in variant.over]
         above = self._of_scale(variant.scales, f"variant {name} at ", where)
-        return [*self._under(f"variant {name}", _values(named), where), *above]
+        return [*chain.from_iterable(below), *self._under(f"variant {name}", _values(named), where), *above]
 
     def _of_scale(self, changes: Any, prefix: str, where: str) -> list[Layer]:
         changes = mapping(changes, f"{where}: scales")

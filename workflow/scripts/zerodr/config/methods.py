@@ -262,5 +262,7 @@ class Change(Settings):
 class Variant(Change):
     """A named change of a recipe."""
 
+    over: tuple[str, ...] = ()
+    """Variants above it in the file whose changes lie under its own, the first one lowest."""
     scales: dict[str, Any] = {}
     """Further changes by scale."""

@@ -1,6 +1,6 @@
 """Load `config/methods/*.yaml` as methods by full name: layers merged, chains unfolded, stages named.
 
-A recipe's settings are the published ones. `scales:` names what a scale changes, `variants:` what an ablation changes.
+A recipe's settings are those of scale `paper`. `scales:` names what a scale changes, `variants:` what an ablation does.
 """
 
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ from zerodr.plan.published import find_item, item_collections, items_of, publish
 from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
 from zerodr.plan.reporting import remarks_of
 
-PRINTED = ("published", "rows", "cells", "protocol")  # fields that say which printed values are shown
+PRINTED = ("published", "rows", "cells", "repeats", "protocol")  # fields that say which printed values are shown
 NAMING = ("methods", "method", "baseline", "models", "units_of", "lines", "references")  # fields that name methods
 
 

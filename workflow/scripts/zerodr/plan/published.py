@@ -30,7 +30,8 @@ def protocol_of(plan: Plan, paper: Paper, item: Item) -> str:
 
 def items_of(plan: Plan, paper: str) -> list[str]:
     """Names of the items on a paper's page."""
-    return [name for name, item in known("paper", paper, plan.bench.papers).items.items() if not item.apart]
+    left_out = (True,) if plan.bench.scale.as_published else (True, "small")
+    return [name for name, item in known("paper", paper, plan.bench.papers).items.items() if item.apart not in left_out]
 
 
 def item_collections(plan: Plan, paper: str, name: str) -> list[str]:
@@ -77,7 +78,8 @@ def published_cells(plan: Plan, paper: str, name: str, collections: list[str]) -
     for method in rows.values():
         known(f"{paper}: {name}: row", method.partition(",")[0], plan.bench.methods)
     alike = {n: i for n, i in owner.items.items() if i.published == item.published and not i.cells}
-    claims = [item] if not main else [] if item.cells else [i for n, i in alike.items() if n != name]
+    others = [i for n, i in alike.items() if n != name and not i.repeats]
+    claims = [item] if not main else [] if item.cells else others
     registry, open_ones = plan.bench.collections, {name for doubt in owner.doubts.values() for name in doubt.read_as}
     targets = [row.column for row in named_collections(plan, item) if row.name != plan.source]
     means = {c: [r.column for r in registry.values() if g in r.groups] for c, g in owner.averages.items()}
@@ -87,7 +89,7 @@ def published_cells(plan: Plan, paper: str, name: str, collections: list[str]) -
         "table": item.published,
         "rows": list(rows.items()),
         "whole": main,
-        "claims": [(list(i.rows), _columns(plan, i)) for i in claims],
+        "claims": [(list(i.rows), _columns(plan, i), sorted(i.rows.keys() - _main_rows(owner, i))) for i in claims],
         "columns": list(dict.fromkeys(column for i in (item, *alike.values()) for column in _columns(plan, i))),
         "cells": item.cells,
         "members": {column: plan.chains.members(column) for column in columns},
@@ -98,6 +100,14 @@ def published_cells(plan: Plan, paper: str, name: str, collections: list[str]) -
         "protocol": protocol_of(plan, owner, item),
         "as_published": plan.bench.scale.as_published,
     }
+
+
+def _main_rows(owner: Paper, item: Item) -> set[str]:
+    """Rows whose methods are in the item with the table's name: their means and the like are shown there."""
+    main = owner.items.get(str(item.published))
+    if main is None or item.repeats or item.cells is not None:
+        return set()
+    return {row for row, method in (owner.rows | main.rows).items() if method in getattr(main, "methods", ())}
 
 
 def _columns(plan: Plan, item: Item) -> list[str]:

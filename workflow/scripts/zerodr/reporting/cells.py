@@ -37,10 +37,10 @@ class CellParams(Settings):
     """Row -> method, or `<method>, step <n>`."""
     whole: bool
     """Shows every value of the table that is not in `claims`. False: those in `claims` alone."""
-    claims: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
-    """Rows and collections: of other items of the table, or of this one."""
+    claims: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...]
+    """Rows, collections, and rows with their other columns, such as means: of other items of the table, or of this."""
     columns: tuple[str, ...]
-    """Collections of all items of the table. Other columns, such as means, belong to their row."""
+    """Collections of all items of the table."""
     cells: tuple[str, ...] | None = None
     """Columns or measures that are shown. None: all."""
     members: dict[str, tuple[str, ...]]
@@ -80,8 +80,9 @@ def shown_cells(cells: pd.DataFrame, settings: CellParams) -> pd.DataFrame:
     if settings.cells is not None:
         cells = cells[cells["column"].isin(settings.cells) | cells["metric"].isin(settings.cells)]
     claimed = pd.Series(False, index=cells.index)
-    for rows, columns in settings.claims:
-        claimed |= cells["row"].isin(rows) & (cells["column"].isin(columns) | ~cells["column"].isin(settings.columns))
+    for rows, columns, rows_of_means in settings.claims:
+        claimed |= cells["row"].isin(rows) & cells["column"].isin(columns)
+        claimed |= cells["row"].isin(rows_of_means) & ~cells["column"].isin(settings.columns)
     return cells[~claimed if settings.whole else claimed]
 
 
