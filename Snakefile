@@ -49,6 +49,7 @@ from zerodr.artifacts.guard import (
 )
 from zerodr.artifacts.stage import forget_published
 from zerodr.cluster import request_of, ceilings, default_scale, submitting
+from zerodr.costs import Estimates
 from zerodr.lingering import start_again, wait_for_jobs
 from zerodr.screen import expected_seconds, take_screen
 from zerodr.submission import refusal
@@ -61,6 +62,7 @@ except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
 PATTERNS = Patterns(PLAN)
+ESTIMATES = Estimates(PLAN) if workflow.is_main_process else None
 spare_tracebacks(lambda target: nearest_target(target, PLAN))
 ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")
 
@@ -135,7 +137,7 @@ onstart:
         (job.rule.name, job.output) for job in workflow.dag.needrun_jobs()
     )
     if SCREEN is not None:
-        SCREEN.expect(expected_seconds(workflow.dag, PLAN))
+        SCREEN.expect(expected_seconds(workflow.dag, ESTIMATES))
 
 
 onerror:

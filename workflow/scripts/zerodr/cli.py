@@ -169,7 +169,7 @@ def plan(
         typer.echo(refusal)
     typer.echo(render(target, forecast(jobs, bench)))
     if jobs:
-        typer.echo(costs.render(jobs, costs.costs(jobs, bench)))
+        typer.echo(costs.render(jobs, costs.costs(jobs, costs.Estimates(bench))))
 
 
 @app.command()

@@ -9,13 +9,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from zerodr.artifacts.record import Record
 from zerodr.config.registry import Collection
-from zerodr.config.speeds import read_speeds
+from zerodr.config.speeds import Speeds, read_speeds
 from zerodr.forecast import Job
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
@@ -27,12 +28,13 @@ TRAINING = ("finetune", "pretrain", "train_main", "train_augmenter")
 FARMS = (8, 64)
 HOUR_S = 3600
 START_S = 10.0  # a job's start: Snakemake in the job, Python, imports
+SIMILAR = 10  # a job that is more times larger than any finished one is reckoned from its work, where that is known
 SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Past:
-    """One finished job: its model, its size in units of work, its time."""
+    """One finished job: its model, its size in units of work, its time; of a training, times its GPUs."""
 
     model: str
     units: float
@@ -46,7 +48,8 @@ class Costs:
     Attributes:
         seconds: of each job; of one whose time is unknown only its start.
         gpu_hours: of all jobs.
-        limits: position of each job whose time is unknown -> its time limit in seconds.
+        limits: time limit of each job, in seconds.
+        unknown: positions of jobs whose time is unknown.
         reckoned: number of jobs whose time follows from their work and a usual speed.
         path: positions of the jobs on the critical path, first to last.
         spans: number of GPUs -> seconds until all jobs are finished.
@@ -55,33 +58,76 @@ class Costs:
 
     seconds: list[float] = field(default_factory=list)
     gpu_hours: float = 0.0
-    limits: dict[int, float] = field(default_factory=dict)
+    limits: list[float] = field(default_factory=list)
+    unknown: list[int] = field(default_factory=list)
     reckoned: int = 0
     path: list[int] = field(default_factory=list)
     spans: dict[int, float] = field(default_factory=dict)
     most_gpus: int = 0
 
 
-def costs(jobs: list[Job], plan: Plan, folder: Path = Path("results")) -> Costs:
+class Estimates:
+    """Estimates of the time of a plan's jobs. From then on, jobs of the plan ask for time limits by them.
+
+    Args:
+        plan: the plan.
+        folder: where finished jobs left their records.
+    """
+
+    def __init__(self, plan: Plan, folder: Path = Path("results")) -> None:
+        self.plan, self.folder = plan, folder
+        plan.machines.walltime = self.limit
+
+    @cached_property
+    def past(self) -> dict[str, list[Past]]:
+        """Finished jobs by rule."""
+        return history(self.plan, self.folder)
+
+    @cached_property
+    def speeds(self) -> Speeds:
+        """Rates for jobs whose like has not run."""
+        return read_speeds(Path("."))
+
+    def seconds(self, job: Job) -> tuple[float | None, bool]:
+        """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0."""
+        if job.rule not in RULES or RULES[job.rule].need is None:
+            return 0.0, True
+        units, model = units_of(job, self.plan), job.wildcards.get("model", "")
+        past = [done for done in self.past.get(job.rule, []) if units <= SIMILAR * done.units or not done.units]
+        if past:
+            return (estimate(past, model, units) or 0.0) / _devices(job, self.plan), True
+        known = reckon(job, self.plan, self.speeds, units)
+        if known is None and job.rule in self.past:
+            return (estimate(self.past[job.rule], model, units) or 0.0) / _devices(job, self.plan), True
+        return known, False
+
+    def limit(self, rule: str, wildcards: Any) -> int | None:
+        """Minutes that a job asks a scheduler for; None when its time is unknown."""
+        named = {name: value for name, value in vars(wildcards).items() if isinstance(value, str)}
+        known, finished = self.seconds(Job(rule, named))
+        return None if known is None else self.speeds.limits.minutes(START_S + known, finished)
+
+
+def _devices(job: Job, plan: Plan) -> int:
+    return max(1, plan.machines.gpus(job.rule)) if job.rule in TRAINING else 1
+
+
+def costs(jobs: list[Job], estimates: Estimates) -> Costs:
     """Estimate the time of all jobs, and of the longest chain of them."""
-    past, speeds = history(plan, folder), read_speeds(Path("."))
-    seconds: list[float] = []
-    limits, reckoned = dict[int, float](), 0
+    plan, seconds, unknown, reckoned = estimates.plan, list[float](), list[int](), 0
     for number, job in enumerate(jobs):
-        units = units_of(job, plan)
-        known = estimate(past.get(job.rule, []), job.wildcards.get("model", ""), units)
-        if known is None and job.rule in RULES and RULES[job.rule].need:  # light jobs take no longer than their start
-            known = reckon(job, plan, speeds, units)
-            reckoned += known is not None
-            limits |= {number: limit(job, plan)} if known is None else {}
+        known, finished = estimates.seconds(job)
         seconds.append(START_S + (known or 0.0))
+        unknown += [number] if known is None else []
+        reckoned += known is not None and not finished
     gpus = [plan.machines.gpus(job.rule) for job in jobs]
     makers = {path: number for number, job in enumerate(jobs) for path in job.outputs}
     before = [sorted({makers[path] for path in job.inputs if path in makers}) for job in jobs]
     most = max(gpus, default=0)
     spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if 0 < most <= farm}
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
-    return Costs(seconds, hours, limits, reckoned, longest_path(seconds, before), spans, most)
+    limits = [limit(job, plan) for job in jobs]
+    return Costs(seconds, hours, limits, unknown, reckoned, longest_path(seconds, before), spans, most)
 
 
 def limit(job: Job, plan: Plan) -> float:
@@ -120,7 +166,8 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
         else:
             row = plan.bench.collections.get(read_collection(SimpleNamespace(**record["wildcards"])))
             units = _done(row, rule, record)
-        past[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"])))
+        devices = max(1, int(params.get("gpus", 0))) if rule in TRAINING else 1
+        past[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"]) * devices))
     return past
 
 
@@ -163,25 +210,28 @@ def estimate(past: list[Past], model: str, units: float) -> float | None:
 
 
 def render(jobs: list[Job], estimates: Costs) -> str:
-    """Format the estimates as text."""
-    seconds, path, limits = estimates.seconds, estimates.path, estimates.limits
-    alike = len(jobs) - estimates.reckoned - len(limits)
+    """Format the estimates as text, with the limits that the jobs ask for."""
+    seconds, path, limits, unknown = estimates.seconds, estimates.path, estimates.limits, estimates.unknown
+    alike = len(jobs) - estimates.reckoned - len(unknown)
     lines = [
         f"time        about {duration(sum(seconds))} one after another, {estimates.gpu_hours:.2f} GPU-hours: {alike} "
         f"jobs are light or as finished ones here, {estimates.reckoned} from their work and config/speeds.yaml"
     ]
-    if limits:
-        lines.append(f"            and {len(limits)} jobs of unknown time, at most {duration(sum(limits.values()))}:")
+    if unknown:
+        most = sum(limits[number] for number in unknown)
+        lines.append(f"            and {len(unknown)} jobs of unknown time, at most {duration(most)}:")
         by_rule: dict[str, float] = defaultdict(float)
-        for number, most in limits.items():
-            by_rule[jobs[number].rule] += most
+        for number in unknown:
+            by_rule[jobs[number].rule] += limits[number]
         lines += [f"            {duration(most):>12}  at most, {rule}" for rule, most in by_rule.items()]
-    lines.append(f"critical    about {duration(sum(seconds[n] for n in path))}, {len(path)} jobs, the longest of them:")
+    lines.append(
+        f"critical    about {duration(sum(seconds[n] for n in path))}, {len(path)} jobs, the longest of them "
+        "(the time limit that each asks Slurm for):"
+    )
     for number in sorted(sorted(path, key=lambda n: -seconds[n])[:SHOWN], key=path.index):
-        job = jobs[number]
+        job, about = jobs[number], "unknown" if number in unknown else duration(seconds[number])
         name = " ".join([job.rule, *job.wildcards.values()])
-        remark = f" (unknown, at most {duration(limits[number])})" if number in limits else ""
-        lines.append(f"            {duration(seconds[number]):>12}  {name}{remark}")
+        lines.append(f"            {about:>12}  {name} (limit {duration(limits[number])})")
     lines += [f"            {duration(span):>12}  with {farm} GPUs" for farm, span in estimates.spans.items()]
     most_gpus = estimates.most_gpus
     lines += [f"            {farm} GPUs are too few: a job needs {most_gpus}" for farm in FARMS if farm < most_gpus]

@@ -17,9 +17,8 @@ from typing import Any
 
 from zerodr.artifacts.adapter import QUIET_STAGES
 from zerodr.artifacts.guard import FAILED
-from zerodr.costs import costs, duration
+from zerodr.costs import Estimates, costs, duration
 from zerodr.forecast import Job
-from zerodr.plan import Plan
 
 LOGGER = logging.getLogger("snakemake.logging")
 REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
@@ -207,11 +206,11 @@ def take_screen(settings: Any, main: bool) -> Screen | None:
     return screen
 
 
-def expected_seconds(dag: Any, plan: Plan) -> dict[int, float]:
+def expected_seconds(dag: Any, estimates: Estimates) -> dict[int, float]:
     """Estimate the seconds of each planned job, by its number."""
     planned = list(dag.needrun_jobs())
     jobs = [
         Job(job.rule.name, dict(job.wildcards.items()), tuple(map(str, job.input)), tuple(map(str, job.output)))
         for job in planned
     ]
-    return {dag.jobid(job): seconds for job, seconds in zip(planned, costs(jobs, plan).seconds, strict=True)}
+    return {dag.jobid(job): seconds for job, seconds in zip(planned, costs(jobs, estimates).seconds, strict=True)}

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,11 +11,13 @@ from zerodr.config.speeds import Speeds
 from zerodr.config.training import InitSettings, PairSettings
 from zerodr.forecast import EMBEDDING, USUAL_DIMENSION, USUAL_LAYERS, Job, model_shape, text_rows
 from zerodr.plan import Plan
+from zerodr.plan.lines import link_of
 from zerodr.plan.resources import need
 
 FORWARD, TRAINING = 2, 6  # operations a parameter and token
 USUAL_SHAPE = (USUAL_DIMENSION, USUAL_LAYERS)  # of BERT-base, for models whose folder is not here yet
 PARAMETERS = 12  # of a transformer's layer, in units of its width squared
+TRAINED = ("finetune", "pretrain", "train_main", "train_augmenter")
 VIEWS = {"coco": 2, "condenser": 2}  # texts that a pretraining step reads of each document
 
 
@@ -38,12 +41,31 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
         side = "document" if "shard" in job.wildcards else "query"
         tokens = text_rows(plan, job.wildcards) * _tokens(speeds, side, settings.get(f"{side}_tokens"))
         return _seconds(job, plan, speeds, FORWARD * tokens, "encode", settings.get("precision", "fp32"))
-    if job.rule in ("finetune", "pretrain"):
+    if job.rule in TRAINED:
         stage = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]["settings"]
         training, precision = stage["training"], stage["training"]["precision"]
         tokens = training["steps"] * training["batch_queries"] * _tokens_of_sample(job, plan, speeds, stage)
         return _seconds(job, plan, speeds, TRAINING * tokens, "train", precision)
+    if job.rule == "score_pairs":
+        return _seconds_of_pairs(job, plan, speeds)
     return None
+
+
+def _seconds_of_pairs(job: Job, plan: Plan, speeds: Speeds) -> float | None:
+    """Seconds of a cross-encoder that scores a positive and the mined negatives of each query."""
+    link = link_of(SimpleNamespace(**job.wildcards))
+    stage, (collection, split) = plan.chains.stage(link), plan.chains.taught(link)
+    row = plan.bench.collections.get(collection)
+    queries = (row and (row.splits.get(split) or row.queries)) or 0
+    if stage.teacher is None or not queries:
+        return None
+    teacher = plan.chains.server(stage.teacher, link.scope)
+    encoder, precision = plan.chains.encoder(teacher.method), plan.chains.scoring(teacher)["precision"]
+    assert isinstance(encoder, PairSettings)
+    pairs = min(queries, stage.negatives.queries or queries) * (1 + stage.negatives.count)
+    tokens = pairs * min(speeds.text_tokens.query + speeds.text_tokens.document, encoder.max_tokens)
+    reading = replace(job, wildcards={"model": teacher.method, "scope": teacher.scope})
+    return _seconds(reading, plan, speeds, FORWARD * tokens, "encode", precision)
 
 
 def _questions(job: Job, plan: Plan) -> int | None:
@@ -66,6 +88,8 @@ def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any
     usual = speeds.text_tokens
     if isinstance(encoder, InitSettings):
         query, document = min(usual.query, encoder.query_tokens), min(usual.document, encoder.document_tokens)
+        if memory := stage.get("memory"):  # each query is read with the documents that augment it
+            query = memory["documents"] * (query + min(usual.document, memory["document_tokens"]))
         return query + (0 if stage.get("keep_index") else documents * document)
     assert isinstance(encoder, PairSettings)
     return documents * min(usual.query + usual.document, encoder.max_tokens)

@@ -3,6 +3,7 @@
 from zerodr.config.registry import Collection
 
 ENDING, SPLIT = ".proxy", "known-items"
+ADAPTING = "lab"  # the scale of `zerodr adapt`
 
 
 def with_proxies(rows: dict[str, Collection], count: int) -> dict[str, Collection]:

@@ -1,7 +1,10 @@
 """Typed form of config/speeds.yaml: rates for jobs whose like has not run in a checkout."""
 
+import math
 from pathlib import Path
 from typing import Literal
+
+from pydantic import Field
 
 from zerodr.config.base import Settings, validate
 from zerodr.config.files import read_yaml
@@ -35,6 +38,22 @@ class TextTokens(Settings):
     """Of a document."""
 
 
+class Limits(Settings):
+    """Time that a job asks a scheduler for, from its estimate."""
+
+    times_finished: float = Field(ge=1)
+    """Multiple of an estimate that comes from finished jobs."""
+    times_reckoned: float = Field(ge=1)
+    """Multiple of another one."""
+    least_minutes: int = Field(ge=1)
+    """Whatever the estimate."""
+
+    def minutes(self, seconds: float, finished: bool) -> int:
+        """Time limit of a job of estimated `seconds`, `finished` when these come from finished jobs."""
+        times = self.times_finished if finished else self.times_reckoned
+        return max(self.least_minutes, math.ceil(times * seconds / 60))
+
+
 class Speeds(Settings):
     """Rates for time estimates of rules without a finished job."""
 
@@ -46,6 +65,8 @@ class Speeds(Settings):
     """Usual lengths of texts."""
     question_seconds: float
     """Of a question that a small language model writes, which a package ships."""
+    limits: Limits
+    """Time limits."""
     jobs: dict[str, tuple[float, float]]
     """Of rules without a model: seconds of any job, and for each million units that it reads."""
 

@@ -1,10 +1,12 @@
 """Plan workflow/rules/adaptation.smk: known items of a folder, candidates compared on it, the best one exported."""
 
+import shlex
 from typing import Any
 
-from zerodr.config.held_out import ENDING, SPLIT
+from zerodr.config.held_out import ADAPTING, ENDING, SPLIT
 from zerodr.config.load import load_bench
 from zerodr.config.methods import FusionMethod, LexicalMethod, TrainedMethod
+from zerodr.config.other_start import renamed
 from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
@@ -34,6 +36,10 @@ def is_adapted(plan: Plan, name: str) -> bool:
     if isinstance(method, FusionMethod):
         return any(is_adapted(plan, run) for run in method.settings.runs)
     return isinstance(method, TrainedMethod) and plan.chains.is_adapted(name)
+
+
+def _is_fusion(plan: Plan, name: str) -> bool:
+    return isinstance(plan.method(name), FusionMethod)
 
 
 def judged_on(plan: Plan, collection: str) -> list[Collection]:
@@ -201,6 +207,26 @@ def _page_params(plan: Plan, wc: Any) -> Params:
     return {
         "collection": wc.collection,
         "label": row.label,
-        "command": f"zerodr adapt {row.archive}" if row.kind == "own" else paths.adapted_page(row.name),
+        "command": _command(plan, row) if row.kind == "own" else paths.adapted_page(row.name),
         "methods": [facts_of(plan, name) for name in candidates(plan)],
     }
+
+
+def _command(plan: Plan, row: Collection) -> str:
+    """The command line that plans the same page."""
+    config, start, words = plan.config, plan.config.start, ["zerodr", "adapt", row.archive]
+    adapted = [name for name in candidates(plan) if is_adapted(plan, name) and not _is_fusion(plan, name)]
+    recipes = [one for one in plan.bench.methods if (renamed(one, start) if start else one) in adapted]
+    options = {
+        "--method": recipes[0] if len(recipes) == 1 else None,
+        "--name": config.byo_name,
+        "--language": row.language if row.language != "en" else None,
+        "--start": start.model if start else None,
+    }
+    words += [word for option, value in options.items() if value is not None for word in (option, value)]
+    if config.held_out and row.evaluation_split:
+        words.append("--proxies")
+    for key, usual in (("scale", ADAPTING), ("seed", type(config).model_fields["seed"].default)):
+        if (value := getattr(config, key)) != usual:
+            words += ["--config", f"{key}={value}"]
+    return shlex.join(words)

@@ -55,11 +55,14 @@ class Machines:
 
     Attributes:
         ceilings: what the cluster has for each rule, filled in before the first job is submitted.
+        walltime: (rule, wildcards) -> minutes that a first attempt asks for by an estimate of its time; None: by its
+            rule and the size of its collection.
     """
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.ceilings: dict[str, Ceiling] = {}
+        self.walltime: Callable[[str, Any], int | None] = lambda rule, wildcards: None
 
     @property
     def shard_size(self) -> int:
@@ -83,31 +86,44 @@ class Machines:
     def memory_mib(self, rule: str) -> Callable[..., int]:
         """`resources: mem_mb=` of a rule."""
         wants = need(rule)
-        more = PROCESS_MIB * (self.processes(rule) - 1)
-        return self._growing(rule, wants.base_mib + more, wants.mib_per_million, "memory_mib", True)
+        base = wants.base_mib + PROCESS_MIB * (self.processes(rule) - 1)
+        return self._growing(rule, self._by_size(rule, base, wants.mib_per_million), "memory_mib", True)
 
     def minutes(self, rule: str) -> Callable[..., int]:
         """`resources: runtime=` of a rule; a rule that resumes asks for the same time again."""
         wants = need(rule)
-        return self._growing(rule, wants.base_minutes, wants.minutes_per_million, "minutes", not wants.resumes)
+        usual = self._by_size(rule, wants.base_minutes, wants.minutes_per_million)
 
-    def _growing(self, rule: str, base: int, slope: int, ceiling: str, grows: bool) -> Callable[..., int]:
-        """A resource function for Snakemake: base + slope * millions.
+        def first(wildcards: Any) -> int:
+            estimated = self.walltime(rule, wildcards)
+            return usual(wildcards) if estimated is None else estimated
+
+        return self._growing(rule, first, "minutes", not wants.resumes)
+
+    def _by_size(self, rule: str, base: int, slope: int) -> Callable[[Any], int]:
+        """`base`, and `slope` for each million documents that the job reads."""
+
+        def amount(wildcards: Any) -> int:
+            if not slope:
+                return base
+            row = self.bench.collections.get(read_collection(wildcards))
+            return int(base + slope * millions(row, self.shard_size, rule, getattr(wildcards, "split", "")))
+
+        return amount
+
+    def _growing(self, rule: str, first: Callable[[Any], int], ceiling: str, grows: bool) -> Callable[..., int]:
+        """A resource function for Snakemake: what the `first` attempt asks for.
 
         Where it `grows`, it is multiplied by the attempt, up to MOST_TIMES, and up to the rule's ceiling by then; a
         first attempt above that stays as it is.
         """
-        rows = self.bench.collections
 
         @with_signature(SIGNATURE)
         def amount(wildcards: Any, attempt: int = 1) -> int:
-            first = base
-            if slope:
-                row = rows.get(read_collection(wildcards))
-                first = int(base + slope * millions(row, self.shard_size, rule, getattr(wildcards, "split", "")))
-            later = first * min(attempt, MOST_TIMES) if grows else first
+            least = first(wildcards)
+            later = least * min(attempt, MOST_TIMES) if grows else least
             limit = getattr(self.ceilings.get(rule), ceiling, None)
-            return later if limit is None else max(first, min(later, limit))
+            return later if limit is None else max(least, min(later, limit))
 
         return amount
 

@@ -2,11 +2,14 @@
 
 On the CPU, torch's fp32 multiplications go through MKL, which on some processors takes slower kernels than oneDNN has.
 `FastLinear` computes the three products of a linear layer with oneDNN. The operator is private to torch: it is tried
-first, and where it is missing or wrong the plain layers stay, and the run says so.
+first, and where it is missing or wrong the plain layers stay, and the run says so. They also stay for shapes for which
+they are clearly faster on this kind of processor (encoders/inference/probing.py).
 """
 
 import logging
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,9 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.encoders.inference.probing import USUAL, Choice, choose
 
 log = logging.getLogger("zerodr")
 NEAR = 1e-4
+LEAST_WEIGHTS = 1 << 16  # smaller layers are not compared: they take no time
+PROBED_ROWS, MOST_OUTPUTS = 512, 4096  # of a comparison: tokens, and columns of a larger layer
 PREPARED = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")  # oneDNN keeps memory for each shape of text that it has seen
 
 
@@ -107,10 +113,33 @@ def speed_up(model: nn.Module, device: str, precision: str) -> str:
     if reason:
         log.info("plain linear layers, not oneDNN's: %s", reason)
         return f"torch ({reason})"
+    plain: dict[str, float] = {}
     for module in model.modules():
         if type(module) is nn.Linear:
-            module.__class__ = FastLinear
-    return "fp32 by oneDNN, plain attention"
+            choice = compare(module.in_features, module.out_features)
+            if choice.other:
+                plain[f"{module.in_features} x {module.out_features}"] = choice.times
+            else:
+                module.__class__ = FastLinear
+    named = ", ".join(f"{shape} {times:.2f} times faster" for shape, times in plain.items())
+    return f"fp32 by oneDNN{f' (but torch where it is faster: {named})' if plain else ''}, plain attention"
+
+
+def compare(inputs: int, outputs: int) -> Choice:
+    """Compare a step of `nn.Linear` with one of `FastLinear`, which stays unless the other is clearly faster."""
+    if inputs * outputs < LEAST_WEIGHTS:
+        return USUAL
+    outputs = min(outputs, MOST_OUTPUTS)
+
+    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        x, weight = (torch.linspace(-1, 1, n * inputs).view(n, inputs) for n in (PROBED_ROWS, outputs))
+        bias, gradient = torch.ones(outputs), torch.linspace(-1, 1, PROBED_ROWS * outputs).view(PROBED_ROWS, outputs)
+        fast, plain = (
+            partial(_gradients, way, x, weight, bias, gradient) for way in (_Linear.apply, functional.linear)
+        )
+        return fast, plain
+
+    return choose("training's linear layer: oneDNN or torch", (inputs, outputs), ways)
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
