@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def root(tmp_path):
+    (tmp_path / "resources").symlink_to(ROOT / "resources")
     shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
     return tmp_path
 

@@ -65,7 +65,7 @@ def test_own_documents_stay_where_the_protocol_keeps_them(folder):
     [
         ("x Q0 a 1 1.0 t\n", "ranks no query of toy/test: its first query is 'x'"),
         ("q0 Q0 a 1 1.0 t\nq0 Q0 a 2 0.5 t\n", "ranks document 'a' twice for query 'q0'"),
-        ("q0 Q0 z 1 1.0 t\n", "ranks 1 documents that toy does not hold, such as 'z'"),
+        ("q0 Q0 z 1 1.0 t\n", "ranks 1 document that toy does not hold, such as 'z'"),
         ("q0 Q0 a 1 nan t\n", "NaN or infinite"),
         ("q0 a 1.0\n", "is no TREC run"),
     ],
@@ -73,6 +73,11 @@ def test_own_documents_stay_where_the_protocol_keeps_them(folder):
 def test_what_is_no_run_of_the_collection_is_refused(folder, text, message):
     with pytest.raises(ArtifactError, match=message):
         take(text)
+
+
+def test_a_ranking_that_ends_early_is_told(folder, caplog):
+    take(LINES, depth=5)
+    assert "their.trec.gz ranks at most 4 documents a query: measures beyond that rank are too low" in caplog.text
 
 
 def test_verify_says_who_made_it(folder):
@@ -103,7 +108,8 @@ settings:
 
 @pytest.fixture
 def project(root, tmp_path) -> Path:
-    shutil.copytree(root / "config", tmp_path / "config")
+    for folder in ("config", "resources/reference"):
+        shutil.copytree(root / folder, tmp_path / folder)
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs/scifact.trec").write_text("")
     (tmp_path / "config/methods/theirs.yaml").write_text(RECIPE)
@@ -141,3 +147,34 @@ def test_published_numbers_rank_nothing(project):
         load_bench(project, {"methods": ["splade-pp-ed"]})
     plan = Plan(load_bench(project, {"methods": ["bm25-flat", "splade-pp-ed"]}))
     assert plan.ranked == ["bm25-flat"] and not any("splade" in cell for cell in plan.evaluations("summary"))
+
+
+SCORES = """
+kind: scores
+label: Theirs
+description: x
+settings: {source: them, file: scores.tsv, row: Ours}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method\tcollection\tndcg_at_10\nours\tscifact\t71.2\n", "scores.tsv:2: ndcg_at_10 is '71.2', expected"),
+        ("method\tcollection\tndcg_at_10\nours\tscifact\thigh\n", "scores.tsv:2: ndcg_at_10 is 'high', expected"),
+        ("method\tcollection\tndcg_at_10\nours\tscifakt\t0.7\n", "scores.tsv:2: collection 'scifakt' is not.*scifact"),
+        ("method\tcollection\tndcg_at_10\nour\tscifact\t0.7\n", "holds no numbers of 'Ours'.*did you mean our"),
+        ("method,collection,ndcg_at_10\nours,scifact,0.7\n", "lacks column method.*separate the columns by tabs"),
+        ("", "lacks column method: its first line has nothing"),
+    ],
+)
+def test_wrong_scores_are_refused_before_the_first_job(project, text, message):
+    (project / "config/methods/theirs.yaml").write_text(SCORES)
+    chosen = {"methods": ["bm25-flat", "theirs"]}
+    with pytest.raises(ConfigError, match="scores.tsv is no file"):
+        load_bench(project, chosen)
+    (project / "scores.tsv").write_text("\ufeffmethod\tcollection\tndcg_at_10\nours\tcqadupstack\t0.7\n")
+    load_bench(project, chosen)
+    (project / "scores.tsv").write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_bench(project, chosen)

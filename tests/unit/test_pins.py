@@ -29,6 +29,7 @@ settings:
 
 @pytest.fixture
 def methods(root, tmp_path):
+    (tmp_path / "resources").symlink_to(root / "resources")
     project = Path(shutil.copytree(root / "config", tmp_path / "config")).parent
     (project / "config/methods/hub.yaml").write_text(HUB)
     (project / "config/methods/hub2.yaml").write_text(HUB.replace("}", ", revision: abc}"))

@@ -148,6 +148,7 @@ def test_needs_grow_with_the_collection_and_the_attempt(root):
     ],
 )
 def test_what_no_job_could_do_is_refused_when_the_plan_is_made(root, tmp_path, file, text, message):
+    (tmp_path / "resources").symlink_to(root / "resources")
     shutil.copytree(root / "config", tmp_path / "config")
     beginnings = {
         "collections": "collections:\n  zz:\n    {label: Z, archive: z.zip, documents: 5, kind: complete, %s}\n",

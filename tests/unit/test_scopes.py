@@ -28,6 +28,7 @@ ADAPTED = {
 
 @pytest.fixture
 def root(tmp_path):
+    (tmp_path / "resources").symlink_to(ROOT / "resources")
     shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
     return tmp_path
 

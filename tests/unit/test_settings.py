@@ -21,6 +21,7 @@ from zerodr.errors import ConfigError
 
 @pytest.fixture
 def project(root, tmp_path):
+    (tmp_path / "resources").symlink_to(root / "resources")
     shutil.copytree(root / "config", tmp_path / "config")
     return tmp_path
 

@@ -130,7 +130,8 @@ class Screen(logging.Handler):
 
     def _on_run_info(self, record: Any) -> str:
         jobs = {name: count for name, count in record.stats.items() if name not in ("total", "all")}
-        return f"{record.stats['total']} jobs: " + ", ".join(f"{count} {name}" for name, count in jobs.items())
+        total = record.stats["total"]
+        return f"{total} job{'s' * (total != 1)}: " + ", ".join(f"{count} {name}" for name, count in jobs.items())
 
     def _on_job_info(self, record: Any) -> str:
         name = " ".join([record.rule_name, *map(str, (record.wildcards or {}).values())])

@@ -11,6 +11,7 @@ from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
 from zerodr.config.methods import EncoderMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.registry import FORMATS, LANGUAGES
+from zerodr.config.scores import check_scores
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
@@ -106,7 +107,9 @@ def _check_chosen(bench: Bench) -> None:
             raise ConfigError(f"method {name!r}", "is named twice in methods", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
-        if not isinstance(method, ScoresMethod):
+        if isinstance(method, ScoresMethod):
+            check_scores(f"method {name}", bench.root, method.settings, bench.collections | groups)
+        else:
             method.check_ranks(f"method {name!r}")
     if not any(method.ranks for method in chosen.values()):
         raise ConfigError(f"methods={methods}", "all rows are published numbers", "name a method that ranks, too")

@@ -58,7 +58,7 @@ def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folde
     summaries = [str(path) for path in files["summaries"]]
     frame = read_summaries(files["summaries"])
     numbers = pd.read_csv(files["table"][0], sep="\t", index_col="model")
-    table = without_empty(settings.table, _scores(numbers, settings.table))
+    table, _ = without_empty(settings.table, _scores(numbers, settings.table))
     grid = _grid(frame, numbers, table)
     tests = pd.read_csv(files["significance"][0], sep="\t", comment="#")
     published = pd.read_csv(files["published"][0], sep="\t", comment="#", keep_default_na=False)

@@ -140,7 +140,7 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
     marks, baseline = significance_marks(tests), tests["baseline"].iloc[0]
     note = (
         f"{BETTER} better, {WORSE} worse than {labels.get(baseline, baseline)}: paired t-test over queries, "
-        f"p < .05 after Holm's correction over {len(tests)} tests"
+        f"p < .05 after Holm's correction over {len(tests)} test{'s' * (len(tests) != 1)}"
     )
     rows = []
     for test in tests.itertuples():

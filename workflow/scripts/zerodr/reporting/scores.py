@@ -34,8 +34,10 @@ def published_rows(stage: Stage, settings: TableSettings) -> pd.DataFrame:
     return pd.concat(rows, ignore_index=True)
 
 
-def without_empty(settings: TableSettings, scores: pd.DataFrame) -> TableSettings:
-    """Leave out rows of published numbers that have none for this table's collections and measure."""
+def without_empty(settings: TableSettings, scores: pd.DataFrame) -> tuple[TableSettings, list[str]]:
+    """Leave out rows of published numbers that have none for this table's collections and measure; name them."""
     numbered = set(scores.loc[scores["metric"] == settings.metric, "model"])
     rows = tuple(method for method in settings.methods if method.scores is None or method.name in numbered)
-    return settings.model_copy(update={"methods": rows})
+    absent = [method.label for method in settings.methods if method not in rows]
+    notes = [f"left out, because no number was published for a column: {', '.join(absent)}"] if absent else []
+    return settings.model_copy(update={"methods": rows}), notes

@@ -29,9 +29,9 @@ def build_table(stage: Stage) -> None:
     frame = read_summaries(stage.paths("summaries"))
     check_summaries(frame, settings)
     scores = published_rows(stage, settings)
-    settings = without_empty(settings, scores)
+    settings, left_out = without_empty(settings, scores)
     grid = fill(pd.concat([frame, scores]) if len(scores) else frame, settings)
-    notes, marks = footnotes(frame, grid, settings), {}
+    notes, marks = [*footnotes(frame, grid, settings), *left_out], {}
     sections: list[str] = []
     if "significance" in stage.spec.inputs:
         tests = pd.read_csv(stage.path("significance"), sep="\t", comment="#")

@@ -1,5 +1,6 @@
 """Stage `import_run`: take a ranking that another system made, put it in total order, and say where it is from."""
 
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from zerodr.artifacts.trec import read_run, strings, total_order, write_run
 from zerodr.collections.access import corpus_ids, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
+
+log = logging.getLogger(__name__)
 
 
 class ImportRunSettings(Settings):
@@ -42,7 +45,11 @@ def import_run(stage: Stage) -> None:
     path, folder = stage.path("file"), stage.path("collection")
     queries = split_queries(folder, settings.split)["id"]
     run, dropped = take(read_run(path), queries, settings, path)
-    check_documents(run, corpus_ids(folder), path, settings.collection)
+    corpus = corpus_ids(folder)
+    check_documents(run, corpus, path, settings.collection)
+    longest = int(run.groupby("query").size().max())
+    if longest < min(settings.depth, len(corpus)):
+        log.warning("%s ranks at most %d documents a query: measures beyond that rank are too low", path, longest)
     write_run(stage.output("run"), run, settings.tag)
     stage.note(source=settings.source, queries=int(run["query"].nunique()), lines=len(run), dropped=dropped)
 
@@ -89,5 +96,6 @@ def check_documents(run: pd.DataFrame, corpus: pa.Array, path: Path, collection:
     ranked = strings(run["document"]).unique()
     unknown = ranked.filter(pc.invert(pc.is_in(ranked, value_set=corpus)))
     if len(unknown):
-        problem = f"ranks {len(unknown)} documents that {collection} does not hold, such as {unknown[0].as_py()!r}"
+        count = "1 document" if len(unknown) == 1 else f"{len(unknown)} documents"
+        problem = f"ranks {count} that {collection} does not hold, such as {unknown[0].as_py()!r}"
         raise ArtifactError(path, problem, "name the run of this collection, with the ids of its documents")
