@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from torch import nn
 
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ArtifactError
-from zerodr.training.loop.checkpoint import WRITING, checkpoints, load_checkpoint, save_checkpoint
+from zerodr.training.loop import checkpoint
+from zerodr.training.loop.checkpoint import WRITING, Saving, checkpoints, load_checkpoint, snapshot
 from zerodr.training.objectives.base import Objective
 from zerodr.training.optimization.optimizers import load_moments, make_optimizer, moments, moments_fit
 
@@ -49,6 +51,10 @@ def trained(optimizer: str = "adamw", steps: int = 3, seed: int = 0) -> tuple:
     return model, made, objective
 
 
+def save_checkpoint(state: Path, identity: str, facts: dict, *trained) -> Path:
+    return snapshot(identity, facts, *trained).write(state)
+
+
 def step(model: nn.Module, optimizer, count: int = 1) -> None:
     for number in range(count):
         optimizer.zero_grad()
@@ -83,6 +89,46 @@ def test_only_the_newest_is_kept_and_half_written_ones_do_not_count(tmp_path):
     assert load_checkpoint(tmp_path, "run", model, made, objective)["step"] == 6
     save_checkpoint(tmp_path, "run", {"step": 7}, model, made, objective)
     assert not (tmp_path / WRITING).exists()
+
+
+def test_what_is_written_in_the_background_is_the_state_when_it_was_taken(tmp_path, monkeypatch):
+    """Training goes on while files are written; the next checkpoint waits for them."""
+    model, made, objective = trained()
+    weights, go, saving = model.first.weight.detach().clone(), threading.Event(), Saving(tmp_path)
+    write = checkpoint.write_tensors
+    monkeypatch.setattr(checkpoint, "write_tensors", lambda *words: (go.wait(30), write(*words)))
+    saving.later(snapshot("run", {"step": 3}, model, made, objective))
+    step(model, made)
+    objective.queue.zero_()
+    saving.check()
+    assert checkpoints(tmp_path) == []
+    go.set()
+    saving.wait()
+    found, found_made, found_objective = trained(seed=9)
+    assert load_checkpoint(tmp_path, "run", found, found_made, found_objective)["step"] == 3
+    assert torch.equal(found.first.weight, weights) and found_objective.queue.tolist() == [0, 1, 2]
+    saving.later(snapshot("run", {"step": 4}, model, made, objective))
+    place = saving.now(snapshot("run", {"step": 5}, model, made, objective))
+    assert checkpoints(tmp_path) == [place] and place.name == "checkpoint-00000005"
+    saving.close()
+
+
+def test_a_background_that_fails_is_told_and_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    saving, state = Saving(tmp_path), trained()
+    first = saving.now(snapshot("run", {"step": 3}, *state))
+
+    def full(*words):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write_tensors", full)
+    saving.later(snapshot("run", {"step": 4}, *state))
+    with pytest.raises(OSError, match="No space left"):
+        saving.now(snapshot("run", {"step": 5}, *state))
+    saving.later(snapshot("run", {"step": 6}, *state))
+    saving.close()
+    with pytest.raises(OSError, match="No space left"):
+        saving.check()
+    assert checkpoints(tmp_path) == [first]
 
 
 def test_the_start_has_no_checkpoint(tmp_path):

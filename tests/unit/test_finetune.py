@@ -295,7 +295,7 @@ def test_sigterm_reaches_the_ranks(project, everyone):
     process = start(finetune_spec(**changes), project)
     while not ranks_in(project):
         time.sleep(0.05)
-    time.sleep(10)
+    time.sleep(30)
     if everyone:
         os.killpg(process.pid, signal.SIGTERM)
     else:

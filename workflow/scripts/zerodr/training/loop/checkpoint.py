@@ -4,9 +4,13 @@ Every random choice of the engine is a function of (seed, step, process), so the
 there is; an objective with generators puts them in its state.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,36 +37,94 @@ def finite(model: nn.Module) -> bool:
     return all(bool(p.isfinite().all()) for p in model.parameters())
 
 
-def save_checkpoint(
-    state: Path, identity: str, facts: dict[str, Any], model: nn.Module, optimizer: Optimizer, objective: Objective
-) -> Path:
-    """Write one checkpoint and drop older ones.
+@dataclass(frozen=True)
+class Snapshot:
+    """State of a run after a step, ready to be written.
+
+    Attributes:
+        step: number of finished steps.
+        tensors: by file.
+        progress: content of progress.json.
+    """
+
+    step: int
+    tensors: dict[str, dict[str, Tensor]]
+    progress: bytes
+
+    def copied(self) -> Snapshot:
+        """Copy the tensors to the host, so that training may change them meanwhile."""
+        copies = {
+            file: {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+            for file, tensors in self.tensors.items()
+        }
+        return replace(self, tensors=copies)
+
+    def write(self, state: Path) -> Path:
+        """Write a checkpoint and drop older ones; returns the checkpoint's folder."""
+        partial, folder = state / WRITING, state / f"{PREFIX}{self.step:08d}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for file, tensors in self.tensors.items():
+            write_tensors(partial / file, tensors)
+        _write(partial / "progress.json", self.progress)
+        if folder.exists():
+            shutil.rmtree(folder)
+        partial.replace(folder)
+        for old in checkpoints(state):
+            if old != folder:
+                shutil.rmtree(old)
+        return folder
+
+
+def snapshot(
+    identity: str, facts: dict[str, Any], model: nn.Module, optimizer: Optimizer, objective: Objective
+) -> Snapshot:
+    """Gather the state of a run.
 
     Args:
-        state: folder of the run's checkpoints.
         identity: digest of what decides the run; only the same run may resume.
         facts: JSON values, with `step`: number of finished steps.
-
-    Returns:
-        the checkpoint's folder.
     """
-    partial, folder = state / WRITING, state / f"{PREFIX}{facts['step']:08d}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     objective_state = objective.state_dict()
     tensors = {key: value for key, value in objective_state.items() if isinstance(value, Tensor)}
     values = {key: value for key, value in objective_state.items() if not isinstance(value, Tensor)}
-    write_tensors(partial / "model.safetensors", weights_of(model))
-    write_tensors(partial / "optimizer.safetensors", moments(optimizer))
-    write_tensors(partial / "objective.safetensors", tensors)
-    _write(partial / "progress.json", json.dumps(facts | {"identity": identity, "objective": values}).encode())
-    if folder.exists():
-        shutil.rmtree(folder)
-    partial.replace(folder)
-    for old in checkpoints(state):
-        if old != folder:
-            shutil.rmtree(old)
-    return folder
+    files = {"model": weights_of(model), "optimizer": moments(optimizer), "objective": tensors}
+    progress = json.dumps(facts | {"identity": identity, "objective": values}).encode()
+    return Snapshot(facts["step"], {f"{name}.safetensors": value for name, value in files.items()}, progress)
+
+
+class Saving:
+    """Write checkpoints to the folder `state`, one at a time: in the background, or before `now` returns."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: Future[Path] | None = None
+
+    def later(self, taken: Snapshot) -> None:
+        """Copy the state and write it in the background, after the checkpoint before it is complete."""
+        self.wait()
+        self._pending = self._thread.submit(taken.copied().write, self.state)
+
+    def now(self, taken: Snapshot) -> Path:
+        """Write the state; the checkpoint is complete when this returns."""
+        self.wait()
+        return taken.write(self.state)
+
+    def check(self) -> None:
+        """Raise what went wrong in the background, if it has."""
+        if self._pending is not None and self._pending.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait for the background. Raises what went wrong there."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """Let the background finish."""
+        self._thread.shutdown(wait=True)
 
 
 def checkpoints(state: Path) -> list[Path]:

@@ -24,7 +24,15 @@ from zerodr.config.training import TrainingSettings
 from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
 from zerodr.training.distributed.processes import Group
 from zerodr.training.distributed.termination import Preempted, Termination
-from zerodr.training.loop.checkpoint import checkpoints, finished_steps, finite, load_checkpoint, save_checkpoint
+from zerodr.training.loop.checkpoint import (
+    Saving,
+    Snapshot,
+    checkpoints,
+    finished_steps,
+    finite,
+    load_checkpoint,
+    snapshot,
+)
 from zerodr.training.loop.feed import Feed
 from zerodr.training.loop.gradcache import Forward, Share, add_gradients, prepare
 from zerodr.training.objectives.base import Objective
@@ -120,6 +128,7 @@ class Engine:
         forward.by_group = objective.by_group
         self.optimizer, self.schedule, self.settings = optimizer, schedule, settings
         self.run, self.group, self.model = run, group or Group(), forward.model
+        self.saving = Saving(run.state)
         self.scaler = make_scaler(settings, forward.device)
         self.weights = [p for g in optimizer.param_groups for p in g["params"]]
         self.seconds = self.resumed = self.waited = 0.0
@@ -159,12 +168,14 @@ class Engine:
                 while position.step < self.settings.steps:
                     self._one(position, feed)
                     progress.add()
+                    self.saving.check()
                     if self.group.any(stop.requested, self.forward.device) and position.step < self.settings.steps:
                         self._checkpoint(position)
                         self.group.any(True, self.forward.device)  # nobody leaves before the checkpoint is complete
                         raise Preempted(self.run.name)
             finally:
                 feed.close()
+                self.saving.close()
         progress.finish()
         self.seconds, self.waited = position.seconds, feed.waited
         log.info("%s: waited for data %.1f %% of the time", self.run.name, 100 * self.waiting())
@@ -308,9 +319,10 @@ class Engine:
             position.curves += [(f"dev.{name}", value, self.run.first_step + step) for name, value in measures.items()]
             log.info("%s: step %d, dev %s", self.run.name, step, ", ".join(f"{k} {v:.4f}" for k, v in measures.items()))
         if last or step % settings.checkpoint_steps == 0:
-            self._checkpoint(position)
+            self._checkpoint(position, self.saving.now if last else self.saving.later)
 
-    def _checkpoint(self, position: Position) -> None:
+    def _checkpoint(self, position: Position, save: Callable[[Snapshot], Any] | None = None) -> None:
+        """Write a checkpoint; it is complete afterwards unless `save` does otherwise."""
         if self.group.rank == 0:
             facts = position.facts() | {"scaler": self.scaler.state_dict()}
-            save_checkpoint(self.run.state, self.run.identity, facts, self.model, self.optimizer, self.objective)
+            (save or self.saving.now)(snapshot(self.run.identity, facts, self.model, self.optimizer, self.objective))
