@@ -59,7 +59,7 @@ def _shapes(config: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
             columns = inner if name == "output.dense" else width
             yield f"{LAYER}.{number}.{name}.weight", (rows, columns)
             yield f"{LAYER}.{number}.{name}.bias", (rows,)
-    yield from ((f"{name}.{part}", (width,)) for name in norms for part in ("weight", "bias"))
+    yield from ((f"{name}.{key}", (width,)) for name in norms for key in ("weight", "bias"))
 
 
 def _tree(tensors: dict[str, Tensor], config: Any) -> SimpleNamespace:
@@ -70,9 +70,9 @@ def _tree(tensors: dict[str, Tensor], config: Any) -> SimpleNamespace:
         inside = re.fullmatch(rf"{LAYER}\.(\d+)\.(.+)", name)
         node = layers[int(inside[1])] if inside else root
         *path, last = (inside[2] if inside else name).split(".")
-        for part in path:
-            if not hasattr(node, part):
-                setattr(node, part, SimpleNamespace())
-            node = getattr(node, part)
+        for attribute in path:
+            if not hasattr(node, attribute):
+                setattr(node, attribute, SimpleNamespace())
+            node = getattr(node, attribute)
         setattr(node, last, tensor)
     return root
