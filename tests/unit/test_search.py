@@ -278,6 +278,26 @@ def test_approximate_search_reports_recall_and_final_scores(kind, least):
     assert as_lists(build(1).search(Vectors(queries), ranks, depth, skip), ids) == as_lists(found, ids)
 
 
+def test_lists_of_ivfpq_are_clustered_on_a_gpu_that_faiss_sees(monkeypatch):
+    """What faiss would move to the GPU stays here, so that the index is the same."""
+    import faiss
+
+    corpus, queries = clustered(3000, 40)
+    ranks, moved = id_ranks(pa.array([str(n) for n in range(3000)])), []
+
+    def ranking() -> tuple[dict, list]:
+        searcher = Searcher(IndexSettings(index="ivfpq", **INDEX), Vectors(corpus), 3, 1, str)
+        return searcher.facts, list(searcher.search(Vectors(queries), ranks, 50, None))
+
+    facts, plain = ranking()
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
+    monkeypatch.setattr(faiss, "index_cpu_to_all_gpus", lambda index: (moved.append(index), index)[1], raising=False)
+    assert "clustered_on" not in facts
+    facts, found = ranking()
+    assert facts["clustered_on"] == "cuda" and len(moved) == 1
+    assert np.array_equal(join(plain).rows, join(found).rows)
+
+
 def test_hnsw_that_looks_everywhere_is_exact():
     corpus, queries = clustered(300, 5)
     ids = [str(n) for n in range(300)]

@@ -21,6 +21,7 @@ from zerodr.preflight import (
     Scale,
     browser,
     cores,
+    faiss,
     gpu,
     hub,
     memory,
@@ -38,7 +39,7 @@ SPARE_BYTES = GIBI // 2
 
 def examine(plan: Plan) -> list[Finding]:
     """Check everything that the plan's scale needs."""
-    machine = [python(), packages(), java(), *disk(plan), memory(), cores(), gpu(), slurm()]
+    machine = [python(), packages(), faiss(), java(), *disk(plan), memory(), cores(), gpu(), slurm()]
     archived = [mirrors(Path("config/config.yaml")), *archives(plan), hub(plan.config.offline), mlflow()]
     able = runnable(shutil.disk_usage(".").free, memory_mib(), machine[-2].state == "ok", needs_of_scales(plan))
     return [*machine, *archived, writable(), browser(), *scales(plan), *able]

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 LOCK = Path(__file__).resolve().parents[3] / "envs" / "requirements.lock"
+GPU_LOCK = LOCK.with_name("gpu.lock")
+PIN = re.compile(r"^([\w.-]+)==([^\s;#]+)", re.M)
 PYTHON = (3, 11)
 HUB = "https://huggingface.co"
 PATIENCE_S = 4
@@ -140,22 +142,50 @@ def python() -> Finding:
 
 
 def packages(lock: Path = LOCK) -> Finding:
-    """Compare installed packages with the lock file; local build tags such as `+cpu` don't count."""
-    pinned = dict(re.findall(r"^([\w.-]+)==([^\s;#]+)", lock.read_text(), re.M))
+    """Compare installed packages with the lock file; local build tags such as `+cpu` don't count.
+
+    Where faiss-gpu is installed, envs/gpu.lock holds for it in place of the line about faiss-cpu.
+    """
+    pinned = dict(PIN.findall(lock.read_text()))
+    if "faiss-cpu" in pinned and installed_version("faiss-gpu"):
+        del pinned["faiss-cpu"]
+        pinned |= dict(PIN.findall(GPU_LOCK.read_text()))
     absent, other = [], []
     for name, version in sorted(pinned.items()):
-        try:
-            installed = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
+        installed = installed_version(name)
+        if installed is None:
             absent.append(name)
-            continue
-        if installed.partition("+")[0] != version.partition("+")[0]:
+        elif installed.partition("+")[0] != version.partition("+")[0]:
             other.append(f"{name} {installed} (pinned {version})")
     if absent:
         return Finding("packages", "missing", f"{len(absent)} of {len(pinned)} absent: {listed(absent)}", INSTALL)
     if other:
         return Finding("packages", "optional", f"{len(other)} of {len(pinned)} differ: {listed(other)}", INSTALL)
     return Finding("packages", "ok", f"{len(pinned)} as pinned in {lock.name}")
+
+
+def installed_version(name: str) -> str | None:
+    """Version of an installed package; None where it is absent."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def faiss() -> Finding:
+    """Say which faiss is installed, and whether it uses a GPU."""
+    from zerodr.retrieval.device import driver_present, faiss_gpus
+
+    gpu, cpu = installed_version("faiss-gpu"), installed_version("faiss-cpu")
+    if gpu:
+        count = faiss_gpus()
+        where = f"uses {count} {'GPU' if count == 1 else 'GPUs'}" if count else "sees no GPU and uses the CPU"
+        return Finding("faiss", "ok", f"faiss-gpu {gpu} {where}")
+    if cpu and driver_present():
+        return Finding("faiss", "optional", f"faiss-cpu {cpu}, though there is a GPU", INSTALL)
+    return Finding(
+        "faiss", "ok" if cpu else "missing", f"faiss-cpu {cpu or 'is not installed'}", "" if cpu else INSTALL
+    )
 
 
 def memory(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> Finding:

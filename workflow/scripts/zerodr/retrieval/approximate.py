@@ -13,6 +13,7 @@ import numpy as np
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ConfigError
 from zerodr.retrieval.candidates import NameRow, Norms, Ranking, chunks, finish, join, workers
+from zerodr.retrieval.device import faiss_gpus
 from zerodr.retrieval.exact import SLAB, search_exact
 from zerodr.retrieval.vectors import Vectors
 
@@ -73,6 +74,10 @@ class Searcher:
         index = faiss.IndexIVFPQ(quantizer, dimension, lists, codes, bits, faiss.METRIC_INNER_PRODUCT)
         index.cp.seed = index.pq.cp.seed = seed
         self._quantizer = quantizer  # the index only points to it
+        if faiss_gpus():  # k-means alone: the finished index stays on the CPU
+            self._clustering = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(dimension))
+            index.clustering_index = self._clustering
+            self.facts["clustered_on"] = "cuda"
         points = min(rows, TRAINING_POINTS * max(lists, 2**bits))
         chosen = np.sort(np.random.default_rng(seed).choice(rows, points, replace=False))
         index.train(self._corpus.array[chosen])

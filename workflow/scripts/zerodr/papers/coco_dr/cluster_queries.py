@@ -19,6 +19,7 @@ from zerodr.collections.access import split_queries
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
 from zerodr.papers.coco_dr.settings import ClusterSettings
+from zerodr.retrieval.device import faiss_gpus
 
 log = logging.getLogger("zerodr")
 CLUSTERS, CENTROIDS, STATISTICS = "clusters.parquet", "centroids.npy", "statistics.json"
@@ -94,7 +95,7 @@ def cluster_queries(stage: Stage) -> None:
     write_json(folder / STATISTICS, facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric})
     for name, value in facts.items():
         stage.metric(name, value)
-    stage.note(statistics=facts)
+    stage.note(statistics=facts, device="cuda" if faiss_gpus() else "cpu")
     if facts["empty"]:
         log.warning(
             "%s: %d of %d clusters are empty and form no group", stage.spec.name(), facts["empty"], settings.count
@@ -102,7 +103,7 @@ def cluster_queries(stage: Stage) -> None:
 
 
 def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: int = 1) -> Clusters:
-    """K-means by faiss; the same for equal vectors, seed and threads.
+    """K-means by faiss, on the GPUs that it sees; the same for equal vectors, seed, threads and device.
 
     Args:
         vectors: (N, D) float32, N at least the number of clusters.
@@ -124,6 +125,7 @@ def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: 
         spherical=cosine,
         min_points_per_centroid=1,
         max_points_per_centroid=limit,
+        gpu=bool(faiss_gpus()),
     )
     kmeans.train(points)
     nearness, nearest = kmeans.index.search(points, 1)
