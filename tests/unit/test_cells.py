@@ -16,7 +16,7 @@ from zerodr.plan import Plan
 from zerodr.plan.published import find_item, item_collections
 from zerodr.plan.reporting import remark_of
 from zerodr.reporting import items
-from zerodr.reporting.cell_views import cells_section, cells_tsv
+from zerodr.reporting.cell_views import cells_section, cells_tsv, title_of
 from zerodr.reporting.cells import CellParams, compare_cells, number, read_cells, shown_cells
 from zerodr.reporting.verdicts import judge, tolerance_of
 
@@ -215,7 +215,7 @@ def test_an_item_writes_both_next_to_each_other(tmp_path):
 
 def test_the_files_say_what_verdicts_mean():
     found = compare_cells(cell("ColBERT", "a", "0.5"), OURS, settings(), "standard", "A paper")
-    assert "# no method here, 1 values: the value is shown alone" in cells_tsv(found)
+    assert "# no method here, 1 value: the value is shown alone" in cells_tsv(found)
 
 
 def test_items_have_their_own_collections_and_protocol_at_paper_alone(root, plan):
@@ -240,3 +240,8 @@ def test_an_item_under_its_papers_protocol_has_no_such_footnote(plan):
         "read under protocol coco-dr-paper, its paper's is coco" in r
         for r in params(plan, "coco-dr", "table2")["remarks"]
     )
+
+
+def test_measures_are_headed_as_in_tables():
+    names = ["ndcg_cut_10", "recall_1000_gain", "document_words", "ndcg_cut_100"]
+    assert [title_of(name) for name in names] == ["nDCG@10", "R@1000, gain in %", "document words", "ndcg_cut_100"]

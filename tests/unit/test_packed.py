@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from encoder_helpers import import_settings, tiny_bert
+from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
 from zerodr.encoders.inference import packed
+from zerodr.encoders.inference.bert_weights import read_bert
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.network.towers import load_transformer
 from zerodr.encoders.start.importing import copy_model
 
 SIZES = {
@@ -90,3 +95,39 @@ def test_missing_operator_is_detected_and_the_plain_module_gives_the_same(
 def test_an_operator_with_other_numbers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packed, "linear", lambda x, weight, bias: torch.zeros(8, 16, dtype=x.dtype))
     assert "other numbers" in str(why_not(bert(), torch.float32))
+
+
+def test_a_folder_is_read_without_the_model_classes_and_gives_the_same_bits(tmp_path: Path) -> None:
+    copy_model(tiny_bert(tmp_path / "plain"), tmp_path, import_settings("tiny"), None)
+    program = (
+        "import sys; from pathlib import Path; from zerodr.encoders.inference.encoder import load_encoder; "
+        "encoder = load_encoder(Path(sys.argv[1]), device='cpu'); "
+        "assert encoder.backend == 'packed' and 'transformers.modeling_utils' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    encoder = load_encoder(tmp_path, device="cpu")
+    ids, mask = torch.randint(5, 30, (3, 12)), torch.ones(3, 12, dtype=torch.int64)
+    with torch.inference_mode():
+        through_classes = PackedBert(load_transformer(tmp_path, "cls"), torch.float32)(ids, mask)
+        assert torch.equal(encoder.hidden(ids, mask), through_classes)
+
+
+@pytest.mark.parametrize("change", ["prefix", "missing", "shape", "damaged", "absent"])
+def test_other_folders_are_left_to_transformers(tmp_path: Path, change: str) -> None:
+    folder = tiny_bert(tmp_path / "plain")
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    name = "encoder.layer.1.output.dense.weight"
+    if change == "prefix":
+        weights = {f"bert.{key}": value for key, value in weights.items()}
+    elif change == "missing":
+        del weights[name]
+    elif change == "shape":
+        weights[name] = weights[name][:1].contiguous()
+    assert read_bert(folder) is not None
+    save_file(weights, file)
+    if change == "damaged":
+        file.write_bytes(file.read_bytes()[:100])
+    elif change == "absent":
+        file.unlink()
+    assert read_bert(folder) is None

@@ -31,8 +31,8 @@ def check_scores(where: str, root: Path, settings: ScoreSettings, known: Iterabl
         reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         absent = [name for name in NEEDED if name not in (reader.fieldnames or ())]
         if absent:
-            found = ", ".join(map(repr, reader.fieldnames or ())) or "nothing"
-            problem = f"lacks column {absent[0]}: its first line has {found}"
+            header = ", ".join(map(repr, reader.fieldnames or ())) or "nothing"
+            problem = f"lacks column {absent[0]}: its first line has {header}"
             raise ConfigError(f"{where}: {settings.file}", problem, "separate the columns by tabs")
         rows = list(enumerate(reader, 2))
     lines = [(number, line) for number, line in rows if (line["method"] or "").lower() == settings.row.lower()]
@@ -41,18 +41,18 @@ def check_scores(where: str, root: Path, settings: ScoreSettings, known: Iterabl
         others = dict.fromkeys(line["method"] or "" for _, line in rows)
         raise ConfigError(f"{where}: {settings.file}", problem, nearest(settings.row, others))
     for number, line in lines:
-        place = f"{where}: {settings.file}:{number}"
+        position = f"{where}: {settings.file}:{number}"
         if line["collection"] not in names:
             problem = f"collection {line['collection']!r} is not in the registry"
-            raise ConfigError(place, problem, f"{nearest(line['collection'] or '', names)} Else remove the line")
-        _check_value(place, line[COLUMN] or "")
+            raise ConfigError(position, problem, f"{nearest(line['collection'] or '', names)} Else remove the line")
+        _check_value(position, line[COLUMN] or "")
 
 
-def _check_value(place: str, text: str) -> None:
+def _check_value(position: str, text: str) -> None:
     """Refuse what is no share: nDCG@10 lies between 0 and 1; an empty cell is none."""
     try:
         is_share = not text or 0 <= float(text) <= 1
     except ValueError:
         is_share = False
     if not is_share:
-        raise ConfigError(place, f"{COLUMN} is {text!r}, expected a number from 0 to 1", "write 0.712 for 71.2 %")
+        raise ConfigError(position, f"{COLUMN} is {text!r}, expected a number from 0 to 1", "write 0.712 for 71.2 %")

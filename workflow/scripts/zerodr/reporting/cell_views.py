@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from zerodr.evaluation.metrics import LABELS, METRICS
 from zerodr.reporting.render import markdown_table
 from zerodr.reporting.verdicts import LEGEND
 
@@ -21,7 +22,8 @@ def cells_tsv(compared: pd.DataFrame) -> str:
 def legend(compared: pd.DataFrame) -> list[str]:
     """Count the verdicts and explain them."""
     counts = compared["verdict"].value_counts()
-    return [f"{word}, {counts[word]} values: {meaning}" for word, meaning in LEGEND.items() if word in counts]
+    words = [(word, meaning, int(counts[word])) for word, meaning in LEGEND.items() if word in counts]
+    return [f"{word}, {count} value{'s' * (count != 1)}: {meaning}" for word, meaning, count in words]
 
 
 def cells_section(compared: pd.DataFrame) -> str:
@@ -33,7 +35,7 @@ def cells_section(compared: pd.DataFrame) -> str:
     else:
         names = [f"{r} = {m}" if m else str(r) for r, m in zip(compared["row"], compared["method"], strict=True)]
         for metric, cells in compared.assign(line=names).groupby("metric", sort=False):
-            sections.append(_pivoted(str(metric), cells, "column"))
+            sections.append(_pivoted(title_of(str(metric)), cells, "column"))
     notes = ["ours, the published value in brackets, verdict; a value alone: ours is not there", *legend(compared)]
     notes += _tolerances(compared)
     notes += dict.fromkeys(f"open: {note}" for note in compared.loc[compared["verdict"] == "open", "note"])
@@ -47,7 +49,14 @@ def _pivoted(corner: str, cells: pd.DataFrame, key: str) -> str:
     for line, group in cells.groupby("line", sort=False):
         texts = {cell[key]: _cell(cell) for cell in group.to_dict("records")}
         rows.append([str(line), *(texts.get(name, "") for name in columns)])
-    return markdown_table([corner, *columns], rows)
+    return markdown_table([corner, *(title_of(name) if key == "metric" else name for name in columns)], rows)
+
+
+def title_of(metric: str) -> str:
+    """Write a measure as tables head it: `ndcg_cut_10_gain` is `nDCG@10, gain in %`."""
+    name = metric.removesuffix("_gain")
+    words = LABELS.get(name, name.replace("_", " ") if name not in METRICS else name)
+    return words if name == metric else f"{words}, gain in %"
 
 
 def _cell(cell: dict) -> str:
@@ -62,4 +71,4 @@ def _tolerances(compared: pd.DataFrame) -> Iterable[str]:
     judged = compared[compared["verdict"].isin(["OK", "OKish", "DRIFT"])].dropna(subset=["tolerance"])
     for metric, values in judged.groupby("metric", sort=False)["tolerance"]:
         listed = ", ".join(f"{value:g}" for value in sorted(set(values))[:4])
-        yield f"tolerance of {metric}: {listed}"
+        yield f"tolerance of {title_of(str(metric))}: {listed}"

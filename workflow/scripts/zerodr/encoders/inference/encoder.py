@@ -16,12 +16,20 @@ from torch import Tensor
 
 from zerodr.encoders.folder.additions import insert_modules
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
-from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.inference.bert_weights import read_bert
+from zerodr.encoders.inference.packed import PackedBert, why_not, why_not_of
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
 from zerodr.encoders.network.tokenizing import TOKENIZING
-from zerodr.encoders.network.towers import DTYPES, Precision, check_precision, hidden_states, load_tower
+from zerodr.encoders.network.towers import (
+    DTYPES,
+    Precision,
+    check_precision,
+    hidden_states,
+    load_projections,
+    load_tower,
+)
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
@@ -154,7 +162,14 @@ def load_encoder(
         folder = folder / side
         contract = read_contract(folder)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    tokenizer, tower = load_tokenizer(folder), load_tower(folder, contract)
+    tokenizer = load_tokenizer(folder)
+    if packed and device == "cpu" and contract.modules is None:
+        bert = read_bert(folder)
+        if bert is not None and why_not_of(bert.config, DTYPES[precision]) is None:
+            last = list(load_projections(folder, contract, bert.config.hidden_size).values())
+            hidden = PackedBert(bert, DTYPES[precision])
+            return Encoder(contract, tokenizer, hidden, last, precision, device, "packed")
+    tower = load_tower(folder, contract)
     if contract.modules is not None:
         insert_modules(folder / contract.modules, tower.transformer)
     check_precision(folder, tower.transformer.config.model_type, precision, device)

@@ -36,9 +36,13 @@ def why_not(model: Any, dtype: torch.dtype, device: str = "cpu", packed: bool = 
     kind = type(model).__name__
     if kind != "BertModel":
         return f"architecture {kind} has no packed forward pass"
-    config = model.config
     if any(not type(module).__module__.startswith(PACKAGES) for module in model.modules()):
         return "it has inserted modules"
+    return why_not_of(model.config, dtype)
+
+
+def why_not_of(config: Any, dtype: torch.dtype) -> str | None:
+    """Return None when a `BertModel` of this configuration can be packed, else the reason in a few words."""
     if config.hidden_act not in ACTIVATIONS:
         return f"activation {config.hidden_act} is not fused"
     if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
@@ -47,19 +51,21 @@ def why_not(model: Any, dtype: torch.dtype, device: str = "cpu", packed: bool = 
         return "relative positions have no packed forward pass"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"{dtype} is not packed"
-    return _missing_operator(dtype) or _slower(model, dtype)
+    return _missing_operator(dtype) or _slower(config, dtype)
 
 
-def _slower(model: Any, dtype: torch.dtype) -> str | None:
-    """Compare one layer of the model's shape in both ways; see `probing`."""
-    config = copy.deepcopy(model.config)
+def _slower(config: Any, dtype: torch.dtype) -> str | None:
+    """Compare one layer of the configuration's shape in both ways; see `probing`."""
+    config = copy.deepcopy(config)
     config.num_hidden_layers, config.vocab_size, config.pad_token_id = 1, 2, 0
     if config.hidden_size < LEAST_WIDTH:
         return None
 
     def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        from transformers import BertModel
+
         with torch.random.fork_rng(devices=[]):
-            plain = type(model)(config, add_pooling_layer=False).eval()
+            plain = BertModel(config, add_pooling_layer=False).eval()
         packed, module = PackedBert(plain, dtype), plain.to(dtype)
         ids = torch.ones(PROBED, dtype=torch.int64)
 
@@ -110,7 +116,7 @@ class PackedBert:
     """`PackedBert(model, dtype)(ids, mask, types)`: last hidden states of a `BertModel`, on the CPU, without gradients.
 
     Args:
-        model: a `BertModel` in float32; it may be freed afterwards.
+        model: a `BertModel` in float32, or what `read_bert` gives; it may be freed afterwards.
         dtype: float32 (equal to the plain module up to rounding) or bfloat16.
     """
 

@@ -85,12 +85,27 @@ def load_tower(folder: Path, contract: EncoderContract) -> Tower:
         ModelError: weights or projections are missing, of another shape, or of another dimension than the contract's.
     """
     transformer = load_transformer(folder, contract.pooling)
+    projections = load_projections(folder, contract, transformer.config.hidden_size)
+    return Tower(transformer, contract, projections).eval()
+
+
+def load_projections(folder: Path, contract: EncoderContract, width: int) -> dict[str, Any]:
+    """Load the modules after the pooling, by name.
+
+    Args:
+        folder: of the model.
+        contract: the model's.
+        width: components of a hidden state.
+
+    Raises:
+        ModelError: one is missing, or the vectors have another dimension than the contract's.
+    """
     projections = {name: load_projection(folder / name) for name in contract.projections}
-    size = projections[contract.projections[-1]].size if projections else transformer.config.hidden_size
+    size = projections[contract.projections[-1]].size if projections else width
     if size != contract.dimension:
         problem = f"makes vectors of {size} components, zerodr.json promises {contract.dimension}"
         raise ModelError(folder, problem, "import the model again")
-    return Tower(transformer, contract, projections).eval()
+    return projections
 
 
 def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> Any:
