@@ -136,7 +136,7 @@ def test_a_users_mistake_ends_as_one_sentence_without_a_traceback(root, mirror, 
     broken.mkdir()
     (broken / "scifact.zip").write_bytes((mirror / "scifact.zip").read_bytes()[:100_000])
     configure(folder, broken, collections=["scifact"])
-    done = snakemake_in(folder)("results/beir/scifact.tsv", "--retries", "0")
+    done = snakemake_in(folder)("results/collections/scifact/manifest.json", "--retries", "0")
     assert done.returncode == 1
     assert "Errors of this run:" in done.stderr
     last = done.stderr[done.stderr.index("Errors of this run:") :]

@@ -14,6 +14,7 @@ from zerodr.lineage.graph import TEMPORARY, Graph, short_name
 from zerodr.lineage.tree import render_tree
 from zerodr.lineage.verify import verify
 from zerodr.plan import paths
+from zerodr.plan.rules import RULES
 
 RUN = paths.run("dense", "toy", "standard")
 
@@ -108,7 +109,7 @@ def test_nothing_was_made_yet(tmp_path, monkeypatch):
 
 def test_tree_shows_each_branch_once(plan):
     text = render_tree(Graph(), TABLE)
-    assert text.splitlines()[0].startswith(f"{TABLE}  build_table v3  ")
+    assert text.splitlines()[0].startswith(f"{TABLE}  build_table v{RULES['build_table'].version}  ")
     archive = [line for line in text.splitlines() if ARCHIVE in line]
     assert len(archive) == 1
     assert "(see above)" in text
