@@ -241,6 +241,28 @@ def test_twenty_publishers_at_once_lose_nothing_and_share_groups(plan):
     assert {run.data.tags.get("mlflow.parentRunId", min(known)) for run in runs} <= known
 
 
+@pytest.mark.parametrize("removed_first", [False, True])
+def test_a_run_below_a_group_that_its_publisher_removes_as_a_double_moves_to_the_other(plan, removed_first):
+    publish(Graph(), [ARCHIVE], absolute())
+    walk, records = Walk(absolute()), published_records(Graph(), [TABLE])
+    record = next(record for record in records if record["output"] == "summary")
+    one, other = (store.Store(walk.client, walk.experiment, name) for name in ("one", "other"))
+    groups = store.groups_of(record)
+    double = one.group(groups[:1])
+    assert other.group(groups[:1]) == double and other.group(groups)
+    if not removed_first:
+        other.add(record, [], None)
+    key = {"group": walk.client.get_run(double).data.tags["group"], "level": "method"}
+    oldest = walk.client.create_run(walk.experiment, start_time=1, tags=key).info.run_id
+    one._replace(double, oldest)
+    if removed_first:
+        other.add(record, [], None)
+    runs = {run.info.run_id: run for run in walk.runs()}
+    assert double not in runs
+    assert {run.data.tags.get("mlflow.parentRunId", oldest) for run in runs.values()} <= set(runs)
+    assert runs[oldest].data.metrics["ndcg_cut_10.toy"] > 0
+
+
 def test_small_files_of_a_folder_are_there_and_big_ones_are_not(plan):
     publish(Graph(), [MODEL], absolute())
     walk = Walk(absolute())

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path("results/lineage")
 DEFAULT_URI = f"sqlite:///{FOLDER}/mlflow.db"
-EXPERIMENT, PUBLISHER = "zerodr", "publisher"
+EXPERIMENT, PUBLISHER, PARENT = "zerodr", "publisher", "mlflow.parentRunId"
 LEVELS = ("method", "stage")  # of groups of runs
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -175,25 +175,43 @@ class Store:
     def group(self, names: tuple[str, ...]) -> str:
         """Return the id of the run that holds a group, such as `("dpr", "finetune ep0")`; it is created when missing.
 
-        Of doubles of several publishers, the oldest counts, and each publisher removes its own.
+        Of doubles of several publishers, the oldest counts, and each publisher removes its own. Another publisher may
+        have put runs below a double meanwhile: the one who removes it moves them, and who adds a run looks again
+        afterwards, so that whichever is later finds the other's write.
         """
         if names not in self._groups:
-            key, above = object_digest(["group", *names]), self.group(names[:-1]) if len(names) > 1 else ""
-            if not self._oldest(key):
-                tags = {"group": key, "level": level_of(names), PUBLISHER: self.publisher}
-                tags |= {"mlflow.parentRunId": above} if above else {}
+            if not self._oldest(names):
+                tags = {"group": _group_key(names), "level": level_of(names), PUBLISHER: self.publisher}
+                tags |= {PARENT: self.group(names[:-1])} if len(names) > 1 else {}
                 tags |= dict(zip(LEVELS, names, strict=False))
                 run = self.client.create_run(self.experiment, tags=tags, run_name=names[-1]).info.run_id
                 self.client.set_terminated(run, "FINISHED")
-                if self._oldest(key) != run:
-                    self.client.delete_run(run)
-            self._groups[names] = self._oldest(key)
+                if len(names) > 1:
+                    self._settle(run, names[:-1])
+                if (oldest := self._oldest(names)) != run:
+                    self._replace(run, oldest)
+            self._groups[names] = self._oldest(names)
         return self._groups[names]
 
-    def _oldest(self, key: str) -> str:
-        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
-        runs = self.client.search_runs([self.experiment], f"tags.group = '{key}'", max_results=1, order_by=order)
+    def _oldest(self, names: tuple[str, ...]) -> str:
+        order, group = ["attributes.start_time ASC", "attributes.run_id ASC"], f"tags.group = '{_group_key(names)}'"
+        runs = self.client.search_runs([self.experiment], group, max_results=1, order_by=order)
         return runs[0].info.run_id if runs else ""
+
+    def _replace(self, double: str, oldest: str) -> None:
+        """Remove a group that another publisher created too; its scores and what lies below it move to the other's."""
+        self.client.delete_run(double)
+        for name, value in self.client.get_run(double).data.metrics.items():
+            self.client.log_metric(oldest, name, value)
+        for run in self.client.search_runs([self.experiment], f"tags.`{PARENT}` = '{double}'"):
+            self.client.set_tag(run.info.run_id, PARENT, oldest)
+
+    def _settle(self, run: str, names: tuple[str, ...]) -> None:
+        """Put a run below its group again when the group was a double that has been removed."""
+        used = self.group(names)
+        if (oldest := self._oldest(names)) != used:
+            self._groups[names] = oldest
+            self.client.set_tag(run, PARENT, oldest)
 
     def describe(self) -> None:
         """Write the experiment's description and its views, with a column a collection that was evaluated."""
@@ -221,7 +239,7 @@ class Store:
         start = int(record["started_unix_s"] * 1000)
         end = start + int(record["seconds"] * 1000)
         key, groups = entries.key_of(record), groups_of(record)
-        tags = {"key": key, PUBLISHER: self.publisher, "mlflow.parentRunId": self.group(groups)}
+        tags = {"key": key, PUBLISHER: self.publisher, PARENT: self.group(groups)}
         name = run_name(record)
         run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
         self._log_tags_and_params(run, record, scale)
@@ -233,8 +251,9 @@ class Store:
         self._log_files(run, record)
         if entries.is_model(record):
             self._log_model(run, record, key)
-        self._log_score(record, groups[0], end)
+        self._log_score(record, groups[:1], end)
         self.client.set_terminated(run, "FINISHED", end_time=end)
+        self._settle(run, groups)
         return self.find(key) or run
 
     def _log_datasets(self, run: str, datasets: list[DatasetInput]) -> None:
@@ -249,12 +268,23 @@ class Store:
                     raise
                 time.sleep(PAUSE_S * (attempt + 1))
 
-    def _log_score(self, record: Record, method: str, end: int) -> None:
-        """Give the run of a method its main measure on the collection of an evaluation."""
+    def _log_score(self, record: Record, method: tuple[str, ...], end: int) -> None:
+        """Give the run of a method its main measure on the collection of an evaluation.
+
+        Once more when the run was a double that has been removed meanwhile.
+        """
+        from mlflow.exceptions import MlflowException
+
         values = [m["value"] for m in record["metrics"] if m["name"] == MAIN_METRIC]
         if values and record["output"] == "summary":
-            name = f"{MAIN_METRIC}.{record['wildcards']['collection']}"
-            self.client.log_metric(self.group((method,)), name, values[0], timestamp=end, step=0)
+            name, group = f"{MAIN_METRIC}.{record['wildcards']['collection']}", self.group(method)
+            try:
+                self.client.log_metric(group, name, values[0], timestamp=end, step=0)
+            except MlflowException:
+                if self._oldest(method) == group:
+                    raise
+            if (oldest := self._oldest(method)) != group:
+                self.client.log_metric(oldest, name, values[0], timestamp=end, step=0)
 
     def _log_tags_and_params(self, run: str, record: Record, scale: str) -> None:
         from mlflow.entities import Param, RunTag
@@ -311,3 +341,7 @@ def _dataset_input(entry: dict) -> DatasetInput:
 def _chunks(items: list, size: int) -> Iterator[list]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
+
+
+def _group_key(names: tuple[str, ...]) -> str:
+    return object_digest(["group", *names])
