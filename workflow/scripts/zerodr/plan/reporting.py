@@ -113,8 +113,9 @@ def remark_of(plan: Plan, name: str) -> str:
     remarks, chains = remarks_of(plan, name), plan.chains
     if isinstance(plan.method(name), TrainedMethod) and chains.is_adapted(name):
         source = chains.source_of(name.partition("@")[0])
-        shared = chains.ranker(name, source).name
-        remarks.append(f"no model is adapted to the source: {source} is ranked by {shared}")
+        if any(column.name == source for column in plan.columns):
+            shared = chains.ranker(name, source).name
+            remarks.append(f"no model is adapted to the source: {source} is ranked by {shared}")
     return "; ".join(remarks)
 
 
