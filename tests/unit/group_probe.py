@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,8 @@ STEPS = 3
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "segment": (PAIRWISE, {"engine": "segment", "similarity": "cosine", "temperature": 1.0}),
     "segment-current": (PAIRWISE, {"engine": "segment", "timing": "current"}),
+    "segment-others": (PAIRWISE, {"engine": "segment", "exclude_self": True}),
+    "segment-cosine-others": (PAIRWISE, {"engine": "segment", "similarity": "cosine", "exclude_self": True}),
     "ghost": (PAIRWISE, {"engine": "ghost"}),
     "ghost-current": (PAIRWISE, {"engine": "ghost", "timing": "current"}),
     "jvp": (PAIRWISE, {"engine": "jvp", "layers": "all"}),
@@ -37,7 +40,10 @@ def steps(folder: Path) -> dict[str, torch.Tensor]:
         model = tiny(folder / "model")
         objective = weighted(model, examples, chosen, **({"temperature": 300.0} | settings))
         for step in range(STEPS):
-            found = one_step(model, examples, objective, batch_of(examples, 12, chosen.negatives_per_query, step))
+            batch = batch_of(examples, 12, chosen.negatives_per_query, step)
+            with patch.object(dist, "all_reduce", wraps=dist.all_reduce) as added:
+                found = one_step(model, examples, objective, batch)
+            made[f"bytes/{name}/{step}"] = torch.tensor(sum(call.args[0].nbytes for call in added.call_args_list))
             gradients = {key: value for key, value in found.items() if not key.startswith("term.")}
             group.add_gradients(list(gradients.values()))
             objective.on_step(step + 1)

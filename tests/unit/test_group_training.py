@@ -54,6 +54,7 @@ from zerodr.training.objectives.ranking import make_objective
 from zerodr.training.optimization.optimizers import make_optimizer
 from zerodr.training.optimization.schedules import schedule
 
+COMPARED = 8544  # weights of the tiny model's last layer
 DEFAULTS: dict[str, Any] = {"similarity": "cosine", "temperature": 1000.0, "layers": 3}
 
 
@@ -237,6 +238,15 @@ def test_two_processes_are_one_on_the_union_batch(both, name):
             assert float((first[key] - one[key]).abs().max()) < 1e-5 * tops[int(key.split("/")[1])], key
     omegas = [one[f"{name}/{step}/omega"] for step in range(group_probe.STEPS)]
     assert not torch.allclose(omegas[0], omegas[-1], rtol=1e-4)
+
+
+def test_processes_add_up_less_than_a_gradient_for_each_cluster(both):
+    """Two processes share one cluster at most: its gradient and a sum are added up, and numbers of clusters."""
+    _, (first, _) = both
+    for name in (name for name in group_probe.CASES if name.startswith("segment")):
+        for step in range(group_probe.STEPS):
+            assert 4 * COMPARED < first[f"bytes/{name}/{step}"] <= 4 * COMPARED * 2 + 2 * 8 * KINDS, name
+    assert first["bytes/loop/0"] > 4 * 4 * COMPARED  # the reference adds up each cluster's
 
 
 def make_clusters(folder: Path, rows: list[tuple[str, int]]) -> Path:

@@ -7,17 +7,19 @@ compared layers. `jvp` needs no assumption on the model or on which group a text
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from zerodr.papers.coco_dr import group_sums
 from zerodr.papers.coco_dr.group_layers import Layouts, Watch, compared_layers
-from zerodr.papers.coco_dr.settings import EngineName
+from zerodr.papers.coco_dr.settings import EngineName, GroupSettings
 from zerodr.training.objectives.base import Turn
 
 Gradients = tuple[Tensor | None, ...]
@@ -29,7 +31,8 @@ class Products:
 
     Attributes:
         gram: (n, n) float64, or None.
-        rows: (n,) float64 product of each with sum_j coefficients_j gradient_j.
+        rows: (n,) float64 product of each with sum_j coefficients_j gradient_j; without `gram`, of unit vectors or
+            without itself where the settings compare so.
     """
 
     gram: Tensor | None
@@ -124,17 +127,29 @@ class Recorded(GroupEngine):
 
 
 class Segment(Recorded):
-    """All inner products, from each group's gradient of one weight at a time."""
+    """Products with each group's gradient: all of them in one process, in several those with one sum.
 
-    def __init__(self, model: Any, layers: int) -> None:
+    Args:
+        settings: whether gradients are compared as unit vectors, and whether with themselves.
+    """
+
+    def __init__(self, model: Any, layers: int, settings: GroupSettings) -> None:
         super().__init__(model, layers)
+        self.unit, self.exclude_self = settings.similarity == "cosine", settings.exclude_self
         self.room = group_sums.Room()
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
         layouts = self._layouts(turn, members)
-        gram = group_sums.gram(self.watch.records, layouts, len(factors), turn.group, spare, self.room)
-        gram = gram / factors[:, None] / factors[None, :]
-        return Products(gram, gram @ coefficients)
+        if turn.group.world == 1:
+            gram = group_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)
+            gram = gram / factors[:, None] / factors[None, :]
+            return Products(gram, gram @ coefficients)
+        places = functional.one_hot(members.cpu().view(turn.group.world, -1), len(factors)).amax(1)
+        split = (places.sum(0) > 1).tolist()
+        norms = group_sums.norms(self.watch.records, layouts, split, turn.group, spare, self.room)
+        scales = torch.where(norms > 0, 1 / norms, 0.0) if self.unit else 1 / factors
+        rows = scales * group_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group, False)
+        return Products(None, rows - coefficients * (scales * norms).square() if self.exclude_self else rows)
 
 
 class Ghost(Recorded):
@@ -215,9 +230,9 @@ class Directional(Weights):
         units = torch.ones_like(losses, requires_grad=True)
         (slopes,) = torch.autograd.grad((units * losses).sum(), turn.held.leaf, create_graph=True)
         (gradient,) = torch.autograd.grad((slopes * tangents).sum(), units, retain_graph=True)
-        rows = gradient.double().cpu()
+        rows = gradient.double()
         turn.group.add_gradients([rows])
-        return Products(None, rows * length.cpu() / float(turn.scale))
+        return Products(None, rows.cpu() * length.cpu() / float(turn.scale))
 
     def _tangents(self, turn: Turn, direction: list[Tensor]) -> Tensor:
         """Compute derivatives of this process's vectors along `direction`, (T, D)."""
@@ -245,14 +260,11 @@ class Directional(Weights):
                 module._parameters[name] = weight
 
 
-def make_engine(name: EngineName, model: Any, layers: int | None) -> GroupEngine:
-    """Make the engine of a name for a model.
-
-    Args:
-        layers: last transformer layers that are compared. None: all weights.
-    """
+def make_engine(name: EngineName, model: Any, settings: GroupSettings) -> GroupEngine:
+    """Make the engine of a name for a model."""
+    layers = None if settings.layers == "all" else settings.layers
     makers: dict[str, Callable[[Any, Any], GroupEngine]] = {
-        "segment": Segment,
+        "segment": partial(Segment, settings=settings),
         "ghost": Ghost,
         "jvp": Directional,
         "loop": Loop,

@@ -146,6 +146,7 @@ class Layout:
         positions: for each pass the position of each of its rows; the one after the last is for rows that don't count.
         empty: (E,) positions that no row has, which hold zeros.
         groups: (m,) the batch's groups that have rows here, in this order.
+        numbers: the same, on the host.
         runs: (groups, length) of each run of groups of one padded length.
         sizes: rows of each of `groups`, padding not counted.
     """
@@ -153,6 +154,7 @@ class Layout:
     positions: list[Tensor]
     empty: Tensor
     groups: Tensor
+    numbers: list[int]
     runs: list[tuple[int, int]]
     sizes: list[int]
 
@@ -185,6 +187,7 @@ class Layout:
             [torch.from_numpy(owned).to(device) for owned in np.split(position, cuts)],
             torch.from_numpy(empty).to(device),
             torch.from_numpy(groups).to(device),
+            groups.tolist(),
             runs,
             sizes[groups].tolist(),
         )

@@ -1,10 +1,15 @@
 """Gradients of groups from records of the compared layers: the Gram matrix (`gram`), or products with a sum (`rows`).
 
-Both go weight by weight and keep nothing of it: `gram` holds the groups' gradients of one weight at a time, `rows`
-those of a few groups and one vector, and only that vector and K numbers are added up over processes.
+All go weight by weight and keep nothing of it: `gram` and `norms` hold the groups' gradients of one weight at a time,
+`rows` those of a few groups and one vector.
+
+Of K groups and P compared weights, several processes never add up K x P numbers. Rows of cosines need no Gram matrix:
+row i is g_i / |g_i| . sum_j c_j g_j / |g_j|. `rows` adds up that sum, P numbers, and K products. `norms` adds up K
+numbers, and gradients of the groups that lie on several processes: at most W - 1 of them with W processes, since a
+batch is sorted by group (training/data/batches.py) before processes share it out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -118,12 +123,11 @@ def add_plain(records: list[Record], layouts: Layouts) -> None:
             add_to(view.weight, torch.as_tensor(total))
 
 
-def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spare: bool, room: Room) -> Tensor:
-    """Compute inner products of the groups' gradients as they came (scaled), (n, n) float64.
+def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room: Room) -> Tensor:
+    """Compute inner products of the groups' gradients as they came (scaled) in one process, (n, n) float64.
 
     Args:
         count: n, groups of the batch.
-        group: the processes; group gradients are those of the whole batch.
         spare: also add the weights' gradients.
         room: for the groups' gradients of one weight.
     """
@@ -133,14 +137,40 @@ def gram(records: list[Record], layouts: Layouts, count: int, group: Group, spar
             groups, whole = view.layout.groups, view.whole(room)
             if spare:
                 add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
-            if group.world > 1:
-                local, whole = whole, whole.new_zeros(count, whole.shape[1])
-                whole[groups] = local
-                group.add_gradients([whole])
-                groups = torch.arange(count)
             here = groups.cpu()
             products[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
     return products
+
+
+def norms(
+    records: list[Record], layouts: Layouts, split: Sequence[bool], group: Group, spare: bool, room: Room
+) -> Tensor:
+    """Compute norms of the groups' gradients as they came (scaled), (n,) float64.
+
+    Args:
+        split: (n,) whether a group lies on several processes.
+        group: the processes; group gradients are those of the whole batch.
+        spare: also add the weights' gradients.
+        room: for the groups' gradients of one weight.
+    """
+    squares = torch.zeros(len(split), dtype=torch.float64, device=layouts.device)
+    parts = [number for number, several in enumerate(split) if several]
+    alone = torch.tensor([not several for several in split], device=layouts.device)
+    for record in records:
+        for view in weight_records(record, layouts):
+            here, whole = view.layout.groups, view.whole(room)
+            if spare:
+                add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+            squares[here] += whole.square().sum(1).double() * alone[here]
+            if parts:
+                mine = [number for number in parts if number in view.layout.numbers]
+                shared = whole.new_zeros(len(parts), whole.shape[1])
+                shared[[parts.index(number) for number in mine]] = whole[list(map(view.layout.numbers.index, mine))]
+                group.add_gradients([shared])
+                if group.rank == 0:
+                    squares[parts] += shared.square().sum(1).double()
+    group.add_gradients([squares])
+    return squares.sqrt().cpu()
 
 
 def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: Group, spare: bool) -> Tensor:
@@ -151,7 +181,7 @@ def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: G
         group: the processes; group gradients are those of the whole batch.
         spare: also add the weights' gradients.
     """
-    products = torch.zeros(len(coefficients), dtype=torch.float64)
+    products = torch.zeros(len(coefficients), dtype=torch.float64, device=layouts.device)
     for record in records:
         for view in weight_records(record, layouts):
             groups = view.layout.groups
@@ -164,6 +194,6 @@ def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: G
                 add_to(view.weight, sums[0])
             together = sums[1].contiguous()
             group.add_gradients([together])
-            products[groups.cpu()] += view.along(together.view_as(view.weight)).double().cpu()
+            products[groups] += view.along(together.view_as(view.weight)).double()
     group.add_gradients([products])
-    return products
+    return products.cpu()

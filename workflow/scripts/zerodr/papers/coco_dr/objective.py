@@ -255,9 +255,8 @@ def weigh_groups(
             name, reason = (engine_name, "the caller names it") if engine_name else choose_engine(settings, objective)
         except ValueError as error:
             raise ConfigError("groups", str(error), "correct the settings") from None
-        layers = None if settings.layers == "all" else settings.layers
-        engine = make_engine(name, model, layers)
-        compared = "all weights" if layers is None else f"the last {layers} layers"
+        engine = make_engine(name, model, settings)
+        compared = "all weights" if settings.layers == "all" else f"the last {settings.layers} layers"
         log.info(
             "groups: %d, mode %s, similarities of gradients of %s by engine %s: %s",
             len(clusters),

@@ -41,10 +41,15 @@ class Batch:
     def shard(self, number: int, shards: int) -> Batch:
         """Return the `number`-th of `shards` equal slices, in order."""
         size = len(self) // shards
-        cut = slice(number * size, (number + 1) * size)
-        teacher = None if self.teacher is None else self.teacher[cut]
-        groups = None if self.groups is None else self.groups[cut]
-        return Batch(self.step, self.rows[cut], self.documents[cut], teacher, groups)
+        return self._take(slice(number * size, (number + 1) * size))
+
+    def sorted_by_group(self) -> Batch:
+        """Return the same queries with those of one cluster next to each other, so that few shards hold parts of it."""
+        return self._take(np.argsort(self.groups, kind="stable"))
+
+    def _take(self, which: slice | np.ndarray) -> Batch:
+        teacher, groups = (None if of is None else of[which] for of in (self.teacher, self.groups))
+        return Batch(self.step, self.rows[which], self.documents[which], teacher, groups)
 
 
 def epoch_order(seed: Sequence[int], epoch: int, count: int) -> np.ndarray:

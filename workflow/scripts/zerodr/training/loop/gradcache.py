@@ -63,6 +63,7 @@ class Forward:
     def prepare(self, batch: Any, group: Group) -> Share:
         """Prepare this process's share of a micro-batch (no model arithmetic: it may run ahead in another thread)."""
         examples: Examples = self.examples
+        batch = batch.sorted_by_group() if self.by_group and group.world > 1 else batch
         positives = [set(examples.document_ids(examples.positives[int(row)])) for row in batch.rows]
         ids = examples.queries.take(_arrow(batch.rows)).to_pylist()
         texts = self.texts(batch.shard(group.rank, group.world))
