@@ -22,7 +22,8 @@ Generated from the typed configuration by `python -m zerodr settings --markdown`
 """
 ORIGINS = (
     "Values at scale `paper` by source: `paper` states them; `code` is the authors' released code, where "
-    "the paper leaves them open or states others; the rest is `ours`."
+    "the paper leaves them open or states others; the rest is `ours`. What the variants `official` and `released` "
+    "change is the code's; any other variant changes what its label says."
 )
 ADVANCED = "* Keys marked *advanced* are set by no shipped recipe.\n"
 
