@@ -144,8 +144,8 @@ class Segment(Recorded):
             gram = group_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)
             gram = gram / factors[:, None] / factors[None, :]
             return Products(gram, gram @ coefficients)
-        places = functional.one_hot(members.cpu().view(turn.group.world, -1), len(factors)).amax(1)
-        split = (places.sum(0) > 1).tolist()
+        presence = functional.one_hot(members.cpu().view(turn.group.world, -1), len(factors)).amax(1)
+        split = (presence.sum(0) > 1).tolist()
         norms = group_sums.norms(self.watch.records, layouts, split, turn.group, spare, self.room)
         scales = torch.where(norms > 0, 1 / norms, 0.0) if self.unit else 1 / factors
         rows = scales * group_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group, False)

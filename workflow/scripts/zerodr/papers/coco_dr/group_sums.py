@@ -154,7 +154,7 @@ def norms(
         room: for the groups' gradients of one weight.
     """
     squares = torch.zeros(len(split), dtype=torch.float64, device=layouts.device)
-    parts = [number for number, several in enumerate(split) if several]
+    shared_groups = [number for number, several in enumerate(split) if several]
     alone = torch.tensor([not several for several in split], device=layouts.device)
     for record in records:
         for view in weight_records(record, layouts):
@@ -162,13 +162,15 @@ def norms(
             if spare:
                 add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
             squares[here] += whole.square().sum(1).double() * alone[here]
-            if parts:
-                mine = [number for number in parts if number in view.layout.numbers]
-                shared = whole.new_zeros(len(parts), whole.shape[1])
-                shared[[parts.index(number) for number in mine]] = whole[list(map(view.layout.numbers.index, mine))]
-                group.add_gradients([shared])
+            if shared_groups:
+                local = [number for number in shared_groups if number in view.layout.numbers]
+                sums = whole.new_zeros(len(shared_groups), whole.shape[1])
+                sums[[shared_groups.index(number) for number in local]] = whole[
+                    [view.layout.numbers.index(number) for number in local]
+                ]
+                group.add_gradients([sums])
                 if group.rank == 0:
-                    squares[parts] += shared.square().sum(1).double()
+                    squares[shared_groups] += sums.square().sum(1).double()
     group.add_gradients([squares])
     return squares.sqrt().cpu()
 
