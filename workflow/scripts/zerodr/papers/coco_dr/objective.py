@@ -81,6 +81,11 @@ class GroupWeighted(Objective):
         self._read_later = False
         self._skip = 0
 
+    @property
+    def only_vectors(self) -> bool:
+        """Return whether there is no engine, which may add gradients after training's backward pass."""
+        return self.engine is None
+
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """Return the base's one term, reweighted."""
         seen = self._look(batch)

@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from zerodr.artifacts.progress import Progress
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
+from zerodr.training.distributed.overlap import GradientSums
 from zerodr.training.distributed.processes import Group
 from zerodr.training.distributed.termination import Preempted, Termination
 from zerodr.training.loop.checkpoint import (
@@ -131,6 +132,7 @@ class Engine:
         self.saving = Saving(run.state)
         self.scaler = make_scaler(settings, forward.device)
         self.weights = [p for g in optimizer.param_groups for p in g["params"]]
+        self.sums = GradientSums(self.model, self.weights, self.group)
         self.seconds = self.resumed = self.waited = 0.0
         self.lock = threading.Lock()
         self.point_every = max(1, settings.steps // CURVE_POINTS)
@@ -228,7 +230,15 @@ class Engine:
         if self.scaler.is_enabled():
             factor = self.scaler.scale(torch.ones((), device=self.forward.device)) * factor
         return [
-            add_gradients(self.forward, self.objective, share, self.group, [*self.run.seed, step, number], factor)
+            add_gradients(
+                self.forward,
+                self.objective,
+                share,
+                self.group,
+                [*self.run.seed, step, number],
+                factor,
+                self.sums if number == len(shares) - 1 else None,
+            )
             for number, share in enumerate(shares)
         ]
 
@@ -240,8 +250,7 @@ class Engine:
         The one time that the host waits for the device in a step is before weights change: so a loss or a gradient that
         is no number leaves weights, moments and the objective as they were.
         """
-        gradients = [p.grad for p in self.weights if p.grad is not None]
-        self.group.add_gradients(gradients)
+        gradients = self.sums.finish()
         self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
         norm = torch.nn.utils.get_total_norm(gradients)
         if self.settings.max_grad_norm is not None:

@@ -20,6 +20,7 @@ from zerodr.encoders.network.moving import on_device
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import length_groups
 from zerodr.training.data.memo import Memo
+from zerodr.training.distributed.overlap import GradientSums
 from zerodr.training.distributed.processes import Group
 from zerodr.training.objectives.base import Encoded, Objective, Turn
 
@@ -175,15 +176,20 @@ class Representation:
     leaf: Tensor | None
     passes: list[tuple[Tensor | None, dict[str, Tensor]]] = field(default_factory=list)
 
-    def backward(self, scale: Tensor | float = 1.0) -> dict[str, Tensor]:
-        """Send gradients of vectors and of the groups' losses times `scale`, into the weights; return these losses."""
+    def backward(self, scale: Tensor | float = 1.0, sums: GradientSums | None = None) -> dict[str, Tensor]:
+        """Send gradients of vectors and of the groups' losses times `scale`, into the weights; return these losses.
+
+        Args:
+            sums: hears of the last pass through the network, in a step's last micro-batch.
+        """
         gradients = None if self.leaf is None else self.leaf.grad
         if gradients is None and not self.totals:
             return {}
-        sums: dict[str, Tensor] = {}
+        totals: dict[str, Tensor] = {}
         roots: list[Tensor] = []
         upstream: list[Tensor] = []
-        for number in range(len(self.texts.groups)):
+        last = len(self.texts.groups) - 1
+        for number in range(last + 1):
             outcome = (
                 self.passes[number] if self.passes else self.forward.run(self.texts, number, self.seed, self.totals)
             )
@@ -192,15 +198,15 @@ class Representation:
                 roots.append(vectors)
                 upstream.append(gradients[self.forward.rows(self.texts, number)])
             for name, loss in losses.items():
-                sums[name] = sums.get(name, 0.0) + loss.detach()
+                totals[name] = totals.get(name, 0.0) + loss.detach()
                 roots.append(loss)
                 upstream.append(torch.ones_like(loss) * scale)
-            if not self.passes and roots:
+            if number == last and sums is not None:
+                sums.open()
+            if roots and (number == last or not self.passes):
                 torch.autograd.backward(roots, upstream)
                 roots, upstream = [], []
-        if roots:
-            torch.autograd.backward(roots, upstream)
-        return sums
+        return totals
 
 
 @dataclass(frozen=True)
@@ -244,11 +250,20 @@ def _arrow(rows: np.ndarray) -> Any:
 
 
 def add_gradients(
-    forward: Forward, objective: Objective, share: Share, group: Group, seed: Sequence[int], scale: Tensor | float = 1.0
+    forward: Forward,
+    objective: Objective,
+    share: Share,
+    group: Group,
+    seed: Sequence[int],
+    scale: Tensor | float = 1.0,
+    sums: GradientSums | None = None,
 ) -> dict[str, Tensor]:
     """Add the gradient of the micro-batch's loss, times `scale`, to the weights; this process's part of it.
 
     The parts of all processes, added, are the gradient of the loss of the whole micro-batch.
+
+    Args:
+        sums: adds the parts up, where this micro-batch is the step's last one.
 
     Returns:
         the loss terms of the whole micro-batch, detached.
@@ -262,7 +277,10 @@ def add_gradients(
         terms = objective(turn.batch)
     if terms:
         (torch.stack(list(terms.values())).sum() * scale).backward()
-    group_losses = held.backward(scale)
+    sums = sums if objective.only_vectors else None
+    group_losses = held.backward(scale, sums)
+    if sums is not None:
+        sums.close()
     if turn is not None:
         objective.after(turn)
     direct = objective.direct(forward.model, share.batch.step, group.rank, group.world)

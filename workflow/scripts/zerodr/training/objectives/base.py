@@ -75,6 +75,11 @@ class Objective:
     by_group = False
     alone = True
 
+    @property
+    def only_vectors(self) -> bool:
+        """Whether weights get no gradient after that of vectors: a class with `after` or `direct` may send more."""
+        return type(self).after is Objective.after and type(self).direct is Objective.direct
+
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """Compute named scalar loss terms, with their weights applied."""
         raise NotImplementedError
@@ -135,6 +140,11 @@ class Stack(Objective):
         self.by_group = any(objective.by_group for _, objective in self.objectives.values())
         for _, objective in self.objectives.values():
             objective.alone = len(self.objectives) == 1
+
+    @property
+    def only_vectors(self) -> bool:
+        """Whether this holds for all objectives."""
+        return all(objective.only_vectors for _, objective in self.objectives.values())
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
         """Compute all objectives' terms, weighted."""

@@ -1,12 +1,13 @@
 """LAMB exactly as ANCE's released code uses it (specs/modir-ance 2.8): no bias correction, weight norm cut at 10."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+Kind = TypeVar("Kind", bound=Tensor)
 PORTION = 1 << 24  # elements that are updated, or travel, together: 64 MiB in float32
 
 
@@ -65,12 +66,12 @@ class Lamb(Optimizer):
         return list(torch.where((norms > 0) & (update_norms > 0), ratios, 1.0).unbind())
 
 
-def portions(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
-    """Cut a list into stretches of at most PORTION elements, or of one tensor: they bound the memory of an update."""
-    portion: list[Tensor] = []
+def portions(tensors: Iterable[Kind], most: int = PORTION) -> Iterator[list[Kind]]:
+    """Cut a list into stretches of at most `most` elements, or of one tensor: they bound the memory of an update."""
+    portion: list[Kind] = []
     size = 0
     for tensor in tensors:
-        if portion and size + tensor.numel() > PORTION:
+        if portion and size + tensor.numel() > most:
             yield portion
             portion, size = [], 0
         portion.append(tensor)
