@@ -45,6 +45,7 @@ class Batch:
 
     def sorted_by_group(self) -> Batch:
         """Return the same queries with those of one cluster next to each other, so that few shards hold parts of it."""
+        assert self.groups is not None, "batches of query clusters have them"
         return self._take(np.argsort(self.groups, kind="stable"))
 
     def _take(self, which: slice | np.ndarray) -> Batch:
