@@ -246,6 +246,7 @@ def check_encode(check: Check) -> None:
     from zerodr.encoders.inference.encoder import load_encoder
     from zerodr.encoders.inference.parallel import encode_batches
     from zerodr.retrieval.batching import plan_batches
+    from zerodr.retrieval.budget import choose_tokens
 
     check.model().save(check.folder / "encoder")
     many = check.texts
@@ -256,11 +257,13 @@ def check_encode(check: Check) -> None:
         few = [tokens[row] for row in range(8)]
         a, b = encoder.encode_batch(few), plain.encode_batch(few)
         cosine = float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min())
-        batches = plan_batches(tokens.lengths, 4096 if check.device == "cpu" else 65536)
+        longest = int(tokens.lengths.max())
+        batch_tokens, _ = choose_tokens(encoder, longest, 4096, check.folder / f"choice-{precision}")
+        batches = plan_batches(tokens.lengths, batch_tokens)
         seconds = check.clock(lambda e=encoder, t=tokens, p=batches: list(encode_batches(e, t, p, 2)), 1)
         rate = float(tokens.lengths.sum()) / seconds
         facts: Row = {"right": cosine > COSINE, "cosine": cosine, "tokens_per_second": rate}
-        facts["share_of_peak"] = check.share_of_peak(rate, 1, precision)
+        facts |= {"share_of_peak": check.share_of_peak(rate, 1, precision), "batch_tokens": batch_tokens}
         if find_spec("sentence_transformers"):
             from sentence_transformers import SentenceTransformer
 

@@ -68,7 +68,7 @@ class EncoderSettings(IndexSettings):
     max_tokens: int | None = Field(None, ge=2)
     """Upper bound of the model's length with special tokens. None: what the model folder says."""
     batch_tokens: int = Field(4096, ge=64)
-    """Padded tokens of one batch."""
+    """Padded tokens of one batch on the CPU. On a GPU its memory decides."""
 
 
 class FusionSettings(Settings):

@@ -208,7 +208,7 @@ class TrainedSettings(Settings):
     precision: Literal["fp32", "bf16"] = "fp32"
     """Arithmetic of embedding, or of scoring."""
     batch_tokens: int = Field(4096, ge=64)
-    """Padded tokens of an embedding batch."""
+    """Padded tokens of an embedding batch on the CPU. On a GPU its memory decides."""
 
     @model_validator(mode="after")
     def _fits(self) -> TrainedSettings:

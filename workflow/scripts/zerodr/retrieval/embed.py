@@ -27,6 +27,7 @@ from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.encoders.inference.parallel import encode_batches
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.retrieval.batching import Ahead, Text, padded_tokens, plan_batches, windows
+from zerodr.retrieval.budget import choose_tokens
 from zerodr.retrieval.store import EmbeddingStore
 
 log = logging.getLogger("zerodr")
@@ -49,7 +50,7 @@ class EmbeddingSettings(Settings):
     precision: Literal["fp32", "bf16"]
     """Arithmetic of the encoder."""
     batch_tokens: int = Field(ge=64)
-    """Padded tokens of one batch."""
+    """Padded tokens of one batch on the CPU."""
 
 
 class QuerySettings(EmbeddingSettings):
@@ -136,7 +137,9 @@ def _embed(
     encoder = load_encoder(model or stage.path("model"), settings.precision, side=side)
     stage.note(backend=encoder.backend, device=encoder.device, precision=encoder.precision, malloc_tuned=tuned)
     tokens, prefix = _length(stage, encoder, settings, side), encoder.contract.prefix(side)
-    task = Task(name, side, rows, texts, prefix, tokens, settings.batch_tokens, stage.threads)
+    batch_tokens, facts = choose_tokens(encoder, tokens, settings.batch_tokens, stage.state)
+    stage.note(**{"batch_tokens": facts} if facts else {})
+    task = Task(name, side, rows, texts, prefix, tokens, batch_tokens, stage.threads)
     key: dict[str, Any] = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__}
     key |= {"window": task.window, "batch_tokens": task.batch_tokens}
     store = EmbeddingStore(stage.state, rows, encoder.dimension, key)
