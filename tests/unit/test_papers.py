@@ -11,8 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.paper_helpers import scores, told
+from tests.unit.paper_helpers import Told, scores, told
 
+from zerodr.config.canonical import canonical_json
 from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
@@ -22,6 +23,7 @@ from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, items_of
 from zerodr.reporting import item_figures, item_tables, items
 from zerodr.reporting.item_inputs import METRIC, correlation, gain
+from zerodr.reporting.panels import panels, wrapped
 
 GOLD = {"bm25": [0.2, 0.4, 0.6, 0.8], "ours": [0.4, 0.6, 0.6, 0.9]}
 
@@ -55,6 +57,25 @@ def test_the_files_of_an_item_agree_and_are_the_same_twice(tmp_path):
     picture = (tmp_path / "svg").read_bytes()
     item_figures.plot_item(stage)
     assert picture == (tmp_path / "svg").read_bytes() and (tmp_path / "png").stat().st_size > 5000
+
+
+def test_a_figure_is_below_its_own_table_in_the_order_of_the_items(tmp_path):
+    names = ["table1", "figure4", "table2"]
+    for name in names:
+        (tmp_path / f"{name}.md").write_text(f"## {name}\n")
+    files = {"tables": [tmp_path / f"{name}.md" for name in names], "figures": [tmp_path / "figure4.svg"]}
+    written = {"label": "Paper", "items": {name: name == "figure4" for name in names}}
+    items.build_paper(Told(files, tmp_path, json.loads(canonical_json(written))))
+    page = (tmp_path / "html").read_text()
+    places = [page.index(text) for text in ("<h2>table1", "<h2>figure4", 'src="figure4.svg"', "<h2>table2")]
+    assert places == sorted(places)
+
+
+def test_texts_of_a_figure_fit_its_width():
+    figure, _ = panels(1)
+    title = "Source and target in the space of ANCE (the right half of the paper's figure)"
+    drawn = figure.suptitle(wrapped(figure, title, 10), fontsize=10)
+    assert drawn.get_window_extent().width <= figure.bbox.width and drawn.get_text().split() == title.split()
 
 
 def test_gains_need_the_same_queries():

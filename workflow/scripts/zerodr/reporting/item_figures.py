@@ -14,7 +14,17 @@ from zerodr.errors import ConfigError
 from zerodr.evaluation.metrics import LABELS
 from zerodr.papers import modules
 from zerodr.reporting.item_inputs import METRIC, ItemParams
-from zerodr.reporting.panels import STYLE, bars, draw_points, interval_rows, legend, name_points, panels, style
+from zerodr.reporting.panels import (
+    STYLE,
+    bars,
+    draw_points,
+    interval_rows,
+    legend,
+    name_points,
+    panels,
+    style,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +46,7 @@ def plot_item(stage: Stage) -> None:
     frame = pd.read_csv(stage.path("table"), sep="\t", comment="#")
     with matplotlib.rc_context(STYLE | {"axes.spines.left": True}):
         figure = draw(frame, settings)
-        figure.suptitle(settings.item["title"], fontsize=10)
+        figure.suptitle(wrapped(figure, settings.item["title"], 10), fontsize=10)
         figure.savefig(stage.output("svg"), format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(stage.output("png"), format="png", dpi=150, metadata={"Software": None})
 
@@ -52,7 +62,7 @@ def _methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         axes.set_title(label, fontsize=9)
     measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
     baseline = settings.methods[settings.item["baseline"]]
-    figure.supxlabel(f"{measure} minus that of {baseline}, 95 % interval", fontsize=9)
+    figure.supxlabel(wrapped(figure, f"{measure} minus that of {baseline}, 95 % interval", 9), fontsize=9)
     return figure
 
 

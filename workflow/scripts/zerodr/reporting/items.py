@@ -82,8 +82,8 @@ def build_paper(stage: Stage) -> None:
         problem = f"found {len(tables)} tables and {len(figures)} figures of {len(settings.items)} items"
         raise ArtifactError(stage.spec.name(), problem, "declare both of each item as inputs")
     body, drawn = [f"# {settings.label}\n"], {path.stem: path.name for path in figures}
-    for name, table in zip(settings.items, tables, strict=True):
-        figure = f"\n![{name}]({drawn[name]})\n" if name in drawn else ""
+    for table in tables:
+        figure = f"\n![{table.stem}]({drawn[table.stem]})\n" if table.stem in drawn else ""
         body.append(table.read_text(encoding="utf-8") + figure)
     stage.output("html").write_text(render.page("\n".join(body), settings.label), encoding="utf-8")
 

@@ -27,7 +27,8 @@ PAGE = """<!doctype html>
   img, svg {{ filter: invert(.93) hue-rotate(180deg) }}
 }}
 @media print {{ :root {{ --ink: #000; --soft: #444; --line: #bbb; --back: #fff }} img, svg {{ filter: none }} }}
-body {{ font: 15px/1.45 system-ui, sans-serif; margin: 1.2em; max-width: 75em; color: var(--ink) }}
+body {{ font: 15px/1.45 system-ui, sans-serif; margin: 1.2em; color: var(--ink) }}
+h1, h2, h3, p, ul {{ max-width: 75em }}
 html {{ background: var(--back) }}
 table {{ display: block; max-width: 100%; width: max-content; overflow-x: auto; margin: 1em 0 }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
