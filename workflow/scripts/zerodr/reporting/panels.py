@@ -114,7 +114,7 @@ def name_points(axes: Axes, x: Iterable[float], y: Iterable[float], names: Itera
             label.set_position(offset)
             label.set_horizontalalignment("left" if offset[0] > 0 else "right")
             box = label.get_window_extent(renderer)
-            outside = not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1)
+            outside = not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0)
             crowd.append((sum(box.overlaps(other) for other in covered) + outside, offset, box))
             if not crowd[-1][0]:
                 break
