@@ -5,7 +5,7 @@ from typing import Any
 
 from zerodr.config.held_out import ADAPTING, ENDING, SPLIT
 from zerodr.config.load import load_bench
-from zerodr.config.methods import FusionMethod, LexicalMethod, TrainedMethod
+from zerodr.config.methods import FeedbackMethod, FusionMethod, LexicalMethod, TrainedMethod
 from zerodr.config.other_start import renamed
 from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
@@ -35,6 +35,8 @@ def is_adapted(plan: Plan, name: str) -> bool:
     method = plan.method(name)
     if isinstance(method, FusionMethod):
         return any(is_adapted(plan, run) for run in method.settings.runs)
+    if isinstance(method, FeedbackMethod):
+        return is_adapted(plan, method.settings.model)
     return isinstance(method, TrainedMethod) and plan.chains.is_adapted(name)
 
 
