@@ -5,7 +5,14 @@ from typing import Any
 from zerodr.config.files import known
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import files_of_model
-from zerodr.config.methods import EncoderSettings, FeedbackMethod, FeedbackSettings, FusionSettings, RunSettings, TrainedMethod
+from zerodr.config.methods import (
+    EncoderSettings,
+    FeedbackMethod,
+    FeedbackSettings,
+    FusionSettings,
+    RunSettings,
+    TrainedMethod,
+)
 from zerodr.config.stages import FinetuneStage
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
