@@ -69,7 +69,9 @@ def jobs_of(names: list[str]) -> list[Job]:
     return jobs
 
 
-@pytest.mark.parametrize(("budget", "chosen"), [(100, [*OLD, *NEW[:2]]), (1000, [*OLD, *NEW[:4]]), (10000, [*OLD, *NEW])])
+@pytest.mark.parametrize(
+    ("budget", "chosen"), [(100, [*OLD, *NEW[:2]]), (1000, [*OLD, *NEW[:4]]), (10000, [*OLD, *NEW])]
+)
 def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     jobs = jobs_of([*OLD, *NEW])
     seconds = [500.0, 5000.0, *[10.0] * (len(jobs) - 2)]

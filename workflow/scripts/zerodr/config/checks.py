@@ -53,12 +53,12 @@ def _check_feedback(bench: Bench) -> None:
     for name, method in bench.methods.items():
         if isinstance(method, FeedbackMethod):
             where, model = f"method {name}: model", method.settings.model
-            found = known(where, model, bench.methods)
-            if not isinstance(found, EncoderMethod | TrainedMethod) or not found.ranks:
+            other = known(where, model, bench.methods)
+            if not isinstance(other, EncoderMethod | TrainedMethod) or not other.ranks:
                 raise ConfigError(where, f"{model} is no bi-encoder", "name a method of kind encoder or trained")
             where, memory = f"method {name}: memory", method.settings.memory
-            found = known(where, memory, bench.methods)
-            if isinstance(found, FeedbackMethod) or not found.ranks:
+            other = known(where, memory, bench.methods)
+            if isinstance(other, FeedbackMethod) or not other.ranks:
                 raise ConfigError(where, f"{memory} finds no documents by itself", "name a method that ranks")
 
 

@@ -15,7 +15,7 @@ from zerodr.config.base import Settings
 from zerodr.errors import ConfigError
 
 USUAL, SHARED = "all-minilm-l6-v2", "minilm"  # as a recipe, and in config/starts.yaml
-MADE = ("fusion", "feedback")  # kinds of methods that are made of others
+COMPOSED = ("fusion", "feedback")  # kinds of methods that are made of others
 
 REMARK = "a model of yours; what it was tuned on is not known here"
 
@@ -75,18 +75,18 @@ def _counterparts(recipes: Mapping[str, Any], start: OtherStart) -> dict[str, st
     names = {USUAL: start.name}
     mappings = {name: written for name, written in recipes.items() if isinstance(written, dict)}
     names |= {name: renamed(name, start) for name, written in mappings.items() if written.get("start") == SHARED}
-    made = {
-        key: _made_of(written["settings"] | value.get("settings", {}))
+    composed = {
+        key: _members(written["settings"] | value.get("settings", {}))
         for name, written in mappings.items()
-        if written.get("kind") in MADE
+        if written.get("kind") in COMPOSED
         for key, value in {name: written, **{f"{name}+{v}": c for v, c in written.get("variants", {}).items()}}.items()
     }
-    while more := {key for key, parts in made.items() if parts & set(names)} - set(names):
+    while more := {key for key, members in composed.items() if members & set(names)} - set(names):
         names |= {key: renamed(key, start) for key in more}
     return names
 
 
-def _made_of(settings: Mapping[str, Any]) -> set[str]:
+def _members(settings: Mapping[str, Any]) -> set[str]:
     """Methods that a fusion fuses, or that feedback uses."""
     return {*settings.get("runs", ()), *(settings[key] for key in ("model", "memory") if key in settings)}
 
@@ -102,9 +102,9 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
     if written["kind"] == "feedback":
         base = written["variants"][variant] if variant else {"label": written["label"]}
         settings = written["settings"] | base.get("settings", {})
-        parts = {key: names.get(settings[key], settings[key]) for key in ("model", "memory")}
+        members = {key: names.get(settings[key], settings[key]) for key in ("model", "memory")}
         label = f"{base['label']} from {start.name}"
-        return {"label": label, "remark": "", "settings": settings | parts}
+        return {"label": label, "remark": "", "settings": settings | members}
     encoder: dict[str, Any] = {"init": start.model, "revision": start.revision}
     encoder |= {"pooling": start.pooling, "similarity": "cosine"}
     if start.max_tokens < written["settings"]["encoder"]["document_tokens"]:

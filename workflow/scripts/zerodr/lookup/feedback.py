@@ -37,11 +37,11 @@ class FeedbackQueries:
     def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed the text, add documents that the memory finds for it, and tell the attention of each."""
         vector, fields = self._queries.encode(text, options)
-        found: Answer = self._memory.search(text, self._depth, options)
-        names = found.ids[: self._settings.documents]
+        answer: Answer = self._memory.search(text, self._depth, options)
+        names = answer.ids[: self._settings.documents]
         if not names:
             return vector, fields
-        scores = np.array(found.scores[: len(names)], np.float32)
+        scores = np.array(answer.scores[: len(names)], np.float32)
         rows = pc.index_in(pa.array(names, self._ids.type), self._ids).to_numpy().astype(np.int64)
         one = Attention(rows, softmax(self._settings.inverse_temperature * scores))
         (augmented,) = augment(vector[None], self._shards, [one], self._settings.weight)

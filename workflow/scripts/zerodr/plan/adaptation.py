@@ -162,10 +162,10 @@ def _export_params(plan: Plan, wc: Any) -> Params:
 def _exported(plan: Plan, name: str, collection: str) -> Params:
     """How a candidate searches: its encoder, the settings of its words and of their fusion."""
     method, encoder = plan.method(name), encoder_of(plan, name)
-    parts = _parts(plan, name)
-    searches = {one: _written(plan, one) for one in parts if not encoder_of(plan, one)}
+    members = _members(plan, name)
+    searches = {one: _written(plan, one) for one in members if not encoder_of(plan, one)}
     fusion = _written(plan, name) if isinstance(method, FusionMethod) else {}
-    reads = [one for one in (name, *parts) if isinstance(plan.method(one), FeedbackMethod)]
+    reads = [one for one in (name, *members) if isinstance(plan.method(one), FeedbackMethod)]
     feedback = {one: {**_written(plan, one), "memory": _memory(plan, one)} for one in reads}
     trained = isinstance(plan.method(encoder), TrainedMethod) if encoder else False
     learned = [plan.chains.source_of(encoder)] if trained and not _learns_from_documents_alone(plan, encoder) else []
@@ -180,13 +180,13 @@ def _exported(plan: Plan, name: str, collection: str) -> Params:
     }
 
 
-def _parts(plan: Plan, name: str) -> list[str]:
+def _members(plan: Plan, name: str) -> list[str]:
     """Methods that a candidate is made of, down to those that rank by themselves, each once."""
     method = plan.method(name)
     if isinstance(method, FusionMethod):
-        return list(dict.fromkeys(part for run in method.settings.runs for part in (run, *_parts(plan, run))))
+        return list(dict.fromkeys(member for run in method.settings.runs for member in (run, *_members(plan, run))))
     if isinstance(method, FeedbackMethod):
-        return _parts(plan, method.settings.memory)
+        return _members(plan, method.settings.memory)
     return [name]
 
 

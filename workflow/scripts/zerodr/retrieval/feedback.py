@@ -64,10 +64,10 @@ def augment_queries(stage: Stage) -> None:
     shards = [Vectors.open(shard) for shard in stage.paths("corpus")]
     queries, names = Vectors.open(stage.path("queries")), split_queries(folder, settings.split)["id"]
     ids = corpus_ids(folder)
-    found = (queries.rows, sum(shard.rows for shard in shards))
-    if found != (len(names), len(ids)):
+    sizes = (queries.rows, sum(shard.rows for shard in shards))
+    if sizes != (len(names), len(ids)):
         expected = f"expected {len(names)} queries and {len(ids)} documents"
-        raise ArtifactError(stage.path("queries"), f"{expected}, found {found[0]} and {found[1]}", AGAIN)
+        raise ArtifactError(stage.path("queries"), f"{expected}, found {sizes[0]} and {sizes[1]}", AGAIN)
     run = read_run(path)
     check_run(run, names, f"{settings.memory} ({path})", settings.exclude_self)
     read = attended(run, names, ids, settings, str(path))
@@ -106,11 +106,11 @@ def attended(run: pd.DataFrame, names: pd.Series, ids: pa.Array, settings: Feedb
         raise ArtifactError(where, f"document {unknown!r} is not in the collection", AGAIN)
     run = run.assign(row=rows.to_numpy().astype(np.int64))
     nothing = Attention(np.zeros(0, np.int64), np.zeros(0, np.float32))
-    found = {
+    by_query = {
         query: Attention(one["row"].to_numpy(), softmax(settings.inverse_temperature * one["score"].to_numpy()))
         for query, one in run.groupby("query", sort=False)
     }
-    return [found.get(name, nothing) for name in names]
+    return [by_query.get(name, nothing) for name in names]
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
