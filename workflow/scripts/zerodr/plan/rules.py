@@ -84,6 +84,6 @@ RULES = {
     "plot_item": Rule("reporting.item_figures:plot_item", 2),
     "build_paper": Rule("reporting.items:build_paper", 1),
     "build_published": Rule("reporting.published_page:build_published", 2),
-    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 2),
+    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 3),
     "publish_lineage": Rule("lineage.publish:publish_lineage", 1),
 }
