@@ -25,7 +25,7 @@ from zerodr.forecast import Job
 from zerodr.plan import Plan, paths
 
 ROOT = Path(__file__).parents[2]
-NEW = ["adapt-query", "hybrid+adapt-query", "adapt", "hybrid+adapt"]
+NEW = ["zero", "hybrid+zero", "adapt-query", "hybrid+adapt-query", "adapt", "hybrid+adapt"]
 OLD = ["bm25-flat+bm25s", "all-minilm-l6-v2", "hybrid+teacher"]
 
 
@@ -69,7 +69,9 @@ def jobs_of(names: list[str]) -> list[Job]:
     return jobs
 
 
-@pytest.mark.parametrize(("budget", "chosen"), [(100, OLD), (1000, [*OLD, *NEW[:2]]), (10000, [*OLD, *NEW])])
+@pytest.mark.parametrize(
+    ("budget", "chosen"), [(100, [*OLD, *NEW[:2]]), (1000, [*OLD, *NEW[:4]]), (10000, [*OLD, *NEW])]
+)
 def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     jobs = jobs_of([*OLD, *NEW])
     seconds = [500.0, 5000.0, *[10.0] * (len(jobs) - 2)]
@@ -80,7 +82,7 @@ def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     choice = choose(request, plan_of(words), "target", words, name)
     assert choice.candidates == chosen and set(choice.left_out) == set(NEW) - set(chosen)
     assert choice.seconds == pytest.approx(
-        10 * len(chosen) + (500 if NEW[0] in chosen else 0) + (5000 if NEW[2] in chosen else 0)
+        10 * len(chosen) + (500 if NEW[2] in chosen else 0) + (5000 if NEW[4] in chosen else 0)
     )
 
 
@@ -138,6 +140,8 @@ def test_candidates_come_from_another_start(notes):
         "bm25-flat+bm25s",
         "mine",
         "hybrid+teacher-mine",
+        "zero+mine",
+        "hybrid+zero-mine",
         "adapt-query+mine",
         "hybrid+adapt-query-mine",
         "adapt+mine",
@@ -151,6 +155,8 @@ def test_candidates_come_from_another_start(notes):
     assert plan.method("hybrid+adapt-query-mine").settings.runs == ("bm25-flat+bm25s", "adapt-query+mine")
     assert plan.method("hybrid+adapt-query-mine").label == "BM25 (bm25s) + adapt-query from mine"
     assert all("not known" in plan.method(name).remark for name in ("mine", "adapt-query+mine"))
+    zero = plan.method("zero+mine").settings
+    assert (zero.model, zero.memory) == ("mine", "hybrid+teacher-mine")
     assert named("adapt-query", plan)[-2:] == ["adapt-query+mine", "hybrid+adapt-query-mine"]
     small = plan_of([f"byo={notes}", "scale=mini", START]).chains.trained("adapt-query+mine")
     assert small.chain["distil"].training.steps == 20, "a scale's sizes stay"

@@ -1,4 +1,4 @@
-# Bi-encoders: model folder, embeddings by shard, search by shard, merge; fusion of two runs; runs made elsewhere.
+# Bi-encoders: model folder, embeddings by shard, feedback, search by shard, merge; fusion of two runs; runs made elsewhere.
 
 
 rule import_model:
@@ -71,6 +71,30 @@ rule embed_queries:
         "../scripts/run_stage.py"
 
 
+rule augment_queries:
+    input:
+        unpack(PLAN.inputs("augment_queries")),
+    output:
+        embeddings=paths.embeddings(
+            "{model}", "{scope}", "{collection}", "{protocol}", "queries.{split}"
+        ),
+    log:
+        "results/logs/augment_queries/{model}/{scope}/{collection}/{protocol}/{split}.log",
+    benchmark:
+        "results/benchmarks/augment_queries/{model}/{scope}/{collection}/{protocol}/{split}.tsv"
+    wildcard_constraints:
+        model=PATTERNS.methods("feedback"),
+        scope="shared",
+    conda:
+        ENVIRONMENT
+    resources:
+        **PLAN.resources("augment_queries"),
+    params:
+        settings=PLAN.settings("augment_queries"),
+    script:
+        "../scripts/run_stage.py"
+
+
 rule search_shard:
     input:
         unpack(PLAN.inputs("search_shard")),
@@ -81,7 +105,7 @@ rule search_shard:
     benchmark:
         "results/benchmarks/search_shard/{model}/{collection}/{protocol}/{shard}.tsv"
     wildcard_constraints:
-        model=PATTERNS.methods("encoder", "trained"),
+        model=PATTERNS.methods("encoder", "feedback", "trained"),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("search_shard")
@@ -103,7 +127,7 @@ rule merge_run:
     benchmark:
         "results/benchmarks/merge_run/{model}/{collection}/{protocol}.tsv"
     wildcard_constraints:
-        model=PATTERNS.methods("encoder", "trained"),
+        model=PATTERNS.methods("encoder", "feedback", "trained"),
     conda:
         ENVIRONMENT
     resources:

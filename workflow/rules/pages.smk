@@ -30,8 +30,8 @@ rule build_query_page:
     benchmark:
         "results/benchmarks/build_query_page/{collection}/{protocol}/{model}/{baseline}.tsv"
     wildcard_constraints:
-        model=PATTERNS.methods("lexical", "encoder", "fusion", "trained", "run"),
-        baseline=PATTERNS.methods("lexical", "encoder", "fusion", "trained", "run"),
+        model=PATTERNS.methods("lexical", "encoder", "feedback", "fusion", "trained", "run"),
+        baseline=PATTERNS.methods("lexical", "encoder", "feedback", "fusion", "trained", "run"),
     conda:
         ENVIRONMENT
     params:

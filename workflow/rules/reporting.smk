@@ -34,7 +34,7 @@ rule build_row:
     benchmark:
         "results/benchmarks/build_row/{model}.tsv"
     wildcard_constraints:
-        model=PATTERNS.methods("lexical", "encoder", "fusion", "trained", "run"),
+        model=PATTERNS.methods("lexical", "encoder", "feedback", "fusion", "trained", "run"),
     conda:
         ENVIRONMENT
     params:

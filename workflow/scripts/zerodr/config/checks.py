@@ -9,7 +9,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
+from zerodr.config.methods import EncoderMethod, FeedbackMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.registry import FORMATS, LANGUAGES
 from zerodr.config.scores import check_scores
 from zerodr.errors import ConfigError
@@ -24,6 +24,7 @@ def check_bench(bench: Bench) -> None:
     _check_names("method", [component for name in bench.methods for component in name.partition("@")[0].split("+")])
     _check_names("protocol", bench.protocols)
     _check_runs(bench)
+    _check_feedback(bench)
     _check_collections(bench)
     _check_packages(bench)
     _check_imported(bench)
@@ -45,6 +46,20 @@ def _check_runs(bench: Bench) -> None:
                 raise ConfigError(
                     f"method {name}", f"fuses {run}, which has no ranking of its own", "name two plain methods"
                 )
+
+
+def _check_feedback(bench: Bench) -> None:
+    """Feedback adds documents that some other method finds to queries of a bi-encoder."""
+    for name, method in bench.methods.items():
+        if isinstance(method, FeedbackMethod):
+            where, model = f"method {name}: model", method.settings.model
+            other = known(where, model, bench.methods)
+            if not isinstance(other, EncoderMethod | TrainedMethod) or not other.ranks:
+                raise ConfigError(where, f"{model} is no bi-encoder", "name a method of kind encoder or trained")
+            where, memory = f"method {name}: memory", method.settings.memory
+            other = known(where, memory, bench.methods)
+            if isinstance(other, FeedbackMethod) or not other.ranks:
+                raise ConfigError(where, f"{memory} finds no documents by itself", "name a method that ranks")
 
 
 def _check_collections(bench: Bench) -> None:

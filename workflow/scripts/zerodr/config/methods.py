@@ -95,6 +95,26 @@ class FusionSettings(Settings):
         return self
 
 
+class Feedback(Settings):
+    """How documents are added to a query's vector q: `q + weight * sum_i softmax(inverse_temperature * s)_i d_i`."""
+
+    documents: int = Field(20, ge=1)
+    """First documents of the ranking that are added."""
+    inverse_temperature: float = Field(2.0, ge=0)
+    """Factor of their scores before the softmax over them. 0: all count alike, as Rocchio has it."""
+    weight: float = Field(0.2, ge=0)
+    """Weight of the documents' mean; the query's vector has 1."""
+
+
+class FeedbackSettings(Feedback):
+    """Queries of a bi-encoder to which documents that another method found are added."""
+
+    model: str
+    """Full name of the method whose queries are augmented and whose document vectors are searched."""
+    memory: str
+    """Full name of the method whose ranking of the collection names the documents that are added."""
+
+
 class RunSettings(Settings):
     """Rankings that another system made, as TREC run files."""
 
@@ -168,6 +188,15 @@ class FusionMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
+class FeedbackMethod(_Method):
+    """A bi-encoder that reads documents with the query; nothing is trained."""
+
+    kind: Literal["feedback"]
+    """Kind of the method."""
+    settings: FeedbackSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+
 class Origins(Settings):
     """Sources of a recipe's values: keys below `settings`, where `*` stands for any part. All others are ours."""
 
@@ -235,11 +264,12 @@ class ScoresMethod(_Method):
         return "holds published numbers alone and ranks no collection"
 
 
-Method = LexicalMethod | EncoderMethod | FusionMethod | TrainedMethod | RunMethod | ScoresMethod
+Method = LexicalMethod | EncoderMethod | FusionMethod | FeedbackMethod | TrainedMethod | RunMethod | ScoresMethod
 METHOD_KINDS: dict[str, type[_Method]] = {
     "lexical": LexicalMethod,
     "encoder": EncoderMethod,
     "fusion": FusionMethod,
+    "feedback": FeedbackMethod,
     "trained": TrainedMethod,
     "run": RunMethod,
     "scores": ScoresMethod,

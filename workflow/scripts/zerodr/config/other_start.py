@@ -15,6 +15,7 @@ from zerodr.config.base import Settings
 from zerodr.errors import ConfigError
 
 USUAL, SHARED = "all-minilm-l6-v2", "minilm"  # as a recipe, and in config/starts.yaml
+COMPOSED = ("fusion", "feedback")  # kinds of methods that are made of others
 
 REMARK = "a model of yours; what it was tuned on is not known here"
 
@@ -70,20 +71,24 @@ def with_start(recipes: Mapping[str, Any], start: OtherStart) -> tuple[dict[str,
 
 
 def _counterparts(recipes: Mapping[str, Any], start: OtherStart) -> dict[str, str]:
-    """Name the counterparts of the usual start, of recipes that train it, and of fusions with one of these."""
+    """Name the counterparts of the usual start, of recipes that train it, and of what is made of one of these."""
     names = {USUAL: start.name}
     mappings = {name: written for name, written in recipes.items() if isinstance(written, dict)}
     names |= {name: renamed(name, start) for name, written in mappings.items() if written.get("start") == SHARED}
-    for name, written in mappings.items():
-        if written.get("kind") != "fusion":
-            continue
-        whole = {name: written} | {f"{name}+{key}": value for key, value in written.get("variants", {}).items()}
-        names |= {
-            key: renamed(key, start)
-            for key, value in whole.items()
-            if set(value.get("settings", {}).get("runs", written["settings"]["runs"])) & set(names)
-        }
+    composed = {
+        key: _members(written["settings"] | value.get("settings", {}))
+        for name, written in mappings.items()
+        if written.get("kind") in COMPOSED
+        for key, value in {name: written, **{f"{name}+{v}": c for v, c in written.get("variants", {}).items()}}.items()
+    }
+    while more := {key for key, members in composed.items() if members & set(names)} - set(names):
+        names |= {key: renamed(key, start) for key in more}
     return names
+
+
+def _members(settings: Mapping[str, Any]) -> set[str]:
+    """Methods that a fusion fuses, or that feedback uses."""
+    return {*settings.get("runs", ()), *(settings[key] for key in ("model", "memory") if key in settings)}
 
 
 def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Mapping[str, str]) -> dict[str, Any]:
@@ -94,6 +99,12 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
         runs = [names.get(run, run) for run in settings["runs"]]
         label = f"{base['label'].partition(' + ')[0]} + {runs[1].replace('+', ' from ')}"
         return {"label": label, "remark": "", "settings": settings | {"runs": runs}}
+    if written["kind"] == "feedback":
+        base = written["variants"][variant] if variant else {"label": written["label"]}
+        settings = written["settings"] | base.get("settings", {})
+        members = {key: names.get(settings[key], settings[key]) for key in ("model", "memory")}
+        label = f"{base['label']} from {start.name}"
+        return {"label": label, "remark": "", "settings": settings | members}
     encoder: dict[str, Any] = {"init": start.model, "revision": start.revision}
     encoder |= {"pooling": start.pooling, "similarity": "cosine"}
     if start.max_tokens < written["settings"]["encoder"]["document_tokens"]:

@@ -117,7 +117,7 @@ class Candidate(Settings):
     kind: str
     """Kind of the method."""
     adapted: bool
-    """It learned from the documents."""
+    """It learned from the documents, or reads them with each query."""
     description: str
     """Description of the method, from its file."""
     remark: str

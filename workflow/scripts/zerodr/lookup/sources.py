@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +24,8 @@ TEXTS = {"collection", "sections"}  # inputs with the collection itself
 NAMED = 4  # collections of a message
 PLAIN = "embed_queries"
 """The rule whose query vectors a model gives alone. Papers add others."""
+FEEDBACK = "augment_queries"
+"""The rule that adds documents of another ranking to query vectors."""
 
 
 class QueryEncoder(NamedTuple):
@@ -42,6 +44,7 @@ class QueryEncoder(NamedTuple):
 def query_encoders() -> dict[str, QueryEncoder]:
     """Return what embeds new queries, by the rule that embeds a method's queries."""
     encoders = {PLAIN: QueryEncoder("zerodr.lookup.searchers:PlainQueries")}
+    encoders |= {FEEDBACK: QueryEncoder("zerodr.lookup.feedback:FeedbackQueries")}
     for module in papers.modules("lookup"):
         encoders |= module.LOOKUP
     return encoders
@@ -67,7 +70,7 @@ class Source:
         inputs: by name, the artifacts that this rule reads.
         run: the ranking of the collection's queries; empty without one.
         per_query: its evaluation by query; empty without one.
-        halves: the two sources that a fusion joins.
+        halves: the two sources that a fusion joins; of feedback, the plain bi-encoder and what finds documents.
     """
 
     name: str
@@ -176,10 +179,13 @@ class Sources:
     def all(self) -> list[Source]:
         """List every source, those of runs first; indexes and embeddings that no run has used stand for themselves."""
         if not hasattr(self, "_all"):
-            runs = list(self._of_runs())
-            runs += self._fused({source.run: source for source in runs})
-            used = {path for source in runs for path in source.index}
-            self._all = [*runs, *self._without_run(used)]
+            runs = {source.run: source for source in self._of_runs()}
+            runs |= {source.run: source for source in self._fused(runs)}
+            runs |= {source.run: source for source in self._with_feedback(runs)}
+            runs |= {source.run: source for source in self._fused(runs) if source.run not in runs}
+            listed = list(runs.values())
+            used = {path for source in listed for path in source.index}
+            self._all = [*listed, *self._without_run(used)]
         return self._all
 
     def _of_runs(self) -> Iterator[Source]:
@@ -188,7 +194,7 @@ class Sources:
             if record["rule"] == "search_bm25" and Path(artifact).exists():
                 yield self._lexical(artifact, record)
             elif record["rule"] == "merge_run" and Path(artifact).exists():
-                yield from self._dense(artifact, record)
+                yield from self._dense(artifact, record)  # but those with feedback, which need others
 
     def _fused(self, halves: dict[str, Source]) -> Iterator[Source]:
         """Yield fusions of two runs that can both answer new queries."""
@@ -202,19 +208,37 @@ class Sources:
                 facts: dict[str, Any] = {"run": artifact, "per_query": self._per_query(artifact), "halves": joined}
                 yield Source(name, inputs["collection"][0], FUSION, (), record["spec"]["params"], **facts)
 
+    def _with_feedback(self, runs: dict[str, Source]) -> Iterator[Source]:
+        """Yield methods that read documents of another one, where both the other and their bi-encoder can answer."""
+        for artifact in self.graph.artifacts():
+            record = self.graph.require(artifact)
+            if record["rule"] != "merge_run" or not Path(artifact).exists():
+                continue
+            for source in self._dense(artifact, record, FEEDBACK):
+                memory = runs.get(source.inputs["run"][0])
+                asked = self.graph.record(source.inputs["queries"][0])
+                if memory is None or asked is None or asked["rule"] not in query_encoders():
+                    continue
+                inner = {"encoder": asked["rule"], "inputs": _inputs(asked)}
+                plain = Source(memory.name, source.collection, DENSE, source.index, asked["spec"]["params"], **inner)
+                yield replace(source, halves=(plain, memory))
+
     def _lexical(self, run: str, record: dict[str, Any]) -> Source:
         inputs = _inputs(record)
         name, params = record["wildcards"]["model"], record["spec"]["params"]
         index = tuple(inputs["index"])
         return Source(name, inputs["collection"][0], LEXICAL, index, params, run=run, per_query=self._per_query(run))
 
-    def _dense(self, run: str, record: dict[str, Any]) -> Iterator[Source]:
+    def _dense(self, run: str, record: dict[str, Any], rule: str = "") -> Iterator[Source]:
+        """Yield the source of a dense run if its queries are of a rule; empty: of any but feedback."""
         searches = [self.graph.record(hits) for hits in _inputs(record)["hits"]]
         corpus = [path for search in searches if search for path in _inputs(search)["corpus"]]
         queries = next((_inputs(search)["queries"][0] for search in searches if search), "")
         asked = self.graph.record(queries) if queries else None
         whole = len(corpus) == len(searches) and all(Path(path).exists() for path in corpus)
         if asked is None or not whole or asked["rule"] not in query_encoders():
+            return
+        if asked["rule"] != rule and (rule or asked["rule"] == FEEDBACK):
             return
         name, collection = record["wildcards"]["model"], _inputs(record)["collection"][0]
         facts: dict[str, Any] = {"encoder": asked["rule"], "inputs": _inputs(asked), "run": run}

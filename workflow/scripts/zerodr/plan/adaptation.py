@@ -5,7 +5,7 @@ from typing import Any
 
 from zerodr.config.held_out import ADAPTING, ENDING, SPLIT
 from zerodr.config.load import load_bench
-from zerodr.config.methods import FusionMethod, LexicalMethod, TrainedMethod
+from zerodr.config.methods import FeedbackMethod, FeedbackSettings, FusionMethod, LexicalMethod, TrainedMethod
 from zerodr.config.other_start import renamed
 from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
@@ -31,11 +31,11 @@ def candidates(plan: Plan) -> tuple[str, ...]:
 
 
 def is_adapted(plan: Plan, name: str) -> bool:
-    """True when a method learns from the documents of its target, or is the fusion with one that does."""
+    """True when a method learns from the documents of its target or reads them, or is the fusion with one that does."""
     method = plan.method(name)
     if isinstance(method, FusionMethod):
         return any(is_adapted(plan, run) for run in method.settings.runs)
-    return isinstance(method, TrainedMethod) and plan.chains.is_adapted(name)
+    return isinstance(method, FeedbackMethod) or isinstance(method, TrainedMethod) and plan.chains.is_adapted(name)
 
 
 def _is_fusion(plan: Plan, name: str) -> bool:
@@ -122,6 +122,8 @@ def encoder_of(plan: Plan, name: str) -> str:
     method = plan.method(name)
     if isinstance(method, FusionMethod):
         return next((one for run in method.settings.runs if (one := encoder_of(plan, run))), "")
+    if isinstance(method, FeedbackMethod):
+        return method.settings.model
     return "" if isinstance(method, LexicalMethod) else name
 
 
@@ -160,9 +162,11 @@ def _export_params(plan: Plan, wc: Any) -> Params:
 def _exported(plan: Plan, name: str, collection: str) -> Params:
     """How a candidate searches: its encoder, the settings of its words and of their fusion."""
     method, encoder = plan.method(name), encoder_of(plan, name)
-    names = method.settings.runs if isinstance(method, FusionMethod) else (name,)
-    searches = {run: plan.method(run).settings.model_dump(mode="json") for run in names if not encoder_of(plan, run)}
-    fusion = method.settings.model_dump(mode="json", exclude_none=True) if isinstance(method, FusionMethod) else {}
+    members = _members(plan, name)
+    searches = {one: _written(plan, one) for one in members if not encoder_of(plan, one)}
+    fusion = _written(plan, name) if isinstance(method, FusionMethod) else {}
+    reads = [one for one in (name, *members) if isinstance(plan.method(one), FeedbackMethod)]
+    feedback = {one: {**_written(plan, one), "memory": _memory(plan, one)} for one in reads}
     trained = isinstance(plan.method(encoder), TrainedMethod) if encoder else False
     learned = [plan.chains.source_of(encoder)] if trained and not _learns_from_documents_alone(plan, encoder) else []
     return facts_of(plan, name) | {
@@ -170,9 +174,30 @@ def _exported(plan: Plan, name: str, collection: str) -> Params:
         "scope": model_link(plan, encoder, collection)[1] if encoder else SCOPE,
         "searches": searches,
         "fusion": fusion,
+        "feedback": feedback,
         "licences": {one: plan.collection(one).licence for one in learned},
         "published_share": _share(plan, encoder) if trained else None,
     }
+
+
+def _members(plan: Plan, name: str) -> list[str]:
+    """Methods that a candidate is made of, down to those that rank by themselves, each once."""
+    method = plan.method(name)
+    if isinstance(method, FusionMethod):
+        return list(dict.fromkeys(member for run in method.settings.runs for member in (run, *_members(plan, run))))
+    if isinstance(method, FeedbackMethod):
+        return _members(plan, method.settings.memory)
+    return [name]
+
+
+def _written(plan: Plan, name: str) -> Params:
+    return plan.method(name).settings.model_dump(mode="json", exclude_none=True)
+
+
+def _memory(plan: Plan, name: str) -> Params:
+    """Name and settings of the method that finds what feedback reads."""
+    memory = plan.bench.settings(name, FeedbackSettings).memory
+    return {"name": memory} | _written(plan, memory)
 
 
 def _learns_from_documents_alone(plan: Plan, name: str) -> bool:

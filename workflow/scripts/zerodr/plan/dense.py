@@ -1,11 +1,18 @@
-"""Plan workflow/rules/dense.smk: embeddings by shard, search by shard, merge; fusion of two runs; imported runs."""
+"""Plan workflow/rules/dense.smk: embeddings by shard, search by shard, merge; feedback; fusion; imported runs."""
 
 from typing import Any
 
 from zerodr.config.files import known
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import files_of_model
-from zerodr.config.methods import EncoderSettings, FusionSettings, RunSettings, TrainedMethod
+from zerodr.config.methods import (
+    EncoderSettings,
+    FeedbackMethod,
+    FeedbackSettings,
+    FusionSettings,
+    RunSettings,
+    TrainedMethod,
+)
 from zerodr.config.stages import FinetuneStage
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
@@ -79,11 +86,14 @@ def _queries_params(plan: Plan, wc: Any) -> Params:
 
 
 # ---- search ----------------------------------------------------------------------------------------------------
-def embeddings_for(plan: Plan, wc: Any, content: str, protocol: str) -> str:
-    """The embeddings that the method of wildcards searches: those of the model made for the collection."""
-    if isinstance(plan.method(wc.model), TrainedMethod):
-        return corpus_embeddings(plan, plan.chains.ranker(wc.model, wc.collection), wc.collection, protocol, content)
-    return paths.embeddings(embedded_by(plan, wc.model), SCOPE, wc.collection, protocol, content)
+def embeddings_for(plan: Plan, name: str, collection: str, content: str, protocol: str) -> str:
+    """The embeddings that a method searches: those of the model made for the collection."""
+    method = plan.method(name)
+    if isinstance(method, FeedbackMethod):
+        return embeddings_for(plan, method.settings.model, collection, content, protocol)
+    if isinstance(method, TrainedMethod):
+        return corpus_embeddings(plan, plan.chains.ranker(name, collection), collection, protocol, content)
+    return paths.embeddings(embedded_by(plan, name), SCOPE, collection, protocol, content)
 
 
 def corpus_embeddings(plan: Plan, link: Link, collection: str, protocol: str, content: str) -> str:
@@ -112,22 +122,32 @@ def query_embeddings(plan: Plan, row: str, link: Link, collection: str, protocol
     return paths.embeddings(link.name, link.scope, collection, protocol, f"queries.{split}")
 
 
+def searched_queries(plan: Plan, name: str, collection: str, protocol: str) -> str:
+    """The embeddings of a collection's queries that a method searches with."""
+    split, method = plan.collection(collection).ranked_split, plan.method(name)
+    if isinstance(method, FeedbackMethod):
+        return paths.embeddings(name, SCOPE, collection, protocol, f"queries.{split}")
+    if isinstance(method, TrainedMethod):
+        return query_embeddings(plan, name, plan.chains.ranker(name, collection), collection, protocol, split)
+    return embeddings_for(plan, name, collection, f"queries.{split}", protocol)
+
+
 @inputs("search_shard")
 def _search_inputs(plan: Plan, wc: Any) -> Files:
-    split = plan.collection(wc.collection).ranked_split
-    if isinstance(plan.method(wc.model), TrainedMethod):
-        link = plan.chains.ranker(wc.model, wc.collection)
-        queries = query_embeddings(plan, wc.model, link, wc.collection, wc.protocol, split)
-    else:
-        queries = embeddings_for(plan, wc, f"queries.{split}", wc.protocol)
-    corpus = embeddings_for(plan, wc, f"corpus-{wc.shard}", wc.protocol)
-    return {"queries": queries, "corpus": corpus, "collection": paths.collection(wc.collection)}
+    return {
+        "queries": searched_queries(plan, wc.model, wc.collection, wc.protocol),
+        "corpus": embeddings_for(plan, wc.model, wc.collection, f"corpus-{wc.shard}", wc.protocol),
+        "collection": paths.collection(wc.collection),
+    }
 
 
-def _index(plan: Plan, method: str) -> Params:
-    if isinstance(plan.method(method), TrainedMethod):
+def _index(plan: Plan, name: str) -> Params:
+    method = plan.method(name)
+    if isinstance(method, FeedbackMethod):
+        return _index(plan, method.settings.model)
+    if isinstance(method, TrainedMethod):
         return {"index": "flat"}
-    return plan.method(method).settings.model_dump(mode="json", include=INDEX_FIELDS)
+    return method.settings.model_dump(mode="json", include=INDEX_FIELDS)
 
 
 @params("search_shard")
@@ -150,6 +170,26 @@ def _merge_inputs(plan: Plan, wc: Any) -> Files:
 @params("merge_run")
 def _merge_params(plan: Plan, wc: Any) -> Params:
     return ranking(plan, wc, "language", "exclude_self") | {"tag": wc.model}
+
+
+# ---- feedback --------------------------------------------------------------------------------------------------
+@inputs("augment_queries")
+def _augment_inputs(plan: Plan, wc: Any) -> Files:
+    """Return the vectors of queries and documents, and the ranking that names the documents to add."""
+    settings = plan.bench.settings(wc.model, FeedbackSettings)
+    shards = plan.shard_names("corpus", wc.collection)
+    return {
+        "queries": searched_queries(plan, settings.model, wc.collection, wc.protocol),
+        "corpus": [embeddings_for(plan, settings.model, wc.collection, shard, wc.protocol) for shard in shards],
+        "run": paths.run(settings.memory, wc.collection, wc.protocol),
+        "collection": paths.collection(wc.collection),
+    }
+
+
+@params("augment_queries")
+def _augment_params(plan: Plan, wc: Any) -> Params:
+    settings = plan.bench.settings(wc.model, FeedbackSettings).model_dump(mode="json", exclude={"model"})
+    return settings | ranking(plan, wc, "language", "depth")
 
 
 # ---- fusion ----------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def mining_queries(plan: Plan, wc: Any) -> str:
 def mining_embeddings(plan: Plan, wc: Any, content: str) -> str:
     """The embeddings of the source that negatives are searched in."""
     if not isinstance(plan.method(wc.model), TrainedMethod):
-        return embeddings_for(plan, wc, content, PROTOCOL)
+        return embeddings_for(plan, wc.model, wc.collection, content, PROTOCOL)
     link = plan.chains.link(wc.model, wc.scope)
     return corpus_embeddings(plan, link, wc.collection, plan.chains.trained(link.method).protocol, content)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from zerodr.config.bench import Bench
 from zerodr.config.canonical import canonical_json
-from zerodr.config.methods import FusionMethod, Method, RunMethod
+from zerodr.config.methods import FeedbackMethod, FusionMethod, Method, RunMethod
 from zerodr.config.registry import EVERY, Collection
 from zerodr.config.settings import Protocol
 from zerodr.config.user_folders import SECTIONS
@@ -124,6 +124,8 @@ class Plan:
     def has_run(self, method: str, collection: str) -> bool:
         """Whether a method ranks a collection: an imported one has files of some."""
         chosen = self.method(method)
+        if isinstance(chosen, FeedbackMethod):
+            return self.has_run(chosen.settings.memory, collection)
         if isinstance(chosen, FusionMethod):
             return all(self.has_run(run, collection) for run in chosen.settings.runs)
         return chosen.ranks and (not isinstance(chosen, RunMethod) or collection in chosen.settings.files)

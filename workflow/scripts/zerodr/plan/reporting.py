@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from zerodr.config.methods import FusionMethod, RunMethod, ScoresMethod, TrainedMethod
+from zerodr.config.methods import FeedbackMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
@@ -150,6 +150,8 @@ def remarks_of(plan: Plan, name: str, protocol: str | None = None) -> list[str]:
         remarks.insert(0, f"{what}: {method.settings.source}")
     if isinstance(method, FusionMethod) and not method.remark:
         remarks += dict.fromkeys(remark for run in method.settings.runs for remark in remarks_of(plan, run))
+    if isinstance(method, FeedbackMethod) and not method.remark:
+        remarks += remarks_of(plan, method.settings.model)
     if isinstance(method, TrainedMethod):
         if method.stage and method.stage != [INIT, *method.settings.chain][-1]:
             remarks.append(f"after stage {method.stage} of {', '.join(method.settings.chain)}")

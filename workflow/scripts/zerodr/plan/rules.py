@@ -43,6 +43,7 @@ RULES = {
         "retrieval.embed:embed_corpus", 1, encoding(6000, 3500, 30, 120, sharded=True), reads="corpus"
     ),
     "embed_queries": Rule("retrieval.embed:embed_queries", 1, encoding(4000, 0, 30), reads="queries"),
+    "augment_queries": Rule("retrieval.feedback:augment_queries", 1, Need(4000, 0, 15)),
     "search_shard": Rule(
         "retrieval.search:search_shard", 1, Need(4000, 6500, 20, 60, threads=8, gpu=True, sharded=True), reads="queries"
     ),
@@ -83,6 +84,6 @@ RULES = {
     "plot_item": Rule("reporting.item_figures:plot_item", 2),
     "build_paper": Rule("reporting.items:build_paper", 1),
     "build_published": Rule("reporting.published_page:build_published", 2),
-    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 2),
+    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 3),
     "publish_lineage": Rule("lineage.publish:publish_lineage", 1),
 }

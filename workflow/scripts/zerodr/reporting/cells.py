@@ -145,7 +145,7 @@ def _compared(
         verdicts.MACHINE: metric in verdicts.TIMES,
         verdicts.SOURCE: metric in verdicts.LIKENESS and not settings.as_published,
         verdicts.BUDGET: kind in ("trained", "settings") and not settings.as_published,
-        verdicts.PROTOCOL: kind in ("trained", "encoder", "fusion") and protocol != settings.protocol,
+        verdicts.PROTOCOL: kind in ("trained", "encoder", "fusion", "feedback") and protocol != settings.protocol,
     }
     named = {"row": cell["row"], "method": method, "column": column, "metric": metric}
     return named | {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 OKISH = 4
-BY_KIND = {"lexical": 0.002, "encoder": 0.002, "fusion": 0.005, "trained": 0.01}
+BY_KIND = {"lexical": 0.002, "encoder": 0.002, "fusion": 0.005, "feedback": 0.005, "trained": 0.01}
 """Largest absolute difference of a measure in [0, 1] that is OK, by kind of row: a choice. Printed values have three
 decimals; trained rows differ by their random numbers too."""
 RELATIVE = 0.1

@@ -35,6 +35,8 @@ class Exported(Candidate):
     """Settings of its search by words."""
     fusion: dict[str, Any]
     """Settings of its fusion. Empty: none."""
+    feedback: dict[str, dict[str, Any]]
+    """Settings of methods whose queries read documents, by name. Empty: none."""
     licences: dict[str, str]
     """Licences of collections with judgements that it learned from."""
     published_share: float | None
@@ -85,10 +87,12 @@ def export_adapted(stage: Stage) -> None:
 
 def retriever(settings: ExportAdaptedSettings, chosen: Exported) -> dict[str, Any]:
     """Describe how the candidate searches."""
-    kind: Literal["words", "model", "fusion"] = "model" if chosen.encoder else "words"
+    kind: Literal["words", "model", "fusion", "feedback"] = "model" if chosen.encoder else "words"
+    kind = "fusion" if chosen.fusion else "feedback" if chosen.feedback else kind
     facts = {"collection": settings.collection, "language": settings.language, "title_join": settings.title_join}
     ways = {"encoder": chosen.encoder, "searches": chosen.searches, "fusion": chosen.fusion}
-    return {"method": chosen.name, "kind": "fusion" if chosen.fusion else kind} | facts | ways
+    ways |= {"feedback": chosen.feedback} if chosen.feedback else {}
+    return {"method": chosen.name, "kind": kind} | facts | ways
 
 
 def measured_text(
@@ -117,7 +121,13 @@ def measured_text(
             f"* **the folder's model is one half**: the measured ranking fuses it with {', '.join(chosen.searches)} "
             f"({RETRIEVER} has the settings)"
         )
-    if chosen.adapted:
+    if chosen.feedback:
+        memories = ", ".join(dict.fromkeys(one["memory"]["name"] for one in chosen.feedback.values()))
+        lines.append(
+            f"* **the folder's model is one part**: to a query's vector the measured ranking adds documents that "
+            f"{memories} finds ({RETRIEVER} has the settings); nothing was trained for it"
+        )
+    elif chosen.adapted:
         share = chosen.published_share
         budget = "no published budget: a recipe of this bench" if share is None else f"{share:.2g} of the published one"
         lines.append(f"* budget of its trainings: {budget}")
