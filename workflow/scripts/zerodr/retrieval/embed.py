@@ -25,6 +25,7 @@ from zerodr.encoders.folder.contract import Side
 from zerodr.encoders.inference.encoder import Encoder, Tokens, load_encoder
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.encoders.inference.parallel import encode_batches
+from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.retrieval.batching import Ahead, Text, padded_tokens, plan_batches, windows
 from zerodr.retrieval.budget import choose_tokens
@@ -84,6 +85,7 @@ class Task:
         threads: cores to use; the vectors do not depend on it.
         window: number of texts that are read and batched together.
         save_every_s: seconds between saves of progress.
+        stored: folder of tokens that other jobs use, too (encoders/inference/token_store.py), or None.
     """
 
     name: str
@@ -96,6 +98,7 @@ class Task:
     threads: int
     window: int = WINDOW
     save_every_s: float = SAVE_EVERY_S
+    stored: Path | None = None
 
 
 def embed_corpus(stage: Stage, model: Path | None = None) -> None:
@@ -139,7 +142,7 @@ def _embed(
     tokens, prefix = _length(stage, encoder, settings, side), encoder.contract.prefix(side)
     batch_tokens, facts = choose_tokens(encoder, tokens, settings.batch_tokens, stage.state)
     stage.note(**{"batch_tokens": facts} if facts else {})
-    task = Task(name, side, rows, texts, prefix, tokens, batch_tokens, stage.threads)
+    task = Task(name, side, rows, texts, prefix, tokens, batch_tokens, stage.threads, stored=TOKENS)
     key: dict[str, Any] = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__}
     key |= {"window": task.window, "batch_tokens": task.batch_tokens}
     store = EmbeddingStore(stage.state, rows, encoder.dimension, key)
@@ -181,8 +184,9 @@ def embed(encoder: Encoder, task: Task, store: EmbeddingStore) -> tuple[int, flo
     """
     progress = TokenProgress(f"embed {task.name}", task.rows, "texts", store.finished)
     texts = islice(task.texts(store.finished), task.rows - store.finished)
+    known = encoder.token_store(task.stored, task.prefix, task.tokens) if task.stored else None
     ahead = Ahead(
-        (window, encoder.tokenize([text for _, text in window], task.prefix, task.tokens))
+        (window, encoder.tokenize([text for _, text in window], task.prefix, task.tokens, known))
         for window in windows(texts, task.window)
     )
     started = time.monotonic()
@@ -192,6 +196,9 @@ def embed(encoder: Encoder, task: Task, store: EmbeddingStore) -> tuple[int, flo
             _check_finite(vectors, window, tokens, task)
         store.save(store.finished + len(window), 0)
     progress.finish()
+    if known is not None:
+        known.close()
+        store.totals["tokenized"] = store.totals.get("tokenized", 0) + known.tokenized
     share = ahead.waited / max(time.monotonic() - started, 1e-9)
     log.info("embed %s: waited for data %.1f %% of the time", task.name, 100 * share)
     return progress.done - progress.first, share

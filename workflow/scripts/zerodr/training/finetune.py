@@ -17,6 +17,7 @@ from zerodr.collections.access import read_qrels
 from zerodr.config.base import validate
 from zerodr.config.params import FinetuneParams
 from zerodr.config.trained import FinetuneParams as AnyParams
+from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.mining.dev import held_out
 from zerodr.training.additions import Addition, Prepared, additions_of
@@ -116,6 +117,7 @@ def fit(task: Task) -> dict[str, Any]:
         _take_moments(optimizer, task.model)
     forward = kind.forward(model, examples, device, training.cache_chunk)
     forward = reduce(lambda value, addition: addition.forward(value), additions, forward)
+    forward.stored = TOKENS
     batches: Batches = stream
     batches = reduce(lambda value, addition: addition.batches(value), additions, batches)
     factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or position.total_steps)

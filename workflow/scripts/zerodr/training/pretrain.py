@@ -20,6 +20,7 @@ from zerodr.config.trained import PretrainParams
 from zerodr.config.training import TrainingSettings
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.trainable import BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
@@ -154,6 +155,7 @@ def train(stage: Stage) -> dict[str, Any]:
         token_loss(settings, model.encoder),
     )
     forward = SpanForward(model, passages, device, training.cache_chunk, maker=maker)
+    forward.stores += filter(None, [maker.take_stored(TOKENS)])
     stream = PassageStream(rows, training.batch_queries, words)
     evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}

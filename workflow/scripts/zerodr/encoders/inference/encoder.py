@@ -18,6 +18,7 @@ from zerodr.encoders.folder.additions import insert_modules
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
 from zerodr.encoders.inference.bert_weights import read_bert
 from zerodr.encoders.inference.packed import PackedBert, why_not, why_not_of
+from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
@@ -80,14 +81,32 @@ class Encoder:
         """Components of a vector."""
         return self.contract.dimension
 
-    def tokenize(self, texts: Sequence[str], prefix: str = "", max_tokens: int | None = None) -> Tokens:
-        """Tokenize texts to ids with special tokens, cut at the smaller of `max_tokens` and the contract's."""
-        limit = min(max_tokens or self.contract.max_tokens, self.contract.max_tokens)
-        ids = token_ids(self.tokenizer, texts, prefix, limit, self.contract.lowercase)
+    def tokenize(
+        self, texts: Sequence[str], prefix: str = "", max_tokens: int | None = None, store: TokenStore | None = None
+    ) -> Tokens:
+        """Tokenize texts to ids with special tokens, cut at the smaller of `max_tokens` and the contract's.
+
+        Args:
+            store: of `token_store` with the same prefix and length: what it holds is not tokenised.
+        """
+        limit = self._limit(max_tokens)
+
+        def tokenized(texts: Sequence[str]) -> list[list[int]]:
+            return list(token_ids(self.tokenizer, texts, prefix, limit, self.contract.lowercase))
+
+        ids = tokenized(texts) if store is None else store.of(texts, tokenized)
         rows = [np.asarray(row, np.int32) for row in ids]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
         return Tokens(np.concatenate(rows) if rows else np.zeros(0, np.int32), offsets)
+
+    def token_store(self, folder: Path, prefix: str = "", max_tokens: int | None = None) -> TokenStore | None:
+        """Open the tokens that are stored in `folder`; None where the tokenizer can't be told from others."""
+        facts = call_facts(self.tokenizer, prefix, self._limit(max_tokens), self.contract.lowercase)
+        return None if facts is None else TokenStore(folder, facts)
+
+    def _limit(self, max_tokens: int | None) -> int:
+        return min(max_tokens or self.contract.max_tokens, self.contract.max_tokens)
 
     def encode_batch(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """Encode one batch of token ids. rows: B arrays of ids -> (B, dimension) float32."""

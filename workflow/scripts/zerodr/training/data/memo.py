@@ -14,7 +14,7 @@ class Memo(Generic[T]):
     Several threads may use it.
     """
 
-    def __init__(self, function: Callable[[list[str]], list[T]], size: Callable[[T], int]) -> None:
+    def __init__(self, function: Callable[[list[str]], Sequence[T]], size: Callable[[T], int]) -> None:
         """Args: function: texts -> a result for each; size: tokens of a result."""
         self.function, self.size, self.left = function, size, MEMORY
         self.known: dict[str, T] = {}

@@ -177,6 +177,7 @@ class Engine:
                         raise Preempted(self.run.name)
             finally:
                 feed.close()
+                self.forward.close()
                 self.saving.close()
         progress.finish()
         self.seconds, self.waited = position.seconds, feed.waited

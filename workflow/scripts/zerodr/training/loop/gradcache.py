@@ -8,15 +8,18 @@ a group's own (a language model's, of its tokens) join that second pass.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.moving import on_device
+from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import length_groups
 from zerodr.training.data.memo import Memo
@@ -49,6 +52,7 @@ class Forward:
     Attributes:
         model: a BiEncoder (encoders/network/trainable.py), with its arithmetic.
         chunk: texts that hold activations at once; None keeps all.
+        stored: folder of tokens that other jobs use, too (encoders/inference/token_store.py), or None.
         by_group: encode a document once for each group (cluster of queries) that has it, so that each text has one.
     """
 
@@ -58,6 +62,8 @@ class Forward:
     chunk: int | None = None
     by_group: bool = False
     memos: dict[str, Memo[Any]] = field(default_factory=dict, kw_only=True, repr=False)
+    stored: Path | None = field(default=None, kw_only=True)
+    stores: list[TokenStore] = field(default_factory=list, kw_only=True, repr=False)
     unit = "queries"  # what a batch counts, for messages
     has_vectors = True  # False: there is nothing but losses of the groups' own
 
@@ -84,8 +90,29 @@ class Forward:
     def tokens(self, texts: Sequence[str], side: str) -> list[Any]:
         """Tokenise texts of a side; those of earlier steps are remembered."""
         if side not in self.memos:
-            self.memos[side] = Memo(lambda new: self.model.tokenize(new, side), len)
+            self.memos[side] = Memo(self._tokenizer(side), len)
         return self.memos[side].of(texts)
+
+    def _tokenizer(self, side: str) -> Callable[[list[str]], Sequence[Any]]:
+        """Make the function that tokenises texts of a side, or reads what is stored of a plain bi-encoder's texts."""
+
+        def tokenized(texts: list[str]) -> list[list[int]]:
+            return self.model.tokenize(texts, side)
+
+        if self.stored is None or type(self.model).tokenize is not BiEncoder.tokenize:
+            return tokenized
+        contract = self.model.contract
+        facts = call_facts(self.model.tokenizer, contract.prefix(side), contract.tokens(side), contract.lowercase)
+        if facts is None:
+            return tokenized
+        store = TokenStore(self.stored, facts)
+        self.stores.append(store)
+        return lambda texts: store.of(texts, tokenized)
+
+    def close(self) -> None:
+        """Store the tokens of texts that were not stored yet."""
+        for store in self.stores:
+            store.close()
 
     def passes(
         self, tokens: Sequence[Any], queries: Sequence[int], documents: Sequence[int]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zerodr.config.pretraining import PAIRED, PretrainSettings
+from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.words import check_masking, ordinary_ids, token_words
 from zerodr.errors import ConfigError, ModelError
@@ -101,6 +103,21 @@ class ViewMaker:
         if settings.name == "t5_coco":
             self.sentinels = sentinels_of(self.tokenizer)
 
+    def take_stored(self, folder: Path) -> TokenStore | None:
+        """Take tokens of texts that are stored in `folder`, and store others; None where that can't be done."""
+        facts = call_facts(self.tokenizer, "", None, self.lowercase)
+        if facts is None:
+            return None
+        store = TokenStore(folder, facts, 4 if self.extra is not None else 2)  # as `_numbers`
+
+        def words(texts: list[str]) -> list[Words]:
+            return [
+                _words_of(numbers) for numbers in store.of(texts, lambda new: list(map(_numbers, self._words(new))))
+            ]
+
+        self.memo = Memo(words, len)
+        return store
+
     def with_seed(self, seed: Sequence[int]) -> ViewMaker:
         """Copy the maker with another seed."""
         maker = copy(self)
@@ -181,6 +198,20 @@ class ViewMaker:
         tokens = [self._around(text) for text in ids]
         groups = length_groups([len(text) for text in tokens], self.waste, self.chunk)
         return Views(tokens, list(targets), [(SIDE, group) for group in groups], asked)
+
+
+def _numbers(text: Words) -> np.ndarray:
+    """Put the fields of a text's tokens side by side, (L, 2), with characters (L, 4)."""
+    fields = [text.ids, text.words] + ([] if text.characters is None else list(text.characters.T))
+    return np.stack(fields, axis=1)
+
+
+def _words_of(numbers: np.ndarray) -> Words:
+    """Return the text of `_numbers`."""
+    ids, words, *characters = numbers.astype(np.int64).T
+    return Words(
+        np.ascontiguousarray(ids), np.ascontiguousarray(words), np.stack(characters, 1) if characters else None
+    )
 
 
 def cloze(spans: Sequence[str], draws: np.ndarray, keep_rate: float) -> list[str]:
