@@ -90,8 +90,8 @@ def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
             rows = frame[(frame["collection"] == name) & (frame["method"] == method)]
             x = np.arange(len(rows)) + 0.03 * (number - (len(settings.item["methods"]) - 1) / 2)
             look = style(number) | {"markersize": 5, "linewidth": 1.0}
-            label = method_label(settings, method, rows["stage"].iloc[0])
-            axes.errorbar(x, rows[key], yerr=bars(rows, key), label=label, **look)
+            line = method_label(settings, method, rows["stage"].iloc[0])
+            axes.errorbar(x, rows[key], yerr=bars(rows, key), label=line, **look)
             axes.set_xticks(range(len(rows)), rows["stage"])
         axes.set_title(label, fontsize=9)
     figure.supylabel(f"{LABELS.get(key, key)}, 95 % interval", fontsize=9)
