@@ -147,7 +147,17 @@ def test_tables_of_collections_have_a_row_a_collection():
     found = compare_cells(pd.concat([*cells, cell("A", "a", "3.0", "query_words")]), ours, settings(), "standard", "P")
     assert found["tolerance"].tolist() == pytest.approx([0, 0, 0, 0.06])
     lines = cells_section(found).splitlines()
-    assert [word.strip() for word in lines[4].strip("|").split("|")] == ["A (a)", "5 (5) OK", "3.03 (3.0) OK"]
+    assert [word.strip() for word in lines[4].strip("|").split("|")] == ["A", "5 (5) OK", "3.03 (3.0) OK"]
+
+
+def test_values_have_the_digits_of_their_measure_and_columns_their_labels():
+    ours = OURS | {("dense", "a", "hole_pair_10"): 0.331}
+    cells = [cell("Ours", "a", "0.600"), cell("Ours", "a", "9.0", "ndcg_cut_10_gain", "percent of BM25")]
+    cells.append(cell("Ours", "a", "40.0", "hole@10", "percent"))
+    found = compare_cells(pd.concat(cells), ours, settings(), "standard", "P")
+    text = cells_section(found, {"a": "Collection A"})
+    assert text.count("Collection A") == 3 and "Hole@10 (pairs), in %" in text
+    assert all(word in text for word in ("0.5000 (0.600)", "+25.0 (9.0)", "33.1 (40.0)"))
 
 
 def test_an_item_shows_what_no_other_claims():
@@ -207,7 +217,7 @@ def test_an_item_writes_both_next_to_each_other(tmp_path):
     items.build_item(stage)
     (line,) = pd.read_csv(tmp_path / "published", sep="\t", comment="#").to_dict("records")
     assert (line["ours"], line["published"], line["verdict"]) == (0.5, 0.505, "OK")
-    assert "0.5 (0.505) OK" in (tmp_path / "markdown").read_text()
+    assert "0.5000 (0.505) OK" in (tmp_path / "markdown").read_text()
     stage.params["published"]["table"] = "table9"
     with pytest.raises(ArtifactError, match="shows no value of table9"):
         items.build_item(stage)
@@ -243,5 +253,6 @@ def test_an_item_under_its_papers_protocol_has_no_such_footnote(plan):
 
 
 def test_measures_are_headed_as_in_tables():
-    names = ["ndcg_cut_10", "recall_1000_gain", "document_words", "ndcg_cut_100"]
-    assert [title_of(name) for name in names] == ["nDCG@10", "R@1000, gain in %", "document words", "ndcg_cut_100"]
+    names = ["ndcg_cut_10", "recall_1000_gain", "document_words", "ndcg_cut_100", "ndcg_cut_10_gain_case1"]
+    titles = ["nDCG@10", "R@1000, gain in %", "document words", "ndcg_cut_100", "nDCG@10 gain case1"]
+    assert [title_of(name) for name in names] == titles

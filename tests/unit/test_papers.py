@@ -11,8 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.paper_helpers import scores, told
+from tests.unit.paper_helpers import Told, scores, told
 
+from zerodr.config.canonical import canonical_json
 from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
@@ -22,6 +23,7 @@ from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, items_of
 from zerodr.reporting import item_figures, item_tables, items
 from zerodr.reporting.item_inputs import METRIC, correlation, gain
+from zerodr.reporting.panels import panels, wrapped
 
 GOLD = {"bm25": [0.2, 0.4, 0.6, 0.8], "ours": [0.4, 0.6, 0.6, 0.9]}
 
@@ -57,6 +59,27 @@ def test_the_files_of_an_item_agree_and_are_the_same_twice(tmp_path):
     assert picture == (tmp_path / "svg").read_bytes() and (tmp_path / "png").stat().st_size > 5000
 
 
+def test_a_figure_is_below_its_own_table_in_the_order_of_the_items(tmp_path):
+    names = ["table1", "figure4", "table2"]
+    for name in names:
+        (tmp_path / f"{name}.md").write_text(f"## {name}\n")
+    files = {"tables": [tmp_path / f"{name}.md" for name in names], "figures": [tmp_path / "figure4.svg"]}
+    written = {"label": "Paper", "items": {name: name == "figure4" for name in names}, "scale": "mini"}
+    written["left_out"] = [("results/p/table3.html", "Another")]
+    items.build_paper(Told(files, tmp_path, json.loads(canonical_json(written))))
+    page = (tmp_path / "html").read_text()
+    places = [page.index(text) for text in ("<h2>table1", "<h2>figure4", 'src="figure4.svg"', "<h2>table2")]
+    assert places == sorted(places)
+    assert "Not on this page at scale mini" in page and "results/p/table3.html" in page
+
+
+def test_texts_of_a_figure_fit_its_width():
+    figure, _ = panels(1)
+    title = "Source and target in the space of ANCE (the right half of the paper's figure)"
+    drawn = figure.suptitle(wrapped(figure, title, 10), fontsize=10)
+    assert drawn.get_window_extent().width <= figure.bbox.width and drawn.get_text().split() == title.split()
+
+
 def test_gains_need_the_same_queries():
     one, other = pd.Series([0.5, 0.5], ["q1", "q2"]), pd.Series([0.5, 0.5], ["q1", "q3"])
     with pytest.raises(ArtifactError, match="different queries"):
@@ -65,9 +88,10 @@ def test_gains_need_the_same_queries():
 
 def test_correlation_tells_its_points():
     assert correlation([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], "x") == (
-        "x: Spearman +0.80 over 4 collections (p 0.2)"
+        "x: Spearman +0.80 over 4 collections (p 0.33)"  # 8 of 24 orders are as far from 0
     )
-    assert "too few" in correlation([1.0, 2.0], [1.0, 2.0], "x")
+    assert correlation([1.0, 2.0, 3.0, 4.0], [4.0, 3.0, 2.0, 1.0], "x").endswith("(p 0.083)")  # 2 of 24: never 0
+    assert "fewer than 3" in correlation([1.0, 2.0], [1.0, 2.0], "x")
 
 
 def test_similarity_is_sorted_by_likeness(tmp_path):
@@ -216,7 +240,18 @@ def test_items_apart_are_not_on_the_page(root):
     plan = Plan(load_bench(root, {}))
     assert "table3" in plan.bench.papers["modir"].items and "table3" not in items_of(plan, "modir")
     assert not any("table3" in path for path in plan.inputs("build_paper")(SimpleNamespace(paper="modir"))["figures"])
-    assert "table3" not in plan.settings("build_paper")(SimpleNamespace(paper="modir"))
+    told = json.loads(plan.settings("build_paper")(SimpleNamespace(paper="modir")))["settings"]
+    assert "table3" not in told["items"] and "results/modir/table3.html" in str(told["left_out"])
+
+
+def test_an_item_says_which_collections_stand_in_for_its_papers(root):
+    plan = Plan(load_bench(root, {"collections": ("nfcorpus",), "source": "squad-v1.1"}))
+    remarks = {}
+    for name in ("table1", "table2"):
+        told = json.loads(plan.settings("build_item")(SimpleNamespace(paper="berm", item=name)))["settings"]
+        remarks[name] = told["remarks"][0]
+    assert remarks["table1"] == "without 13 of the 14 collections of the paper's item"
+    assert remarks["table2"] == "NFCorpus: in place of the collections of the paper's item"
 
 
 def test_items_on_other_columns_are_on_the_page_of_scale_paper_alone(root):

@@ -19,7 +19,7 @@ from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
-from zerodr.plan.published import find_item, item_collections, items_of, published_cells
+from zerodr.plan.published import find_item, item_collections, items_of, named_collections, published_cells
 from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
 from zerodr.plan.reporting import remarks_of
 
@@ -172,7 +172,7 @@ def _item_params(plan: Plan, wc: Any) -> Params:
         "collections": [(name, rows[name].label) for name in collections],
         "splits": {name: rows[name].evaluation_split for name in [*collections, plan.source]},
         "methods": [(name, methods[name].label) for name in dict.fromkeys(named)],
-        "remarks": join_remarks(plan, named, item.protocol),
+        "remarks": [*stand_ins(plan, item, collections), *join_remarks(plan, named, item.protocol)],
         "points": [(line, list(models.items())) for line, models in needed.points.items()],
         "stages": list(needed.stages.items()),
         "source": plan.source,
@@ -182,6 +182,23 @@ def _item_params(plan: Plan, wc: Any) -> Params:
         "published": published_cells(plan, wc.paper, wc.item, collections),
         "bootstrap_samples": plan.config.bootstrap_samples,
     }
+
+
+def stand_ins(plan: Plan, item: Item, collections: list[str]) -> list[str]:
+    """A footnote where an item has other collections than its paper's."""
+    if item.collections is None:
+        return []
+    rows = plan.bench.collections
+    of_paper = {row.column for row in named_collections(plan, item)}
+    here = {rows[name].column for name in collections}
+    if not of_paper & here:
+        return [
+            f"{', '.join(rows[name].label for name in collections)}: in place of the collections of the paper's item"
+        ]
+    lacking = len(of_paper - here)
+    others = [rows[name].label for name in collections if rows[name].column not in of_paper]
+    notes = [f"without {lacking} of the {len(of_paper)} collections of the paper's item"] if lacking else []
+    return notes + ([f"{', '.join(others)}: not in the paper's item"] if others else [])
 
 
 def join_remarks(plan: Plan, names: list[str], protocol: str | None = None) -> list[str]:
@@ -240,5 +257,9 @@ def _paper_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("build_paper")
 def _paper_params(plan: Plan, wc: Any) -> Params:
-    paper = plan.bench.papers[wc.paper]
-    return {"label": paper.label, "items": {name: paper.items[name].is_drawn for name in items_of(plan, wc.paper)}}
+    paper, names = plan.bench.papers[wc.paper], items_of(plan, wc.paper)
+    left_out = [
+        (paths.item(wc.paper, name, "html"), item.title) for name, item in paper.items.items() if name not in names
+    ]
+    drawn = {name: paper.items[name].is_drawn for name in names}
+    return {"label": paper.label, "items": drawn, "left_out": left_out, "scale": plan.config.scale}

@@ -85,12 +85,13 @@ def published_cells(plan: Plan, paper: str, name: str, collections: list[str]) -
     means = {c: [r.column for r in registry.values() if g in r.groups] for c, g in owner.averages.items()}
     means["avg"] = [] if open_ones & set(targets) else targets
     columns = [registry[name].column for name in collections]
+    of_table = list(dict.fromkeys(column for i in (item, *alike.values()) for column in _columns(plan, i)))
     return {
         "table": item.published,
         "rows": list(rows.items()),
         "whole": main,
         "claims": [(list(i.rows), _columns(plan, i), sorted(i.rows.keys() - _main_rows(owner, i))) for i in claims],
-        "columns": list(dict.fromkeys(column for i in (item, *alike.values()) for column in _columns(plan, i))),
+        "columns": of_table,
         "cells": item.cells,
         "members": {column: plan.chains.members(column) for column in columns},
         "averages": {c: list(dict.fromkeys(names)) for c, names in means.items()},
@@ -99,6 +100,7 @@ def published_cells(plan: Plan, paper: str, name: str, collections: list[str]) -
         "baseline": getattr(item, "baseline", ""),
         "protocol": protocol_of(plan, owner, item),
         "as_published": plan.bench.scale.as_published,
+        "labels": {name: registry[name].label for name in [*of_table, *columns] if name in registry},
     }
 
 

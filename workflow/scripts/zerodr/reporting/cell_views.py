@@ -1,13 +1,17 @@
 """Write compared cells: as tsv, and as Markdown tables with a row a row of the paper's and a column a column."""
 
 import io
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import pandas as pd
 
 from zerodr.evaluation.metrics import LABELS, METRICS
 from zerodr.reporting.render import markdown_table
-from zerodr.reporting.verdicts import LEGEND
+from zerodr.reporting.verdicts import LEGEND, MEASURES
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 def cells_tsv(compared: pd.DataFrame) -> str:
@@ -26,17 +30,30 @@ def legend(compared: pd.DataFrame) -> list[str]:
     return [f"{word}, {count} value{'s' * (count != 1)}: {meaning}" for word, meaning, count in words]
 
 
-def cells_section(compared: pd.DataFrame) -> str:
-    """Write a Markdown section: printed values in brackets, ours before them, then the verdict."""
+def cells_section(compared: pd.DataFrame, labels: Mapping[str, str] = NO_LABELS) -> str:
+    """Write a Markdown section: printed values in brackets, ours before them, then the verdict.
+
+    Args:
+        compared: columns COMPARED.
+        labels: column -> its name for a reader.
+    """
+    compared = compared.assign(column=[labels.get(name, name) for name in compared["column"]])
     sections = [f"### Published: {compared['source'].iloc[0]}\n"]
+    rule = ["ours, the published value in brackets, verdict; a value alone: ours is not there"]
     if (compared.groupby("row")["column"].nunique() == 1).mean() > 0.5 and compared["column"].nunique() > 2:
-        names = [f"{row} ({column})" for row, column in zip(compared["row"], compared["column"], strict=True)]
+        pairs = zip(compared["row"], compared["column"], strict=True)
+        names = [row if _alike(row, column) else f"{row} ({column})" for row, column in pairs]
         sections.append(_pivoted("", compared.assign(line=names), "metric"))
     else:
         names = [f"{r} = {m}" if m else str(r) for r, m in zip(compared["row"], compared["method"], strict=True)]
         for metric, cells in compared.assign(line=names).groupby("metric", sort=False):
-            sections.append(_pivoted(title_of(str(metric)), cells, "column"))
-    notes = ["ours, the published value in brackets, verdict; a value alone: ours is not there", *legend(compared)]
+            title = title_of(str(metric))
+            if not title.endswith("%") and cells["note"].str.startswith("percent").all():
+                title += ", in %"
+            sections.append(_pivoted(title, cells, "column"))
+        if compared["method"].any():
+            rule.append("a row: the paper's name = the recipe here")
+    notes = [*rule, *legend(compared)]
     notes += _tolerances(compared)
     notes += dict.fromkeys(f"open: {note}" for note in compared.loc[compared["verdict"] == "open", "note"])
     return "\n".join([*sections, "".join(f"- {note}\n" for note in notes)])
@@ -55,16 +72,35 @@ def _pivoted(corner: str, cells: pd.DataFrame, key: str) -> str:
 def title_of(metric: str) -> str:
     """Write a measure as tables head it: `ndcg_cut_10_gain` is `nDCG@10, gain in %`."""
     name = metric.removesuffix("_gain")
-    words = LABELS.get(name, name.replace("_", " ") if name not in METRICS else name)
+    begins = next((key for key in METRICS if name.startswith(f"{key}_") and key in LABELS), "")
+    words = LABELS.get(name, name if name in METRICS else name.replace(begins, LABELS.get(begins, "")))
+    words = words if name in METRICS else words.replace("_", " ")
     return words if name == metric else f"{words}, gain in %"
+
+
+def _alike(one: str, other: str) -> bool:
+    """Whether two names differ in case, blanks and signs alone."""
+    return re.sub(r"\W", "", one).lower() == re.sub(r"\W", "", other).lower()
 
 
 def _cell(cell: dict) -> str:
     ours = cell["ours"]
     if ours is None or ours != ours:
         return f"({cell['published']})"
-    shown = str(ours) if not isinstance(ours, float) else f"{ours:.0f}" if ours.is_integer() else f"{ours:.4g}"
-    return f"{shown} ({cell['published']}) {cell['verdict']}"
+    return f"{_shown(ours, cell)} ({cell['published']}) {cell['verdict']}"
+
+
+def _shown(ours: float | str, cell: dict) -> str:
+    """Ours with the digits of its kind of measure: a gain with its sign, a share in percent with one decimal."""
+    if not isinstance(ours, float):
+        return str(ours)
+    if cell["metric"].endswith("_gain"):
+        return f"{ours:+.1f}"
+    if "_over_" in cell["metric"]:
+        return f"{ours:+.4f}"
+    if cell["metric"].startswith(MEASURES):
+        return f"{ours:.1f}" if cell["note"].startswith("percent") else f"{ours:.4f}"
+    return f"{ours:,.0f}" if ours.is_integer() else f"{ours:.4g}"
 
 
 def _tolerances(compared: pd.DataFrame) -> Iterable[str]:

@@ -57,6 +57,8 @@ class CellParams(Settings):
     """Protocol that the paper ranks with."""
     as_published: bool
     """Ours is trained at the paper's size."""
+    labels: dict[str, str] = {}
+    """Column -> its name in printed tables."""
 
 
 def read_cells(path: Path) -> pd.DataFrame:

@@ -13,11 +13,21 @@ from zerodr.collections.access import corpus_size, qrels_files, read_qrels
 from zerodr.config.item import Item
 from zerodr.config.papers import SettingsItem, SizesItem, StatisticsItem
 from zerodr.errors import ArtifactError
+from zerodr.reporting.cell_views import title_of
 from zerodr.reporting.cells import Key
 from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
 
 WEIGHTS = "model.safetensors"
 SUMS = ("documents", "queries", "train_pairs", "dev_queries")
+STATISTICS = {
+    "documents": "documents",
+    "queries": "queries",
+    "relevant": "relevant",
+    "train_pairs": "training pairs",
+    "dev_queries": "dev queries",
+    "query_words": "words of a query",
+    "document_words": "words of a document",
+}
 LENGTHS = {"query_words": "queries", "document_words": "documents"}
 
 
@@ -27,7 +37,11 @@ def settings_of_recipe(stage: Stage, settings: ItemParams, item: Item) -> ItemTa
     frame = pd.DataFrame([{key: fact[key] for key in ("row", "metric", "value", "path")} for fact in settings.values])
     frame = frame.assign(value=[_text(value) for value in frame["value"]])
     notes = [f"settings of {settings.methods[item.method]} at scale {settings.scale}, by their place in the recipe"]
-    return ItemTable(frame, notes, measured=measured_settings(settings.values))
+    named = frame["metric"].nunique() > 1
+    names = frame["row"] + (", " + frame["metric"].map(title_of) if named else "")
+    shown = [list(row) for row in zip(names, frame["value"], frame["path"], strict=True)]
+    header = ["setting", "value", "place in the recipe"]
+    return ItemTable(frame, notes, (header, shown), measured=measured_settings(settings.values))
 
 
 def measured_settings(values: Sequence[Mapping[str, Any]]) -> dict[Key, float | str]:
@@ -41,6 +55,8 @@ def measured_settings(values: Sequence[Mapping[str, Any]]) -> dict[Key, float | 
 
 
 def _text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -67,9 +83,19 @@ def statistics(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame = pd.DataFrame(rows)
     notes = [
         "words: between blanks (Chinese: characters); documents with their titles, at most as many as the scale reads; "
-        "queries: of the evaluated split; train_pairs, dev_queries: of splits in the archive"
+        "queries: of the evaluated split; relevant: judged pairs of these; training pairs, dev queries: of splits in "
+        "the archive"
     ]
-    return ItemTable(frame, notes, measured=_by_column(frame, settings))
+    keys = [key for key in STATISTICS if key in frame]
+    shown = [
+        [settings.collections[row["collection"]], *(_count(row[key], key in LENGTHS) for key in keys)]
+        for row in frame.to_dict("records")
+    ]
+    return ItemTable(frame, notes, (["", *(STATISTICS[key] for key in keys)], shown), _by_column(frame, settings))
+
+
+def _count(value: float, is_mean: bool) -> str:
+    return "-" if pd.isna(value) else f"{value:.2f}" if is_mean else f"{value:,.0f}"
 
 
 def _by_column(frame: pd.DataFrame, settings: ItemParams) -> dict[Key, float | str]:
@@ -99,10 +125,12 @@ def sizes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         parameters = written_parameters(manifest.parent / WEIGHTS)
         measured[method, "parameters", "params"] = float(parameters)
         rows.append({"method": method, "parameters": parameters, METRIC: sum(means.values()) / len(means)})
+    count = len(settings.collections)
     notes = [
-        f"parameters: numbers in the model's weights file; {METRIC}: mean over {len(settings.collections)} collections"
+        f"parameters: numbers in the model's weights file; nDCG@10: mean over {count} collection{'s' * (count != 1)}"
     ]
-    return ItemTable(pd.DataFrame(rows), notes, measured=measured)
+    shown = [[settings.methods[row["method"]], f"{row['parameters']:,}", f"{row[METRIC]:.4f}"] for row in rows]
+    return ItemTable(pd.DataFrame(rows), notes, (["", "parameters", "nDCG@10"], shown), measured)
 
 
 def written_parameters(path: Path) -> int:

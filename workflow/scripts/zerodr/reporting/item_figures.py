@@ -14,7 +14,18 @@ from zerodr.errors import ConfigError
 from zerodr.evaluation.metrics import LABELS
 from zerodr.papers import modules
 from zerodr.reporting.item_inputs import METRIC, ItemParams
-from zerodr.reporting.panels import STYLE, bars, draw_points, interval_rows, legend, name_points, panels, style
+from zerodr.reporting.item_tables import method_label
+from zerodr.reporting.panels import (
+    STYLE,
+    bars,
+    draw_points,
+    interval_rows,
+    legend,
+    name_points,
+    panels,
+    style,
+    wrapped,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +47,7 @@ def plot_item(stage: Stage) -> None:
     frame = pd.read_csv(stage.path("table"), sep="\t", comment="#")
     with matplotlib.rc_context(STYLE | {"axes.spines.left": True}):
         figure = draw(frame, settings)
-        figure.suptitle(settings.item["title"], fontsize=10)
+        figure.suptitle(wrapped(figure, settings.item["title"], 10), fontsize=10)
         figure.savefig(stage.output("svg"), format="svg", metadata={"Date": None, "Creator": None})
         figure.savefig(stage.output("png"), format="png", dpi=150, metadata={"Software": None})
 
@@ -52,7 +63,7 @@ def _methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         axes.set_title(label, fontsize=9)
     measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
     baseline = settings.methods[settings.item["baseline"]]
-    figure.supxlabel(f"{measure} minus that of {baseline}, 95 % interval", fontsize=9)
+    figure.supxlabel(wrapped(figure, f"{measure} minus that of {baseline}, 95 % interval", 9), fontsize=9)
     return figure
 
 
@@ -64,6 +75,7 @@ def _similarity(frame: pd.DataFrame, settings: ItemParams) -> Figure:
             draw_points(axes, frame, key, f"gain.{method}", settings.methods[method], number)
         name_points(axes, frame[key], frame[f"gain.{settings.item['methods'][0]}"], names)
         axes.axhline(0, color="#888888", linewidth=0.8)
+        axes.locator_params(axis="x", nbins=5)
         axes.set_xlabel(f"similarity of {what} with {settings.source}")
     every[0].set_ylabel(f"nDCG@10 minus that of {settings.methods[settings.item['baseline']]}")
     legend(figure, every[0])
@@ -78,7 +90,8 @@ def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
             rows = frame[(frame["collection"] == name) & (frame["method"] == method)]
             x = np.arange(len(rows)) + 0.03 * (number - (len(settings.item["methods"]) - 1) / 2)
             look = style(number) | {"markersize": 5, "linewidth": 1.0}
-            axes.errorbar(x, rows[key], yerr=bars(rows, key), label=method, **look)
+            label = method_label(settings, method, rows["stage"].iloc[0])
+            axes.errorbar(x, rows[key], yerr=bars(rows, key), label=label, **look)
             axes.set_xticks(range(len(rows)), rows["stage"])
         axes.set_title(label, fontsize=9)
     figure.supylabel(f"{LABELS.get(key, key)}, 95 % interval", fontsize=9)
@@ -87,12 +100,16 @@ def _episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
 
 
 def _sizes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    from matplotlib.ticker import EngFormatter
+
     figure, (axes,) = panels(1, width=5, height=3.8)
     axes.plot(frame["parameters"], frame[METRIC], linestyle="", markersize=6, **style(0))
-    name_points(axes, frame["parameters"], frame[METRIC], [settings.methods[name] for name in frame["method"]])
     axes.set_xscale("log")
+    for which in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        which(EngFormatter(sep=""))
     axes.set_xlabel("parameters")
-    axes.set_ylabel(f"nDCG@10, mean of {len(settings.collections)} collections")
+    axes.set_ylabel("nDCG@10, mean of the collections")
+    name_points(axes, frame["parameters"], frame[METRIC], [settings.methods[name] for name in frame["method"]])
     return figure
 
 

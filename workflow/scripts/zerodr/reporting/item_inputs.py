@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRIC = "ndcg_cut_10"
+PERMUTED = 7  # points up to which a p value is exact; its approximation says 0 for a perfect order of any number
 Pairs = Annotated[dict[str, str], BeforeValidator(dict)]  # written as a list: its order is the table's
 Steps = Annotated[dict[str, int], BeforeValidator(dict)]
 
@@ -70,13 +72,13 @@ class ItemTable:
     Attributes:
         frame: the rows of the tsv.
         notes: explanations for a reader.
-        shown: header and rows of the printed table, where it differs from the frame.
+        shown: header and rows of the printed table, with labels instead of names.
         measured: ours of the values that the paper prints.
     """
 
     frame: pd.DataFrame
     notes: list[str]
-    shown: tuple[list[str], list[list[str]]] | None = field(default=None)
+    shown: tuple[list[str], list[list[str]]]
     measured: Measured = field(default_factory=dict)
 
 
@@ -146,6 +148,14 @@ def gain(method: pd.Series, baseline: pd.Series, samples: int, seed: int) -> Gai
 def correlation(x: Sequence[float], y: Sequence[float], what: str, of: str = "collections") -> str:
     """Describe Spearman's correlation in words, with the number of points, since few points prove little."""
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return f"{what}: {len(x)} {of} are too few, or too equal, for a correlation"
+        return f"{what}: no correlation, of fewer than 3 {of} or of equal values"
     result = stats.spearmanr(x, y)
-    return f"{what}: Spearman {result.statistic:+.2f} over {len(x)} {of} (p {result.pvalue:.2g})"
+    p_value = float(result.pvalue) if len(x) > PERMUTED else _permuted(x, y)
+    return f"{what}: Spearman {result.statistic:+.2f} over {len(x)} {of} (p {p_value:.2g})"
+
+
+def _permuted(x: Sequence[float], y: Sequence[float]) -> float:
+    """Share of the orders of x whose rank correlation with y is as far from 0: exact for few points."""
+    others = stats.rankdata(y) - (len(y) + 1) / 2
+    sums = np.abs([np.dot(order, others) for order in permutations(stats.rankdata(x))])
+    return float((sums >= sums[0] - 1e-9).mean())

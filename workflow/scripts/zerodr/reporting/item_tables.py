@@ -52,9 +52,10 @@ def methods(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame = pd.DataFrame(rows)
     tested = frame["method"] != item.baseline
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
+    count = int(tested.sum())
     notes = [
         f"{_label(item.measure)}; {BETTER} better, {WORSE} worse than {settings.methods[item.baseline]}: paired "
-        f"t-test over queries, p < .05 after Holm's correction over {int(tested.sum())} tests",
+        f"t-test over queries, p < .05 after Holm's correction over {count} test{'s' * (count != 1)}",
         *([HOLES] if any(key.startswith("hole") for key in measures) else []),
     ]
     return ItemTable(frame, notes, _pivot(frame, settings, measures), _measured(frame, measures))
@@ -105,9 +106,9 @@ def similarity(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "bootstrap intervals over queries"
     ]
     notes += [
-        correlation(frame[key], frame[f"gain.{m}"], f"{key} and gain of {settings.methods[m]}")
+        correlation(frame[key], frame[f"gain.{m}"], f"similarity of {what} and gain of {settings.methods[m]}")
         for m in item.methods
-        for key in ("corpus", "query_types")
+        for key, what in (("corpus", "documents"), ("query_types", "query types"))
     ]
     pairs = (f"{settings.methods[m]} - {settings.methods[item.baseline]}" for m in item.methods)
     header, shown = ["", "documents", "queries", "query types", *pairs], []
@@ -141,11 +142,20 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame = pd.DataFrame(rows)
     header = ["", "method", *stages]
     shown = [
-        [settings.collections[name], method, *(f"{value:.4f}" for value in line[item.measure])]
+        [
+            settings.collections[name],
+            method_label(settings, method, stages[0]),
+            *(f"{value:.4f}" for value in line[item.measure]),
+        ]
         for (name, method), line in frame.groupby(["collection", "method"], sort=False)
     ]
-    note = f"{_label(item.measure)} after each stage, with 95 % bootstrap intervals over queries"
+    note = f"{_label(item.measure)} after each stage; in the figure with 95 % bootstrap intervals over queries"
     return ItemTable(frame, [note], (header, shown))
+
+
+def method_label(settings: ItemParams, method: str, stage: str) -> str:
+    """The label of a method whose stages are shown, by that of one of them."""
+    return settings.methods[f"{method}@{stage}"].removesuffix(f" @{stage}")
 
 
 def _gain(scores: dict, method: str, baseline: str, name: str, settings: ItemParams, stage: Stage) -> Gain:

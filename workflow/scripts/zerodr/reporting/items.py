@@ -15,7 +15,7 @@ from zerodr.papers import modules
 from zerodr.reporting import item_facts, item_tables, render
 from zerodr.reporting.cell_views import cells_section, cells_tsv
 from zerodr.reporting.cells import COMPARED, compare_cells, read_cells, shown_cells
-from zerodr.reporting.item_inputs import ItemParams, ItemTable
+from zerodr.reporting.item_inputs import ItemParams, ItemTable, Pairs
 
 TABLES: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
     "methods": item_tables.methods,
@@ -39,6 +39,10 @@ class PaperParams(Settings):
     """Name of the paper."""
     items: dict[str, bool] = Field(min_length=1)
     """Item -> whether it has a figure."""
+    left_out: Pairs = {}
+    """Page of an item that is not on this one -> its title."""
+    scale: str
+    """The preset of the run."""
 
 
 def build_item(stage: Stage) -> None:
@@ -56,7 +60,7 @@ def build_item(stage: Stage) -> None:
     ]
     compared = compared_cells(stage, settings, table)
     text = f"## {settings.paper}, {settings.name}: {item.title}\n\n" + _markdown(table, notes)
-    text += "\n" + cells_section(compared) if len(compared) else ""
+    text += "\n" + cells_section(compared, _labels(settings)) if len(compared) else ""
     stage.output("published").write_text(cells_tsv(compared), encoding="utf-8")
     stage.output("table").write_text(_tsv(table.frame, notes), encoding="utf-8")
     stage.output("markdown").write_text(text, encoding="utf-8")
@@ -82,10 +86,17 @@ def build_paper(stage: Stage) -> None:
         problem = f"found {len(tables)} tables and {len(figures)} figures of {len(settings.items)} items"
         raise ArtifactError(stage.spec.name(), problem, "declare both of each item as inputs")
     body, drawn = [f"# {settings.label}\n"], {path.stem: path.name for path in figures}
-    for name, table in zip(settings.items, tables, strict=True):
-        figure = f"\n![{name}]({drawn[name]})\n" if name in drawn else ""
+    for table in tables:
+        figure = f"\n![{table.stem}]({drawn[table.stem]})\n" if table.stem in drawn else ""
         body.append(table.read_text(encoding="utf-8") + figure)
+    if settings.left_out:
+        body.append(f"## Not on this page at scale {settings.scale}\n")
+        body += [f"- `{page}`: {title}" for page, title in settings.left_out.items()]
     stage.output("html").write_text(render.page("\n".join(body), settings.label), encoding="utf-8")
+
+
+def _labels(settings: ItemParams) -> dict[str, str]:
+    return settings.published.labels if settings.published else {}
 
 
 def _tsv(frame: pd.DataFrame, notes: list[str]) -> str:
@@ -95,6 +106,6 @@ def _tsv(frame: pd.DataFrame, notes: list[str]) -> str:
 
 
 def _markdown(table: ItemTable, notes: list[str]) -> str:
-    cells = [[f"{v:.4f}" if isinstance(v, float) else str(v) for v in row] for row in table.frame.to_numpy()]
-    header, rows = table.shown or (list(table.frame.columns), cells)
-    return "\n".join([render.markdown_table(header, rows), "".join(f"- {note}\n" for note in notes)])
+    header, rows = table.shown
+    printed = render.markdown_table(header, rows, render.columns_of_words(rows))
+    return "\n".join([printed, "".join(f"- {note}\n" for note in notes)])

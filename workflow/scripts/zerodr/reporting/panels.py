@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ STYLE |= {f"axes.spines.{side}": False for side in ("top", "right", "left")}
 POINT = 5.0  # size of a point in pixels, which no name covers
 POSITIONS = [(side * 5, height) for height in (3, -9, 12, -18, 21, -27) for side in (1, -1)]  # of a name, in points
 HEIGHT, WIDTH, ACROSS = 3.2, 3.6, 3  # of a panel in inches; panels in a row
+TICKS = 3  # spaces between the ticks of a narrow panel, whose numbers have up to seven characters
+LETTER = 0.58  # mean width of a letter, as a share of the size of its font
 
 
 def panels(count: int, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
@@ -55,10 +58,18 @@ def bars(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 def interval_rows(axes: Axes, values: pd.Series, lengths: np.ndarray, labels: list[str]) -> None:
     """Draw one row a value with its horizontal interval, from the top."""
+    from matplotlib.ticker import MaxNLocator
+
     rows = range(len(labels))
+    axes.xaxis.set_major_locator(MaxNLocator(TICKS))
     axes.errorbar(values, rows, xerr=lengths, linestyle="", marker="o", markersize=5, color=COLORS[0])
     axes.set_yticks(rows, labels, fontsize=7)
     axes.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def wrapped(figure: Figure, text: str, size: float) -> str:
+    """Break a text into lines that fit the figure's width, in a font of `size` points."""
+    return textwrap.fill(text, max(int(72 * figure.get_figwidth() / (LETTER * size)), 10))
 
 
 def legend(figure: Figure, axes: Axes, markers: float = 1.0) -> None:
@@ -103,7 +114,7 @@ def name_points(axes: Axes, x: Iterable[float], y: Iterable[float], names: Itera
             label.set_position(offset)
             label.set_horizontalalignment("left" if offset[0] > 0 else "right")
             box = label.get_window_extent(renderer)
-            outside = not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1)
+            outside = not (axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1 and axes.bbox.y0 <= box.y0)
             crowd.append((sum(box.overlaps(other) for other in covered) + outside, offset, box))
             if not crowd[-1][0]:
                 break

@@ -58,7 +58,7 @@ def build_published(stage: Stage) -> None:
         left = left.drop(shown.index, errors="ignore")
         if len(compared):  # an item whose rows the paper's table lacks has none
             tables.append(compared.assign(item=item.name))
-            body.append(f"## {item.name}: {item.title}\n\n{cells_section(compared)}")
+            body.append(f"## {item.name}: {item.title}\n\n{cells_section(compared, item.published.labels)}")
     for table, rows in left.groupby("item", sort=False):
         empty = {
             "table": str(table),

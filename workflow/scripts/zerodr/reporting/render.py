@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
@@ -27,11 +28,13 @@ PAGE = """<!doctype html>
   img, svg {{ filter: invert(.93) hue-rotate(180deg) }}
 }}
 @media print {{ :root {{ --ink: #000; --soft: #444; --line: #bbb; --back: #fff }} img, svg {{ filter: none }} }}
-body {{ font: 15px/1.45 system-ui, sans-serif; margin: 1.2em; max-width: 75em; color: var(--ink) }}
+body {{ font: 15px/1.45 system-ui, sans-serif; margin: 1.2em; color: var(--ink) }}
+h1, h2, h3, p, ul {{ max-width: 75em }}
 html {{ background: var(--back) }}
 table {{ display: block; max-width: 100%; width: max-content; overflow-x: auto; margin: 1em 0 }}
 table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
 th, td {{ padding: .3em .8em; border-bottom: 1px solid var(--line); white-space: nowrap }}
+td[style*="left"] {{ white-space: normal; min-width: 8em }}
 th {{ border-bottom: 2px solid var(--soft) }}
 li {{ color: var(--soft); font-size: 13px; overflow-wrap: anywhere }}
 img, svg {{ max-width: 100%; height: auto }}
@@ -111,15 +114,29 @@ def significance_marks(tests: pd.DataFrame, level: float = 0.05) -> Marks:
     return {(test.method, test.collection): BETTER if test.difference > 0 else WORSE for test in significant}
 
 
-def markdown_table(header: Sequence[str], rows: list[list[str]]) -> str:
-    """Format a padded Markdown table, legible in a terminal too; first column left, the others right."""
+def markdown_table(header: Sequence[str], rows: list[list[str]], left: Collection[int] = (0,)) -> str:
+    """Format a padded Markdown table, legible in a terminal too; columns `left` left, the others right."""
     table = [[cell.replace("|", r"\|") for cell in row] for row in [list(header), *rows]]
-    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
-    rule = [("-" * width if i == 0 else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
-    lines = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in table]
-    for line, row in zip(lines, table, strict=True):
-        line[0] = row[0].ljust(widths[0])
-    return "\n".join("| " + " | ".join(line) + " |" for line in [lines[0], rule, *lines[1:]]) + "\n"
+    columns = [_padded(column, i in left, i > 0) for i, column in enumerate(zip(*table, strict=True))]
+    return "\n".join("| " + " | ".join(line) + " |" for line in zip(*columns, strict=True)) + "\n"
+
+
+def _padded(cells: Sequence[str], is_left: bool, is_marked: bool) -> list[str]:
+    """Header, rule and cells of a column with one width; the rule of a left column says so if `is_marked`."""
+    width = max(map(len, cells))
+    rule = "-" * (width - 1) + ":" if not is_left else ":" * is_marked + "-" * (width - is_marked)
+    return [(cell.ljust if is_left else cell.rjust)(width) for cell in (cells[0], rule, *cells[1:])]
+
+
+def columns_of_words(rows: list[list[str]]) -> list[int]:
+    """Numbers of the first column and of those where most cells do not begin with a number."""
+    numbers = []
+    for number, column in enumerate(zip(*rows, strict=True)):
+        filled = [cell for cell in column if cell not in ("", "-")]
+        words = sum(re.match(r"[-+]?[\d.]", cell) is None for cell in filled)
+        if number == 0 or words > len(filled) / 2:
+            numbers.append(number)
+    return numbers
 
 
 def markdown(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks, sections: list[str]) -> str:

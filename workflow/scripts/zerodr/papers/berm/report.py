@@ -27,6 +27,13 @@ UNIT_LABELS = {
     "passage_norm": "length of passage vectors",
     "unit_norm": "length of unit vectors",
 }
+MEASURE_NOTES = {
+    "balance_variance": "Var: population variance of the similarity of a passage with its units (smaller: more "
+    "balanced)",
+    "extractability_accuracy": "Acc: share of pairs whose matching vector is nearest to the essential unit",
+    "dispersion_x": "dispersion: variance of a passage's units along the first two principal axes of all units of the "
+    "model; the paper does not say how it projects them, so compare models here, not with the paper",
+}
 PRINTED = {
     "balance_variance": "unit_variance",
     "extractability_accuracy": "essential_unit_accuracy",
@@ -57,10 +64,10 @@ def units(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     cells = {(row["method"], row["measure"]): _cell(row) for _, row in frame.iterrows()}
     shown = [[settings.methods[method], *(cells[method, name] for name in item.measures)] for method in item.methods]
     notes = [
-        f"units and labels of {item.units_of}, at most {frame['pairs'].max()} training pairs of {settings.source} with "
-        "an essential unit; means over pairs with 95 % intervals (normal approximation); Var: population variance of "
-        "the similarity of a passage with its units (smaller: more balanced); Acc: share of pairs whose matching "
-        "vector is nearest to the essential unit"
+        f"units and labels of {settings.methods.get(item.units_of, item.units_of)}, at most {frame['pairs'].max()} "
+        f"training pairs of {settings.source} with an essential unit; means over pairs with 95 % intervals (normal "
+        "approximation)",
+        *(note for name, note in MEASURE_NOTES.items() if name in item.measures),
     ]
     measured = {(row["method"], "", PRINTED.get(row["measure"], "")): float(row["mean"]) for _, row in frame.iterrows()}
     header = ["", *(UNIT_LABELS.get(name, name) for name in item.measures)]

@@ -47,10 +47,11 @@ def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
             }
         )
     frame = pd.DataFrame(rows)
+    method, baseline = settings.methods[item.method], settings.methods[item.baseline]
     both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
     notes = [
-        f"clusters of {item.method}'s stage {item.stage}; nearest by the mean inner product of a collection's "
-        f"queries with its centroid; gains: nDCG@10 of {item.method} minus {item.baseline}, on the cluster's "
+        f"clusters of {method}'s stage {item.stage}; nearest by the mean inner product of a collection's "
+        f"queries with its centroid; gains: nDCG@10 of {method} minus that of {baseline}, on the cluster's "
         f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
         f"gains have one sign on both sides for {both} of {len(frame)} collections",
         correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
@@ -93,9 +94,10 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             ]
     frame = pd.DataFrame(rows)
     notes = [
-        f"the {item.examples} queries of each collection with the largest gains of {item.method} over "
-        f"{item.baseline}, and as many with the largest losses, with the nearest queries of {settings.source}/"
-        f"{settings.splits[settings.source]} by the method's own vectors: chosen examples, no evidence"
+        f"the {item.examples} queries of each collection with the largest gains of "
+        f"{settings.methods[item.method]} over {settings.methods[item.baseline]} in nDCG@10, and as many with the "
+        f"largest losses, with the nearest queries of {settings.source}/{settings.splits[settings.source]} by the "
+        "method's own vectors: chosen examples, no evidence"
     ]
     shown = [
         [

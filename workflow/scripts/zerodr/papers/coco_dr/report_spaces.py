@@ -39,7 +39,13 @@ def spaces(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for label, model in item.models.items():
             measures = {key: facts[model, name][key] for key in ("documents", "contrastive", "alignment", "uniformity")}
             rows.append({"collection": name, "model": label} | measures)
-    return ItemTable(pd.DataFrame(rows), [SPACE_NOTE])
+    shown = [
+        [settings.collections[row["collection"]], row["model"], str(row["documents"])]
+        + [f"{row[key]:.4f}" for key in ("contrastive", "alignment", "uniformity")]
+        for row in rows
+    ]
+    header = ["", "model", "held-out documents", "contrastive loss", "alignment", "uniformity"]
+    return ItemTable(pd.DataFrame(rows), [SPACE_NOTE], (header, shown))
 
 
 def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -55,7 +61,8 @@ def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
     frame = pd.DataFrame(rows)
     notes = [
         SPACE_NOTE,
-        f"loss of {item.models[0]} and {item.models[1]}; gain: nDCG@10 of {item.methods[1]} minus {item.methods[0]}",
+        f"loss without: of model {item.models[0]}, loss with: of {item.models[1]}; gain: nDCG@10 of "
+        f"{settings.methods[item.methods[1]]} minus that of {settings.methods[item.methods[0]]}",
         correlation(frame["reduction"], frame["gain"], "reduction and gain"),
     ]
     shown = []
@@ -74,6 +81,8 @@ def draw_spaces(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         name_points(every[0], rows["alignment"], rows["uniformity"], names)
         every[1].plot(rows["contrastive"], range(len(rows)), linestyle="", markersize=6, **style(number))
         every[1].set_yticks(range(len(rows)), names)
+    for axes in every:
+        axes.locator_params(axis="x", nbins=5)
     every[0].set_xlabel("alignment (lower is better)")
     every[0].set_ylabel("uniformity (lower is better)")
     every[1].set_xlabel("contrastive loss of held-out documents")

@@ -21,6 +21,8 @@ DOMAINS = {"source": COLORS[0], "target": COLORS[4]}  # blue and orange, as in M
 
 def draw_domains(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw a column a target: Domain-Acc, KNN-Source%, nDCG@10 over steps, and Domain-Acc against nDCG@10."""
+    from matplotlib.ticker import PercentFormatter
+
     figure, grid = blank(len(ROWS) + 1, len(settings.collections))
     for column, (target, label) in enumerate(settings.collections.items()):
         grid[0, column].set_title(label, fontsize=9)
@@ -34,6 +36,7 @@ def draw_domains(frame: pd.DataFrame, settings: ItemParams) -> Figure:
             grid[2, column].fill_between(steps, *interval, alpha=0.12, linewidth=0, color=look["color"])
             grid[3, column].plot(rows["domain_accuracy"], rows[METRIC], linewidth=0.8, **look)
         rate = frame.loc[frame["collection"] == target, "knn_base_rate"].iloc[0]
+        grid[1, column].yaxis.set_major_formatter(PercentFormatter(1.0))
         grid[1, column].axhline(rate, color="#888888", linewidth=0.8, linestyle=":")
         grid[2, column].set_xlabel("steps")
         grid[3, column].set_xlabel("Domain-Acc")

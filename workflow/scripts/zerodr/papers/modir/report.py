@@ -204,7 +204,12 @@ def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> ItemTable
         f"{settings.methods[before]} in nDCG@10, and as many with the largest losses, each with the nearest "
         f"queries of {settings.source} by either model: chosen examples, no evidence"
     ]
-    return ItemTable(pd.DataFrame(rows), notes)
+    shown = [
+        [settings.collections[row["collection"]], row["query"], f"{row['gain']:+.4f}", *row["sources"]]
+        for row in (row | {"sources": [row["source_before"], row["source_after"]]} for row in rows)
+    ]
+    header = ["", "query", "gain", "near it before training", "near it after training"]
+    return ItemTable(pd.DataFrame(rows), notes, (header, shown))
 
 
 def _neighbours(path: Path, count: int) -> dict[str, list[str]]:

@@ -102,7 +102,13 @@ def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         frames.append(frame[frame["query"].isin(chosen)].assign(collection=name))
     frame = pd.concat(frames, ignore_index=True)
     shown = [
-        [row["collection"], row["text"], row["memory"], f"{row['attention']:.3f}", shorten(row["document_text"], SHOWN)]
+        [
+            settings.collections.get(row["collection"], f"{row['collection']}, training"),
+            row["text"],
+            row["memory"],
+            f"{row['attention']:.3f}",
+            shorten(row["document_text"], SHOWN),
+        ]
         for row in frame.to_dict("records")
     ]
     notes = [
@@ -134,7 +140,11 @@ def latency(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "document: in a batch; the search of the mixture is not in it; BM25: Lucene, one query at a time",
         "ours next to the published: means over the collections, and of another machine",
     ]
-    return ItemTable(pd.DataFrame(rows), notes, measured=measured)
+    shown = [
+        [settings.collections[str(row["collection"])], str(row["component"]), f"{row['milliseconds']:.3f}"]
+        for row in rows
+    ]
+    return ItemTable(pd.DataFrame(rows), notes, (["", "component", "milliseconds"], shown), measured)
 
 
 def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
