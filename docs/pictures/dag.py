@@ -34,7 +34,7 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "negatives, units, clusters, teacher's scores",
         "#7b4b94",
         {
-            "generation": "generated queries",
+            "generation": "generation",
             "mining": "mining",
             "teachers": "teachers",
             "papers/berm": "BERM",
