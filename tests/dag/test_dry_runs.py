@@ -235,7 +235,7 @@ def test_a_folder_without_judgements_is_compared_on_known_items_that_no_stage_le
     assert {rule: counts[rule] for rule in ("hold_out_items", "finetune", "evaluate_run", "judge_adaptation")} == {
         "hold_out_items": 1,
         "finetune": 2,
-        "evaluate_run": 7,
+        "evaluate_run": 9,
         "judge_adaptation": 1,
     }
     reads = re.findall(r"^    input: (.*collections/notes/manifest.json.*)$", done.stdout + done.stderr, re.M)

@@ -254,7 +254,7 @@ def test_a_run_below_a_group_that_its_publisher_removes_as_a_double_moves_to_the
         other.add(record, [], None)
     key = {"group": walk.client.get_run(double).data.tags["group"], "level": "method"}
     oldest = walk.client.create_run(walk.experiment, start_time=1, tags=key).info.run_id
-    one._replace(double, oldest)
+    one._replace(double, groups[:1])
     if removed_first:
         other.add(record, [], None)
     runs = {run.info.run_id: run for run in walk.runs()}

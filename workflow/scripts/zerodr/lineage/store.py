@@ -188,8 +188,8 @@ class Store:
                 self.client.set_terminated(run, "FINISHED")
                 if len(names) > 1:
                     self._settle(run, names[:-1])
-                if (oldest := self._oldest(names)) != run:
-                    self._replace(run, oldest)
+                if self._oldest(names) != run:
+                    self._replace(run, names)
             self._groups[names] = self._oldest(names)
         return self._groups[names]
 
@@ -198,20 +198,43 @@ class Store:
         runs = self.client.search_runs([self.experiment], group, max_results=1, order_by=order)
         return runs[0].info.run_id if runs else ""
 
-    def _replace(self, double: str, oldest: str) -> None:
+    def _replace(self, double: str, names: tuple[str, ...]) -> None:
         """Remove a group that another publisher created too; its scores and what lies below it move to the other's."""
         self.client.delete_run(double)
         for name, value in self.client.get_run(double).data.metrics.items():
-            self.client.log_metric(oldest, name, value)
+            self._log_metric(names, name, value)
         for run in self.client.search_runs([self.experiment], f"tags.`{PARENT}` = '{double}'"):
-            self.client.set_tag(run.info.run_id, PARENT, oldest)
+            self._move(run.info.run_id, self._oldest(names))
 
     def _settle(self, run: str, names: tuple[str, ...]) -> None:
         """Put a run below its group again when the group was a double that has been removed."""
         used = self.group(names)
         if (oldest := self._oldest(names)) != used:
             self._groups[names] = oldest
-            self.client.set_tag(run, PARENT, oldest)
+            self._move(run, oldest)
+
+    def _move(self, run: str, group: str) -> None:
+        """Put a run below a group, unless another publisher has removed the run as a double meanwhile."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.set_tag(run, PARENT, group)
+        except MlflowException:
+            if self.client.get_run(run).info.lifecycle_stage == "active":
+                raise
+
+    def _log_metric(self, names: tuple[str, ...], name: str, value: float, end: int | None = None) -> None:
+        """Give a group a measure, once more when its run was a double that has been removed meanwhile."""
+        from mlflow.exceptions import MlflowException
+
+        group = self._oldest(names)
+        try:
+            self.client.log_metric(group, name, value, timestamp=end, step=0)
+        except MlflowException:
+            if self._oldest(names) == group:
+                raise
+        if (oldest := self._oldest(names)) != group:
+            self.client.log_metric(oldest, name, value, timestamp=end, step=0)
 
     def describe(self) -> None:
         """Write the experiment's description and its views, with a column a collection that was evaluated."""
@@ -269,22 +292,11 @@ class Store:
                 time.sleep(PAUSE_S * (attempt + 1))
 
     def _log_score(self, record: Record, method: tuple[str, ...], end: int) -> None:
-        """Give the run of a method its main measure on the collection of an evaluation.
-
-        Once more when the run was a double that has been removed meanwhile.
-        """
-        from mlflow.exceptions import MlflowException
-
+        """Give the run of a method its main measure on the collection of an evaluation."""
         values = [m["value"] for m in record["metrics"] if m["name"] == MAIN_METRIC]
         if values and record["output"] == "summary":
-            name, group = f"{MAIN_METRIC}.{record['wildcards']['collection']}", self.group(method)
-            try:
-                self.client.log_metric(group, name, values[0], timestamp=end, step=0)
-            except MlflowException:
-                if self._oldest(method) == group:
-                    raise
-            if (oldest := self._oldest(method)) != group:
-                self.client.log_metric(oldest, name, values[0], timestamp=end, step=0)
+            self.group(method)
+            self._log_metric(method, f"{MAIN_METRIC}.{record['wildcards']['collection']}", values[0], end)
 
     def _log_tags_and_params(self, run: str, record: Record, scale: str) -> None:
         from mlflow.entities import Param, RunTag

@@ -172,7 +172,7 @@ def _item_params(plan: Plan, wc: Any) -> Params:
         "collections": [(name, rows[name].label) for name in collections],
         "splits": {name: rows[name].evaluation_split for name in [*collections, plan.source]},
         "methods": [(name, methods[name].label) for name in dict.fromkeys(named)],
-        "remarks": [*stand_ins(plan, item, collections), *join_remarks(plan, named, item.protocol)],
+        "remarks": [*other_collections(plan, item, collections), *join_remarks(plan, named, item.protocol)],
         "points": [(line, list(models.items())) for line, models in needed.points.items()],
         "stages": list(needed.stages.items()),
         "source": plan.source,
@@ -184,7 +184,7 @@ def _item_params(plan: Plan, wc: Any) -> Params:
     }
 
 
-def stand_ins(plan: Plan, item: Item, collections: list[str]) -> list[str]:
+def other_collections(plan: Plan, item: Item, collections: list[str]) -> list[str]:
     """A footnote where an item has other collections than its paper's."""
     if item.collections is None:
         return []

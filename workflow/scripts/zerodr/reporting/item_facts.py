@@ -117,7 +117,8 @@ def _by_column(frame: pd.DataFrame, settings: ItemParams) -> dict[Key, float | s
 def sizes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Compare the number of parameters with the mean over collections (COCO-DR figure 1)."""
     assert isinstance(item, SizesItem)
-    scores, rows = read_scores(stage.paths("per_query")), []
+    scores = read_scores(stage.paths("per_query"))
+    rows: list[dict[str, Any]] = []
     measured: dict[Key, float | str] = {}
     for method, manifest in zip(item.methods, stage.paths("models"), strict=True):
         means = {name: float(scores[method, name].mean()) for name in settings.collections}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -34,7 +34,8 @@ def read_spaces(paths: Sequence[Path]) -> dict[tuple[str, str], dict[str, float]
 def spaces(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Compare contrastive loss, alignment, uniformity of models by collection (COCO-DR figure 5b)."""
     assert isinstance(item, SpacesItem)
-    facts, rows = read_spaces(stage.paths("spaces")), []
+    facts = read_spaces(stage.paths("spaces"))
+    rows: list[dict[str, Any]] = []
     for name in settings.collections:
         for label, model in item.models.items():
             measures = {key: facts[model, name][key] for key in ("documents", "contrastive", "alignment", "uniformity")}
