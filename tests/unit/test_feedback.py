@@ -16,7 +16,8 @@ from zerodr.artifacts.trec import write_run
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, ConfigError, ProtocolError
 from zerodr.plan.plan import Plan
-from zerodr.retrieval.feedback import augment_queries, softmax
+from zerodr.retrieval.attention import softmax
+from zerodr.retrieval.feedback import augment_queries
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS, QUERIES = [f"d{i}" for i in range(7)], ["q0", "q1", "d3"]

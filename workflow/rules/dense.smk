@@ -1,4 +1,4 @@
-# Bi-encoders: model folder, embeddings by shard, feedback, search by shard, merge; fusion of two runs; runs made elsewhere.
+# Bi-encoders: model folder, embeddings by shard, search by shard, merge; fusion of two runs; runs made elsewhere.
 
 
 rule import_model:
@@ -67,30 +67,6 @@ rule embed_queries:
         **PLAN.resources("embed_queries"),
     params:
         settings=PLAN.settings("embed_queries"),
-    script:
-        "../scripts/run_stage.py"
-
-
-rule augment_queries:
-    input:
-        unpack(PLAN.inputs("augment_queries")),
-    output:
-        embeddings=paths.embeddings(
-            "{model}", "{scope}", "{collection}", "{protocol}", "queries.{split}"
-        ),
-    log:
-        "results/logs/augment_queries/{model}/{scope}/{collection}/{protocol}/{split}.log",
-    benchmark:
-        "results/benchmarks/augment_queries/{model}/{scope}/{collection}/{protocol}/{split}.tsv"
-    wildcard_constraints:
-        model=PATTERNS.methods("feedback"),
-        scope="shared",
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("augment_queries"),
-    params:
-        settings=PLAN.settings("augment_queries"),
     script:
         "../scripts/run_stage.py"
 

@@ -9,10 +9,20 @@ from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
-from zerodr.config.methods import EncoderMethod, FeedbackMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
+from zerodr.config.methods import (
+    AttentionTraining,
+    EncoderMethod,
+    FeedbackMethod,
+    FeedbackSettings,
+    FusionMethod,
+    LexicalMethod,
+    RunMethod,
+    ScoresMethod,
+    TrainedMethod,
+)
 from zerodr.config.registry import FORMATS, LANGUAGES
 from zerodr.config.scores import check_scores
-from zerodr.errors import ConfigError
+from zerodr.errors import ConfigError, nearest
 from zerodr.papers import modules
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -60,6 +70,24 @@ def _check_feedback(bench: Bench) -> None:
             other = known(where, memory, bench.methods)
             if isinstance(other, FeedbackMethod) or not other.ranks:
                 raise ConfigError(where, f"{memory} finds no documents by itself", "name a method that ranks")
+            if method.settings.attention is not None:
+                _check_attention(bench, name, method.settings, method.settings.attention)
+
+
+def _check_attention(bench: Bench, name: str, settings: FeedbackSettings, training: AttentionTraining) -> None:
+    """Attention is learned on the source, so the model and what finds documents are the same there and on targets."""
+    memory = bench.methods[settings.memory]
+    finders = memory.settings.runs if isinstance(memory, FusionMethod) else (settings.memory,)
+    for part, other in [("model", settings.model), *(("memory", finder) for finder in finders)]:
+        if not isinstance(bench.methods[other], EncoderMethod | LexicalMethod):
+            problem = f"{other} was trained for one target or ranks no source, so no attention can be learned with it"
+            step = "name a method of kind encoder or lexical, or leave settings.attention out"
+            raise ConfigError(f"method {name}: {part}", problem, step)
+    source = bench.config.source or bench.scale.source
+    splits = known("source", source, bench.collections).splits
+    if training.source_split not in splits:
+        problem = f"has no judgements for split {training.source_split!r}, there is nothing to learn from"
+        raise ConfigError(f"method {name}: source {source}", problem, nearest(training.source_split, splits))
 
 
 def _check_collections(bench: Bench) -> None:

@@ -106,8 +106,38 @@ class Feedback(Settings):
     """Weight of the documents' mean; the query's vector has 1."""
 
 
+class AttentionTraining(Settings):
+    """How attention to documents is learned from the source's questions; all vectors of the bi-encoder stay."""
+
+    source_split: str = "train"
+    """Split of the source whose questions teach."""
+    depth: int = Field(100, ge=2)
+    """Documents of the rankings that are read; as many as `memory`, a fusion, puts on one scale."""
+    width: int = Field(64, ge=0)
+    """Length of a query's and a document's projection, whose product is part of the attention. 0: scores alone."""
+    first: int = Field(30, ge=1)
+    """First documents of the ranking among which negatives are drawn."""
+    negatives_per_query: int = Field(2, ge=0)
+    """Negatives of each question; positives and negatives of the others in the batch count as well."""
+    inverse_temperature: float = Field(20.0, gt=0)
+    """Factor of cosines in the loss."""
+    steps: int = Field(600, ge=0)
+    """Updates. 0 leaves the bi-encoder as it is."""
+    batch_queries: int = Field(64, ge=2)
+    """Questions of one update."""
+    learning_rate: float = Field(0.01, gt=0)
+    """First rate for `inverse_temperature` and `weight`, a tenth of it for projections; both fall to 0 in a line."""
+    weight_decay: float = Field(0.01, ge=0)
+    """AdamW's, for the projections."""
+    dev_queries: int = Field(1000, ge=1)
+    """Questions that are left out and show how the loss falls."""
+
+
 class FeedbackSettings(Feedback):
     """Queries of a bi-encoder to which documents that another method found are added."""
+
+    attention: AttentionTraining | None = None
+    """Learn the documents' shares and their weight; `inverse_temperature` and `weight` are where they start."""
 
     model: str
     """Full name of the method whose queries are augmented and whose document vectors are searched."""
@@ -189,7 +219,7 @@ class FusionMethod(_Method):
 
 
 class FeedbackMethod(_Method):
-    """A bi-encoder that reads documents with the query; nothing is trained."""
+    """A bi-encoder that reads documents with the query; nothing is trained but, if at all, its attention to them."""
 
     kind: Literal["feedback"]
     """Kind of the method."""

@@ -12,7 +12,8 @@ from zerodr.config.base import validate
 from zerodr.lookup.documents import Documents
 from zerodr.lookup.searchers import Answer, open_source
 from zerodr.lookup.sources import Source, load_function, query_encoders
-from zerodr.retrieval.feedback import Attention, AugmentSettings, augment, softmax
+from zerodr.retrieval.attention import Attention, scores_alone
+from zerodr.retrieval.feedback import AugmentSettings, Found, augment
 from zerodr.retrieval.vectors import Vectors
 
 CHARACTERS = 300  # of a document that the page shows
@@ -28,6 +29,8 @@ class FeedbackQueries:
     def __init__(self, source: Source) -> None:
         plain, memory = source.halves
         self._settings = validate(AugmentSettings, source.params, source.name)
+        learned = source.inputs.get("attention")
+        self._attention = Attention.load(Path(learned[0]).parent) if learned else scores_alone(self._settings)
         self._queries = load_function(query_encoders()[plain.encoder].queries)(plain)
         self._memory, self._depth = open_source(memory), memory.params["depth"]
         self._shards = [Vectors.open(Path(path)) for path in source.index]
@@ -43,11 +46,10 @@ class FeedbackQueries:
             return vector, fields
         scores = np.array(answer.scores[: len(names)], np.float32)
         rows = pc.index_in(pa.array(names, self._ids.type), self._ids).to_numpy().astype(np.int64)
-        one = Attention(rows, softmax(self._settings.inverse_temperature * scores))
-        (augmented,) = augment(vector[None], self._shards, [one], self._settings.weight)
+        (augmented,), (shares,) = augment(vector[None], self._shards, [Found(rows, scores)], self._attention)
         texts = self._documents.texts(names)
         read = [
             {"id": name, "memory": self._settings.memory, "text": body[:CHARACTERS], "attention": float(share)}
-            for name, (_, body), share in zip(names, texts, one.shares, strict=True)
+            for name, (_, body), share in zip(names, texts, shares, strict=True)
         ]
         return augmented, fields | {"read": read}

@@ -6,6 +6,7 @@ from zerodr.plan import (  # noqa: F401
     collections,
     dense,
     evaluation,
+    feedback,
     generation,
     items,
     lexical,

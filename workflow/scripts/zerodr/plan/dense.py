@@ -1,4 +1,4 @@
-"""Plan workflow/rules/dense.smk: embeddings by shard, search by shard, merge; feedback; fusion; imported runs."""
+"""Plan workflow/rules/dense.smk: embeddings by shard, search by shard, merge; fusion; imported runs."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ from zerodr.config.load import files_of_model
 from zerodr.config.methods import (
     EncoderSettings,
     FeedbackMethod,
-    FeedbackSettings,
     FusionSettings,
     RunSettings,
     TrainedMethod,
@@ -170,26 +169,6 @@ def _merge_inputs(plan: Plan, wc: Any) -> Files:
 @params("merge_run")
 def _merge_params(plan: Plan, wc: Any) -> Params:
     return ranking(plan, wc, "language", "exclude_self") | {"tag": wc.model}
-
-
-# ---- feedback --------------------------------------------------------------------------------------------------
-@inputs("augment_queries")
-def _augment_inputs(plan: Plan, wc: Any) -> Files:
-    """Return the vectors of queries and documents, and the ranking that names the documents to add."""
-    settings = plan.bench.settings(wc.model, FeedbackSettings)
-    shards = plan.shard_names("corpus", wc.collection)
-    return {
-        "queries": searched_queries(plan, settings.model, wc.collection, wc.protocol),
-        "corpus": [embeddings_for(plan, settings.model, wc.collection, shard, wc.protocol) for shard in shards],
-        "run": paths.run(settings.memory, wc.collection, wc.protocol),
-        "collection": paths.collection(wc.collection),
-    }
-
-
-@params("augment_queries")
-def _augment_params(plan: Plan, wc: Any) -> Params:
-    settings = plan.bench.settings(wc.model, FeedbackSettings).model_dump(mode="json", exclude={"model"})
-    return settings | ranking(plan, wc, "language", "depth")
 
 
 # ---- fusion ----------------------------------------------------------------------------------------------------

@@ -43,6 +43,7 @@ RULES = {
         "retrieval.embed:embed_corpus", 1, encoding(6000, 3500, 30, 120, sharded=True), reads="corpus"
     ),
     "embed_queries": Rule("retrieval.embed:embed_queries", 1, encoding(4000, 0, 30), reads="queries"),
+    "learn_attention": Rule("retrieval.learn_attention:learn_attention", 1, Need(6000, 8000, 30), seeded=True),
     "augment_queries": Rule("retrieval.feedback:augment_queries", 1, Need(4000, 0, 15)),
     "search_shard": Rule(
         "retrieval.search:search_shard", 1, Need(4000, 6500, 20, 60, threads=8, gpu=True, sharded=True), reads="queries"

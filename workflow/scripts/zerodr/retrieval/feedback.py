@@ -1,10 +1,10 @@
-"""Stage `augment_queries`: add documents that another ranking found to the vectors of queries; nothing is trained.
+"""Stage `augment_queries`: add documents that another ranking found to the vectors of queries.
 
 Vector pseudo-relevance feedback (Li et al. 2021, "Pseudo relevance feedback with deep language models and dense
-retrievers") with attention over the documents, as MoMA has it, from fused scores instead of learned weights.
+retrievers") with attention over the documents, as MoMA has it: from their scores alone, or also learned on the source
+(`learn_attention`).
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from zerodr.collections.access import corpus_ids, split_queries
 from zerodr.config.base import validate
 from zerodr.config.methods import Feedback
 from zerodr.errors import ArtifactError
+from zerodr.retrieval.attention import Attention, scores_alone
 from zerodr.retrieval.fuse import check_run
 from zerodr.retrieval.vectors import AGAIN, Vectors
 
@@ -38,22 +39,22 @@ class AugmentSettings(Feedback):
     """The document whose id is the query's may not be in the ranking."""
 
 
-class Attention(NamedTuple):
-    """Documents of one query and their shares.
+class Found(NamedTuple):
+    """Documents that were found for one query.
 
     Attributes:
         rows: of the corpus, int64 [k].
-        shares: float32 [k], which sum to 1.
+        scores: of the ranking, best first [k].
     """
 
     rows: np.ndarray
-    shares: np.ndarray
+    scores: np.ndarray
 
 
 def augment_queries(stage: Stage) -> None:
     """Augment the queries of a split. Read inputs `queries`, `corpus`, `run` and `collection`; write `embeddings`.
 
-    A query that the ranking lacks keeps its vector.
+    With an input `attention` it is a learned one. A query that the ranking lacks keeps its vector.
 
     Raises:
         ArtifactError: embeddings don't fit the collection, or the ranking has other queries or documents.
@@ -70,75 +71,78 @@ def augment_queries(stage: Stage) -> None:
         raise ArtifactError(stage.path("queries"), f"{expected}, found {sizes[0]} and {sizes[1]}", AGAIN)
     run = read_run(path)
     check_run(run, names, f"{settings.memory} ({path})", settings.exclude_self)
-    read = attended(run, names, ids, settings, str(path))
-    vectors = np.empty((queries.rows, queries.dimension), np.float32)
+    found = documents_of(run, names, ids, settings.documents, str(path))
+    learned = "attention" in stage.spec.inputs
+    attention = Attention.load(stage.path("attention")) if learned else scores_alone(settings)
+    vectors, firsts = np.empty((queries.rows, queries.dimension), np.float32), []
     progress = Progress(f"augment {settings.collection}/{settings.split}", queries.rows, "queries")
     for start in range(0, queries.rows, BLOCK):
-        block = read[start : start + BLOCK]
-        vectors[start : start + BLOCK] = augment(queries.array[start : start + BLOCK], shards, block, settings.weight)
+        block = found[start : start + BLOCK]
+        plain = queries.array[start : start + BLOCK]
+        vectors[start : start + BLOCK], shares = augment(plain, shards, block, attention)
+        firsts += [float(share[0]) for share in shares if len(share)]
         progress.add(len(block))
     progress.finish()
-    firsts = [float(one.shares[0]) for one in read if len(one.rows)]
     stage.metric("first_document_attention", float(np.mean(firsts)) if firsts else 0.0)
+    stage.metric("weight", attention.weight)
     stage.note(queries=queries.rows, augmented=len(firsts), memory=settings.memory)
     with open(stage.output("embeddings"), "wb") as stream:
         np.save(stream, vectors)
 
 
-def attended(run: pd.DataFrame, names: pd.Series, ids: pa.Array, settings: Feedback, where: str) -> list[Attention]:
-    """Return the documents and shares of each query, in the order of `names`.
+def documents_of(run: pd.DataFrame, names: pd.Series, ids: pa.Array, most: int, where: str) -> list[Found]:
+    """Return the first documents of each query, in the order of `names`.
 
     Args:
         run: columns query, document, score.
         names: ids of the queries.
         ids: of the corpus rows.
-        settings: how many documents, and how sharp.
+        most: documents of a query.
         where: the run's path, for errors.
 
     Raises:
         ArtifactError: a document is not in the collection.
     """
     run = total_order(run)
-    run = run[run.groupby("query", sort=False).cumcount() < settings.documents]
+    run = run[run.groupby("query", sort=False).cumcount() < most]
     rows = pc.index_in(strings(run["document"]), ids)
     if rows.null_count:
         unknown = run["document"].iloc[int(np.flatnonzero(rows.is_null())[0])]
         raise ArtifactError(where, f"document {unknown!r} is not in the collection", AGAIN)
     run = run.assign(row=rows.to_numpy().astype(np.int64))
-    nothing = Attention(np.zeros(0, np.int64), np.zeros(0, np.float32))
+    nothing = Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
     by_query = {
-        query: Attention(one["row"].to_numpy(), softmax(settings.inverse_temperature * one["score"].to_numpy()))
-        for query, one in run.groupby("query", sort=False)
+        query: Found(one["row"].to_numpy(), one["score"].to_numpy()) for query, one in run.groupby("query", sort=False)
     }
     return [by_query.get(name, nothing) for name in names]
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Return the softmax of scores [k] as float32 [k], computed in float64."""
-    exponents = np.exp(scores.astype(np.float64) - scores.max())
-    return (exponents / exponents.sum()).astype(np.float32)
-
-
-def augment(queries: np.ndarray, shards: list[Vectors], read: list[Attention], weight: float) -> np.ndarray:
-    """Return `q + weight * sum(share_i d_i)` for each query, float32 [n, d].
+def augment(
+    queries: np.ndarray, shards: list[Vectors], found: list[Found], attention: Attention
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Return `q + weight * sum(share_i d_i)` for each query, float32 [n, d], and the shares [k] of each.
 
     Args:
         queries: float32 [n, d].
         shards: the documents' vectors, in the order of the corpus.
-        read: documents of each query.
-        weight: of their mean; 0 returns the queries unchanged.
+        found: documents of each query.
+        attention: their shares, and their weight; weight 0 returns the queries unchanged.
     """
-    added = [share @ vectors for share, vectors in _gathered(shards, read)]
-    return queries + np.float32(weight) * np.stack(added) if added else queries
+    added, shares = np.zeros_like(queries), []
+    for row, (query, one) in enumerate(zip(queries, found, strict=True)):
+        documents = vectors_of(shards, one.rows)
+        share = attention.shares(query, documents, one.scores)
+        added[row] = share @ documents
+        shares.append(share)
+    return queries + np.float32(attention.weight) * added, shares
 
 
-def _gathered(shards: list[Vectors], read: list[Attention]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield shares [k] and the documents' vectors [k, d] of each query; which shard they lie in changes no bit."""
+def vectors_of(shards: list[Vectors], rows: np.ndarray) -> np.ndarray:
+    """Return the vectors float32 [k, d] of corpus rows [k]; which shard they lie in changes no bit."""
     first = np.cumsum([0, *(shard.rows for shard in shards)])
-    for one in read:
-        vectors = np.empty((len(one.rows), shards[0].dimension), np.float32)
-        shard_of = np.searchsorted(first, one.rows, side="right") - 1
-        for number in np.unique(shard_of):
-            inside = shard_of == number
-            vectors[inside] = shards[number].array[one.rows[inside] - first[number]]
-        yield one.shares, vectors
+    vectors = np.empty((len(rows), shards[0].dimension), np.float32)
+    shard_of = np.searchsorted(first, rows, side="right") - 1
+    for number in np.unique(shard_of):
+        inside = shard_of == number
+        vectors[inside] = shards[number].array[rows[inside] - first[number]]
+    return vectors
