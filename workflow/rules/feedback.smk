@@ -5,7 +5,7 @@ rule learn_attention:
     input:
         unpack(PLAN.inputs("learn_attention")),
     output:
-        attention=paths.attention("{model}"),
+        attention=paths.learned_attention("{model}"),
     log:
         "results/logs/learn_attention/{model}.log",
     benchmark:

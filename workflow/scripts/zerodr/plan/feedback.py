@@ -52,7 +52,7 @@ def _augment_inputs(plan: Plan, wc: Any) -> Files:
     """Return the vectors of queries and documents, the ranking that names the documents to add, learned attention."""
     settings = plan.bench.settings(wc.model, FeedbackSettings)
     shards = plan.shard_names("corpus", wc.collection)
-    learned = {} if settings.attention is None else {"attention": paths.attention(wc.model)}
+    learned = {} if settings.attention is None else {"attention": paths.learned_attention(wc.model)}
     return learned | {
         "queries": searched_queries(plan, settings.model, wc.collection, wc.protocol),
         "corpus": [embeddings_for(plan, settings.model, wc.collection, shard, wc.protocol) for shard in shards],

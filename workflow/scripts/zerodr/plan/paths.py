@@ -73,7 +73,7 @@ adapted_model = Name("results/adapted/{collection}/model/manifest.json")
 """Manifest of the best of them, as a folder."""
 adapted_page = Name("results/adapted/{collection}/index.html")
 """The page about both."""
-attention = Name("results/attention/{model}/manifest.json")
+learned_attention = Name("results/attention/{model}/manifest.json")
 """Manifest of a feedback method's attention, learned on the source."""
 exported = Name("results/exported/{model}/{scope}/manifest.json")
 """Manifest of a folder that sentence-transformers loads."""
