@@ -47,7 +47,12 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "#a23b4a",
         {"pretraining": "pretraining", "training": "training", "papers/moma": "MoMA", "papers/ddr": "DDR"},
     ),
-    ("Search", "rankings", "#1f7a7a", {"dense": "dense", "feedback": "feedback", "papers/moma_memory": "memories (MoMA)"}),
+    (
+        "Search",
+        "rankings",
+        "#1f7a7a",
+        {"dense": "dense", "feedback": "feedback", "papers/moma_memory": "memories (MoMA)"},
+    ),
     ("Measures", "metrics with intervals", "#3a7d44", {"evaluation": "evaluation", "papers/modir": "MoDIR"}),
     (
         "Reports",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load, save
 
 from zerodr.config.methods import Feedback
 from zerodr.errors import ArtifactError
@@ -45,10 +45,8 @@ class Attention(NamedTuple):
 
     def save(self, folder: Path) -> None:
         """Write the weights into a folder."""
-        numbers = {
-            name: np.array([getattr(self, name)], np.float32) for name in ("inverse_temperature", "weight")
-        }
-        save_file(numbers | {"queries": self.queries, "documents": self.documents}, folder / WEIGHTS)
+        numbers = {name: np.array([getattr(self, name)], np.float32) for name in self._fields[:2]}
+        (folder / WEIGHTS).write_bytes(save(numbers | {"queries": self.queries, "documents": self.documents}))
 
     @classmethod
     def load(cls, folder: Path) -> Attention:
@@ -59,7 +57,7 @@ class Attention(NamedTuple):
         """
         path = folder / WEIGHTS
         try:
-            found = load_file(path)
+            found = load(path.read_bytes())
             numbers = [float(found[name][0]) for name in cls._fields[:2]]
             return cls(numbers[0], numbers[1], found["queries"], found["documents"])
         except (OSError, SafetensorError, KeyError) as error:

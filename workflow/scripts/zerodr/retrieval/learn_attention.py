@@ -251,4 +251,3 @@ def make_batch(
         torch.from_numpy(vectors_of(shards, candidates)),
         torch.from_numpy(masked),
     )
-
