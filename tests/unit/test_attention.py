@@ -16,9 +16,9 @@ from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import load_bench
 from zerodr.config.methods import Feedback
+from zerodr.encoders.folder.attention import WEIGHTS, Attention, softmax
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.plan.plan import Plan
-from zerodr.retrieval.attention import WEIGHTS, Attention, softmax
 from zerodr.retrieval.learn_attention import Batch, LearnedAttention, learn_attention
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ from search_helpers import make_collection
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import write_run
 from zerodr.config.load import load_bench
+from zerodr.encoders.folder.attention import softmax
 from zerodr.errors import ArtifactError, ConfigError, ProtocolError
 from zerodr.plan.plan import Plan
-from zerodr.retrieval.attention import softmax
 from zerodr.retrieval.feedback import augment_queries
 
 ROOT = Path(__file__).parents[2]

@@ -78,11 +78,11 @@ def _check_attention(bench: Bench, name: str, settings: FeedbackSettings, traini
     """Attention is learned on the source, so the model and what finds documents are the same there and on targets."""
     memory = bench.methods[settings.memory]
     finders = memory.settings.runs if isinstance(memory, FusionMethod) else (settings.memory,)
-    for part, other in [("model", settings.model), *(("memory", finder) for finder in finders)]:
+    for key, other in [("model", settings.model), *(("memory", finder) for finder in finders)]:
         if not isinstance(bench.methods[other], EncoderMethod | LexicalMethod):
             problem = f"{other} was trained for one target or ranks no source, so no attention can be learned with it"
             step = "name a method of kind encoder or lexical, or leave settings.attention out"
-            raise ConfigError(f"method {name}: {part}", problem, step)
+            raise ConfigError(f"method {name}: {key}", problem, step)
     source = bench.config.source or bench.scale.source
     splits = known("source", source, bench.collections).splits
     if training.source_split not in splits:

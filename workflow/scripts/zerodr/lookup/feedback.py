@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
+from zerodr.encoders.folder.attention import Attention, scores_alone
 from zerodr.lookup.documents import Documents
 from zerodr.lookup.searchers import Answer, open_source
 from zerodr.lookup.sources import Source, load_function, query_encoders
-from zerodr.retrieval.attention import Attention, scores_alone
-from zerodr.retrieval.feedback import AugmentSettings, Found, augment
+from zerodr.retrieval.feedback import AugmentSettings, Retrieved, augment
 from zerodr.retrieval.vectors import Vectors
 
 CHARACTERS = 300  # of a document that the page shows
@@ -46,7 +46,7 @@ class FeedbackQueries:
             return vector, fields
         scores = np.array(answer.scores[: len(names)], np.float32)
         rows = pc.index_in(pa.array(names, self._ids.type), self._ids).to_numpy().astype(np.int64)
-        (augmented,), (shares,) = augment(vector[None], self._shards, [Found(rows, scores)], self._attention)
+        (augmented,), (shares,) = augment(vector[None], self._shards, [Retrieved(rows, scores)], self._attention)
         texts = self._documents.texts(names)
         read = [
             {"id": name, "memory": self._settings.memory, "text": body[:CHARACTERS], "attention": float(share)}

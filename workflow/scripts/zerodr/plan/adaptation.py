@@ -140,10 +140,28 @@ def encoders(plan: Plan) -> list[str]:
     return list(dict.fromkeys(name for one in candidates(plan) if (name := encoder_of(plan, one))))
 
 
+def learned_attentions(plan: Plan) -> list[str]:
+    """Methods among the candidates, and what these are made of, whose attention to documents is learned."""
+    named = dict.fromkeys(one for name in candidates(plan) for one in (name, *_runs(plan, name)))
+    return [name for name in named if _learns_attention(plan, name)]
+
+
+def _runs(plan: Plan, name: str) -> list[str]:
+    method = plan.method(name)
+    return list(method.settings.runs) if isinstance(method, FusionMethod) else []
+
+
+def _learns_attention(plan: Plan, name: str) -> bool:
+    method = plan.method(name)
+    return isinstance(method, FeedbackMethod) and method.settings.attention is not None
+
+
 @inputs("export_adapted")
 def _export_inputs(plan: Plan, wc: Any) -> Files:
     models = [model_link(plan, name, wc.collection)[0] for name in encoders(plan)]
-    return {"answer": paths.adapted_answer(wc.collection), "models": models}
+    learned = {"attentions": [paths.learned_attention(name) for name in learned_attentions(plan)]}
+    files: Files = {"answer": paths.adapted_answer(wc.collection), "models": models}
+    return files | (learned if learned["attentions"] else {})
 
 
 @params("export_adapted")
@@ -155,6 +173,7 @@ def _export_params(plan: Plan, wc: Any) -> Params:
         "language": row.language,
         "title_join": plan.title_join(row.name, plan.config.protocol),
         "encoders": encoders(plan),
+        **({"attentions": learned} if (learned := learned_attentions(plan)) else {}),
         "methods": [_exported(plan, name, wc.collection) for name in candidates(plan)],
     }
 
@@ -165,10 +184,11 @@ def _exported(plan: Plan, name: str, collection: str) -> Params:
     members = _members(plan, name)
     searches = {one: _written(plan, one) for one in members if not encoder_of(plan, one)}
     fusion = _written(plan, name) if isinstance(method, FusionMethod) else {}
-    reads = [one for one in (name, *members) if isinstance(plan.method(one), FeedbackMethod)]
+    reads = [one for one in (name, *_runs(plan, name)) if isinstance(plan.method(one), FeedbackMethod)]
     feedback = {one: {**_written(plan, one), "memory": _memory(plan, one)} for one in reads}
     trained = isinstance(plan.method(encoder), TrainedMethod) if encoder else False
     learned = [plan.chains.source_of(encoder)] if trained and not _learns_from_documents_alone(plan, encoder) else []
+    learned += [plan.source] if any(_learns_attention(plan, one) for one in reads) else []
     return facts_of(plan, name) | {
         "encoder": encoder,
         "scope": model_link(plan, encoder, collection)[1] if encoder else SCOPE,

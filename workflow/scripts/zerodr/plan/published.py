@@ -100,7 +100,9 @@ def published_cells(plan: Plan, paper: str, name: str, collections: list[str]) -
         "baseline": getattr(item, "baseline", ""),
         "protocol": protocol_of(plan, owner, item),
         "as_published": plan.bench.scale.as_published,
-        "labels": {name: registry[name].label for name in [*of_table, *columns] if name in registry},
+        "labels": {
+            name: registry[name].label for name in [*of_table, *columns, *sorted(open_ones)] if name in registry
+        },
     }
 
 

@@ -18,8 +18,8 @@ from zerodr.artifacts.trec import read_run, strings, total_order
 from zerodr.collections.access import corpus_ids, split_queries
 from zerodr.config.base import validate
 from zerodr.config.methods import Feedback
+from zerodr.encoders.folder.attention import Attention, scores_alone
 from zerodr.errors import ArtifactError
-from zerodr.retrieval.attention import Attention, scores_alone
 from zerodr.retrieval.fuse import check_run
 from zerodr.retrieval.vectors import AGAIN, Vectors
 
@@ -39,7 +39,7 @@ class AugmentSettings(Feedback):
     """The document whose id is the query's may not be in the ranking."""
 
 
-class Found(NamedTuple):
+class Retrieved(NamedTuple):
     """Documents that were found for one query.
 
     Attributes:
@@ -71,13 +71,13 @@ def augment_queries(stage: Stage) -> None:
         raise ArtifactError(stage.path("queries"), f"{expected}, found {sizes[0]} and {sizes[1]}", AGAIN)
     run = read_run(path)
     check_run(run, names, f"{settings.memory} ({path})", settings.exclude_self)
-    found = documents_of(run, names, ids, settings.documents, str(path))
+    retrieved = documents_of(run, names, ids, settings.documents, str(path))
     learned = "attention" in stage.spec.inputs
     attention = Attention.load(stage.path("attention")) if learned else scores_alone(settings)
     vectors, firsts = np.empty((queries.rows, queries.dimension), np.float32), []
     progress = Progress(f"augment {settings.collection}/{settings.split}", queries.rows, "queries")
     for start in range(0, queries.rows, BLOCK):
-        block = found[start : start + BLOCK]
+        block = retrieved[start : start + BLOCK]
         plain = queries.array[start : start + BLOCK]
         vectors[start : start + BLOCK], shares = augment(plain, shards, block, attention)
         firsts += [float(share[0]) for share in shares if len(share)]
@@ -90,7 +90,7 @@ def augment_queries(stage: Stage) -> None:
         np.save(stream, vectors)
 
 
-def documents_of(run: pd.DataFrame, names: pd.Series, ids: pa.Array, most: int, where: str) -> list[Found]:
+def documents_of(run: pd.DataFrame, names: pd.Series, ids: pa.Array, most: int, where: str) -> list[Retrieved]:
     """Return the first documents of each query, in the order of `names`.
 
     Args:
@@ -110,26 +110,27 @@ def documents_of(run: pd.DataFrame, names: pd.Series, ids: pa.Array, most: int, 
         unknown = run["document"].iloc[int(np.flatnonzero(rows.is_null())[0])]
         raise ArtifactError(where, f"document {unknown!r} is not in the collection", AGAIN)
     run = run.assign(row=rows.to_numpy().astype(np.int64))
-    nothing = Found(np.zeros(0, np.int64), np.zeros(0, np.float32))
+    nothing = Retrieved(np.zeros(0, np.int64), np.zeros(0, np.float32))
     by_query = {
-        query: Found(one["row"].to_numpy(), one["score"].to_numpy()) for query, one in run.groupby("query", sort=False)
+        query: Retrieved(one["row"].to_numpy(), one["score"].to_numpy())
+        for query, one in run.groupby("query", sort=False)
     }
     return [by_query.get(name, nothing) for name in names]
 
 
 def augment(
-    queries: np.ndarray, shards: list[Vectors], found: list[Found], attention: Attention
+    queries: np.ndarray, shards: list[Vectors], retrieved: list[Retrieved], attention: Attention
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return `q + weight * sum(share_i d_i)` for each query, float32 [n, d], and the shares [k] of each.
 
     Args:
         queries: float32 [n, d].
         shards: the documents' vectors, in the order of the corpus.
-        found: documents of each query.
+        retrieved: documents of each query.
         attention: their shares, and their weight; weight 0 returns the queries unchanged.
     """
     added, shares = np.zeros_like(queries), []
-    for row, (query, one) in enumerate(zip(queries, found, strict=True)):
+    for row, (query, one) in enumerate(zip(queries, retrieved, strict=True)):
         documents = vectors_of(shards, one.rows)
         share = attention.shares(query, documents, one.scores)
         added[row] = share @ documents

@@ -20,10 +20,10 @@ from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, split_queries
 from zerodr.config.base import validate
 from zerodr.config.methods import AttentionTraining, Feedback
+from zerodr.encoders.folder.attention import Attention
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.losses.contrastive import info_nce
 from zerodr.mining.positives import known_positives, numbered, rows_among
-from zerodr.retrieval.attention import Attention
 from zerodr.retrieval.feedback import vectors_of
 from zerodr.retrieval.vectors import AGAIN, Vectors
 
@@ -46,13 +46,13 @@ class Questions(NamedTuple):
 
     Attributes:
         vectors: float32 [n, d].
-        found: corpus rows int64 [n, depth], best first; -1 where a ranking is shorter.
+        ranked: corpus rows int64 [n, depth], best first; -1 where a ranking is shorter.
         scores: float32 [n, documents] of the first documents, 0 where there is none.
         positives: corpus rows of each question's positives, the one that is learned from first.
     """
 
     vectors: np.ndarray
-    found: np.ndarray
+    ranked: np.ndarray
     scores: np.ndarray
     positives: list[np.ndarray]
 
@@ -78,7 +78,7 @@ class Batch(NamedTuple):
 
 
 class LearnedAttention(nn.Module):
-    """The formula of `zerodr.retrieval.attention` with gradients.
+    """The formula of `zerodr.encoders.folder.attention` with gradients.
 
     Args:
         start: where temperature and weight start.
@@ -124,9 +124,9 @@ def learn_attention(stage: Stage) -> None:
     order = draw.permutation(len(questions.positives))
     held_out, taught = order[: training.dev_queries], order[training.dev_queries :]
     if len(taught) < training.batch_queries:
-        found = f"has {len(order)} questions with a positive, expected at least {training.dev_queries} held out and"
+        problem = f"has {len(order)} questions with a positive, expected at least {training.dev_queries} held out and"
         where = f"{settings.collection}/{training.source_split}"
-        raise CollectionError(where, f"{found} {training.batch_queries} to learn from", "set dev_queries lower")
+        raise CollectionError(where, f"{problem} {training.batch_queries} to learn from", "set dev_queries lower")
     torch.manual_seed(stage.seed)
     network = LearnedAttention(settings, shards[0].dimension, training.width)
     optimizer = make_optimizer(network, training)
@@ -201,7 +201,7 @@ def read_questions(stage: Stage, settings: LearnSettings) -> Questions:
     positives = known_positives(folder, training.source_split, ids)
     ends = np.cumsum(positives.sizes)
     of_query = dict(zip(positives.queries.to_pylist(), np.split(positives.documents, ends[:-1]), strict=True))
-    rows, found, scores, taught = [], [], [], []
+    rows, ranked, scores, taught = [], [], [], []
     for block in iterate_rankings(path, BLOCK):
         at = rows_among(block.queries, names)
         if (at < 0).any():
@@ -212,12 +212,12 @@ def read_questions(stage: Stage, settings: LearnSettings) -> Questions:
         for row, name, start, stop in zip(at, block.queries.to_pylist(), stops - block.sizes, stops, strict=True):
             if name in of_query and stop > start:
                 rows.append(row)
-                found.append(_filled(numbers[start:stop], training.depth, -1))
+                ranked.append(_filled(numbers[start:stop], training.depth, -1))
                 scores.append(_filled(block.scores[start:stop], settings.documents, 0))
                 taught.append(of_query[name])
     if not rows:
         raise ArtifactError(path, "found nothing for any question that has a positive", AGAIN)
-    return Questions(vectors.array[rows], np.stack(found).astype(np.int64), np.stack(scores), taught)
+    return Questions(vectors.array[rows], np.stack(ranked).astype(np.int64), np.stack(scores), taught)
 
 
 def _filled(values: np.ndarray, size: int, rest: float) -> np.ndarray:
@@ -230,11 +230,11 @@ def make_batch(
 ) -> Batch:
     """Gather the tensors of questions `rows`; negatives are drawn from the first documents that are no positive."""
     training = settings.attention
-    found, positives = questions.found[rows], [questions.positives[row] for row in rows]
-    width = min(settings.documents, found.shape[1])
-    read = found[:, :width]
+    ranked, positives = questions.ranked[rows], [questions.positives[row] for row in rows]
+    width = min(settings.documents, ranked.shape[1])
+    read = ranked[:, :width]
     negatives = []
-    for one, known in zip(found[:, : training.first], positives, strict=True):
+    for one, known in zip(ranked[:, : training.first], positives, strict=True):
         free = one[(one >= 0) & ~np.isin(one, known)]
         count = min(training.negatives_per_query, len(free))
         negatives.append(draw.choice(free, count, replace=False) if count else free[:0])

@@ -18,6 +18,7 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.config.trained import ExportParams
 from zerodr.encoders.folder.additions import CardSection, papers
+from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.encoders.publishing.card import read_chain, write_card
 from zerodr.encoders.publishing.export import agreement, copy_plain_model
 
@@ -54,12 +55,14 @@ class ExportAdaptedSettings(Settings):
     """Text that joins a document's title and text. None: text alone."""
     encoders: tuple[str, ...]
     """Dense methods, in the order of the input `models`."""
+    attentions: tuple[str, ...] = ()
+    """Methods with learned attention, in the order of the input `attentions`."""
     methods: tuple[Exported, ...] = Field(min_length=2)
     """The candidates."""
 
 
 def export_adapted(stage: Stage) -> None:
-    """Read inputs `answer` and `models`; write the folder `model` of the chosen candidate.
+    """Read inputs `answer`, `models` and, if any was learned, `attentions`; write the chosen candidate's `model`.
 
     Raises:
         ModelError: sentence-transformers gives other vectors than this library.
@@ -81,6 +84,10 @@ def export_adapted(stage: Stage) -> None:
         write_card(target, params, contract, read_chain(str(manifest)), None, [measured])
     else:
         (target / "README.md").write_text(f"# {chosen.label} for {settings.collection}\n\n{measured.text}\n")
+    for name in chosen.feedback:
+        if name in settings.attentions:
+            manifest = stage.paths("attentions")[settings.attentions.index(name)]
+            (target / WEIGHTS).write_bytes((manifest.parent / WEIGHTS).read_bytes())
     write_json(target / RETRIEVER, retriever(settings, chosen))
     stage.note(method=chosen.name, encoder=chosen.encoder)
 
@@ -123,9 +130,11 @@ def measured_text(
         )
     if chosen.feedback:
         memories = ", ".join(dict.fromkeys(one["memory"]["name"] for one in chosen.feedback.values()))
+        learned = any("attention" in one for one in chosen.feedback.values())
+        how = f"by attention that was learned ({WEIGHTS})" if learned else "nothing was trained for it"
         lines.append(
             f"* **the folder's model is one part**: to a query's vector the measured ranking adds documents that "
-            f"{memories} finds ({RETRIEVER} has the settings); nothing was trained for it"
+            f"{memories} finds ({RETRIEVER} has the settings); {how}"
         )
     elif chosen.adapted:
         share = chosen.published_share

@@ -16,9 +16,9 @@ from safetensors.numpy import load, save
 
 from zerodr.config.methods import Feedback
 from zerodr.errors import ArtifactError
-from zerodr.retrieval.vectors import AGAIN
 
 WEIGHTS = "attention.safetensors"
+AGAIN = "delete the folder and run its target again"
 
 
 class Attention(NamedTuple):
@@ -57,9 +57,9 @@ class Attention(NamedTuple):
         """
         path = folder / WEIGHTS
         try:
-            found = load(path.read_bytes())
-            numbers = [float(found[name][0]) for name in cls._fields[:2]]
-            return cls(numbers[0], numbers[1], found["queries"], found["documents"])
+            tensors = load(path.read_bytes())
+            numbers = [float(tensors[name][0]) for name in cls._fields[:2]]
+            return cls(numbers[0], numbers[1], tensors["queries"], tensors["documents"])
         except (OSError, SafetensorError, KeyError) as error:
             raise ArtifactError(path, f"is no learned attention ({error})", AGAIN) from error
 
