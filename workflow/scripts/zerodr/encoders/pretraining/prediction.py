@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from zerodr.errors import ModelError
 
 BERT = "cls.predictions.transform"
+PORTION = {"cpu": 1 << 20, "cuda": 1 << 26}  # logits whose softmax is computed at once
 NAMES = {  # our name -> names in checkpoints of BERT (new and old), RoBERTa, DistilBERT
     "dense.weight": {f"{BERT}.dense.weight", "lm_head.dense.weight", "vocab_transform.weight"},
     "dense.bias": {f"{BERT}.dense.bias", "lm_head.dense.bias", "vocab_transform.bias"},
@@ -50,8 +52,51 @@ class Prediction(nn.Module):
             float32 scalar; 0 for m = 0.
         """
         hidden = self.norm(self.activation(self.dense(states)))
-        logits = functional.linear(hidden, embeddings, self.bias.to(hidden.dtype))  # (m, V)
-        return functional.cross_entropy(logits.float(), targets, reduction="sum")
+        return cross_entropies(functional.linear(hidden, embeddings, self.bias.to(hidden.dtype)), targets)
+
+
+class _CrossEntropies(torch.autograd.Function):
+    """logits (m, V) float32, which the gradient overwrites, targets (m,) -> scalar.
+
+    The logits are the largest tensor of a pretraining step, and a plain cross entropy holds three of their size.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        ctx.save_for_backward(logits, targets)
+        likelihoods = logits.new_empty(len(logits), 1)
+        for rows in portions(logits):
+            likelihoods[rows] = functional.log_softmax(logits[rows], -1).gather(1, targets[rows, None])
+        return functional.nll_loss(likelihoods, torch.zeros_like(targets), reduction="sum")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        logits, targets = ctx.saved_tensors
+        for rows in portions(logits):
+            with torch.enable_grad():
+                leaf = logits[rows].detach().requires_grad_()
+                loss = functional.cross_entropy(leaf, targets[rows], reduction="sum")
+            logits[rows] = torch.autograd.grad(loss, leaf, gradients[0])[0]
+        return logits, None
+
+
+def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
+    """Sum the cross entropies of tokens, in nats; a backward pass overwrites the logits with their gradient.
+
+    Args:
+        logits: (m, V), which nothing else may read; targets: (m,) token ids.
+
+    Returns:
+        float32 scalar; 0 for m = 0.
+    """
+    return _CrossEntropies.apply(logits.float(), targets)
+
+
+def portions(logits: Tensor) -> list[slice]:
+    """Cut the rows of logits (m, V) into stretches that are small beside the whole."""
+    count = max(1, PORTION["cpu" if logits.device.type == "cpu" else "cuda"] // logits.shape[1])
+    return [slice(start, start + count) for start in range(0, len(logits), count)]
 
 
 def fresh(module: nn.Module, spread: float) -> None:
