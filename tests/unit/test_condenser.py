@@ -113,7 +113,7 @@ def test_no_masked_token_is_no_loss(tmp_path):
 @pytest.mark.parametrize("count", (0, 1, 50))
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
 def test_cross_entropies_have_the_bits_of_the_plain_ones(monkeypatch, count, dtype):
-    monkeypatch.setitem(prediction.PORTION, "cpu", 7 * 300)
+    monkeypatch.setattr(prediction, "PORTION", 7 * 300)
     torch.manual_seed(0)
     targets, states = torch.randint(300, (count,)), torch.randn(count, 16, requires_grad=True)
     table = torch.randn(300, 16, requires_grad=True)
@@ -126,7 +126,7 @@ def test_cross_entropies_have_the_bits_of_the_plain_ones(monkeypatch, count, dty
     assert all(map(torch.equal, gradients(prediction.cross_entropies), plain))
 
 
-def test_cross_entropies_write_their_gradient_over_the_logits():
+def test_cross_entropies_write_their_gradient_over_the_logits_and_have_one_backward_pass():
     leaf, targets = torch.randn(3, 5, requires_grad=True), torch.tensor([0, 4, 2])
     logits = leaf * 1
     loss = prediction.cross_entropies(logits, targets)

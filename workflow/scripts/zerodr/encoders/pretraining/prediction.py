@@ -11,7 +11,7 @@ from torch.nn import functional
 from zerodr.errors import ModelError
 
 BERT = "cls.predictions.transform"
-PORTION = {"cpu": 1 << 20, "cuda": 1 << 26}  # logits whose softmax is computed at once
+PORTION = 1 << 22  # logits whose gradients are computed at once
 NAMES = {  # our name -> names in checkpoints of BERT (new and old), RoBERTa, DistilBERT
     "dense.weight": {f"{BERT}.dense.weight", "lm_head.dense.weight", "vocab_transform.weight"},
     "dense.bias": {f"{BERT}.dense.bias", "lm_head.dense.bias", "vocab_transform.bias"},
@@ -56,47 +56,43 @@ class Prediction(nn.Module):
 
 
 class _CrossEntropies(torch.autograd.Function):
-    """logits (m, V) float32, which the gradient overwrites, targets (m,) -> scalar.
+    """logits (m, V) float32 on the CPU, targets (m,) -> scalar, by the operators of torch's cross entropy: same bits.
 
-    The logits are the largest tensor of a pretraining step, and a plain cross entropy holds three of their size.
+    The logits are the largest tensor of a pretraining step. Log-likelihoods, then gradients are written over them.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        torch.log_softmax(logits, -1, out=logits)
         ctx.save_for_backward(logits, targets)
-        likelihoods = logits.new_empty(len(logits), 1)
-        for rows in portions(logits):
-            likelihoods[rows] = functional.log_softmax(logits[rows], -1).gather(1, targets[rows, None])
-        return functional.nll_loss(likelihoods, torch.zeros_like(targets), reduction="sum")
+        return functional.nll_loss(logits, targets, reduction="sum")
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        logits, targets = ctx.saved_tensors
-        for rows in portions(logits):
-            with torch.enable_grad():
-                leaf = logits[rows].detach().requires_grad_()
-                loss = functional.cross_entropy(leaf, targets[rows], reduction="sum")
-            logits[rows] = torch.autograd.grad(loss, leaf, gradients[0])[0]
-        return logits, None
+        likelihoods, targets = (tensor.detach() for tensor in ctx.saved_tensors)
+        count = max(1, PORTION // likelihoods.shape[1])
+        slopes, slope = likelihoods.new_zeros(min(count, len(likelihoods)), likelihoods.shape[1]), -gradients[0].item()
+        for rows, right in zip(likelihoods.split(count), targets[:, None].split(count), strict=True):
+            upstream = slopes[: len(rows)].scatter_(1, right, slope)
+            torch._log_softmax_backward_data(upstream, rows, 1, torch.float32, out=rows)
+            upstream.scatter_(1, right, 0.0)
+        return likelihoods, None
 
 
 def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
-    """Sum the cross entropies of tokens, in nats; a backward pass overwrites the logits with their gradient.
+    """Sum the cross entropies of tokens, in nats.
 
     Args:
-        logits: (m, V), which nothing else may read; targets: (m,) token ids.
+        logits: (m, V), which nothing else may read: on the CPU they are overwritten.
+        targets: (m,) token ids.
 
     Returns:
         float32 scalar; 0 for m = 0.
     """
-    return _CrossEntropies.apply(logits.float(), targets)
-
-
-def portions(logits: Tensor) -> list[slice]:
-    """Cut the rows of logits (m, V) into stretches that are small beside the whole."""
-    count = max(1, PORTION["cpu" if logits.device.type == "cpu" else "cuda"] // logits.shape[1])
-    return [slice(start, start + count) for start in range(0, len(logits), count)]
+    if logits.device.type == "cpu":
+        return _CrossEntropies.apply(logits.float(), targets)
+    return functional.cross_entropy(logits.float(), targets, reduction="sum")
 
 
 def fresh(module: nn.Module, spread: float) -> None:
