@@ -10,6 +10,7 @@ from tests.unit.model_helpers import relative_files, tiny_model, tiny_settings
 from zerodr.encoders.folder.layout import read_layout
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.pretraining import prediction
 from zerodr.encoders.pretraining.additions import carry_additions, load_additions
 from zerodr.encoders.pretraining.condenser import FAR, HeadedEncoder, layers_of
 from zerodr.encoders.start.initial import from_checkpoint
@@ -107,6 +108,32 @@ def test_no_masked_token_is_no_loss(tmp_path):
     losses = model.masked_losses(*model.states(features)[1:], features["attention_mask"], torch.full_like(labels, -100))
     assert {name: float(value) for name, value in losses.items()} == {"late_mlm": 0.0, "head_mlm": 0.0}
     losses["head_mlm"].backward()
+
+
+@pytest.mark.parametrize("count", (0, 1, 50))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_cross_entropies_have_the_bits_of_the_plain_ones(monkeypatch, count, dtype):
+    monkeypatch.setattr(prediction, "PORTION", 7 * 300)
+    torch.manual_seed(0)
+    targets, states = torch.randint(300, (count,)), torch.randn(count, 16, requires_grad=True)
+    table = torch.randn(300, 16, requires_grad=True)
+
+    def gradients(summed) -> list[torch.Tensor]:
+        loss = summed(states.to(dtype) @ table.to(dtype).T, targets)
+        return [loss.detach(), *torch.autograd.grad(loss * 0.37, (states, table))]
+
+    plain = gradients(lambda logits, rows: torch.nn.functional.cross_entropy(logits.float(), rows, reduction="sum"))
+    assert all(map(torch.equal, gradients(prediction.cross_entropies), plain))
+
+
+def test_cross_entropies_write_their_gradient_over_the_logits_and_have_one_backward_pass():
+    leaf, targets = torch.randn(3, 5, requires_grad=True), torch.tensor([0, 4, 2])
+    logits = leaf * 1
+    loss = prediction.cross_entropies(logits, targets)
+    loss.backward(retain_graph=True)
+    assert torch.equal(logits.detach(), leaf.grad)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 @pytest.mark.parametrize("family", FAMILIES)

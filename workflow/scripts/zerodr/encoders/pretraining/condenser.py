@@ -18,7 +18,7 @@ from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.towers import DTYPES, Tower, attended
 from zerodr.encoders.network.trainable import SHARED, BiEncoder
 from zerodr.encoders.pretraining.additions import save_additions
-from zerodr.encoders.pretraining.prediction import Prediction, fresh
+from zerodr.encoders.pretraining.prediction import Prediction, cross_entropies, fresh
 from zerodr.errors import ModelError
 
 FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert")
@@ -162,8 +162,7 @@ class HeadedEncoder(nn.Module):
             output = self.backbone(input_ids=ids, attention_mask=mask, decoder_input_ids=inputs, use_cache=False)
             states, real = output.last_hidden_state, targets["attention_mask"].bool()
             logits = states[real] * states.shape[-1] ** -0.5 @ self._table.T  # T5 scales where embeddings are shared
-        loss = nn.functional.cross_entropy(logits.float(), labels[real], reduction="sum")
-        return self.tower.vectors(states[:, :1], mask), loss
+        return self.tower.vectors(states[:, :1], mask), cross_entropies(logits, labels[real])
 
     def decode(self, vectors: Tensor, features: dict[str, Tensor]) -> Tensor:
         """Compute the decoder's states, (n, L, d): position i reads the vector and tokens 1 to i."""

@@ -5,11 +5,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from zerodr.errors import ModelError
 
 BERT = "cls.predictions.transform"
+PORTION = 1 << 22  # logits whose gradients are computed at once
 NAMES = {  # our name -> names in checkpoints of BERT (new and old), RoBERTa, DistilBERT
     "dense.weight": {f"{BERT}.dense.weight", "lm_head.dense.weight", "vocab_transform.weight"},
     "dense.bias": {f"{BERT}.dense.bias", "lm_head.dense.bias", "vocab_transform.bias"},
@@ -50,8 +52,47 @@ class Prediction(nn.Module):
             float32 scalar; 0 for m = 0.
         """
         hidden = self.norm(self.activation(self.dense(states)))
-        logits = functional.linear(hidden, embeddings, self.bias.to(hidden.dtype))  # (m, V)
-        return functional.cross_entropy(logits.float(), targets, reduction="sum")
+        return cross_entropies(functional.linear(hidden, embeddings, self.bias.to(hidden.dtype)), targets)
+
+
+class _CrossEntropies(torch.autograd.Function):
+    """logits (m, V) float32 on the CPU, targets (m,) -> scalar, by the operators of torch's cross entropy: same bits.
+
+    The logits are the largest tensor of a pretraining step. Log-likelihoods, then gradients are written over them.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        torch.log_softmax(logits, -1, out=logits)
+        ctx.save_for_backward(logits, targets)
+        return functional.nll_loss(logits, targets, reduction="sum")
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        likelihoods, targets = (tensor.detach() for tensor in ctx.saved_tensors)
+        count = max(1, PORTION // likelihoods.shape[1])
+        slopes, slope = likelihoods.new_zeros(min(count, len(likelihoods)), likelihoods.shape[1]), -gradients[0].item()
+        for rows, right in zip(likelihoods.split(count), targets[:, None].split(count), strict=True):
+            upstream = slopes[: len(rows)].scatter_(1, right, slope)
+            torch._log_softmax_backward_data(upstream, rows, 1, torch.float32, out=rows)
+            upstream.scatter_(1, right, 0.0)
+        return likelihoods, None
+
+
+def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
+    """Sum the cross entropies of tokens, in nats.
+
+    Args:
+        logits: (m, V), which nothing else may read: on the CPU they are overwritten.
+        targets: (m,) token ids.
+
+    Returns:
+        float32 scalar; 0 for m = 0.
+    """
+    if logits.device.type == "cpu":
+        return _CrossEntropies.apply(logits.float(), targets)
+    return functional.cross_entropy(logits.float(), targets, reduction="sum")
 
 
 def fresh(module: nn.Module, spread: float) -> None:
