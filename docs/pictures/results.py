@@ -86,6 +86,12 @@ def moma() -> list[Effect]:
     return [effect(target, "target plugged in", cell) for cell, target in re.findall(pattern, said)]
 
 
+def moma_minilm() -> list[Effect]:
+    """MiniLM with learned attention to documents of the target against MiniLM alone."""
+    _, *rows = cells("moma", "| target | MiniLM | moma-minilm |")
+    return [effect(row[0], "moma-minilm", row[3]) for row in rows if row[3]]
+
+
 def learning() -> list[Effect]:
     """ANCE's own negatives against BM25's, at equal steps."""
     header, *rows = cells("learning", "| | SQuAD dev | SciFact | NFCorpus | ArguAna |")
@@ -137,6 +143,7 @@ FIGURES = {
     "modir": ("150 steps on from the same start", modir),
     "ddr": ("Steps of the target's language model against none", ddr),
     "moma": ("The target plugged into the memory, same weights", moma),
+    "moma-minilm": ("MiniLM that reads the target's documents, against MiniLM", moma_minilm),
 }
 
 if __name__ == "__main__":
