@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from torch.optim import Optimizer
 
 from zerodr.artifacts.progress import Progress
 from zerodr.config.training import TrainingSettings
+from zerodr.encoders.inference.malloc import lasting_blocks
 from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
 from zerodr.training.distributed.overlap import GradientSums
 from zerodr.training.distributed.processes import Group
@@ -261,7 +263,8 @@ class Engine:
         if not math.isfinite(norm_value) and not self.scaler.is_enabled():
             self._stop(position, f"the gradient's norm is {norm_value}", shares[0])
         set_rate(self.optimizer, self.settings.learning_rate * self.schedule(self.run.first_step + step))
-        self.scaler.step(self.optimizer)
+        with nullcontext() if self.optimizer.state else lasting_blocks():  # the first step makes the moments
+            self.scaler.step(self.optimizer)
         self.scaler.update()
         return terms | {"gradient_norm": norm_value if math.isfinite(norm_value) else 0.0}
 
