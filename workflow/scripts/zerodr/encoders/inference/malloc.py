@@ -26,10 +26,10 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def lasting_blocks() -> Iterator[None]:
-    """Give blocks of 64 KiB and more pages of their own inside the context, in a process that keeps freed memory.
+    """Give blocks of 64 KiB and more that the heap has no room for pages of their own, in a process that keeps memory.
 
-    Blocks that stay, such as an optimizer's moments, would else lie between freed ones, which then can't be joined: a
-    training held up to 1 GB more than it used.
+    Blocks that stay, such as an optimizer's moments, would else make the heap grow behind freed ones, which then can't be
+    joined: trainings held up to 1 GB more than they used (`benchmarks/feed.md`).
     """
     if platform.libc_ver()[0] != "glibc":
         yield
