@@ -26,7 +26,7 @@ def keep_freed_memory() -> bool:
 
 @contextmanager
 def lasting_blocks() -> Iterator[None]:
-    """Give blocks of 64 KiB and more that the heap has no room for pages of their own, in a process that keeps memory.
+    """Give blocks of 64 KiB and more that the heap has no room for pages of their own.
 
     Blocks that stay, such as an optimizer's moments, would else make the heap grow behind freed ones, which then can't be
     joined: trainings held up to 1 GB more than they used (`benchmarks/feed.md`).
