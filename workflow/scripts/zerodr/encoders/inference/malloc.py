@@ -28,8 +28,8 @@ def keep_freed_memory() -> bool:
 def lasting_blocks() -> Iterator[None]:
     """Give blocks of 64 KiB and more that the heap has no room for pages of their own.
 
-    Blocks that stay, such as an optimizer's moments, would else make the heap grow behind freed ones, which then can't be
-    joined: trainings held up to 1 GB more than they used (`benchmarks/feed.md`).
+    Blocks that stay, such as an optimizer's moments, would else make the heap grow behind freed ones, which then can't
+    be joined: trainings held up to 1 GB more than they used (`benchmarks/feed.md`).
     """
     if platform.libc_ver()[0] != "glibc":
         yield
