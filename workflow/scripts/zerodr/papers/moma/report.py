@@ -113,8 +113,8 @@ def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     ]
     notes = [
         f"training queries of {settings.source} and evaluated queries of the targets after the last episode, at equal "
-        "distances: not chosen by what they show; attention: share of the main model's attention to "
-        "the documents of the query"
+        "distances: not chosen by what they show; attention: FidAtt (eq. 9), by which the augmenter learns; a "
+        "sum over layers, heads and tokens, no share"
     ]
     return ItemTable(frame, notes, (["", "query", "memory", "attention", "document"], shown))
 
@@ -133,15 +133,19 @@ def latency(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         values = [sum(fact["milliseconds"][name] for name in components_of) for fact in facts]
         measured[row, "", "milliseconds"] = sum(values) / len(values)
     machines = dict.fromkeys(
-        f"{fact['device']}, {fact['threads']} threads, {fact['queries']} queries" for fact in facts
+        f"{fact['device']}, threads: {fact['threads']}, queries: {fact['queries']}" for fact in facts
     )
     notes = [
-        f"medians on {'; '.join(machines)}; a query alone, the search of the target for all queries in one batch; a "
+        f"medians on {'; '.join(machines)}. A query alone, the search of the target for all queries in one batch; a "
         "document: in a batch; the search of the mixture is not in it; BM25: Lucene, one query at a time",
         "ours next to the published: means over the collections, and of another machine",
     ]
     shown = [
-        [settings.collections[str(row["collection"])], str(row["component"]), f"{row['milliseconds']:.3f}"]
+        [
+            settings.collections[str(row["collection"])],
+            str(row["component"]).replace("_", " "),
+            f"{row['milliseconds']:.3f}",
+        ]
         for row in rows
     ]
     return ItemTable(pd.DataFrame(rows), notes, (["", "component", "milliseconds"], shown), measured)
