@@ -47,7 +47,7 @@ def page(root: Path) -> str:
     """Write the page."""
     plan = Plan(load_bench(root, {"scale": "paper"}))
     text = HEAD.format(run=RUN) + "".join(f"* **{word}**: {meaning}.\n" for word, meaning in LEGEND.items()) + MIDDLE
-    return text + "".join(section(plan, root, paper) for paper in plan.bench.papers)
+    return text + "".join(section(plan, root, paper) for paper, owner in plan.bench.papers.items() if owner.reference)
 
 
 def section(plan: Plan, root: Path, paper: str) -> str:

@@ -65,6 +65,7 @@ def params(
     methods: tuple[str, ...] = ("ours", "bm25"),
     points: dict | None = None,
     stages: dict | None = None,
+    values: tuple[dict, ...] = (),
 ) -> dict:
     """As the plan writes them: mappings whose order counts are lists."""
     return {
@@ -79,6 +80,7 @@ def params(
         "protocol": "standard",
         "points": [(line, list(models.items())) for line, models in (points or {}).items()],
         "stages": list((stages or {}).items()),
+        "values": list(values),
         "bootstrap_samples": 200,
     }
 

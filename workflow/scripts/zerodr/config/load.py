@@ -18,6 +18,7 @@ from zerodr.config.papers import load_papers
 from zerodr.config.pins import with_revisions
 from zerodr.config.recipes import load_methods, read_files
 from zerodr.config.registry import read_registry
+from zerodr.config.seeds import with_seeds
 from zerodr.config.settings import Config, Protocol, Scale
 from zerodr.config.user_folders import read_folders, split_folders
 
@@ -42,6 +43,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     recipes, names = read_files(folder / "methods"), dict[str, str]()
     if config.start is not None:
         recipes, names = with_start(recipes, config.start)
+    recipes = with_seeds(recipes, config.seeds)
     methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder), recipes)
     methods = with_revisions(methods, config.revisions)
     config = config.model_copy(update={"candidates": tuple(names.get(name, name) for name in config.candidates)})
@@ -80,6 +82,9 @@ def read_config(folder: Path) -> dict[str, Any]:
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     """`--config methods=a,b` comes as a string."""
     lists = ("methods", "collections", "mirrors", "gated", "candidates")
+    if isinstance(values.get("seeds"), int | str):  # seeds=14 and seeds=14,15
+        words = str(values["seeds"]).split(",")
+        values["seeds"] = tuple(int(word) if word.strip().isdigit() else word for word in words)
     values = {
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
         for k, v in values.items()

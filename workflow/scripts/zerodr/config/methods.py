@@ -174,6 +174,8 @@ class _Method(Settings):
     """A footnote for every table row of the method, such as what the model was trained on."""
     read_under: str | None = None
     """Protocol that the method's paper ranks with: a footnote says where a row is read under another. None: any."""
+    seed: int | None = Field(None, ge=0)
+    """Source of its random choices. None: the configuration's."""
 
     @property
     def ranks(self) -> bool:

@@ -68,6 +68,17 @@ class MethodsItem(Item):
     """Measures next to it, without tests, such as hole rates."""
 
 
+class ClaimItem(Item):
+    """What methods gain over their control: the mean over seeds, by collection and over all of them."""
+
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Methods with the ingredient."""
+    baseline: str
+    """Their control, which lacks it."""
+    measure: Measure = "ndcg_cut_10"
+    """Measure that is compared."""
+
+
 class SimilarityItem(Item):
     """Similarity of a collection to the source, next to the gains of methods over a baseline there."""
 
@@ -147,6 +158,7 @@ class Paper(Settings):
 
 KINDS: dict[str, type[Item]] = {
     "methods": MethodsItem,
+    "claim": ClaimItem,
     "similarity": SimilarityItem,
     "episodes": EpisodesItem,
     "settings": SettingsItem,

@@ -1,8 +1,10 @@
 """Settings of `config/config.yaml`, `config/protocols.yaml` and `config/scales.yaml`."""
 
+from __future__ import annotations
+
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 from zerodr.config.generation import WriterSettings
@@ -119,6 +121,8 @@ class Config(Settings):
     """A `to_judge.tsv` of `zerodr adapt` with your grades."""
     seed: int = Field(13, ge=0)
     """Source of every random choice."""
+    seeds: tuple[int, ...] = ()
+    """Further seeds, by which `results/lab/*.html` repeat their methods: `--config seeds=14,15`."""
     shard_documents: int | None = Field(None, ge=1)
     """Documents of one embedding shard. None: the scale's."""
     gpus: int | None = Field(None, ge=0)
@@ -136,3 +140,9 @@ class Config(Settings):
         Reference(path="resources/reference/minilm_beir.tsv", source="independent script; MTEB", tolerance=0.001),
     )
     """Numbers that the table is compared with, besides those that papers print."""
+
+    @model_validator(mode="after")
+    def _seeds_differ(self) -> Config:
+        if len({self.seed, *self.seeds}) <= len(self.seeds):
+            raise ValueError(f"seeds {list(self.seeds)} and seed {self.seed} name one seed twice: name each once")
+        return self

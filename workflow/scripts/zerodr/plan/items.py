@@ -8,6 +8,7 @@ from zerodr.config.files import known
 from zerodr.config.item import Item
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.papers import (
+    ClaimItem,
     EpisodesItem,
     MethodsItem,
     SettingsItem,
@@ -15,6 +16,7 @@ from zerodr.config.papers import (
     SizesItem,
     StatisticsItem,
 )
+from zerodr.config.seeds import drawing, seeded
 from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
@@ -93,6 +95,18 @@ def _methods(plan: Plan, item: MethodsItem | SimilarityItem, collections: list[s
     if isinstance(item, SimilarityItem):
         return Reads(ranked, files={"statistics": [paths.statistics(name) for name in collections]})
     return Reads(ranked)
+
+
+@reads(ClaimItem)
+def _claim(plan: Plan, item: ClaimItem, collections: list[str]) -> Reads:
+    """Read the methods and their counterparts with other seeds; what draws no random number has none."""
+    named, drawn = list(dict.fromkeys([item.baseline, *item.methods])), drawing(plan.bench.recipes)
+    seeds: list[dict[str, Any]] = [{"seed": plan.config.seed, "names": {name: name for name in named}}]
+    for seed in plan.config.seeds:
+        names = {name: seeded(name, seed) if name.partition("@")[0] in drawn else name for name in named}
+        seeds.append({"seed": seed, "names": names})
+    ranked = dict.fromkeys(name for one in seeds for name in one["names"].values())
+    return Reads(list(ranked), named=named, values=seeds)
 
 
 @reads(EpisodesItem)

@@ -77,12 +77,17 @@ class Plan:
             return canonical_json(
                 {
                     "version": RULES[rule].version,
-                    "seed": self.config.seed if self._draws(rule, wildcards) else 0,
+                    "seed": self._seed(wildcards) if self._draws(rule, wildcards) else 0,
                     "settings": function(self, wildcards) | ({"nodes": nodes} if nodes > 1 else {}),
                 }
             )
 
         return render
+
+    def _seed(self, wildcards: Any) -> int:
+        """Source of a job's random choices: that of the method whose model it makes, else the configuration's."""
+        method = self.bench.methods.get(getattr(wildcards, "model", ""))
+        return self.config.seed if method is None or method.seed is None else method.seed
 
     def _draws(self, rule: str, wildcards: Any) -> bool:
         """Whether a job draws random numbers; only those run again when the seed changes."""

@@ -13,6 +13,7 @@ from zerodr.config.base import validate
 from zerodr.errors import ConfigError
 from zerodr.evaluation.metrics import LABELS
 from zerodr.papers import modules
+from zerodr.reporting.claims import draw_claim
 from zerodr.reporting.item_inputs import METRIC, ItemParams
 from zerodr.reporting.item_tables import method_label
 from zerodr.reporting.panels import (
@@ -115,6 +116,7 @@ def _sizes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
 
 FIGURES: dict[str, Callable[[pd.DataFrame, ItemParams], Figure]] = {
     "methods": _methods,
+    "claim": draw_claim,
     "similarity": _similarity,
     "episodes": _episodes,
     "sizes": _sizes,

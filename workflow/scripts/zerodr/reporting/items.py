@@ -12,13 +12,14 @@ from zerodr.config.item import Item
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError
 from zerodr.papers import modules
-from zerodr.reporting import item_facts, item_tables, render
+from zerodr.reporting import claims, item_facts, item_tables, render
 from zerodr.reporting.cell_views import cells_section, cells_tsv
 from zerodr.reporting.cells import COMPARED, compare_cells, read_cells, shown_cells
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, Pairs
 
 TABLES: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
     "methods": item_tables.methods,
+    "claim": claims.claim,
     "similarity": item_tables.similarity,
     "episodes": item_tables.episodes,
     "settings": item_facts.settings_of_recipe,

@@ -1,0 +1,141 @@
+"""Methods repeated with other seeds, and claims about what they gain."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.unit.paper_helpers import scores, told
+
+from zerodr.config.load import load_bench
+from zerodr.config.papers import item_of
+from zerodr.config.seeds import drawing, seeded, with_seeds
+from zerodr.errors import ArtifactError, ConfigError
+from zerodr.plan import Plan, paths
+from zerodr.reporting import claims, item_figures, items
+
+CLAIM = {"kind": "claim", "methods": ["ours"], "baseline": "plain"}
+SEEDS = [{"seed": s, "names": {"ours": f"ours{end}", "plain": f"plain{end}"}} for s, end in ((13, ""), (14, "-seed14"))]
+VALUES = {
+    ("plain", "a"): [0.2, 0.4, 0.6, 0.8],
+    ("plain-seed14", "a"): [0.4, 0.4, 0.6, 0.8],
+    ("ours", "a"): [0.4, 0.6, 0.6, 0.9],
+    ("ours-seed14", "a"): [0.4, 0.6, 0.8, 1.0],
+    ("plain", "b"): [0.5, 0.5],
+    ("plain-seed14", "b"): [0.5, 0.5],
+    ("ours", "b"): [0.4, 0.5],
+    ("ours-seed14", "b"): [0.4, 0.4],
+}
+
+
+@pytest.fixture(scope="module")
+def plan(root):
+    return Plan(load_bench(root, {"scale": "lab", "seeds": "14,15", "collections": "scifact"}))
+
+
+def claim(tmp_path, values=VALUES, seeds=SEEDS):
+    files = [scores(tmp_path, *key, value) for key, value in values.items()]
+    stage, settings = told(
+        CLAIM, {"per_query": files}, tmp_path, collections=("a", "b"), methods=("plain", "ours"), values=seeds
+    )
+    return stage, settings, claims.claim(stage, settings, item_of(settings.item, "x"))
+
+
+def test_a_name_keeps_its_variant_and_stage():
+    names = ("dpr", "coco-dr+no-idro@ep0", "dpr@ep0.200")
+    assert [seeded(name, 14) for name in names] == ["dpr-seed14", "coco-dr-seed14+no-idro@ep0", "dpr-seed14@ep0.200"]
+
+
+def test_a_counterpart_starts_from_counterparts_and_shares_what_draws_nothing(plan):
+    methods = plan.bench.methods
+    assert methods["modir-dpr-seed14"].settings.encoder.init == "dpr-seed14/ep0"
+    assert methods["hybrid-seed14+moma-minilm"].settings.runs == ("bm25-flat+bm25s", "moma-minilm-seed14")
+    assert methods["adapt-seed15"].settings.chain["distil"].teacher == "hybrid+teacher"
+    assert methods["kd-seed14"].settings.chain["ep0"].teacher == "cross-encoder"
+    assert not {"cross-encoder-seed14", "reader-seed14", "bm25-flat-seed14", "all-minilm-l6-v2-seed14"} & set(methods)
+    assert methods["coco-dr-seed14"].label == "COCO-DR, seed 14" and methods["dpr"].seed is None
+
+
+def test_only_jobs_of_a_counterpart_draw_from_its_seed(plan):
+    def seed_of(rule, **wildcards):
+        return json.loads(plan.settings(rule)(SimpleNamespace(**wildcards)))["seed"]
+
+    link = {"stage": "ep0", "scope": "shared"}
+    assert [seed_of("finetune", model=m, **link) for m in ("dpr", "dpr-seed14", "dpr-seed15")] == [13, 14, 15]
+    assert seed_of("mine_negatives", model="dpr-seed14", **link) == 14
+    assert seed_of("learn_attention", model="moma-minilm-seed15") == 15
+    first, other = (
+        json.loads(plan.settings("finetune")(SimpleNamespace(model=m, **link)))["settings"]
+        for m in ("dpr", "dpr-seed14")
+    )
+    assert first == other
+
+
+def test_without_further_seeds_nothing_changes(root):
+    recipes = load_bench(root, {"scale": "lab"}).recipes
+    assert with_seeds(recipes, ()) == recipes
+
+
+def test_methods_that_draw_random_numbers(plan):
+    names = drawing(plan.bench.recipes)
+    assert {"dpr+official", "moma-minilm", "hybrid+coco-dr", "hybrid+moma-minilm", "zero+adapt-query"} <= names
+    assert not {"zero", "hybrid", "hybrid+teacher", "hybrid+zero", "cross-encoder+zh"} & names
+
+
+@pytest.mark.parametrize("seeds", ["13", "14,14"])
+def test_a_seed_is_named_once(root, seeds):
+    with pytest.raises(ConfigError, match="name one seed twice: name each once"):
+        load_bench(root, {"seeds": seeds})
+
+
+def test_a_word_is_no_seed(root):
+    with pytest.raises(ConfigError, match="seeds.*integer"):
+        load_bench(root, {"seeds": "14,many"})
+
+
+def test_a_claim_reads_every_seed_once(plan):
+    wildcards = SimpleNamespace(paper="lab", item="moma")
+    files = plan.inputs("build_item")(wildcards)["per_query"]
+    names = [f"moma-minilm{end}{v}" for end in ("", "-seed14", "-seed15") for v in ("", "+own-memory")]
+    assert files == [paths.per_query(name, "scifact", "standard") for name in ["all-minilm-l6-v2", *names]]
+
+
+def test_differences_are_of_queries_averaged_over_seeds(tmp_path):
+    _, _, made = claim(tmp_path)
+    rows = made.frame.set_index("collection")
+    assert rows.loc["a", "difference"] == pytest.approx((0.125 + 0.15) / 2)
+    assert rows.loc["a", ["difference_seed13", "difference_seed14"]].tolist() == pytest.approx([0.125, 0.15])
+    pairs = np.array([0.1, 0.2, 0.1, 0.15])
+    t = pairs.mean() / (pairs.std(ddof=1) / 2)
+    assert t == pytest.approx(5.745, abs=1e-3) and rows.loc["a", "p_t"] == pytest.approx(0.01047, abs=1e-5)
+    assert rows.loc["mean", "difference"] == pytest.approx((0.1375 - 0.075) / 2)
+    assert rows.loc["mean", "difference_low"] < rows.loc["mean", "difference"] < rows.loc["mean", "difference_high"]
+    assert np.isnan(rows.loc["mean", "p_t_holm"]) and rows.loc["a", "p_t_holm"] == pytest.approx(2 * 0.01047, abs=1e-4)
+    assert made.shown[0] == ["", "A", "B", "mean"] and made.shown[1][2][1] == "+0.1375 ▲"
+    assert [row[0] for row in made.shown[1][4:]] == ["seed 13", "seed 14"]
+
+
+def test_few_seeds_are_no_claim(tmp_path):
+    first = {key: value for key, value in VALUES.items() if "seed" not in key[0]}
+    assert any("a first look, no claim" in note for note in claim(tmp_path, first, SEEDS[:1])[2].notes)
+    three = [*SEEDS, {"seed": 15, "names": SEEDS[0]["names"]}]
+    assert not any("no claim" in note for note in claim(tmp_path, seeds=three)[2].notes)
+
+
+def test_seeds_on_other_queries_are_refused(tmp_path):
+    odd = VALUES | {("ours-seed14", "b"): [0.4, 0.4, 0.1]}
+    with pytest.raises(ArtifactError, match="of seeds on b are of other queries: evaluate all again"):
+        claim(tmp_path, odd)
+
+
+def test_the_page_and_the_figure_are_drawn_from_the_table(tmp_path):
+    stage, _, _ = claim(tmp_path)
+    items.build_item(stage)
+    frame = pd.read_csv(tmp_path / "table", sep="\t", comment="#")
+    assert frame["collection"].tolist() == ["a", "b", "mean"] and b"+0.1375" in (tmp_path / "html").read_bytes()
+    stage.inputs["table"] = [tmp_path / "table"]
+    item_figures.plot_item(stage)
+    assert (tmp_path / "png").stat().st_size > 5000

@@ -1,0 +1,136 @@
+"""Build and draw claims: what methods gain over their control, averaged over seeds (`results/lab/*.html`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.item import Item
+from zerodr.config.papers import ClaimItem
+from zerodr.errors import ArtifactError
+from zerodr.evaluation.metrics import LABELS
+from zerodr.evaluation.significance import bootstrap_means, holm, t_test
+from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
+from zerodr.reporting.panels import COLORS, bars, interval_rows, panels, wrapped
+from zerodr.reporting.render import BETTER, WORSE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEVEL, ENOUGH = 0.05, 3  # of a test; seeds before a sentence about a method
+MEAN = "mean"  # of all collections, in the column of collections
+Scores = dict[str, np.ndarray]  # collection -> (seeds, queries)
+
+
+def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Compare methods with their control: a row a method and collection, then the mean over collections."""
+    assert isinstance(item, ClaimItem)
+    scores, seeds = read_scores(stage.paths("per_query"), item.measure), [one["seed"] for one in settings.values]
+    names = [one["names"] for one in settings.values]
+
+    def of(method: str) -> Scores:
+        return {c: _over_seeds(scores, [name[method] for name in names], c) for c in settings.collections}
+
+    control, rows = of(item.baseline), list[dict[str, object]]()
+    for method in item.methods:
+        values = of(method)
+        resampled = []
+        for number, name in enumerate(settings.collections):
+            difference = values[name] - control[name]
+            means = bootstrap_means(difference.mean(0)[:, None], settings.bootstrap_samples, stage.seed + number)[:, 0]
+            resampled.append(means)
+            p_value = float(t_test(difference.mean(0)[:, None])[0])
+            about = {"queries": difference.shape[1], "control": control[name].mean(), "value": values[name].mean()}
+            rows.append({"method": method, "collection": name} | about | _gain(difference, means, seeds, p_value))
+        every = {name: values[name].mean(1) - control[name].mean(1) for name in settings.collections}
+        difference, means = np.mean(list(every.values()), axis=0)[:, None], np.mean(resampled, axis=0)
+        about = {"queries": 0, **{key: _mean(part) for key, part in (("control", control), ("value", values))}}
+        rows.append({"method": method, "collection": MEAN} | about | _gain(difference, means, seeds, float("nan")))
+    frame = pd.DataFrame(rows)
+    tested = frame["collection"] != MEAN
+    frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
+    return ItemTable(frame, _notes(settings, item, int(tested.sum()), seeds), _shown(frame, settings, item, seeds))
+
+
+def _over_seeds(scores: dict[tuple[str, str], pd.Series], names: Iterable[str], collection: str) -> np.ndarray:
+    """A measure of one method by seed and query, (seeds, queries)."""
+    series = [scores[name, collection] for name in names]
+    if any(not one.index.equals(series[0].index) for one in series):
+        raise ArtifactError("per-query metrics", f"of seeds on {collection} are of other queries", "evaluate all again")
+    return np.stack([one.to_numpy(float) for one in series])
+
+
+def _mean(scores: Scores) -> float:
+    return float(np.mean([values.mean() for values in scores.values()]))
+
+
+def _gain(difference: np.ndarray, resampled: np.ndarray, seeds: list[int], p_value: float) -> dict[str, float]:
+    low, high = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2])
+    by_seed = {f"difference_seed{s}": float(mean) for s, mean in zip(seeds, difference.mean(1), strict=True)}
+    return {
+        "difference": float(difference.mean()),
+        "difference_low": float(low),
+        "difference_high": float(high),
+        **by_seed,
+        "p_t": p_value,
+    }
+
+
+def _notes(settings: ItemParams, item: ClaimItem, tests: int, seeds: list[int]) -> list[str]:
+    control = settings.methods[item.baseline]
+    counted = f"{len(seeds)} seeds ({', '.join(map(str, seeds))})" if len(seeds) > 1 else f"one seed ({seeds[0]})"
+    notes = [
+        f"{LABELS.get(item.measure, item.measure)}, {counted}; each query's measure is averaged over seeds, then "
+        f"compared: {BETTER} better, {WORSE} worse than {control}, paired t-test over queries, p < .05 after Holm's "
+        f"correction over {tests} test{'s' * (tests != 1)}; 95 % bootstrap intervals over queries, collections fixed"
+    ]
+    if len(seeds) < ENOUGH:
+        notes.append(f"fewer than {ENOUGH} seeds: a first look, no claim; more by --config seeds=14,15")
+    return notes
+
+
+def _shown(
+    frame: pd.DataFrame, settings: ItemParams, item: ClaimItem, seeds: list[int]
+) -> tuple[list[str], list[list[str]]]:
+    header = ["", *settings.collections.values(), "mean"]
+    first = frame[frame["method"] == item.methods[0]]
+    rows = [[settings.methods[item.baseline], *(f"{value:.4f}" for value in first["control"])]]
+    for method in item.methods:
+        of_method = frame[frame["method"] == method]
+        rows.append([settings.methods[method], *(f"{value:.4f}" for value in of_method["value"])])
+        gains = [f"{row.difference:+.4f}{_mark(row)}" for row in of_method.itertuples()]
+        spans = [f"[{row.difference_low:+.4f}, {row.difference_high:+.4f}]" for row in of_method.itertuples()]
+        rows += [["difference", *gains], ["95 %", *spans]]
+        if len(seeds) > 1:
+            for seed in seeds:
+                rows.append([f"seed {seed}", *(f"{value:+.4f}" for value in of_method[f"difference_seed{seed}"])])
+    return header, rows
+
+
+def _mark(row: object) -> str:
+    if not row.p_t_holm < LEVEL:  # type: ignore[attr-defined]
+        return ""
+    return f" {BETTER}" if row.difference > 0 else f" {WORSE}"  # type: ignore[attr-defined]
+
+
+def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """Draw differences from the control, a panel a method: intervals over queries, a small dot for each seed."""
+    methods, labels = settings.item["methods"], [*settings.collections.values(), "mean"]
+    figure, every = panels(len(methods), height=1.1 + 0.28 * len(labels))
+    seeds = [column for column in frame.columns if column.startswith("difference_seed")]
+    for axes, method in zip(every, methods, strict=True):
+        rows = frame[frame["method"] == method]
+        axes.axvline(0, color="#888888", linewidth=0.8)
+        interval_rows(axes, rows["difference"], bars(rows, "difference"), labels)
+        for seed in seeds if len(seeds) > 1 else ():
+            axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
+        axes.set_title(wrapped(axes.figure, settings.methods[method], 9 * len(methods)), fontsize=9)
+    measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
+    control = settings.methods[settings.item["baseline"]]
+    what = f"{measure} minus that of {control}: mean of {len(seeds)} seeds with 95 % interval"
+    figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if len(seeds) > 1 else ""), 9), fontsize=9)
+    return figure
