@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zerodr.artifacts import trec
 from zerodr.artifacts.trec import order_rows, read_run, run_writer, total_order, write_run
 from zerodr.errors import ArtifactError
 
@@ -184,3 +185,32 @@ def test_ids_that_pandas_keeps_in_chunks_are_ordered_too():
     chunked = pd.concat(parts, ignore_index=True)
     chunked["document"] = pd.array(pa.chunked_array([["a"], ["c"], ["b"]]), dtype="string[pyarrow]")
     assert list(total_order(chunked)["document"]) == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize("name", ["run.trec", "run.trec.gz"])
+def test_both_ways_of_reading_give_the_same_frame(tmp_path, name):
+    lines = ["q1 Q0 nan 1 2.5 t", "q1 Q0 d\\u0020x 2 1e-3 t", 'q\u00fc Q0 "d 1 -0.1 t', "q1 Q0 NULL 3 7 t"]
+    text = "".join(f"{line}\n" for line in lines)
+    for file, content in (("spaces", text), ("tabs", text.replace(" ", "\t"))):
+        path = tmp_path / file / name
+        path.parent.mkdir()
+        path.write_bytes(gzip.compress(content.encode()) if name.endswith("gz") else content.encode())
+    assert trec._read_spaced(tmp_path / "spaces" / name) is not None
+    assert trec._read_spaced(tmp_path / "tabs" / name) is None
+    spaces, tabs = (read_run(tmp_path / file / name) for file in ("spaces", "tabs"))
+    pd.testing.assert_frame_equal(spaces, tabs)
+    assert spaces["document"].tolist() == ["nan", "d x", '"d', "NULL"] and spaces["score"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "line", ["q  d 1 0.5 t", "q Q0 d 1 0.5 t ", "q\u00a0 Q0 d 1 0.5 t", "q Q0 d 1 x t", "q Q0 d 1  t"]
+)
+def test_lines_that_the_fast_way_leaves_to_the_other(tmp_path, line):
+    (tmp_path / "run").write_text(f"q1 Q0 d1 1 0.5 t\n{line}\n", encoding="utf-8")
+    assert trec._read_spaced(tmp_path / "run") is None
+
+
+def test_a_gzip_file_of_two_parts_is_read_whole(tmp_path):
+    parts = [gzip.compress(f"q{n} Q0 d 1 0.5 t\n".encode()) for n in (1, 2)]
+    (tmp_path / "run.gz").write_bytes(b"".join(parts))
+    assert read_run(tmp_path / "run.gz")["query"].tolist() == ["q1", "q2"]

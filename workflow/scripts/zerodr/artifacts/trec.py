@@ -18,13 +18,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as arrow_csv
 
 from zerodr.errors import ArtifactError
 
 LINE = "expected lines 'query Q0 document rank score tag'"
 LINES = 1 << 20  # formatted together
 WORDS = {"query": "str", "q0": "category", "document": "str", "rank": "category", "score": "str", "tag": "category"}
+ID = pa.dictionary(pa.int32(), pa.string())
+SPACED = {"query": ID, "q0": ID, "document": ID, "rank": ID, "score": pa.float32(), "tag": ID}
+PIECE = 1 << 24  # bytes that are parsed together
 BREAKS = r"[\s\x00\x1c-\x1f\x85\p{Z}\\]"  # what no line can hold in a word; RE2's \s knows ASCII alone
+BLANK = r"^$|[\s\x00\x1c-\x1f\x85\p{Z}]"  # of what is no word
 _UNSAFE, _ESCAPED = re.compile(r"[\s\x00\\]"), re.compile(r"\\u([0-9a-f]{4})")
 
 
@@ -139,6 +144,45 @@ def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
 
 def read_run(path: Path) -> pd.DataFrame:
     """Read a TREC run (gzipped or not) into columns `query`, `document`, `score`, in the file's order."""
+    table = _read_spaced(path)
+    if table is None:
+        return _read_any(path)
+    ids = {name: table[name].unify_dictionaries().combine_chunks() for name in ("query", "document")}
+    frame = pd.DataFrame({name: pd.array(_unescaped(words), dtype="str") for name, words in ids.items()})
+    return frame.assign(score=table["score"].to_numpy())
+
+
+def _read_spaced(path: Path) -> pa.Table | None:
+    """Read lines of six words with one space between them, as most systems write them; None where there are others.
+
+    On ten million lines this takes a third of the time of `_read_any`.
+    """
+    convert = {"column_types": SPACED, "null_values": [], "strings_can_be_null": False}
+    try:
+        with pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None) as stream:
+            table = arrow_csv.read_csv(
+                stream,
+                arrow_csv.ReadOptions(column_names=list(SPACED), block_size=PIECE),
+                arrow_csv.ParseOptions(delimiter=" ", quote_char=False),
+                arrow_csv.ConvertOptions(**convert),
+            )
+    except (OSError, pa.ArrowException):
+        return None
+    words = (chunk.dictionary for name in SPACED if name != "score" for chunk in table[name].chunks)
+    return None if any(pc.any(pc.match_substring_regex(one, BLANK)).as_py() for one in words) else table
+
+
+def _unescaped(words: pa.DictionaryArray) -> pa.Array:
+    names = pa.array(unescape(words.dictionary.to_pandas()), pa.string())
+    return pa.DictionaryArray.from_arrays(words.indices, names).cast(pa.string())
+
+
+def _read_any(path: Path) -> pd.DataFrame:
+    """Read lines of six words with any white space between them.
+
+    Raises:
+        ArtifactError: names the first line that is none of a run.
+    """
     try:
         layout = {"sep": r"\s+", "header": None, "names": list(WORDS), "dtype": WORDS, "encoding": "utf-8"}
         frame = pd.read_csv(path, keep_default_na=False, quoting=csv.QUOTE_NONE, **layout)

@@ -1,11 +1,22 @@
 """Check a run against the judgements of a split, and hold both as arrays: the only input of the measures."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from zerodr.artifacts.trec import strings
 from zerodr.errors import ArtifactError, ProtocolError
+
+STEP = "write runs through artifacts.trec.total_order"
+
+
+class Encoded(NamedTuple):
+    """A column of ids: codes (N,) int of names (V,) object."""
+
+    codes: np.ndarray
+    names: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -60,17 +71,20 @@ def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str
         ArtifactError: the run is not in total order, has a document twice for a query or a score that is no number;
             the judgements have a pair twice.
     """
-    ids = pd.Index(queries)
-    query = ids.get_indexer(run["query"])
+    ids, asked, found = pd.Index(queries), _encoded(run["query"]), _encoded(run["document"])
+    query = ids.get_indexer(asked.names)[asked.codes]
     if (query < 0).any():
         names = run["query"][query < 0].unique()
         problem = f"{len(names)} queries are not of the evaluated split ({names[0]}, ...)"
         raise ProtocolError(where, problem, "search and evaluate the same split of the same collection")
-    document, score = run["document"].to_numpy(object), run["score"].to_numpy(np.float32)
+    document, score = found.names[found.codes], run["score"].to_numpy(np.float32)
     _check_order(run, query, document, score, where)
+    pairs = np.sort(query.astype(np.int64) * len(found.names) + found.codes)
+    if (pairs[1:] == pairs[:-1]).any():
+        raise ArtifactError(where, "a query has the same document twice", STEP)
     qrels = qrels.assign(grade=qrels["grade"].clip(lower=0))[qrels["query"].isin(ids)].reset_index(drop=True)
     documents = pd.Index(qrels["document"].unique())
-    column = documents.get_indexer(document)
+    column = documents.get_indexer(found.names)[found.codes]
     width = len(documents)
     keys = ids.get_indexer(qrels["query"]).astype(np.int64) * width + documents.get_indexer(qrels["document"])
     grade, judged = _look_up(query.astype(np.int64) * width + column, keys, qrels["grade"].to_numpy(np.int64), where)
@@ -80,16 +94,20 @@ def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str
     return JudgedRun(ids.to_numpy(object), query, document, score, rank, grade, judged, column >= 0, qrels)
 
 
+def _encoded(column: pd.Series) -> Encoded:
+    words = strings(column).dictionary_encode()
+    return Encoded(words.indices.to_numpy(), words.dictionary.to_numpy(zero_copy_only=False))
+
+
 def _starts(query: np.ndarray) -> np.ndarray:
     """Mark the first row of each query, (N,) bool."""
     return np.r_[True, query[1:] != query[:-1]] if len(query) else np.zeros(0, bool)
 
 
 def _check_order(run: pd.DataFrame, query: np.ndarray, document: np.ndarray, score: np.ndarray, where: str) -> None:
-    step = "write runs through artifacts.trec.total_order"
     if not np.isfinite(score).all():
         row = int(np.flatnonzero(~np.isfinite(score))[0])
-        raise ArtifactError(where, f"the score in line {row + 1} is no finite number", step)
+        raise ArtifactError(where, f"the score in line {row + 1} is no finite number", STEP)
     same = ~_starts(query)[1:]
     tied = np.flatnonzero(same & (score[1:] == score[:-1]))
     wrong = same & (score[1:] > score[:-1])
@@ -97,11 +115,9 @@ def _check_order(run: pd.DataFrame, query: np.ndarray, document: np.ndarray, sco
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0]) + 1
         problem = f"line {row + 1} (query {run['query'].iloc[row]}, document {document[row]}) is out of order"
-        raise ArtifactError(where, f"{problem}; expected score descending, then document id descending", step)
+        raise ArtifactError(where, f"{problem}; expected score descending, then document id descending", STEP)
     if len(np.unique(query)) != _starts(query).sum():
-        raise ArtifactError(where, "the lines of a query are not contiguous", step)
-    if pd.DataFrame({"query": query, "document": document}).duplicated().any():
-        raise ArtifactError(where, "a query has the same document twice", step)
+        raise ArtifactError(where, "the lines of a query are not contiguous", STEP)
 
 
 def _look_up(pairs: np.ndarray, keys: np.ndarray, grades: np.ndarray, where: str) -> tuple[np.ndarray, np.ndarray]:
