@@ -109,3 +109,28 @@ def test_probes_leave_random_numbers_and_the_model_as_they_are(folder):
     assert model.config.num_hidden_layers == 2
     if speed.why_not_fast() is None:
         assert len(list(folder.glob("*.json"))) == 3
+
+
+def test_bf16_gives_way_where_the_processor_is_slower_in_it(monkeypatch, caplog):
+    choices = {"training's arithmetic: bf16 or fp32": Choice(True, 1.8)}
+    monkeypatch.setattr(speed, "choose", lambda what, shape, ways: choices.get(what, USUAL))
+    with caplog.at_level("INFO", logger="zerodr"):
+        assert speed.arithmetic("bf16", "cpu") == "fp32"
+    assert "fp32 in place of bf16, which this processor multiplies 1.80 times as slowly" in caplog.text
+    assert [speed.arithmetic(*given) for given in (("bf16", "cuda"), ("fp32", "cpu"), ("fp16", "cuda"))] == [
+        "bf16",
+        "fp32",
+        "fp16",
+    ]
+    told = speed.speed_up(nn.Sequential(nn.Linear(8, 8)), "cpu", "fp32", "bf16")
+    assert told.startswith("fp32 in place of bf16, which is slower on this processor; ")
+    choices.clear()
+    assert speed.arithmetic("bf16", "cpu") == "bf16"
+    assert speed.speed_up(nn.Sequential(nn.Linear(8, 8)), "cpu", "bf16", "bf16") == "bf16 by oneDNN, plain attention"
+
+
+def test_the_probe_of_arithmetic_runs_in_earnest(folder):
+    state = torch.get_rng_state()
+    assert speed.arithmetic("bf16", "cpu") in ("bf16", "fp32")
+    (written,) = folder.glob("*.json")
+    assert "bf16 or fp32" in written.read_text() and torch.equal(state, torch.get_rng_state())

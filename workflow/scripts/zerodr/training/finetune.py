@@ -29,7 +29,7 @@ from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
 from zerodr.training.kinds import BI_ENCODER, Kind, Lessons, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.loop.engine import Batches, Engine, Run
-from zerodr.training.loop.speed import set_dropout, speed_up
+from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
 from zerodr.training.objectives.ranking import make_objective
 from zerodr.training.optimization.optimizers import load_moments, make_optimizer, moments, moments_fit
 from zerodr.training.optimization.schedules import schedule
@@ -105,11 +105,12 @@ def fit(task: Task) -> dict[str, Any]:
     torch.set_num_threads(max(1, stage.threads // params.workers_of_a_node))
     device = device_of(params.gpus, group)
     kind = reduce(lambda value, addition: addition.kind(value), additions, task.kind)
-    model = reduce(lambda value, addition: addition.model(value), additions, kind.load(task.model, training.precision))
+    precision = arithmetic(training.precision, device)
+    model = reduce(lambda value, addition: addition.model(value), additions, kind.load(task.model, precision))
     model.to(device)
     if training.dropout is not None:
         set_dropout(model, training.dropout)
-    kernels = speed_up(model, device, training.precision)
+    kernels = speed_up(model, device, precision, training.precision)
     lessons = (kind.lessons or mined_lessons)(task, model)
     examples, stream = lessons.examples, lessons.stream
     optimizer = make_optimizer(model, training)

@@ -29,7 +29,7 @@ from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
 from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.gradcache import WASTE
-from zerodr.training.loop.speed import set_dropout, speed_up
+from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
 from zerodr.training.optimization.optimizers import make_optimizer
 from zerodr.training.optimization.schedules import schedule
 from zerodr.training.pretraining.passages import (
@@ -140,9 +140,10 @@ def train(stage: Stage) -> dict[str, Any]:
     training, fewer = capped(params, passages, stage.seed)
     torch.set_num_threads(max(1, stage.threads // params.workers_of_a_node))
     device, words = device_of(params.gpus, group), [stage.seed, position.stage_index]
-    model, taken = load_headed(stage.path("model"), settings, words)
+    precision = arithmetic(training.precision, device)
+    model, taken = load_headed(stage.path("model"), settings, words, precision)
     model.to(device)
-    kernels = speed_up(model, device, training.precision)
+    kernels = speed_up(model, device, precision, training.precision)
     rows, dev = split_documents(passages, training.dev_queries, stage.seed)
     maker = ViewMaker(
         model.encoder,
@@ -193,15 +194,17 @@ def _both(before: dict[str, float], curves: Curve) -> dict[str, list[float]]:
     return {name: [value, after[name]] for name, value in before.items()}
 
 
-def load_headed(folder: Path, settings: PretrainStage, seed: list[int]) -> tuple[HeadedEncoder, dict[str, str]]:
-    """The model with what its objective adds, and where that comes from.
+def load_headed(
+    folder: Path, settings: PretrainStage, seed: list[int], precision: str
+) -> tuple[HeadedEncoder, dict[str, str]]:
+    """The model with what its objective adds, in an arithmetic, and where that comes from.
 
     Raises:
         ModelError: Condenser's head on another pooling than [CLS], a decoder on vectors of another size, no dropout
             for simcse, or no head to continue with.
     """
     objective, training = settings.objective, settings.training
-    encoder = BiEncoder.load(folder, training.precision)
+    encoder = BiEncoder.load(folder, precision)
     kind: Kind = HEADS.get(objective.name, "none") if objective.head_layers else "none"
     layers = 0 if kind == "none" else objective.head_layers
     pooling, source = encoder.contract.pooling, encoder.contract.source

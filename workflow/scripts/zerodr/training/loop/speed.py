@@ -22,7 +22,8 @@ from zerodr.encoders.inference.probing import USUAL, Choice, choose
 log = logging.getLogger("zerodr")
 NEAR = 1e-4
 LEAST_WEIGHTS = 1 << 16  # smaller layers are not compared: they take no time
-PROBED_ROWS, MOST_OUTPUTS = 512, 4096  # of a comparison: tokens, and columns of a larger layer
+PROBED_ROWS, PROBED_WIDTH = 512, 768  # of a comparison: tokens, and components where no layer says how many
+MOST_OUTPUTS = 4096  # columns of a larger layer
 PREPARED = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")  # oneDNN keeps memory for each shape of text that it has seen
 
 
@@ -91,15 +92,51 @@ def why_not_fast() -> str | None:
     return None if same else "torch's oneDNN multiplication gives other numbers"
 
 
-def _gradients(function: Any, x: Tensor, weight: Tensor, bias: Tensor, gradient: Tensor) -> list[Tensor]:
-    leaves = [t.clone().requires_grad_() for t in (x, weight, bias)]
-    output = function(*leaves)
+def _gradients(function: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gradient: Tensor) -> list[Tensor]:
+    leaves = [t.clone().requires_grad_() for t in (x, weight, bias) if t is not None]
+    output = function(*leaves, *([None] if bias is None else []))
     output.backward(gradient)
     return [output.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
-def speed_up(model: nn.Module, device: str, precision: str) -> str:
-    """Choose kernels for training `model` in place; returns what was chosen, for lineage."""
+def arithmetic(precision: str, device: str) -> str:
+    """Choose the arithmetic of a training run: `fp32` where `bf16` is wanted and this processor is slower in it.
+
+    bf16 is wanted for speed alone. AMD's processors with AVX-512 BF16, and Intel's with AMX, multiply it faster than
+    fp32; an Intel Xeon without AMX does so at half the speed. Other devices and precisions stay as they are.
+    """
+    if device != "cpu" or precision != "bf16":
+        return precision
+
+    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        rows, width, bias = PROBED_ROWS, PROBED_WIDTH, None
+        x, weight = (torch.linspace(-1, 1, n * width).view(n, width) for n in (rows, width))
+        gradient = torch.linspace(-1, 1, rows * width).view(rows, width)
+        half = [tensor.to(torch.bfloat16) for tensor in (x, weight, gradient)]
+        return (
+            partial(_gradients, functional.linear, half[0], half[1], bias, half[2]),
+            partial(_gradients, functional.linear, x, weight, bias, gradient),
+        )
+
+    choice = choose("training's arithmetic: bf16 or fp32", (PROBED_ROWS, PROBED_WIDTH), ways)
+    if choice.other:
+        log.info("fp32 in place of bf16, which this processor multiplies %.2f times as slowly", choice.times)
+    return "fp32" if choice.other else precision
+
+
+def speed_up(model: nn.Module, device: str, precision: str, wanted: str | None = None) -> str:
+    """Choose kernels for training `model` in place; returns what was chosen, for lineage.
+
+    Args:
+        model: its linear layers may be replaced.
+        device: where it is.
+        precision: its arithmetic.
+        wanted: the arithmetic of the settings. None: `precision`.
+    """
+    if wanted not in (None, precision):
+        return (
+            f"{precision} in place of {wanted}, which is slower on this processor; {speed_up(model, device, precision)}"
+        )
     if device != "cpu":
         return "torch"
     keep_freed_memory()
