@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_helpers import as_lists, exact_scores, make_collection, oracle, run_search
 
 from zerodr.config.index import IndexSettings
+from zerodr.encoders.inference.probing import Choice
 from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
-from zerodr.retrieval import candidates, kernels
+from zerodr.retrieval import candidates, half, kernels
 from zerodr.retrieval.approximate import Searcher, measure_recall
 from zerodr.retrieval.candidates import id_ranks, join
 from zerodr.retrieval.exact import search_exact
@@ -116,9 +118,19 @@ def test_half_products_give_way_where_they_are_too_loose(shift, said, caplog):
     assert [message.partition(":")[0] for message in caplog.messages] == said
 
 
-def test_half_products_wait_for_large_searches():
+def test_half_products_wait_for_large_searches(monkeypatch):
     assert not pays_half(300, 100_000, 384)
-    assert pays_half(7000, 1_000_000, 384) == processor_supports_half()
+    for slower in (False, True):
+        monkeypatch.setattr(half, "choose", lambda *_, other=slower: Choice(other, 1.5))
+        assert pays_half(7000, 1_000_000, 384) == (processor_supports_half() and not slower)
+
+
+def test_the_probe_of_estimates_runs_in_earnest(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    threads = torch.get_num_threads()
+    assert half.is_faster(384) in (True, False) and torch.get_num_threads() == threads
+    (written,) = tmp_path.glob("zerodr/kernels/*.json")
+    assert "bf16 or float32" in written.read_text()
 
 
 def test_chunks_of_queries_change_nothing(monkeypatch):

@@ -53,8 +53,12 @@ class SingleProducts:
 
 
 def pays_half(queries: int, documents: int, dimension: int) -> bool:
-    """Report whether bf16 estimates save time: the search is large, and the processor has such products."""
-    return 2.0 * queries * documents * dimension >= WORK and processor_supports_half()
+    """Report whether bf16 estimates save time: the search is large, the processor has such products, and fast ones."""
+    if 2.0 * queries * documents * dimension < WORK or not processor_supports_half():
+        return False
+    from zerodr.retrieval.half import is_faster
+
+    return is_faster(dimension)
 
 
 def processor_supports_half() -> bool:
