@@ -245,7 +245,8 @@ class TrainingSettings(Settings):
     max_grad_norm: float | None = Field(1.0, gt=0)
     """Clipping."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """bf16 is autocast. fp16 is refused for T5 (its activations overflow) and needs a GPU."""
+    """bf16 is autocast; a processor that is slower in it takes fp32, and lineage says so. fp16 is refused for T5 (its
+    activations overflow) and needs a GPU."""
     checkpoint_steps: int = Field(200, ge=1)
     """Resume state is written this often, and on SIGTERM."""
     evaluate_steps: int | None = Field(None, ge=1)
