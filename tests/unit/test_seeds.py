@@ -115,7 +115,8 @@ def test_differences_are_of_queries_averaged_over_seeds(tmp_path):
     assert rows.loc["mean", "difference_low"] < rows.loc["mean", "difference"] < rows.loc["mean", "difference_high"]
     assert np.isnan(rows.loc["mean", "p_t_holm"]) and rows.loc["a", "p_t_holm"] == pytest.approx(2 * 0.01047, abs=1e-4)
     assert made.shown[0] == ["", "A", "B", "mean"] and made.shown[1][2][1] == "+0.1375 ▲"
-    assert [row[0] for row in made.shown[1][4:]] == ["seed 13", "seed 14"]
+    assert [row[0] for row in made.shown[1][4:]] == ["seed 13", "seed 14", "deviation of seeds"]
+    assert rows.loc["a", "seeds_sd"] == pytest.approx(0.025 / 2**0.5)
 
 
 def test_few_seeds_are_no_claim(tmp_path):

@@ -76,6 +76,7 @@ def _gain(difference: np.ndarray, resampled: np.ndarray, seeds: list[int], p_val
         "difference_low": float(low),
         "difference_high": float(high),
         **by_seed,
+        "seeds_sd": float(difference.mean(1).std(ddof=1)) if len(seeds) > 1 else float("nan"),
         "p_t": p_value,
     }
 
@@ -86,7 +87,8 @@ def _notes(settings: ItemParams, item: ClaimItem, tests: int, seeds: list[int]) 
     notes = [
         f"{LABELS.get(item.measure, item.measure)}, {counted}; each query's measure is averaged over seeds, then "
         f"compared: {BETTER} better, {WORSE} worse than {control}, paired t-test over queries, p < .05 after Holm's "
-        f"correction over {tests} test{'s' * (tests != 1)}; 95 % bootstrap intervals over queries, collections fixed"
+        f"correction over {tests} test{'s' * (tests != 1)}; 95 % bootstrap intervals over queries, of these seeds and "
+        "collections"
     ]
     if len(seeds) < ENOUGH:
         notes.append(f"fewer than {ENOUGH} seeds: a first look, no claim; more by --config seeds=14,15")
@@ -108,6 +110,7 @@ def _shown(
         if len(seeds) > 1:
             for seed in seeds:
                 rows.append([f"seed {seed}", *(f"{value:+.4f}" for value in of_method[f"difference_seed{seed}"])])
+            rows.append(["deviation of seeds", *(f"{value:.4f}" for value in of_method["seeds_sd"])])
     return header, rows
 
 
