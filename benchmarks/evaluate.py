@@ -110,8 +110,8 @@ def main() -> None:
     for kind, rounds in seen.items():
         middle = {key: statistics.median(facts[key] for facts in rounds) for key in ("seconds", "processor")}
         ratios = [b["processor"] / a["processor"] for a, b in zip(rounds, seen["pytrec_eval"], strict=True)]
-        told = f"{middle['seconds']:6.1f} s, {middle['processor']:6.1f} s of processor"
-        sys.stdout.write(f"{kind:24} {told}, pytrec_eval / it {statistics.median(ratios):.2f} x (processor)\n")
+        line = f"{middle['seconds']:6.1f} s, {middle['processor']:6.1f} s of processor"
+        sys.stdout.write(f"{kind:24} {line}, pytrec_eval / it {statistics.median(ratios):.2f} x (processor)\n")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zerodr.config.layers import Start, overlay
+from zerodr.config.load import load_bench
 from zerodr.config.recipes import load_methods, unfold
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
@@ -270,3 +271,11 @@ def test_files_that_cannot_be_recipes_are_refused(recipes, name, told):
     (recipes / name).write_text(DPR)
     with pytest.raises(ConfigError, match=told):
         load_methods(recipes, "mini", SCALES)
+
+
+def test_what_a_teacher_was_tuned_on_is_told(root):
+    lab, mini = (load_bench(root, {"scale": scale}).methods for scale in ("lab", "mini"))
+    for name in ("kd", "berm-kd+kl", "ddr-distill", "dr-distill@ep0", "berm-dpr", "berm-ance", "coco-berm+no-r1"):
+        assert "learns from" in lab[name].remark and "not a zero-shot result" in lab[name].remark, name
+    assert not [name for name in ("dpr", "ance", "berm-dpr+plain", "coco-dr") if "zero-shot" in lab[name].remark]
+    assert "learns from" not in mini["kd"].remark

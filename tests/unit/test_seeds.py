@@ -18,7 +18,11 @@ from zerodr.plan import Plan, paths
 from zerodr.reporting import claims, item_figures, items
 
 CLAIM = {"kind": "claim", "methods": ["ours"], "baseline": "plain"}
-SEEDS = [{"seed": s, "names": {"ours": f"ours{end}", "plain": f"plain{end}"}} for s, end in ((13, ""), (14, "-seed14"))]
+BOTH = ["plain", "ours"]
+SEEDS = [
+    {"seed": seed, "names": {name: f"{name}{end}" for name in BOTH}, "drawing": BOTH}
+    for seed, end in ((13, ""), (14, "-seed14"))
+]
 VALUES = {
     ("plain", "a"): [0.2, 0.4, 0.6, 0.8],
     ("plain-seed14", "a"): [0.4, 0.4, 0.6, 0.8],
@@ -57,6 +61,8 @@ def test_a_counterpart_starts_from_counterparts_and_shares_what_draws_nothing(pl
     assert methods["kd-seed14"].settings.chain["ep0"].teacher == "cross-encoder"
     assert not {"cross-encoder-seed14", "reader-seed14", "bm25-flat-seed14", "all-minilm-l6-v2-seed14"} & set(methods)
     assert methods["coco-dr-seed14"].label == "COCO-DR, seed 14" and methods["dpr"].seed is None
+    assert methods["coco-dr-seed14+no-idro@ep0"].label == "COCO-DR without iDRO, seed 14 @ep0"
+    assert methods["ddr-distill-seed14"].settings.chain["ddr"].dam == "ddr-contrast-seed14/target-dam"
 
 
 def test_only_jobs_of_a_counterpart_draw_from_its_seed(plan):
@@ -122,13 +128,40 @@ def test_differences_are_of_queries_averaged_over_seeds(tmp_path):
 def test_few_seeds_are_no_claim(tmp_path):
     first = {key: value for key, value in VALUES.items() if "seed" not in key[0]}
     assert any("a first look, no claim" in note for note in claim(tmp_path, first, SEEDS[:1])[2].notes)
-    three = [*SEEDS, {"seed": 15, "names": SEEDS[0]["names"]}]
+    three = [*SEEDS, SEEDS[0] | {"seed": 15}]
     assert not any("no claim" in note for note in claim(tmp_path, seeds=three)[2].notes)
 
 
+def test_methods_that_draw_nothing_are_not_counted_as_repeated(tmp_path, plan):
+    (alone,) = json.loads(plan.settings("build_item")(SimpleNamespace(paper="lab", item="zero")))["settings"]["values"]
+    assert alone["drawing"] == [] and alone["seed"] == 13
+    first = {key: value for key, value in VALUES.items() if "seed" not in key[0]}
+    _, _, made = claim(tmp_path, first, [SEEDS[0] | {"drawing": []}])
+    assert made.notes[1:] == ["Plain; Ours: the same with every seed, no random number is drawn"]
+
+
+def test_no_counterpart_reads_what_was_drawn_with_another_seed(plan):
+    names, chains = drawing(plan.bench.recipes), plan.chains
+    ours = {name for name in names if "-seed14" in name}
+    for name in ours & set(chains.names()):
+        starts = [chains.start_of_chain(name)]
+        for stage in chains.trained(name).chain.values():
+            starts += chains.other_parents(stage)
+        assert all("-seed14" in start[0] for start in starts if start and start[0] in names), name
+
+
+def test_a_recipe_with_the_name_of_a_counterpart_is_refused(root):
+    recipes = load_bench(root, {"scale": "lab"}).recipes
+    with pytest.raises(ConfigError, match="dpr-seed14 is the name of a recipe of yours: rename one of them"):
+        with_seeds(recipes | {"dpr-seed14": recipes["dpr"]}, (14,))
+
+
 def test_seeds_on_other_queries_are_refused(tmp_path):
-    odd = VALUES | {("ours-seed14", "b"): [0.4, 0.4, 0.1]}
-    with pytest.raises(ArtifactError, match="of seeds on b are of other queries: evaluate all again"):
+    for key in (("ours-seed14", "b"), ("plain-seed14", "b")):
+        with pytest.raises(ArtifactError, match="on b are of other queries: evaluate all again"):
+            claim(tmp_path, VALUES | {key: [0.4, 0.4, 0.1]})
+    odd = VALUES | {(name, "b"): [0.4, 0.4, 0.1] for name in ("ours", "ours-seed14")}
+    with pytest.raises(ArtifactError, match="on b are of other queries: evaluate all again"):
         claim(tmp_path, odd)
 
 

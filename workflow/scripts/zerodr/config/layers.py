@@ -126,15 +126,35 @@ def overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def add_remarks(methods: dict[str, Method], starts: Mapping[str, Start]) -> dict[str, Method]:
-    """Put the remark of the start that each method comes from before its remark."""
-    return {name: _with_remark(method, _start_behind(method, methods), starts) for name, method in methods.items()}
+    """Put the remark of the start that each method comes from before its remark, then those of its teachers' starts."""
+    return {name: _with_remark(method, methods, starts) for name, method in methods.items()}
 
 
-def _with_remark(method: Method, start: str, starts: Mapping[str, Start]) -> Method:
-    if not start or not starts[start].remark:
-        return method
-    remark = f"{starts[start].remark}; {method.remark}" if method.remark else starts[start].remark
-    return method.model_copy(update={"remark": remark})
+def _with_remark(method: Method, methods: Mapping[str, Method], starts: Mapping[str, Start]) -> Method:
+    start = _start_behind(method, methods)
+    remarks = [starts[start].remark] if start else []
+    for teacher in _teachers(method, methods):
+        other = _start_behind(methods[teacher], methods)
+        if other and other != start and starts[other].remark:
+            remarks.append(f"learns from {methods[teacher].label}, which {starts[other].remark}")
+    joined = "; ".join(filter(None, [*remarks, method.remark]))
+    return method if joined == method.remark else method.model_copy(update={"remark": joined})
+
+
+def _teachers(method: Method, methods: Mapping[str, Method]) -> list[str]:
+    """Name the recipes whose scores or labels a method learns from, or the recipe that it starts from."""
+    found: list[str] = []
+    seen: set[str] = set()
+    while isinstance(method, TrainedMethod):
+        for stage in method.settings.chain.values():
+            units = getattr(stage, "units", None)
+            found += [name for name in (getattr(stage, "teacher", None), getattr(units, "reader", None)) if name]
+        parent = start_of(init_of(method), methods)
+        if parent is None or parent[0] in seen:
+            break
+        seen.add(parent[0])
+        method = methods[parent[0]]
+    return [name for name in dict.fromkeys(found) if name in methods]
 
 
 def _start_behind(method: Method, methods: Mapping[str, Method]) -> str:

@@ -84,7 +84,9 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     lists = ("methods", "collections", "mirrors", "gated", "candidates")
     if isinstance(values.get("seeds"), int | str):  # seeds=14 and seeds=14,15
         words = str(values["seeds"]).split(",")
-        values["seeds"] = tuple(int(word) if word.strip().isdigit() else word for word in words)
+        values["seeds"] = tuple(
+            int(word) if word.strip().isascii() and word.strip().isdigit() else word for word in words
+        )
     values = {
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
         for k, v in values.items()

@@ -10,7 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-NAMING = ("init", "source", "model", "memory", "runs", "teacher")  # keys whose values name methods
+from zerodr.errors import ConfigError
+
+NAMING = ("init", "source", "model", "memory", "runs", "teacher", "dam")  # keys whose values name methods
 COMPOSED = ("fusion", "feedback")  # kinds of methods that are made of others
 RANKING = "bi_encoder"
 
@@ -27,14 +29,27 @@ def with_seeds(recipes: Mapping[str, Any], seeds: tuple[int, ...]) -> dict[str, 
     Args:
         recipes: contents of the files, by recipe.
         seeds: further seeds.
+
+    Raises:
+        ConfigError: a recipe has the name of a counterpart.
     """
-    names = drawing(recipes)
-    return dict(recipes) | {
-        seeded(name, seed): _renamed(recipes[name], names, seed)
-        | {"seed": seed, "label": f"{recipes[name].get('label', name)}, seed {seed}"}
-        for seed in seeds
-        for name in dict.fromkeys(name.partition("+")[0] for name in sorted(names))
-    }
+    names, added = drawing(recipes), dict[str, Any]()
+    for recipe in dict.fromkeys(name.partition("+")[0] for name in sorted(names)):
+        for seed in seeds:
+            if (name := seeded(recipe, seed)) in recipes:
+                raise ConfigError(f"seeds: {seed}", f"{name} is the name of a recipe of yours", "rename one of them")
+            added[name] = _labelled(_renamed(recipes[recipe], names, seed), seed) | {"seed": seed}
+    return dict(recipes) | added
+
+
+def _labelled(written: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Add the seed to the labels of a recipe and of its variants."""
+    labels = {"label": f"{written['label']}, seed {seed}"} if isinstance(written.get("label"), str) else {}
+    variants = written.get("variants")
+    if isinstance(variants, dict):
+        labelled = {k: _labelled(v, seed) if isinstance(v, dict) else v for k, v in variants.items()}
+        return written | labels | {"variants": labelled}
+    return written | labels
 
 
 def drawing(recipes: Mapping[str, Any]) -> set[str]:
@@ -45,7 +60,7 @@ def drawing(recipes: Mapping[str, Any]) -> set[str]:
         if not isinstance(written, dict) or not isinstance(written.get("settings"), dict):
             continue
         variants = written.get("variants") if isinstance(written.get("variants"), dict) else {}
-        types = {one for key, one in _values(written["settings"]) if key == "type"}
+        types = {str(one) for key, one in _values(written["settings"]) if key == "type"}
         trains = written.get("kind") == "trained" and types <= {RANKING}
         for name, change in {recipe: {}, **{f"{recipe}+{key}": value for key, value in variants.items()}}.items():
             changed = change.get("settings") if isinstance(change, dict) else None

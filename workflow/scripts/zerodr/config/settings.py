@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -121,7 +121,7 @@ class Config(Settings):
     """A `to_judge.tsv` of `zerodr adapt` with your grades."""
     seed: int = Field(13, ge=0)
     """Source of every random choice."""
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """Further seeds, by which `results/lab/*.html` repeat their methods: `--config seeds=14,15`."""
     shard_documents: int | None = Field(None, ge=1)
     """Documents of one embedding shard. None: the scale's."""

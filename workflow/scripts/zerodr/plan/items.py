@@ -101,10 +101,11 @@ def _methods(plan: Plan, item: MethodsItem | SimilarityItem, collections: list[s
 def _claim(plan: Plan, item: ClaimItem, collections: list[str]) -> Reads:
     """Read the methods and their counterparts with other seeds; what draws no random number has none."""
     named, drawn = list(dict.fromkeys([item.baseline, *item.methods])), drawing(plan.bench.recipes)
-    seeds: list[dict[str, Any]] = [{"seed": plan.config.seed, "names": {name: name for name in named}}]
-    for seed in plan.config.seeds:
-        names = {name: seeded(name, seed) if name.partition("@")[0] in drawn else name for name in named}
-        seeds.append({"seed": seed, "names": names})
+    drawing_ones = [name for name in named if name.partition("@")[0] in drawn]
+    seeds: list[dict[str, Any]] = []
+    for seed in (plan.config.seed, *(plan.config.seeds if drawing_ones else ())):
+        names = {name: seeded(name, seed) if seeds and name in drawing_ones else name for name in named}
+        seeds.append({"seed": seed, "names": names, "drawing": drawing_ones})
     ranked = dict.fromkeys(name for one in seeds for name in one["names"].values())
     return Reads(list(ranked), named=named, values=seeds)
 

@@ -33,7 +33,8 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     names = [one["names"] for one in settings.values]
 
     def of(method: str) -> Scores:
-        return {c: _over_seeds(scores, [name[method] for name in names], c) for c in settings.collections}
+        every = [item.baseline, *(name[method] for name in names)]  # the first one's queries are all others'
+        return {c: _over_seeds(scores, every, c)[1:] for c in settings.collections}
 
     control, rows = of(item.baseline), list[dict[str, object]]()
     for method in item.methods:
@@ -57,10 +58,10 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
 
 
 def _over_seeds(scores: dict[tuple[str, str], pd.Series], names: Iterable[str], collection: str) -> np.ndarray:
-    """A measure of one method by seed and query, (seeds, queries)."""
+    """A measure of rankings by ranking and query, (rankings, queries); all have the first one's queries."""
     series = [scores[name, collection] for name in names]
     if any(not one.index.equals(series[0].index) for one in series):
-        raise ArtifactError("per-query metrics", f"of seeds on {collection} are of other queries", "evaluate all again")
+        raise ArtifactError("per-query metrics", f"on {collection} are of other queries", "evaluate all again")
     return np.stack([one.to_numpy(float) for one in series])
 
 
@@ -84,13 +85,17 @@ def _gain(difference: np.ndarray, resampled: np.ndarray, seeds: list[int], p_val
 def _notes(settings: ItemParams, item: ClaimItem, tests: int, seeds: list[int]) -> list[str]:
     control = settings.methods[item.baseline]
     counted = f"{len(seeds)} seeds ({', '.join(map(str, seeds))})" if len(seeds) > 1 else f"one seed ({seeds[0]})"
+    drawing = settings.values[0]["drawing"]
+    fixed = [settings.methods[name] for name in (item.baseline, *item.methods) if name not in drawing]
     notes = [
         f"{LABELS.get(item.measure, item.measure)}, {counted}; each query's measure is averaged over seeds, then "
         f"compared: {BETTER} better, {WORSE} worse than {control}, paired t-test over queries, p < .05 after Holm's "
         f"correction over {tests} test{'s' * (tests != 1)}; 95 % bootstrap intervals over queries, of these seeds and "
         "collections"
     ]
-    if len(seeds) < ENOUGH:
+    if fixed:
+        notes.append(f"{'; '.join(fixed)}: the same with every seed, no random number is drawn")
+    if drawing and len(seeds) < ENOUGH:
         notes.append(f"fewer than {ENOUGH} seeds: a first look, no claim; more by --config seeds=14,15")
     return notes
 
@@ -107,7 +112,7 @@ def _shown(
         gains = [f"{row.difference:+.4f}{_mark(row)}" for row in of_method.itertuples()]
         spans = [f"[{row.difference_low:+.4f}, {row.difference_high:+.4f}]" for row in of_method.itertuples()]
         rows += [["difference", *gains], ["95 %", *spans]]
-        if len(seeds) > 1:
+        if len(seeds) > 1 and {method, item.baseline} & set(settings.values[0]["drawing"]):
             for seed in seeds:
                 rows.append([f"seed {seed}", *(f"{value:+.4f}" for value in of_method[f"difference_seed{seed}"])])
             rows.append(["deviation of seeds", *(f"{value:.4f}" for value in of_method["seeds_sd"])])
@@ -134,6 +139,7 @@ def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         axes.set_title(wrapped(axes.figure, settings.methods[method], 9 * len(methods)), fontsize=9)
     measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
     control = settings.methods[settings.item["baseline"]]
-    what = f"{measure} minus that of {control}: mean of {len(seeds)} seeds with 95 % interval"
+    many = f"mean of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
+    what = f"{measure} minus that of {control}: {many}, with 95 % interval"
     figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if len(seeds) > 1 else ""), 9), fontsize=9)
     return figure

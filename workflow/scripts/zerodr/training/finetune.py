@@ -105,7 +105,7 @@ def fit(task: Task) -> dict[str, Any]:
     torch.set_num_threads(max(1, stage.threads // params.workers_of_a_node))
     device = device_of(params.gpus, group)
     kind = reduce(lambda value, addition: addition.kind(value), additions, task.kind)
-    precision = arithmetic(training.precision, device)
+    precision = arithmetic(training.precision, device, group)
     model = reduce(lambda value, addition: addition.model(value), additions, kind.load(task.model, precision))
     model.to(device)
     if training.dropout is not None:
@@ -129,7 +129,8 @@ def fit(task: Task) -> dict[str, Any]:
     def evaluate() -> dict[str, float]:
         return kind.evaluate(model, lessons.dev_examples, lessons.dev, training.dev_negatives, device, group)
 
-    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world})
+    other = {} if precision == training.precision else {"precision": precision}  # a state of the other one is refused
+    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world, **other})
     run = Run(
         stage.spec.name(),
         stage.state,

@@ -140,7 +140,7 @@ def train(stage: Stage) -> dict[str, Any]:
     training, fewer = capped(params, passages, stage.seed)
     torch.set_num_threads(max(1, stage.threads // params.workers_of_a_node))
     device, words = device_of(params.gpus, group), [stage.seed, position.stage_index]
-    precision = arithmetic(training.precision, device)
+    precision = arithmetic(training.precision, device, group)
     model, taken = load_headed(stage.path("model"), settings, words, precision)
     model.to(device)
     kernels = speed_up(model, device, precision, training.precision)
@@ -160,7 +160,8 @@ def train(stage: Stage) -> dict[str, Any]:
     stream = PassageStream(rows, training.batch_queries, words)
     evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}
-    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world})
+    other = {} if precision == training.precision else {"precision": precision}  # a state of the other one is refused
+    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world, **other})
     keep = keeper(stage.state, model)
     run = Run(stage.spec.name(), stage.state, identity, words, position.first_step, evaluate, keep)
     ends = training.schedule_steps or position.total_steps - fewer

@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.encoders.inference.probing import USUAL, Choice, choose
+from zerodr.training.distributed.processes import Group
 
 log = logging.getLogger("zerodr")
 NEAR = 1e-4
@@ -99,8 +100,8 @@ def _gradients(function: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gr
     return [output.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
-def arithmetic(precision: str, device: str) -> str:
-    """Choose the arithmetic of a training run: `fp32` where `bf16` is wanted and this processor is slower in it.
+def arithmetic(precision: str, device: str, group: Group | None = None) -> str:
+    """Choose the arithmetic of a training run: `fp32` where `bf16` is wanted and a processor is slower in it.
 
     bf16 is wanted for speed alone. AMD's processors with AVX-512 BF16, and Intel's with AMX, multiply it faster than
     fp32; an Intel Xeon without AMX does so at half the speed. Other devices and precisions stay as they are.
@@ -121,7 +122,8 @@ def arithmetic(precision: str, device: str) -> str:
     choice = choose("training's arithmetic: bf16 or fp32", (PROBED_ROWS, PROBED_WIDTH), ways)
     if choice.other:
         log.info("fp32 in place of bf16, which this processor multiplies %.2f times as slowly", choice.times)
-    return "fp32" if choice.other else precision
+    slower = group.any(choice.other) if group is not None else choice.other  # processes are of one arithmetic
+    return "fp32" if slower else precision
 
 
 def speed_up(model: nn.Module, device: str, precision: str, wanted: str | None = None) -> str:
