@@ -121,12 +121,13 @@ def test_what_another_recipe_says_of_its_encoder_holds(root):
     chains = plan(root).chains
     ance, kd, dpr = (chains.encoder(name) for name in ("ance", "kd", "dpr"))
     assert ance == dpr.model_copy(update={"init": "dpr/ep0"})
-    assert kd.similarity == "dot" and dpr.similarity == "cosine" and kd.layers == dpr.layers == 3
+    assert kd.similarity == "dot" and dpr.similarity == "cosine"
+    assert kd.architecture == dpr.architecture and dpr.architecture.hidden == 256
 
 
 def test_seeds_reach_the_init_only_where_it_is_random(root):
     made = plan(root, seed=7)
-    seeds = [settings(made, "init_model", model=m)["seed"] for m in ("dpr", "dpr+scratch", "dpr+official")]
+    seeds = [settings(made, "init_model", model=m)["seed"] for m in ("genq", "dpr+scratch", "dpr+official")]
     assert seeds == [0, 7, 7]
 
 

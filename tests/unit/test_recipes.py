@@ -7,7 +7,7 @@ import pytest
 from zerodr.config.layers import Start, overlay
 from zerodr.config.load import load_bench
 from zerodr.config.recipes import load_methods, unfold
-from zerodr.config.training import InitSettings
+from zerodr.config.training import Architecture, InitSettings
 from zerodr.errors import ConfigError
 
 SCALES = {"mini", "paper"}
@@ -129,6 +129,17 @@ def test_mistakes_in_starts(started, old, new, told):
     (started / "dpr.yaml").write_text(text.replace(old, new))
     with pytest.raises(ConfigError, match=told):
         load_methods(started, "mini", SCALES, STARTS)
+
+
+def test_another_initial_model_takes_away_the_architecture_below(recipes):
+    (recipes / "dpr.yaml").write_text(
+        DPR.replace("{init: org/name, pooling: cls}", "{init: scratch, architecture: {layers: 2}}")
+    )
+    small = load_methods(recipes, "paper", SCALES)["dpr"].settings.encoder
+    changed = (recipes / "dpr.yaml").read_text() + "  other: {settings: {encoder: {init: org/other}}}\n"
+    (recipes / "dpr.yaml").write_text(changed)
+    other = load_methods(recipes, "paper", SCALES)["dpr+other"].settings.encoder
+    assert small.architecture.layers == 2 and other.init == "org/other" and other.architecture == Architecture()
 
 
 def test_a_method_without_training_has_no_start(recipes):

@@ -19,10 +19,11 @@ from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
 from zerodr.retrieval import candidates, half, kernels
 from zerodr.retrieval.approximate import Searcher, measure_recall
 from zerodr.retrieval.candidates import id_ranks, join
+from zerodr.retrieval.estimates import pays_half, processor_supports_half
 from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.gpu import search_gpu
 from zerodr.retrieval.half import HalfProducts
-from zerodr.retrieval.products import SingleProducts, pays_half, processor_supports_half
+from zerodr.retrieval.products import SingleProducts
 from zerodr.retrieval.search import self_rows
 from zerodr.retrieval.vectors import Vectors
 

@@ -17,6 +17,7 @@ from zerodr.config.starts import init_of, start_of
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 
+FROM_SCRATCH = {"architecture", "tokenizer"}  # of an encoder that starts from random weights
 CHECKPOINT = {"init", "revision", "layers"}  # the part of a start that models of other types than its own take
 
 
@@ -111,8 +112,26 @@ def _values(change: Change) -> dict[str, Any]:
 
 
 def merge(layers: Iterable[Layer], below: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Lay layers over `below`, the first one lowest."""
-    return reduce(overlay, (layer.value for layer in layers), below or {})
+    """Lay layers over `below`, the first one lowest.
+
+    A layer with another initial model takes away what those below it say of one from random weights.
+    """
+    return reduce(_lay, (layer.value for layer in layers), below or {})
+
+
+def _lay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    named = _encoder(above)
+    if "init" in named and not named.keys() & FROM_SCRATCH:
+        encoder = {key: value for key, value in _encoder(below).items() if key not in FROM_SCRATCH}
+        if encoder != _encoder(below):
+            below = below | {"settings": below["settings"] | {"encoder": encoder}}
+    return overlay(below, above)
+
+
+def _encoder(value: dict[str, Any]) -> dict[str, Any]:
+    settings = value.get("settings")
+    encoder = settings.get("encoder") if isinstance(settings, dict) else None
+    return encoder if isinstance(encoder, dict) else {}
 
 
 def overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -143,18 +162,18 @@ def _with_remark(method: Method, methods: Mapping[str, Method], starts: Mapping[
 
 def _teachers(method: Method, methods: Mapping[str, Method]) -> list[str]:
     """Name the recipes whose scores or labels a method learns from, or the recipe that it starts from."""
-    found: list[str] = []
+    teachers: list[str] = []
     seen: set[str] = set()
     while isinstance(method, TrainedMethod):
         for stage in method.settings.chain.values():
             units = getattr(stage, "units", None)
-            found += [name for name in (getattr(stage, "teacher", None), getattr(units, "reader", None)) if name]
+            teachers += [name for name in (getattr(stage, "teacher", None), getattr(units, "reader", None)) if name]
         parent = start_of(init_of(method), methods)
         if parent is None or parent[0] in seen:
             break
         seen.add(parent[0])
         method = methods[parent[0]]
-    return [name for name in dict.fromkeys(found) if name in methods]
+    return [name for name in dict.fromkeys(teachers) if name in methods]
 
 
 def _start_behind(method: Method, methods: Mapping[str, Method]) -> str:

@@ -71,20 +71,20 @@ def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str
         ArtifactError: the run is not in total order, has a document twice for a query or a score that is no number;
             the judgements have a pair twice.
     """
-    ids, asked, found = pd.Index(queries), _encoded(run["query"]), _encoded(run["document"])
-    query = ids.get_indexer(asked.names)[asked.codes]
+    ids, query_ids, document_ids = pd.Index(queries), _encoded(run["query"]), _encoded(run["document"])
+    query = ids.get_indexer(query_ids.names)[query_ids.codes]
     if (query < 0).any():
         names = run["query"][query < 0].unique()
         problem = f"{len(names)} queries are not of the evaluated split ({names[0]}, ...)"
         raise ProtocolError(where, problem, "search and evaluate the same split of the same collection")
-    document, score = found.names[found.codes], run["score"].to_numpy(np.float32)
+    document, score = document_ids.names[document_ids.codes], run["score"].to_numpy(np.float32)
     _check_order(run, query, document, score, where)
-    pairs = np.sort(query.astype(np.int64) * len(found.names) + found.codes)
+    pairs = np.sort(query.astype(np.int64) * len(document_ids.names) + document_ids.codes)
     if (pairs[1:] == pairs[:-1]).any():
         raise ArtifactError(where, "a query has the same document twice", STEP)
     qrels = qrels.assign(grade=qrels["grade"].clip(lower=0))[qrels["query"].isin(ids)].reset_index(drop=True)
     documents = pd.Index(qrels["document"].unique())
-    column = documents.get_indexer(found.names)[found.codes]
+    column = documents.get_indexer(document_ids.names)[document_ids.codes]
     width = len(documents)
     keys = ids.get_indexer(qrels["query"]).astype(np.int64) * width + documents.get_indexer(qrels["document"])
     grade, judged = _look_up(query.astype(np.int64) * width + column, keys, qrels["grade"].to_numpy(np.int64), where)

@@ -49,7 +49,7 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             rows.append({"method": method, "collection": name} | about | _gain(difference, means, seeds, p_value))
         every = {name: values[name].mean(1) - control[name].mean(1) for name in settings.collections}
         difference, means = np.mean(list(every.values()), axis=0)[:, None], np.mean(resampled, axis=0)
-        about = {"queries": 0, **{key: _mean(part) for key, part in (("control", control), ("value", values))}}
+        about = {"queries": 0, "control": _mean(control), "value": _mean(values)}
         rows.append({"method": method, "collection": MEAN} | about | _gain(difference, means, seeds, float("nan")))
     frame = pd.DataFrame(rows)
     tested = frame["collection"] != MEAN

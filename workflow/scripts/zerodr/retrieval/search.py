@@ -19,9 +19,9 @@ from zerodr.errors import ArtifactError
 from zerodr.retrieval.approximate import Searcher, measure_recall
 from zerodr.retrieval.candidates import NameRow, Ranking, Skip, id_ranks
 from zerodr.retrieval.device import search_device
+from zerodr.retrieval.estimates import pays_half
 from zerodr.retrieval.exact import check_dimensions, search_exact
 from zerodr.retrieval.hits import Searched, write_hits
-from zerodr.retrieval.products import pays_half
 from zerodr.retrieval.vectors import AGAIN, Vectors
 
 log = logging.getLogger("zerodr")

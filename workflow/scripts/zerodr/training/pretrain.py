@@ -196,16 +196,18 @@ def _both(before: dict[str, float], curves: Curve) -> dict[str, list[float]]:
 
 
 def load_headed(
-    folder: Path, settings: PretrainStage, seed: list[int], precision: str
+    folder: Path, settings: PretrainStage, seed: list[int], precision: str | None = None
 ) -> tuple[HeadedEncoder, dict[str, str]]:
-    """The model with what its objective adds, in an arithmetic, and where that comes from.
+    """The model with what its objective adds, and where that comes from.
+
+    `precision` is its arithmetic. None: that of the settings.
 
     Raises:
         ModelError: Condenser's head on another pooling than [CLS], a decoder on vectors of another size, no dropout
             for simcse, or no head to continue with.
     """
     objective, training = settings.objective, settings.training
-    encoder = BiEncoder.load(folder, precision)
+    encoder = BiEncoder.load(folder, precision or training.precision)
     kind: Kind = HEADS.get(objective.name, "none") if objective.head_layers else "none"
     layers = 0 if kind == "none" else objective.head_layers
     pooling, source = encoder.contract.pooling, encoder.contract.source
