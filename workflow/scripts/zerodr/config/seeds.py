@@ -59,7 +59,8 @@ def drawing(recipes: Mapping[str, Any]) -> set[str]:
     for recipe, written in recipes.items():
         if not isinstance(written, dict) or not isinstance(written.get("settings"), dict):
             continue
-        variants = written.get("variants") if isinstance(written.get("variants"), dict) else {}
+        listed = written.get("variants")
+        variants = listed if isinstance(listed, dict) else {}
         types = {str(one) for key, one in _values(written["settings"]) if key == "type"}
         trains = written.get("kind") == "trained" and types <= {RANKING}
         for name, change in {recipe: {}, **{f"{recipe}+{key}": value for key, value in variants.items()}}.items():

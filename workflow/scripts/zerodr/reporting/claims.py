@@ -46,11 +46,11 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             resampled.append(means)
             p_value = float(t_test(difference.mean(0)[:, None])[0])
             about = {"queries": difference.shape[1], "control": control[name].mean(), "value": values[name].mean()}
-            rows.append({"method": method, "collection": name} | about | _gain(difference, means, seeds, p_value))
+            rows.append({"method": method, "collection": name, **about, **_gain(difference, means, seeds, p_value)})
         every = {name: values[name].mean(1) - control[name].mean(1) for name in settings.collections}
         difference, means = np.mean(list(every.values()), axis=0)[:, None], np.mean(resampled, axis=0)
         about = {"queries": 0, "control": _mean(control), "value": _mean(values)}
-        rows.append({"method": method, "collection": MEAN} | about | _gain(difference, means, seeds, float("nan")))
+        rows.append({"method": method, "collection": MEAN, **about, **_gain(difference, means, seeds, float("nan"))})
     frame = pd.DataFrame(rows)
     tested = frame["collection"] != MEAN
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
@@ -136,7 +136,7 @@ def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         interval_rows(axes, rows["difference"], bars(rows, "difference"), labels)
         for seed in seeds if len(seeds) > 1 else ():
             axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
-        axes.set_title(wrapped(axes.figure, settings.methods[method], 9 * len(methods)), fontsize=9)
+        axes.set_title(wrapped(figure, settings.methods[method], 9 * len(methods)), fontsize=9)
     measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
     control = settings.methods[settings.item["baseline"]]
     many = f"mean of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"

@@ -21,6 +21,7 @@ from zerodr.config.training import TrainingSettings
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.inference.token_store import TOKENS
+from zerodr.encoders.network.towers import Precision
 from zerodr.encoders.network.trainable import BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
@@ -196,7 +197,7 @@ def _both(before: dict[str, float], curves: Curve) -> dict[str, list[float]]:
 
 
 def load_headed(
-    folder: Path, settings: PretrainStage, seed: list[int], precision: str | None = None
+    folder: Path, settings: PretrainStage, seed: list[int], precision: Precision | None = None
 ) -> tuple[HeadedEncoder, dict[str, str]]:
     """The model with what its objective adds, and where that comes from.
 

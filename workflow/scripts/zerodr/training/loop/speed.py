@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.encoders.inference.probing import USUAL, Choice, choose
+from zerodr.encoders.network.towers import Precision
 from zerodr.training.distributed.processes import Group
 
 log = logging.getLogger("zerodr")
@@ -100,7 +101,7 @@ def _gradients(function: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gr
     return [output.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
-def arithmetic(precision: str, device: str, group: Group | None = None) -> str:
+def arithmetic(precision: Precision, device: str, group: Group | None = None) -> Precision:
     """Choose the arithmetic of a training run: `fp32` where `bf16` is wanted and a processor is slower in it.
 
     bf16 is wanted for speed alone. AMD's processors with AVX-512 BF16, and Intel's with AMX, multiply it faster than
