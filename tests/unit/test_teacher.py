@@ -99,7 +99,9 @@ def test_the_loss_is_the_cross_entropy_of_the_positive_among_its_own_documents(p
     assert loss == pytest.approx(expected.item(), rel=1e-5)
     for name, weight in model.named_parameters():
         torch.testing.assert_close(made[name], weight.grad, atol=1e-5, rtol=1e-4, msg=name)
-    assert all(bool(value.any()) for name, value in made.items() if "classifier" in name or "query.weight" in name)
+    # The last bias moves all scores alike, so its gradient is 0 but for rounding, which differs by processor.
+    learned = [name for name in made if "query.weight" in name or "classifier" in name and not name.endswith("bias")]
+    assert learned and all(bool(made[name].any()) for name in learned)
 
 
 def test_gradient_caching_is_exact(project):
