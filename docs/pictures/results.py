@@ -50,9 +50,9 @@ def effect(target: str, series: str, cell: str) -> Effect:
 
 
 def coco_dr() -> list[Effect]:
-    """COCO on texts of targets and on the source alone against none, three seeds."""
-    header, *rows = cells("coco-dr", "| target | none |")
-    return [effect(row[0], series, cell) for row in rows for series, cell in zip(header[2:4], row[2:4], strict=True)]
+    """COCO on texts of targets against as many steps on the source alone, three seeds."""
+    _, *rows = cells("coco-dr", "COCO on the source alone")
+    return [effect(row[0], "COCO", row[2]) for row in rows]
 
 
 def berm() -> list[Effect]:
@@ -138,7 +138,7 @@ def draw(title: str, effects: list[Effect]) -> str:
 
 FIGURES = {
     "learning": ("ANCE's own negatives against BM25's, at equal steps", learning),
-    "coco-dr": ("COCO pretraining against none, from random weights, three seeds", coco_dr),
+    "coco-dr": ("COCO on the targets' texts against COCO on the source alone, three seeds", coco_dr),
     "berm": ("BERM's losses against none, at equal steps", berm),
     "modir": ("150 steps on from the same start", modir),
     "ddr": ("Steps of the target's language model against none", ddr),

@@ -33,7 +33,7 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     names = [one["names"] for one in settings.values]
 
     def of(method: str) -> Scores:
-        every = [item.baseline, *(name[method] for name in names)]  # the first one's queries are all others'
+        every = [names[0][item.baseline], *(name[method] for name in names)]  # the first one's queries are all others'
         return {c: _over_seeds(scores, every, c)[1:] for c in settings.collections}
 
     control, rows = of(item.baseline), list[dict[str, object]]()
