@@ -24,6 +24,29 @@ rule cluster_queries:
         "../../scripts/run_stage.py"
 
 
+rule measure_clusters:
+    input:
+        unpack(PLAN.inputs("measure_clusters")),
+    output:
+        losses=paths.held_out_clusters.pattern,
+    log:
+        "results/logs/measure_clusters/{model}/{scope}/{stage}.log",
+    benchmark:
+        "results/benchmarks/measure_clusters/{model}/{scope}/{stage}.tsv"
+    wildcard_constraints:
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune"),
+    conda:
+        ENVIRONMENT
+    threads: PLAN.threads("measure_clusters")
+    resources:
+        **PLAN.resources("measure_clusters"),
+    params:
+        settings=PLAN.settings("measure_clusters"),
+    script:
+        "../../scripts/run_stage.py"
+
+
 rule measure_space:
     input:
         unpack(PLAN.inputs("measure_space")),

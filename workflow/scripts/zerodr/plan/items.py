@@ -99,15 +99,22 @@ def _methods(plan: Plan, item: MethodsItem | SimilarityItem, collections: list[s
 
 @reads(ClaimItem)
 def _claim(plan: Plan, item: ClaimItem, collections: list[str]) -> Reads:
-    """Read the methods and their counterparts with other seeds; what draws no random number has none."""
-    named, drawn = list(dict.fromkeys([item.baseline, *item.methods])), drawing(plan.bench.recipes)
+    """Read the methods and their counterparts with other seeds."""
+    named = list(dict.fromkeys([item.baseline, *item.methods]))
+    seeds = counterparts(plan, named)
+    ranked = dict.fromkeys(name for one in seeds for name in one["names"].values())
+    return Reads(list(ranked), named=named, values=seeds)
+
+
+def counterparts(plan: Plan, named: list[str]) -> list[dict[str, Any]]:
+    """By seed the names of methods' counterparts; what draws no random number has none."""
+    drawn = drawing(plan.bench.recipes)
     drawing_ones = [name for name in named if name.partition("@")[0] in drawn]
     seeds: list[dict[str, Any]] = []
     for seed in (plan.config.seed, *(plan.config.seeds if drawing_ones else ())):
         names = {name: seeded(name, seed) if seeds and name in drawing_ones else name for name in named}
         seeds.append({"seed": seed, "names": names, "drawing": drawing_ones})
-    ranked = dict.fromkeys(name for one in seeds for name in one["names"].values())
-    return Reads(list(ranked), named=named, values=seeds)
+    return seeds
 
 
 @reads(EpisodesItem)

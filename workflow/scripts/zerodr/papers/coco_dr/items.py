@@ -38,6 +38,15 @@ class NearestClustersItem(Item):
     """The stage whose clusters are taken."""
 
 
+class WorstClusterItem(Item):
+    """Loss on held-out training queries, of all and of the cluster with the largest, against a control."""
+
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Methods whose last stage, or the one named, has query clusters."""
+    baseline: str
+    """The control, with the same clusters."""
+
+
 class NeighboursItem(Item):
     """Queries of collections with the source queries that are nearest to them, and what a method gains on each."""
 
@@ -61,4 +70,5 @@ ITEMS: dict[str, type[Item]] = {
     "pretraining_gain": PretrainingGainItem,
     "nearest_clusters": NearestClustersItem,
     "neighbours": NeighboursItem,
+    "worst_cluster": WorstClusterItem,
 }

@@ -4,10 +4,16 @@ from typing import Any
 
 from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
-from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
+from zerodr.papers.coco_dr.items import (
+    NearestClustersItem,
+    NeighboursItem,
+    PretrainingGainItem,
+    SpacesItem,
+    WorstClusterItem,
+)
 from zerodr.papers.coco_dr.settings import ClusterSettings, GroupedStage
 from zerodr.plan import paths
-from zerodr.plan.items import Reads, per_query, reads
+from zerodr.plan.items import Reads, counterparts, per_query, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.needs import Need
 from zerodr.plan.plan import Plan
@@ -17,6 +23,7 @@ from zerodr.plan.rules import RULES, Rule
 CLUSTERING, MEASURING = Need(6000, 0, 60, threads=8), Need(6000, 500, 60, threads=8, gpu=True)
 RULES |= {
     "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", 1, CLUSTERING, seeded=True),
+    "measure_clusters": Rule("papers.coco_dr.measure_clusters:measure_clusters", 1, MEASURING, seeded=True),
     "measure_space": Rule("papers.coco_dr.measure_space:measure_space", 1, MEASURING, seeded=True),
 }
 
@@ -60,6 +67,31 @@ def _cluster_params(plan: Plan, wc: Any) -> Params:
 @adds_inputs("finetune", "clusters")
 def _cluster_file(plan: Plan, link: Link) -> Files:
     return {"clusters": paths.clusters(*clustered(plan, link).path_keys)}
+
+
+@inputs("measure_clusters")
+def _cluster_loss_inputs(plan: Plan, wc: Any) -> Files:
+    """A stage's model, its mined queries, their clusters, the source."""
+    link = link_of(wc)
+    return {
+        "model": plan.chains.model(link),
+        "source": plan.labelled(*plan.chains.taught(link)),
+        "mined": paths.mined(*plan.chains.mined(link).path_keys),
+        "clusters": paths.clusters(*clustered(plan, link).path_keys),
+    }
+
+
+@params("measure_clusters")
+def _cluster_loss_params(plan: Plan, wc: Any) -> Params:
+    link = link_of(wc)
+    source, split = plan.chains.taught(link)
+    stage = plan.chains.stage(link)
+    return {
+        "split": split,
+        "title_join": plan.title_join(source, plan.chains.trained(wc.model).protocol),
+        "dev_queries": stage.training.dev_queries,
+        "inverse_temperature": stage.objective.inverse_temperature,
+    }
 
 
 # ---- vector spaces ---------------------------------------------------------------------------------------------
@@ -122,6 +154,20 @@ def _clusters_item(plan: Plan, item: NearestClustersItem, collections: list[str]
 @reads(NeighboursItem)
 def _neighbours_item(plan: Plan, item: NeighboursItem, collections: list[str]) -> Reads:
     return _query_item(plan, item, collections, plan.chains.link(item.method), {})
+
+
+@reads(WorstClusterItem)
+def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[str]) -> Reads:
+    seeds, named = counterparts(plan, [item.baseline, *item.methods]), [item.baseline, *item.methods]
+    for name in named:
+        stage = plan.chains.find_stage(plan.chains.link(name))
+        if not isinstance(stage, GroupedStage) or stage.clusters is None:
+            raise ConfigError(
+                f"worst_cluster: {name}", "its last stage has no query clusters", "give it clusters and groups"
+            )
+    links = [plan.chains.link(one["names"][name]) for one in seeds for name in named]
+    losses = [paths.held_out_clusters(*link.path_keys) for link in links]
+    return Reads(named=named, values=seeds, files={"losses": losses})
 
 
 def _query_item(

@@ -14,6 +14,7 @@ from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem
+from zerodr.papers.coco_dr.report_clusters import draw_worst_cluster, worst_cluster
 from zerodr.papers.coco_dr.report_spaces import draw_against, draw_spaces, pretraining_gain, spaces
 from zerodr.reporting.item_inputs import Gain, ItemParams, ItemTable, Report, correlation, gain, read_scores
 
@@ -159,10 +160,12 @@ REPORT = Report(
         "pretraining_gain": pretraining_gain,
         "nearest_clusters": nearest_clusters,
         "neighbours": neighbours,
+        "worst_cluster": worst_cluster,
     },
     {
         "spaces": draw_spaces,
         "pretraining_gain": draw_against("reduction", "part of the contrastive loss that the pretraining takes off"),
         "nearest_clusters": draw_against("source_gain", "gain in nDCG@10 on the nearest source cluster"),
+        "worst_cluster": draw_worst_cluster,
     },
 )

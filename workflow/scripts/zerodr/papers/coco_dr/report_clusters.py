@@ -1,0 +1,136 @@
+"""Build and draw losses on held-out queries by cluster: what weights of clusters gain where the model is worst."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from zerodr.artifacts.stage import Stage
+from zerodr.config.item import Item
+from zerodr.errors import ArtifactError
+from zerodr.papers.coco_dr.items import WorstClusterItem
+from zerodr.reporting.item_inputs import ItemParams, ItemTable
+from zerodr.reporting.panels import COLORS, bars, interval_rows, panels, wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEVEL, BLOCK = 0.05, 256
+MEASURES = {"all": "all held-out queries", "worst": "the cluster with the largest loss"}
+
+
+def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Compare losses of methods with their control's: of all queries, of each one's worst cluster."""
+    assert isinstance(item, WorstClusterItem)
+    seeds, named = [one["seed"] for one in settings.values], [item.baseline, *item.methods]
+    files = iter(stage.paths("losses"))
+    frames = [[pq.read_table(next(files)).to_pandas() for _ in named] for _ in seeds]
+    for of_seed in frames:
+        if any(not frame[["query", "cluster"]].equals(of_seed[0][["query", "cluster"]]) for frame in of_seed):
+            raise ArtifactError("losses by cluster", "are of other queries or clusters", "measure all again")
+    pairs = zip(seeds, frames, strict=True)
+    resampled = [_resample(of_seed, settings.bootstrap_samples, stage.seed + seed) for seed, of_seed in pairs]
+    seen = np.stack([_measures(of_seed) for of_seed in frames])  # (seeds, methods, measures)
+    means = np.mean(resampled, axis=0)  # (samples, methods, measures)
+    rows: list[dict[str, Any]] = []
+    for number, method in enumerate(named):
+        for place, measure in enumerate(MEASURES):
+            by_seed = seen[:, number, place] - seen[:, 0, place]
+            spread = means[:, number, place] - means[:, 0, place]
+            low, high = np.quantile(spread, [LEVEL / 2, 1 - LEVEL / 2])
+            rows.append(
+                {
+                    "method": method,
+                    "measure": measure,
+                    "loss": seen[:, number, place].mean(),
+                    "difference": by_seed.mean(),
+                    "difference_low": low,
+                    "difference_high": high,
+                    **{f"difference_seed{seed}": value for seed, value in zip(seeds, by_seed, strict=True)},
+                }
+            )
+    frame = pd.DataFrame(rows)
+    return ItemTable(frame, _notes(settings, item, frames, seeds), _shown(frame, settings, named, seeds))
+
+
+def _clusters(frame: pd.DataFrame) -> np.ndarray:
+    """Which query is in which cluster, (Q, K) of 0 and 1."""
+    return pd.get_dummies(frame["cluster"]).to_numpy(float)
+
+
+def _measures(frames: list[pd.DataFrame]) -> np.ndarray:
+    """Mean loss, and largest mean of a cluster, of each method, (methods, 2)."""
+    return _weighted(frames, np.ones((1, len(frames[0]))))[0]
+
+
+def _weighted(frames: list[pd.DataFrame], counts: np.ndarray) -> np.ndarray:
+    """The same with queries counted `counts` times, (samples, Q): (samples, methods, 2). No query, no cluster."""
+    members = _clusters(frames[0])
+    sizes, every = counts @ members, []
+    for frame in frames:
+        losses = frame["loss"].to_numpy(float)
+        sums = counts @ (members * losses[:, None])
+        means = np.divide(sums, sizes, out=np.full_like(sizes, -np.inf), where=sizes > 0)
+        every.append(np.stack([counts @ losses / counts.sum(1), means.max(1)], axis=1))
+    return np.stack(every, axis=1)
+
+
+def _resample(frames: list[pd.DataFrame], samples: int, seed: int) -> np.ndarray:
+    """The measures of resamples of the queries, drawn with replacement, (samples, methods, 2)."""
+    generator, count = np.random.default_rng(seed), len(frames[0])
+    every = []
+    for start in range(0, samples, BLOCK):
+        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(BLOCK, samples - start))
+        every.append(_weighted(frames, drawn.astype(float)))
+    return np.concatenate(every)
+
+
+def _notes(
+    settings: ItemParams, item: WorstClusterItem, frames: list[list[pd.DataFrame]], seeds: list[int]
+) -> list[str]:
+    queries, clusters = len(frames[0][0]), frames[0][0]["cluster"].nunique()
+    return [
+        f"loss in nats of the positive among it and all mined negatives, on {queries} queries of {settings.source} "
+        f"that training holds out, in {clusters} clusters; the worst cluster is each method's own; seeds "
+        f"{', '.join(map(str, seeds))}; 95 % bootstrap intervals over queries; below 0 is better than "
+        f"{settings.methods[item.baseline]}"
+    ]
+
+
+def _shown(
+    frame: pd.DataFrame, settings: ItemParams, named: list[str], seeds: list[int]
+) -> tuple[list[str], list[list[str]]]:
+    header, rows = ["", *MEASURES.values()], []
+    for number, method in enumerate(named):
+        of_method = frame[frame["method"] == method]
+        rows.append([settings.methods[method], *(f"{value:.4f}" for value in of_method["loss"])])
+        if number == 0:
+            continue
+        rows.append(["difference", *(f"{value:+.4f}" for value in of_method["difference"])])
+        spans = zip(of_method["difference_low"], of_method["difference_high"], strict=True)
+        rows.append(["95 %", *(f"[{low:+.4f}, {high:+.4f}]" for low, high in spans)])
+        for seed in seeds if len(seeds) > 1 else ():
+            rows.append([f"seed {seed}", *(f"{value:+.4f}" for value in of_method[f"difference_seed{seed}"])])
+    return header, rows
+
+
+def draw_worst_cluster(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """Draw differences of losses from the control's, a panel a measure, small dots for seeds."""
+    methods = list(settings.item["methods"])
+    labels = [settings.methods[method] for method in methods]
+    figure, every = panels(len(MEASURES), height=1.1 + 0.4 * len(labels))
+    seeds = [column for column in frame.columns if column.startswith("difference_seed")]
+    for axes, (measure, title) in zip(every, MEASURES.items(), strict=True):
+        rows = frame[(frame["measure"] == measure) & frame["method"].isin(methods)]
+        axes.axvline(0, color="#888888", linewidth=0.8)
+        interval_rows(axes, rows["difference"], bars(rows, "difference"), labels)
+        for seed in seeds if len(seeds) > 1 else ():
+            axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
+        axes.set_title(title, fontsize=9)
+    control = settings.methods[settings.item["baseline"]]
+    what = f"loss on held-out queries minus that of {control}, with 95 % interval; lower is better"
+    figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if len(seeds) > 1 else ""), 9), fontsize=9)
+    return figure
