@@ -15,6 +15,7 @@ from zerodr.config.papers import item_of
 from zerodr.config.seeds import drawing, seeded, with_seeds
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.plan import Plan, paths
+from zerodr.plan.items import read_item
 from zerodr.reporting import claims, item_figures, items
 
 CLAIM = {"kind": "claim", "methods": ["ours"], "baseline": "plain"}
@@ -107,6 +108,12 @@ def test_a_claim_reads_every_seed_once(plan):
     files = plan.inputs("build_item")(wildcards)["per_query"]
     names = [f"moma-minilm{end}{v}" for end in ("", "-seed14", "-seed15") for v in ("", "+own-memory")]
     assert files == [paths.per_query(name, "scifact", "standard") for name in ["all-minilm-l6-v2", *names]]
+
+
+def test_a_claim_compares_no_method_with_a_seed_of_its_own(plan):
+    item = item_of(CLAIM | {"title": "x", "methods": ["dpr-seed14"], "baseline": "dpr"}, "x")
+    with pytest.raises(ConfigError, match="dpr-seed14: has a seed of its own, 14; a claim counts the run's seeds"):
+        read_item(plan, item, ["scifact"])
 
 
 def test_differences_are_of_queries_averaged_over_seeds(tmp_path):
