@@ -115,9 +115,9 @@ def counterparts(plan: Plan, named: list[str]) -> list[dict[str, Any]]:
     drawn = drawing(plan.bench.recipes)
     drawing_ones = [name for name in named if name.partition("@")[0] in drawn]
     for name in drawing_ones:
-        if (own := plan.bench.methods[name].seed) is not None:
+        if (seed := plan.bench.methods[name].seed) is not None:
             step = "compare the recipe without it, and repeat it by --config seeds=14,15"
-            raise ConfigError(f"claim: {name}", f"has a seed of its own, {own}; a claim counts the run's seeds", step)
+            raise ConfigError(f"claim: {name}", f"has a seed of its own, {seed}; a claim counts the run's seeds", step)
     seeds: list[dict[str, Any]] = []
     for seed in (plan.config.seed, *(plan.config.seeds if drawing_ones else ())):
         names = {name: seeded(name, seed) if seeds and name in drawing_ones else name for name in named}

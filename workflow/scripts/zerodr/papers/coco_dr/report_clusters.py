@@ -37,15 +37,15 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     means = np.mean(resampled, axis=0)  # (samples, methods, measures)
     rows: list[dict[str, Any]] = []
     for number, method in enumerate(named):
-        for place, measure in enumerate(MEASURES):
-            by_seed = seen[:, number, place] - seen[:, 0, place]
-            spread = means[:, number, place] - means[:, 0, place]
+        for column, measure in enumerate(MEASURES):
+            by_seed = seen[:, number, column] - seen[:, 0, column]
+            spread = means[:, number, column] - means[:, 0, column]
             low, high = np.quantile(spread, [LEVEL / 2, 1 - LEVEL / 2])
             rows.append(
                 {
                     "method": method,
                     "measure": measure,
-                    "loss": seen[:, number, place].mean(),
+                    "loss": seen[:, number, column].mean(),
                     "difference": by_seed.mean(),
                     "difference_low": low,
                     "difference_high": high,
