@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from tests.unit.paper_helpers import drawn, told
 from tests.unit.training_helpers import QUERIES, lay_out, seal
 
@@ -94,7 +97,6 @@ def test_losses_are_of_the_queries_that_training_holds_out(project):
         query = vector(examples.texts_of_queries(np.array([row]))[0], "query")
         scores = 2 * np.array([vector(text, "document") @ query for text in examples.texts_of_documents(numbers)])
         assert told_of.loss == pytest.approx(np.log(np.exp(scores - scores[0]).sum()), abs=1e-4)
-        assert told_of.reciprocal_rank == pytest.approx(1 / (1 + (scores[1:] > scores[0]).sum()))
 
 
 def test_held_out_queries_that_were_not_mined_are_an_error(project):
@@ -118,12 +120,45 @@ def test_every_seed_is_measured_with_its_own_model_and_clusters(plan):
     assert asked["seed"] == 14 and asked["settings"]["inverse_temperature"] == 20.0
 
 
-def test_a_method_without_clusters_has_no_worst_one(root):
-    item = item_of(
-        {"kind": "worst_cluster", "title": "x", "methods": ["coco-dr+no-idro"], "baseline": "coco-dr+erm"}, "x"
-    )
-    with pytest.raises(ConfigError, match=r"coco-dr\+no-idro.*has no query clusters"):
-        read_item(Plan(load_bench(root, {"scale": "lab"})), item, [])
+@pytest.fixture(scope="module")
+def varied(root, tmp_path_factory):
+    """The bench with variants of COCO-DR that hold out fewer queries in an earlier stage, and none."""
+    project = Path(shutil.copytree(root / "config", tmp_path_factory.mktemp("varied") / "config")).parent
+    (project / "resources").symlink_to(root / "resources")
+    recipe = yaml.safe_load((project / "config/methods/coco-dr.yaml").read_text())
+    for name, stage, count in (("few", "ep0", 5), ("none", "ep1", 0)):
+        chain = {stage: {"training": {"dev_queries": count}}}
+        recipe["variants"][name] = {"label": name, "scales": {"lab": {"settings": {"chain": chain}}}}
+    (project / "config/methods/coco-dr.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+    return Plan(load_bench(project, {"scale": "lab", "seeds": "14"}))
+
+
+@pytest.mark.parametrize(
+    ("method", "baseline", "message"),
+    [
+        ("coco-dr+no-idro", "coco-dr+erm", r"coco-dr\+no-idro@ep1: .*has no query clusters"),
+        ("coco-dr+erm", "bm25-flat", "bm25-flat: it is not trained"),
+        ("coco-dr+k10", "coco-dr+erm", r"coco-dr\+k10: its clusters are not those of coco-dr\+erm"),
+        ("coco-dr+no-coco", "coco-dr+erm", r"coco-dr\+no-coco: its clusters"),
+        ("coco-dr-seed14+erm", "coco-dr+erm", r"method coco-dr-seed14\+erm: has a seed of its own, 14"),
+        (
+            "coco-dr+few",
+            "coco-dr+erm",
+            r"coco-dr\+few@ep1: .*ep0 holds out 5 queries and ep1 \d+: it learned",
+        ),
+        ("coco-dr+none", "coco-dr+erm", r"coco-dr\+none@ep1: .*holds out no queries"),
+    ],
+)
+def test_methods_that_can_not_be_compared_are_refused(varied, method, baseline, message):
+    item = item_of({"kind": "worst_cluster", "title": "x", "methods": [method], "baseline": baseline}, "x")
+    with pytest.raises(ConfigError, match=message):
+        read_item(varied, item, [])
+
+
+def test_clusters_of_a_stage_without_them_are_refused(plan):
+    wc = SimpleNamespace(model="coco-dr+no-idro", scope="shared", stage="ep1")
+    with pytest.raises(ConfigError, match=r"coco-dr\+no-idro@ep1.*has no query clusters"):
+        plan.inputs("measure_clusters")(wc)
 
 
 # ---- the item --------------------------------------------------------------------------------------------------
@@ -141,12 +176,47 @@ def test_the_worst_cluster_is_each_methods_own(tmp_path):
     assert "4 queries of s that training holds out, in 2 clusters" in made.notes[0]
 
 
+def test_a_cluster_that_is_worst_by_chance_does_not_count(tmp_path):
+    """On one half cluster 0 is the worst and on the other 4: each is read on the half that did not choose it."""
+    chance = {key: [9.0, 1.0, 1.0, 9.0] for key in LOSSES}
+    rows = compared(tmp_path, chance).frame.set_index(["method", "measure"])
+    assert rows.loc[("plain", "worst"), "loss"] == pytest.approx(1) and rows.loc[("plain", "all"), "loss"] == 5
+
+
+def test_intervals_hold_the_truth_where_a_method_levels_clusters(tmp_path):
+    """Eight clusters of 60 queries; the control is worse by .5 on one, the method by nothing: it gains .5."""
+    generator, held = np.random.default_rng(3), 0
+    queries, clusters = [f"q{i}" for i in range(480)], np.arange(480) % 8
+    for run in range(20):
+        shared = generator.normal(0, 0.9, len(clusters))
+        files = []
+        for number in range(6):  # three seeds of both
+            losses = 3 + shared + generator.normal(0, 0.4, len(clusters)) + 0.5 * (clusters == 5) * (number % 2 == 0)
+            path = tmp_path / f"{run}-{number}.parquet"
+            pq.write_table(pa.table({"query": queries, "cluster": clusters, "loss": losses}), path)
+            files.append(path)
+        seeds = [{**SEEDS[0], "seed": seed} for seed in (13, 14, 15)]
+        stage, settings = told(ITEM, {"losses": files}, tmp_path, methods=tuple(BOTH), values=tuple(seeds))
+        worst = worst_cluster(stage, settings, item_of(settings.item, "x")).frame.iloc[-1]
+        held += worst["difference_low"] <= -0.5 <= worst["difference_high"]
+    assert held >= 16
+
+
 def test_losses_of_other_clusters_are_refused(tmp_path):
     files = [file_of(tmp_path, *key, values) for key, values in LOSSES.items()]
     table = pq.read_table(files[1])
     pq.write_table(table.set_column(1, "cluster", pa.array([0, 4, 4, 4])), files[1])
     stage, settings = told(ITEM, {"losses": files}, tmp_path, methods=tuple(BOTH), values=tuple(SEEDS))
     with pytest.raises(ArtifactError, match="of other queries or clusters"):
+        worst_cluster(stage, settings, item_of(settings.item, "x"))
+
+
+def test_clusters_of_one_query_each_have_no_worst_one(tmp_path):
+    files = [tmp_path / f"{number}.parquet" for number in range(len(LOSSES))]
+    for path in files:
+        pq.write_table(pa.table({"query": ["a", "b"], "cluster": [0, 4], "loss": [1.0, 2.0]}), path)
+    stage, settings = told(ITEM, {"losses": files}, tmp_path, methods=tuple(BOTH), values=tuple(SEEDS))
+    with pytest.raises(ArtifactError, match=r"no cluster with two of 2 held-out.*raise training.dev_queries"):
         worst_cluster(stage, settings, item_of(settings.item, "x"))
 
 

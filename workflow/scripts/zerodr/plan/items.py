@@ -117,7 +117,8 @@ def counterparts(plan: Plan, named: list[str]) -> list[dict[str, Any]]:
     for name in drawing_ones:
         if (seed := plan.bench.methods[name].seed) is not None:
             step = "compare the recipe without it, and repeat it by --config seeds=14,15"
-            raise ConfigError(f"claim: {name}", f"has a seed of its own, {seed}; a claim counts the run's seeds", step)
+            what = f"has a seed of its own, {seed}; pages over several seeds count the run's"
+            raise ConfigError(f"method {name}", what, step)
     seeds: list[dict[str, Any]] = []
     for seed in (plan.config.seed, *(plan.config.seeds if drawing_ones else ())):
         names = {name: seeded(name, seed) if seeds and name in drawing_ones else name for name in named}

@@ -1,6 +1,6 @@
 """Stage `measure_clusters`: compute a model's loss on held-out training queries, with the cluster of each.
 
-The queries are those that every stage of the chain holds out, so no model of it has learned from them. iDRO
+The queries are those that the stage holds out; the plan sees to it that no stage before it learned from them. iDRO
 is meant to help the clusters that a model serves worst (specs/coco-dr 4); their losses say whether it does.
 """
 
@@ -42,7 +42,7 @@ class ClusterLossSettings(Settings):
 
 
 def measure_clusters(stage: Stage) -> None:
-    """Inputs `model`, `source`, `mined`, `clusters`; output `losses` (query, cluster, loss, reciprocal_rank).
+    """Inputs `model`, `source`, `mined`, `clusters`; output `losses` (query, cluster, loss).
 
     Raises:
         CollectionError: no held-out query has a positive and a negative.
@@ -65,11 +65,10 @@ def measure_clusters(stage: Stage) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)
     speed_up(model, device, "fp32")
-    losses, ranks = query_losses(model, examples, rows, settings.inverse_temperature, device)
+    losses = query_losses(model, examples, rows, settings.inverse_temperature, device)
     clusters = clusters_of(stage.path("clusters") / CLUSTERS, examples.queries)[rows]
     frame = pd.DataFrame({"query": examples.queries.take(rows).to_pylist(), "cluster": clusters, "loss": losses})
-    table = pa.Table.from_pandas(frame.assign(reciprocal_rank=1 / ranks), preserve_index=False)
-    pq.write_table(table, stage.output("losses"))
+    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), stage.output("losses"))
     means = frame.groupby("cluster")["loss"].mean()
     stage.metric("loss", float(np.mean(losses)))
     stage.metric("worst_cluster_loss", float(means.max()))
@@ -85,23 +84,22 @@ def measure_clusters(stage: Stage) -> None:
 
 def query_losses(
     model: BiEncoder, examples: Examples, rows: np.ndarray, inverse_temperature: float, device: str
-) -> tuple[np.ndarray, np.ndarray]:
+) -> np.ndarray:
     """Compute -log softmax of the first positive among it and all mined negatives.
 
     Args:
         rows: queries, (Q,).
 
     Returns:
-        losses (Q,) float64 in nats; ranks (Q,) of the positive, 1 the best, behind negatives of equal score.
+        losses (Q,), float64, in nats.
     """
     documents = [np.r_[examples.positives[row][:1], examples.negatives[row]] for row in map(int, rows)]
     pool = np.unique(np.concatenate(documents))
     queries = embed_texts(model, examples.texts_of_queries(rows), "query", device, Group())
     vectors = embed_texts(model, examples.texts_of_documents(pool), "document", device, Group())
-    losses, ranks = np.empty(len(rows)), np.empty(len(rows))
+    losses = np.empty(len(rows))
     for position, numbers in enumerate(documents):
         candidates = vectors[torch.from_numpy(np.searchsorted(pool, numbers)).to(vectors.device)]
         scores = model.score(queries[position : position + 1], candidates)[0].double() * inverse_temperature
         losses[position] = float(torch.logsumexp(scores, 0) - scores[0])
-        ranks[position] = 1 + int((scores[1:] >= scores[0]).sum())
-    return losses, ranks
+    return losses

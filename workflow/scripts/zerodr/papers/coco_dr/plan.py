@@ -1,8 +1,10 @@
 """Plan COCO-DR: query clusters, groups of queries, vector spaces of models, and the items that show them."""
 
+from types import SimpleNamespace
 from typing import Any
 
-from zerodr.config.stages import PretrainStage
+from zerodr.config.methods import TrainedMethod
+from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.papers.coco_dr.items import (
     NearestClustersItem,
@@ -69,10 +71,32 @@ def _cluster_file(plan: Plan, link: Link) -> Files:
     return {"clusters": paths.clusters(*clustered(plan, link).path_keys)}
 
 
+def _measured(plan: Plan, link: Link) -> GroupedStage:
+    """Return the stage whose losses on held-out queries are measured by cluster.
+
+    Raises:
+        ConfigError: it has no query clusters, holds out no query, or an earlier stage learned from those it holds out.
+    """
+    stage, what = plan.chains.find_stage(link), f"{link.name}: losses by cluster"
+    if not isinstance(stage, GroupedStage) or stage.clusters is None:
+        raise ConfigError(what, "it has no query clusters", "measure a stage with clusters and groups")
+    held_out = stage.training.dev_queries
+    if not held_out:
+        raise ConfigError(what, "it holds out no queries", "raise training.dev_queries")
+    chain = plan.chains.trained(link.method).chain
+    for name in plan.chains.line(link.method, link.stage):
+        earlier = chain[name]
+        if isinstance(earlier, FinetuneStage) and earlier.training.dev_queries < held_out:
+            found = f"{name} holds out {earlier.training.dev_queries} queries and {link.stage} {held_out}"
+            raise ConfigError(what, f"{found}: it learned from some that are measured", "give both as many")
+    return stage
+
+
 @inputs("measure_clusters")
 def _cluster_loss_inputs(plan: Plan, wc: Any) -> Files:
     """A stage's model, its mined queries, their clusters, the source."""
     link = link_of(wc)
+    _measured(plan, link)
     return {
         "model": plan.chains.model(link),
         "source": plan.labelled(*plan.chains.taught(link)),
@@ -85,7 +109,7 @@ def _cluster_loss_inputs(plan: Plan, wc: Any) -> Files:
 def _cluster_loss_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
     source, split = plan.chains.taught(link)
-    stage = plan.chains.stage(link)
+    stage = _measured(plan, link)
     return {
         "split": split,
         "title_join": plan.title_join(source, plan.chains.trained(wc.model).protocol),
@@ -158,16 +182,32 @@ def _neighbours_item(plan: Plan, item: NeighboursItem, collections: list[str]) -
 
 @reads(WorstClusterItem)
 def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[str]) -> Reads:
-    seeds, named = counterparts(plan, [item.baseline, *item.methods]), [item.baseline, *item.methods]
+    """Read losses of the methods and of their counterparts with other seeds.
+
+    Raises:
+        ConfigError: a method is not trained in clusters, or its queries, candidates or clusters are not its control's.
+    """
+    named = [item.baseline, *item.methods]
     for name in named:
-        stage = plan.chains.find_stage(plan.chains.link(name))
-        if not isinstance(stage, GroupedStage) or stage.clusters is None:
-            raise ConfigError(
-                f"worst_cluster: {name}", "its last stage has no query clusters", "give it clusters and groups"
-            )
-    links = [plan.chains.link(one["names"][name]) for one in seeds for name in named]
-    losses = [paths.held_out_clusters(*link.path_keys) for link in links]
-    return Reads(named=named, values=seeds, files={"losses": losses})
+        if not isinstance(plan.method(name), TrainedMethod):
+            raise ConfigError(f"worst_cluster: {name}", "it is not trained", "compare recipes with clusters and groups")
+    seeds, files = counterparts(plan, named), list[str]()
+    for one in seeds:
+        links = [plan.chains.link(one["names"][name]) for name in named]
+        asked = [_asked(plan, link) for link in links]
+        for name, compared in zip(named, asked, strict=True):
+            if other := sorted(key for key in compared if compared[key] != asked[0][key]):
+                what = f"its {', '.join(other)} are not those of {item.baseline}, so losses can't be compared"
+                raise ConfigError(f"worst_cluster: {name}", what, "compare variants that differ in weights alone")
+        files += [paths.held_out_clusters(*link.path_keys) for link in links]
+    return Reads(named=named, values=seeds, files={"losses": files})
+
+
+def _asked(plan: Plan, link: Link) -> dict[str, Any]:
+    """All that losses by cluster depend on but the model."""
+    wc = SimpleNamespace(model=link.method, scope=link.scope, stage=link.stage)
+    asked = _cluster_loss_inputs(plan, wc) | _cluster_loss_params(plan, wc)
+    return {key: value for key, value in asked.items() if key != "model"}
 
 
 def _query_item(

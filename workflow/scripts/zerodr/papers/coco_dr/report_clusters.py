@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import WorstClusterItem
+from zerodr.reporting.claims import ENOUGH, LEVEL
 from zerodr.reporting.item_inputs import ItemParams, ItemTable
 from zerodr.reporting.panels import COLORS, bars, interval_rows, panels, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEVEL, BLOCK = 0.05, 256
+BLOCK = 256  # resamples at a time
 MEASURES = {"all": "all held-out queries", "worst": "the cluster with the largest loss"}
 
 
@@ -31,6 +33,9 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     for of_seed in frames:
         if any(not frame[["query", "cluster"]].equals(of_seed[0][["query", "cluster"]]) for frame in of_seed):
             raise ArtifactError("losses by cluster", "are of other queries or clusters", "measure all again")
+        if of_seed[0].groupby("cluster").size().max() < 2:
+            found = f"have no cluster with two of {len(of_seed[0])} held-out queries"
+            raise ArtifactError("losses by cluster", found, "raise training.dev_queries")
     pairs = zip(seeds, frames, strict=True)
     resampled = [_resample(of_seed, settings.bootstrap_samples, stage.seed + seed) for seed, of_seed in pairs]
     seen = np.stack([_measures(of_seed) for of_seed in frames])  # (seeds, methods, measures)
@@ -40,7 +45,7 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for column, measure in enumerate(MEASURES):
             by_seed = seen[:, number, column] - seen[:, 0, column]
             spread = means[:, number, column] - means[:, 0, column]
-            low, high = np.quantile(spread, [LEVEL / 2, 1 - LEVEL / 2])
+            low, high = np.nanquantile(spread, [LEVEL / 2, 1 - LEVEL / 2])
             rows.append(
                 {
                     "method": method,
@@ -56,48 +61,68 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     return ItemTable(frame, _notes(settings, item, frames, seeds), _shown(frame, settings, named, seeds))
 
 
-def _clusters(frame: pd.DataFrame) -> np.ndarray:
-    """Which query is in which cluster, (Q, K) of 0 and 1."""
-    return pd.get_dummies(frame["cluster"]).to_numpy(float)
-
-
 def _measures(frames: list[pd.DataFrame]) -> np.ndarray:
-    """Mean loss, and largest mean of a cluster, of each method, (methods, 2)."""
+    """Mean loss, and loss of the worst cluster, of each method, (methods, 2)."""
     return _weighted(frames, np.ones((1, len(frames[0]))))[0]
 
 
 def _weighted(frames: list[pd.DataFrame], counts: np.ndarray) -> np.ndarray:
-    """The same with queries counted `counts` times, (samples, Q): (samples, methods, 2). No query, no cluster."""
-    members = _clusters(frames[0])
-    sizes, every = counts @ members, []
+    """Compute the same with queries counted `counts` times, (samples, Q): (samples, methods, 2).
+
+    A method's worst cluster is found on one half of the queries and its loss taken from the other half, both ways:
+    the largest of several noisy means would be too large, and more so where clusters are alike.
+    """
+    clusters = pd.get_dummies(frames[0]["cluster"]).to_numpy(float)  # (Q, K)
+    halves = [clusters * (_half(frames[0]) == half)[:, None] for half in (0, 1)]
+    sizes = [counts @ half for half in halves]  # (samples, K)
+    seen, every = (sizes[0] > 0) & (sizes[1] > 0), []
     for frame in frames:
         losses = frame["loss"].to_numpy(float)
-        sums = counts @ (members * losses[:, None])
-        means = np.divide(sums, sizes, out=np.full_like(sizes, -np.inf), where=sizes > 0)
-        every.append(np.stack([counts @ losses / counts.sum(1), means.max(1)], axis=1))
+        sums = [counts @ (half * losses[:, None]) for half in halves]
+        means = [np.divide(a, b, out=np.full_like(b, -np.inf), where=seen) for a, b in zip(sums, sizes, strict=True)]
+        found = [np.take_along_axis(means[1 - half], means[half].argmax(1)[:, None], axis=1)[:, 0] for half in (0, 1)]
+        worst = np.where(seen.any(1), np.mean(found, axis=0), np.nan)
+        every.append(np.stack([counts @ losses / counts.sum(1), worst], axis=1))
     return np.stack(every, axis=1)
 
 
+def _half(frame: pd.DataFrame) -> np.ndarray:
+    """Which half each query is in, (Q,) of 0 and 1: every second one of a cluster is in the other."""
+    return frame.groupby("cluster").cumcount().to_numpy() % 2
+
+
 def _resample(frames: list[pd.DataFrame], samples: int, seed: int) -> np.ndarray:
-    """The measures of resamples of the queries, drawn with replacement, (samples, methods, 2)."""
-    generator, count = np.random.default_rng(seed), len(frames[0])
+    """Compute the measures of resamples of each half of the queries, with replacement, (samples, methods, 2)."""
+    generator, halves = np.random.default_rng(seed), _half(frames[0])
     every = []
     for start in range(0, samples, BLOCK):
-        drawn = generator.multinomial(count, np.full(count, 1 / count), size=min(BLOCK, samples - start))
-        every.append(_weighted(frames, drawn.astype(float)))
+        counts = np.empty((min(BLOCK, samples - start), len(halves)))
+        for half in (0, 1):
+            size = int((halves == half).sum())
+            counts[:, halves == half] = generator.multinomial(size, np.full(size, 1 / size), size=len(counts))
+        every.append(_weighted(frames, counts))
     return np.concatenate(every)
 
 
 def _notes(
     settings: ItemParams, item: WorstClusterItem, frames: list[list[pd.DataFrame]], seeds: list[int]
 ) -> list[str]:
-    queries, clusters = len(frames[0][0]), frames[0][0]["cluster"].nunique()
+    sizes = [of_seed[0].groupby("cluster").size() for of_seed in frames]
+    queries, clusters = _range(map(sum, sizes)), _range(map(len, sizes))
+    few = [] if len(seeds) >= ENOUGH else [f"fewer than {ENOUGH} seeds: a first look, no claim"]
     return [
         f"loss in nats of the positive among it and all mined negatives, on {queries} queries of {settings.source} "
-        f"that training holds out, in {clusters} clusters; the worst cluster is each method's own; seeds "
-        f"{', '.join(map(str, seeds))}; 95 % bootstrap intervals over queries; below 0 is better than "
-        f"{settings.methods[item.baseline]}"
+        f"that training holds out, in {clusters} clusters of {_range(n for size in sizes for n in size)} queries; "
+        f"seeds {', '.join(map(str, seeds))}; 95 % bootstrap intervals over queries; below 0 is better than "
+        f"{settings.methods[item.baseline]}",
+        "a method's worst cluster is found on half of the queries and its loss taken from the other half, both ways",
+        *few,
     ]
+
+
+def _range(numbers: Iterable[int]) -> str:
+    low, high = min(every := list(numbers)), max(every)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _shown(
