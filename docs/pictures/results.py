@@ -55,6 +55,12 @@ def coco_dr() -> list[Effect]:
     return [effect(row[0], "COCO", row[2]) for row in rows]
 
 
+def idro() -> list[Effect]:
+    """iDRO's weights of clusters against none, three seeds."""
+    _, *rows = cells("coco-dr", "iDRO at temperature .3, minus it")
+    return [effect(row[0], "iDRO", row[2]) for row in rows]
+
+
 def berm() -> list[Effect]:
     """BERM's losses against none, at equal steps."""
     header, *rows = cells("berm", "likeness")
@@ -139,6 +145,7 @@ def draw(title: str, effects: list[Effect]) -> str:
 FIGURES = {
     "learning": ("ANCE's own negatives against BM25's, at equal steps", learning),
     "coco-dr": ("COCO on the targets' texts against COCO on the source alone, three seeds", coco_dr),
+    "idro": ("iDRO's weights of clusters against none, three seeds", idro),
     "berm": ("BERM's losses against none, at equal steps", berm),
     "modir": ("150 steps on from the same start", modir),
     "ddr": ("Steps of the target's language model against none", ddr),

@@ -87,8 +87,8 @@ def _measured(plan: Plan, link: Link) -> GroupedStage:
     for name in plan.chains.line(link.method, link.stage):
         earlier = chain[name]
         if isinstance(earlier, FinetuneStage) and earlier.training.dev_queries < held_out:
-            found = f"{name} holds out {earlier.training.dev_queries} queries and {link.stage} {held_out}"
-            raise ConfigError(what, f"{found}: it learned from some that are measured", "give both as many")
+            counts = f"{name} holds out {earlier.training.dev_queries} queries and {link.stage} {held_out}"
+            raise ConfigError(what, f"{counts}: it learned from some that are measured", "give both as many")
     return stage
 
 

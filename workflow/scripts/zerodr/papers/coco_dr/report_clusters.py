@@ -34,8 +34,8 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         if any(not frame[["query", "cluster"]].equals(of_seed[0][["query", "cluster"]]) for frame in of_seed):
             raise ArtifactError("losses by cluster", "are of other queries or clusters", "measure all again")
         if of_seed[0].groupby("cluster").size().max() < 2:
-            found = f"have no cluster with two of {len(of_seed[0])} held-out queries"
-            raise ArtifactError("losses by cluster", found, "raise training.dev_queries")
+            what = f"have no cluster with two of {len(of_seed[0])} held-out queries"
+            raise ArtifactError("losses by cluster", what, "raise training.dev_queries")
     pairs = zip(seeds, frames, strict=True)
     resampled = [_resample(of_seed, settings.bootstrap_samples, stage.seed + seed) for seed, of_seed in pairs]
     seen = np.stack([_measures(of_seed) for of_seed in frames])  # (seeds, methods, measures)
@@ -80,8 +80,8 @@ def _weighted(frames: list[pd.DataFrame], counts: np.ndarray) -> np.ndarray:
         losses = frame["loss"].to_numpy(float)
         sums = [counts @ (half * losses[:, None]) for half in halves]
         means = [np.divide(a, b, out=np.full_like(b, -np.inf), where=seen) for a, b in zip(sums, sizes, strict=True)]
-        found = [np.take_along_axis(means[1 - half], means[half].argmax(1)[:, None], axis=1)[:, 0] for half in (0, 1)]
-        worst = np.where(seen.any(1), np.mean(found, axis=0), np.nan)
+        chosen = [np.take_along_axis(means[1 - half], means[half].argmax(1)[:, None], axis=1)[:, 0] for half in (0, 1)]
+        worst = np.where(seen.any(1), np.mean(chosen, axis=0), np.nan)
         every.append(np.stack([counts @ losses / counts.sum(1), worst], axis=1))
     return np.stack(every, axis=1)
 
