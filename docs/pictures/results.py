@@ -56,9 +56,10 @@ def coco_dr() -> list[Effect]:
 
 
 def idro() -> list[Effect]:
-    """iDRO's weights of clusters against none, three seeds."""
-    _, *rows = cells("coco-dr", "iDRO at temperature .3, minus it")
-    return [effect(row[0], "iDRO", row[2]) for row in rows]
+    """Weights of clusters against none, three seeds: iDRO, and its controls."""
+    header, *rows = cells("coco-dr", "iDRO, temperature .3, minus `erm`")
+    arms = {header[at].partition(",")[0].strip("`"): at for at in (2, 3, 4)}
+    return [effect(row[0], arm, row[at]) for row in rows for arm, at in arms.items()]
 
 
 def berm() -> list[Effect]:
@@ -145,7 +146,7 @@ def draw(title: str, effects: list[Effect]) -> str:
 FIGURES = {
     "learning": ("ANCE's own negatives against BM25's, at equal steps", learning),
     "coco-dr": ("COCO on the targets' texts against COCO on the source alone, three seeds", coco_dr),
-    "idro": ("iDRO's weights of clusters against none, three seeds", idro),
+    "idro": ("Weights of query clusters against none, three seeds", idro),
     "berm": ("BERM's losses against none, at equal steps", berm),
     "modir": ("150 steps on from the same start", modir),
     "ddr": ("Steps of the target's language model against none", ddr),
