@@ -171,7 +171,7 @@ def test_the_worst_cluster_is_each_methods_own(tmp_path):
     assert worst[["difference_seed13", "difference_seed14"]].tolist() == pytest.approx([-2, 1])
     assert worst["difference"] == pytest.approx(-0.5) and worst["difference_low"] < -0.5 < worst["difference_high"]
     assert rows.loc[("ours", "all"), "difference"] == pytest.approx(0.25)
-    assert made.shown[0] == ["", "all held-out queries", "the cluster with the largest loss"]
+    assert made.shown[0] == ["", "all held-out queries", "worst cluster"]
     assert [row[0] for row in made.shown[1]] == ["Plain", "Ours", "difference", "95 %", "seed 13", "seed 14"]
     assert "4 queries of s that training holds out, in 2 clusters" in made.notes[0]
 

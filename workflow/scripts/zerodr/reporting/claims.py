@@ -95,9 +95,14 @@ def _notes(settings: ItemParams, item: ClaimItem, tests: int, seeds: list[int]) 
     ]
     if fixed:
         notes.append(f"{'; '.join(fixed)}: the same with every seed, no random number is drawn")
-    if drawing and len(seeds) < ENOUGH:
-        notes.append(f"fewer than {ENOUGH} seeds: a first look, no claim; more by --config seeds=14,15")
-    return notes
+    return notes + (few_seeds(seeds) if drawing else [])
+
+
+def few_seeds(seeds: list[int]) -> list[str]:
+    """Return the note of a page whose seeds are too few for a sentence about a method."""
+    if len(seeds) >= ENOUGH:
+        return []
+    return [f"fewer than {ENOUGH} seeds: a first look, no claim; more by --config seeds=14,15"]
 
 
 def _shown(

@@ -204,7 +204,7 @@ def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[st
 
 
 def _asked(plan: Plan, link: Link) -> dict[str, Any]:
-    """All that losses by cluster depend on but the model."""
+    """Return all that losses by cluster depend on but the model."""
     wc = SimpleNamespace(model=link.method, scope=link.scope, stage=link.stage)
     asked = _cluster_loss_inputs(plan, wc) | _cluster_loss_params(plan, wc)
     return {key: value for key, value in asked.items() if key != "model"}

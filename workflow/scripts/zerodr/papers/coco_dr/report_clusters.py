@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import WorstClusterItem
-from zerodr.reporting.claims import ENOUGH, LEVEL
+from zerodr.reporting.claims import LEVEL, few_seeds
 from zerodr.reporting.item_inputs import ItemParams, ItemTable
 from zerodr.reporting.panels import COLORS, bars, interval_rows, panels, wrapped
 
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLOCK = 256  # resamples at a time
-MEASURES = {"all": "all held-out queries", "worst": "the cluster with the largest loss"}
+NAME = 28  # letters of a method's name in a line of the figure
+MEASURES = {"all": "all held-out queries", "worst": "worst cluster"}
 
 
 def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -38,23 +40,23 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             raise ArtifactError("losses by cluster", what, "raise training.dev_queries")
     pairs = zip(seeds, frames, strict=True)
     resampled = [_resample(of_seed, settings.bootstrap_samples, stage.seed + seed) for seed, of_seed in pairs]
-    seen = np.stack([_measures(of_seed) for of_seed in frames])  # (seeds, methods, measures)
+    values = np.stack([_measures(of_seed) for of_seed in frames])  # (seeds, methods, measures)
     means = np.mean(resampled, axis=0)  # (samples, methods, measures)
     rows: list[dict[str, Any]] = []
     for number, method in enumerate(named):
         for column, measure in enumerate(MEASURES):
-            by_seed = seen[:, number, column] - seen[:, 0, column]
+            by_seed = values[:, number, column] - values[:, 0, column]
             spread = means[:, number, column] - means[:, 0, column]
             low, high = np.nanquantile(spread, [LEVEL / 2, 1 - LEVEL / 2])
             rows.append(
                 {
                     "method": method,
                     "measure": measure,
-                    "loss": seen[:, number, column].mean(),
+                    "loss": values[:, number, column].mean(),
                     "difference": by_seed.mean(),
                     "difference_low": low,
                     "difference_high": high,
-                    **{f"difference_seed{seed}": value for seed, value in zip(seeds, by_seed, strict=True)},
+                    **{f"difference_seed{seed}": gap for seed, gap in zip(seeds, by_seed, strict=True)},
                 }
             )
     frame = pd.DataFrame(rows)
@@ -62,7 +64,7 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
 
 
 def _measures(frames: list[pd.DataFrame]) -> np.ndarray:
-    """Mean loss, and loss of the worst cluster, of each method, (methods, 2)."""
+    """Compute the mean loss and the loss of the worst cluster of each method, (methods, 2)."""
     return _weighted(frames, np.ones((1, len(frames[0]))))[0]
 
 
@@ -75,19 +77,19 @@ def _weighted(frames: list[pd.DataFrame], counts: np.ndarray) -> np.ndarray:
     clusters = pd.get_dummies(frames[0]["cluster"]).to_numpy(float)  # (Q, K)
     halves = [clusters * (_half(frames[0]) == half)[:, None] for half in (0, 1)]
     sizes = [counts @ half for half in halves]  # (samples, K)
-    seen, every = (sizes[0] > 0) & (sizes[1] > 0), []
+    shared, every = (sizes[0] > 0) & (sizes[1] > 0), []  # clusters with queries in both halves, (samples, K)
     for frame in frames:
         losses = frame["loss"].to_numpy(float)
         sums = [counts @ (half * losses[:, None]) for half in halves]
-        means = [np.divide(a, b, out=np.full_like(b, -np.inf), where=seen) for a, b in zip(sums, sizes, strict=True)]
+        means = [np.divide(a, b, out=np.full_like(b, -np.inf), where=shared) for a, b in zip(sums, sizes, strict=True)]
         chosen = [np.take_along_axis(means[1 - half], means[half].argmax(1)[:, None], axis=1)[:, 0] for half in (0, 1)]
-        worst = np.where(seen.any(1), np.mean(chosen, axis=0), np.nan)
+        worst = np.where(shared.any(1), np.mean(chosen, axis=0), np.nan)
         every.append(np.stack([counts @ losses / counts.sum(1), worst], axis=1))
     return np.stack(every, axis=1)
 
 
 def _half(frame: pd.DataFrame) -> np.ndarray:
-    """Which half each query is in, (Q,) of 0 and 1: every second one of a cluster is in the other."""
+    """Split the queries of each cluster into two halves by turns, (Q,) of 0 and 1."""
     return frame.groupby("cluster").cumcount().to_numpy() % 2
 
 
@@ -109,14 +111,14 @@ def _notes(
 ) -> list[str]:
     sizes = [of_seed[0].groupby("cluster").size() for of_seed in frames]
     queries, clusters = _range(map(sum, sizes)), _range(map(len, sizes))
-    few = [] if len(seeds) >= ENOUGH else [f"fewer than {ENOUGH} seeds: a first look, no claim"]
     return [
         f"loss in nats of the positive among it and all mined negatives, on {queries} queries of {settings.source} "
         f"that training holds out, in {clusters} clusters of {_range(n for size in sizes for n in size)} queries; "
-        f"seeds {', '.join(map(str, seeds))}; 95 % bootstrap intervals over queries; below 0 is better than "
-        f"{settings.methods[item.baseline]}",
-        "a method's worst cluster is found on half of the queries and its loss taken from the other half, both ways",
-        *few,
+        f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; 95 % bootstrap intervals over queries; below 0 is "
+        f"better than {settings.methods[item.baseline]}",
+        "a method's worst cluster is found on half of the queries and its loss taken from the other half, both ways: "
+        "where that loss is no larger than that of all queries, they are too few to say which cluster is worst",
+        *few_seeds(seeds),
     ]
 
 
@@ -145,13 +147,14 @@ def _shown(
 def draw_worst_cluster(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw differences of losses from the control's, a panel a measure, small dots for seeds."""
     methods = list(settings.item["methods"])
-    labels = [settings.methods[method] for method in methods]
-    figure, every = panels(len(MEASURES), height=1.1 + 0.4 * len(labels))
+    labels = [textwrap.fill(settings.methods[method], NAME) for method in methods]
+    figure, every = panels(len(MEASURES), height=1.1 + 0.5 * len(labels))
     seeds = [column for column in frame.columns if column.startswith("difference_seed")]
     for axes, (measure, title) in zip(every, MEASURES.items(), strict=True):
         rows = frame[(frame["measure"] == measure) & frame["method"].isin(methods)]
         axes.axvline(0, color="#888888", linewidth=0.8)
         interval_rows(axes, rows["difference"], bars(rows, "difference"), labels)
+        axes.tick_params(labelleft=axes is every[0])
         for seed in seeds if len(seeds) > 1 else ():
             axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
         axes.set_title(title, fontsize=9)
