@@ -39,6 +39,7 @@ def shown() -> list[list[str]]:
     commands = []
     for text in texts:
         text = re.sub(r"^([A-Z_]+=\S* +)+", "", text)
+        text = re.sub(r"^zerodr (?=\w+ [^-\s])", "python -m zerodr ", text)
         if not text.startswith(tuple(f"{start} " for start in STARTS)):
             continue
         for placeholder, value in FILLED.items():

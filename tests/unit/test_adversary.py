@@ -307,6 +307,9 @@ def spec(place: str = "ep0", adversary: dict[str, Any] | None = None, targets: A
     return made
 
 
+COMPARED = "gradient_norm.adversary.confusion"
+
+
 def facts_of(place: str) -> dict[str, Any]:
     return read_record(f"results/{place}/manifest.json")
 
@@ -321,6 +324,9 @@ def test_a_stage_trains_and_says_what_it_saw(project):
         "adversary.domain_accuracy",
         "adversary.domain_accuracy_queries",
         "adversary.classifier_loss",
+        "adversary.classifier_norm",
+        "gradient_norm.adversary.confusion",
+        "gradient_cosine.adversary.confusion",
         "dev.ndcg_cut_10",
     } <= told
     notes = facts_of("ep0")["notes"]
@@ -334,7 +340,7 @@ def test_two_processes_are_one(project):
     one, two = (load_file(project / f"results/{place}" / CLASSIFIER) for place in ("one", "two"))
     torch.testing.assert_close(one["weight"], two["weight"], rtol=1e-4, atol=1e-5)
     one, two = ({(p["name"], p["step"]): p["value"] for p in facts_of(place)["metrics"]} for place in ("one", "two"))
-    for name in ("ranking.info_nce", "adversary.confusion", "adversary.classifier_loss", "gradient_norm"):
+    for name in ("ranking.info_nce", "adversary.confusion", "adversary.classifier_loss", "gradient_norm", COMPARED):
         for step in range(1, 5):
             assert two[name, step] == pytest.approx(one[name, step], rel=1e-3), (name, step)
 

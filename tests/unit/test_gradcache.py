@@ -17,7 +17,7 @@ from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients, prepare
 from zerodr.training.loop.speed import FastLinear, set_dropout, speed_up, why_not_fast
-from zerodr.training.objectives.base import Objective
+from zerodr.training.objectives.base import Encoded, Objective
 from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL, ScoreLoss
 
 CLOSE = 1e-5
@@ -141,3 +141,32 @@ def test_every_family_is_cached_and_sped_up(data, tmp_path, family, pooling):
     assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) > 1e-2
     set_dropout(model, 0.0)
     assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) < CLOSE
+
+
+class Terms(Objective):
+    """A ranking loss, its half the other way round, and a term of no vector."""
+
+    def __call__(self, batch: Encoded) -> dict[str, torch.Tensor]:
+        loss = InfoNCE()(batch)["info_nce"]
+        return {"one": loss, "back": -0.5 * loss, "none": torch.ones(())}
+
+
+@pytest.mark.parametrize("chunk", [None, 4])
+def test_gradients_of_terms_are_compared_and_not_changed(data, folder, chunk):
+    model = load_tiny(folder["tied"])
+    forward, batch = Forward(model, data, "cpu", chunk), Stream(data, np.arange(QUERIES), 8, 2, [0]).batch(0)
+    share, facts = prepare(forward, batch, Group()), dict[str, torch.Tensor]()
+    plain = gradient(model, data, batch, Terms(), chunk)
+    model.zero_grad(set_to_none=True)
+    terms = add_gradients(forward, Terms(), share, Group(), [3, 1], facts=facts)
+    assert set(terms) == {"one", "back", "none"}
+    assert all(torch.equal(weight.grad, plain[name]) for name, weight in model.named_parameters() if name in plain)
+    assert {name: round(float(value), 4) for name, value in facts.items() if "cosine" in name} == {
+        "gradient_cosine.back": -1.0,
+        "gradient_cosine.none": 0.0,
+    }
+    whole = facts["gradient_norm.one"]
+    assert whole > 0 and facts["gradient_norm.back"] == pytest.approx(float(whole) / 2)
+    one = dict[str, torch.Tensor]()
+    add_gradients(forward, InfoNCE(), share, Group(), [3, 1], facts=one)
+    assert not one

@@ -1,4 +1,4 @@
-"""Losses on held-out queries by cluster: the stage, what is planned, and the item that compares methods."""
+"""Losses on judged queries by cluster: the stage, what is planned, and the item that compares methods."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -18,15 +17,14 @@ from tests.unit.paper_helpers import drawn, told
 from tests.unit.training_helpers import QUERIES, lay_out, seal
 
 from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.collections.access import read_qrels, read_texts, split_queries
 from zerodr.config.load import load_bench
 from zerodr.config.papers import item_of
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
-from zerodr.mining.dev import held_out
 from zerodr.papers.coco_dr.report_clusters import worst_cluster
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import read_item
-from zerodr.training.data.examples import load_examples
 
 ITEM = {"kind": "worst_cluster", "methods": ["ours"], "baseline": "plain"}
 BOTH = ["plain", "ours"]
@@ -61,51 +59,67 @@ def compared(folder, losses=LOSSES, seeds=SEEDS):
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     lay_out(tmp_path)
-    clusters = tmp_path / "results/clusters"
+    clusters, generator = tmp_path / "results/clusters", np.random.default_rng(2)
     clusters.mkdir()
-    numbers = pa.array([i % 3 for i in range(QUERIES)], pa.int32())
-    pq.write_table(
-        pa.table({"query": [f"q{i}" for i in range(QUERIES)], "cluster": numbers}), clusters / "clusters.parquet"
-    )
-    seal(clusters)
+    np.save(clusters / "centroids.npy", generator.normal(size=(3, 8)).astype(np.float32))
+    tell_metric(clusters, "l2")
+    np.save(tmp_path / "results/queries.npy", generator.normal(size=(QUERIES, 8)).astype(np.float32))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
+def tell_metric(clusters: Path, metric: str) -> None:
+    (clusters / "statistics.json").write_text(json.dumps({"metric": metric}))
+    seal(clusters)
+
+
 def measured(**changes) -> pd.DataFrame:
-    params = {"split": "train", "title_join": " ", "dev_queries": 4, "inverse_temperature": 2.0} | changes
-    inputs = {"model": "init", "source": "source", "mined": "mined", "clusters": "clusters"}
-    inputs = {name: f"results/{folder}/manifest.json" for name, folder in inputs.items()}
+    params = {"split": "train", "title_join": " ", "inverse_temperature": 2.0} | changes
+    inputs = {name: f"results/{name}/manifest.json" for name in ("source", "clusters")}
+    inputs |= {"model": "results/init/manifest.json", "queries": "results/queries.npy"}
     output = {"losses": "results/losses.parquet"}
-    run_spec(StageSpec("measure_clusters", 1, {"model": "tiny", "stage": "ep1"}, inputs, output, params, 13, 1))
+    run_spec(StageSpec("measure_clusters", 2, {"model": "tiny", "stage": "ep1"}, inputs, output, params, None, 1))
     return pq.read_table("results/losses.parquet").to_pandas()
 
 
-def test_losses_are_of_the_queries_that_training_holds_out(project):
+def test_a_loss_is_of_a_relevant_document_among_those_of_all_queries(project):
     frame = measured()
-    assert set(frame["query"]) == held_out([f"q{i}" for i in range(QUERIES)], 4, 13) and len(frame) == 4
-    assert frame["cluster"].tolist() == [int(query[1:]) % 3 for query in frame["query"]]
-    examples = load_examples(project / "results/mined", project / "results/source", " ")
+    source = project / "results/source"
+    qrels = read_qrels(source, "train")
+    relevant = qrels[qrels["grade"] > 0].groupby("query")["document"].agg(list)
+    texts, asked = read_texts(source, set(sum(relevant, []))), split_queries(source, "train").set_index("id")["text"]
+    assert frame["query"].tolist() == [f"q{i}" for i in range(QUERIES)] and len(texts) == QUERIES + 2
     model = BiEncoder.load(project / "results/init").eval()
 
     def vector(text: str, side: str) -> np.ndarray:
         return model.encode(model.pad(model.tokenize([text], side)), side).detach().double().numpy()[0]
 
-    rows = pc.index_in(pa.array(frame["query"]), value_set=examples.queries).to_pylist()
-    for row, told_of in zip(rows, frame.itertuples(), strict=True):
-        numbers = np.r_[examples.positives[row][0], examples.negatives[row]]
-        query = vector(examples.texts_of_queries(np.array([row]))[0], "query")
-        scores = 2 * np.array([vector(text, "document") @ query for text in examples.texts_of_documents(numbers)])
-        assert told_of.loss == pytest.approx(np.log(np.exp(scores - scores[0]).sum()), abs=1e-4)
+    documents = {name: vector(" ".join(filter(None, text)), "document") for name, text in texts.items()}
+    for row in frame.itertuples():
+        first, *others = relevant[row.query]
+        query = vector(asked[row.query], "query")
+        scores = {name: 2 * query @ found for name, found in documents.items() if name not in others}
+        assert row.loss == pytest.approx(np.logaddexp.reduce(list(scores.values())) - scores[first], abs=1e-4)
 
 
-def test_held_out_queries_that_were_not_mined_are_an_error(project):
-    kept = [f"q{i}" for i in range(QUERIES) if f"q{i}" not in held_out([f"q{i}" for i in range(QUERIES)], 4, 13)]
-    table = pq.read_table("results/mined/mined.parquet")
-    pq.write_table(table.filter(pc.is_in(table["query"], pa.array(kept))), "results/mined/mined.parquet")
-    seal(project / "results/mined")
-    with pytest.raises(CollectionError, match="none of the 4 held-out queries has a positive and a negative"):
+@pytest.mark.parametrize("metric", ["l2", "cosine"])
+def test_a_query_is_of_the_nearest_centroid(project, metric):
+    tell_metric(project / "results/clusters", metric)
+    centroids, vectors = np.load("results/clusters/centroids.npy"), np.load("results/queries.npy")
+    distances = np.square(vectors[:, None] - centroids).sum(2) if metric == "l2" else -(vectors @ centroids.T)
+    assert measured()["cluster"].tolist() == distances.argmin(1).tolist()
+
+
+def test_vectors_of_other_queries_are_an_error(project):
+    np.save("results/queries.npy", np.zeros((3, 8), np.float32))
+    with pytest.raises(ArtifactError, match="a row for each of the 48 queries of source/train"):
         measured()
+
+
+def test_a_split_without_a_relevant_document_is_an_error(project):
+    np.save("results/queries.npy", np.zeros((1, 8), np.float32))
+    with pytest.raises(CollectionError, match="source/none: no query has a relevant document"):
+        measured(split="none")
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------
@@ -113,23 +127,24 @@ def test_every_seed_is_measured_with_its_own_model_and_clusters(plan):
     files = plan.inputs("build_item")(SimpleNamespace(paper="lab", item="idro-clusters"))["losses"]
     ends = ("", "-seed14", "-seed15")
     names = [f"coco-dr{end}{variant}" for end in ends for variant in ("+erm", "+tau0.3", "+balanced", "+alpha-only")]
-    assert files == [paths.held_out_clusters(name, "shared", "ep1") for name in names]
+    assert files == [paths.cluster_losses(name, "shared", "ep1") for name in names]
     wc = SimpleNamespace(model="coco-dr-seed14+erm", scope="shared", stage="ep1")
     assert plan.inputs("measure_clusters")(wc)["clusters"] == paths.clusters("coco-dr-seed14", "shared", "ep1")
     asked = json.loads(plan.settings("measure_clusters")(wc))
-    assert asked["seed"] == 14 and asked["settings"]["inverse_temperature"] == 20.0
+    assert asked["settings"]["split"] == "dev" and asked["settings"]["inverse_temperature"] == 20.0
 
 
 @pytest.fixture(scope="module")
 def varied(root, tmp_path_factory):
-    """The bench with variants of COCO-DR that hold out fewer queries in an earlier stage, and none."""
+    """The bench with variants of COCO-DR that learn from the judged split, or start from a model that did."""
     project = Path(shutil.copytree(root / "config", tmp_path_factory.mktemp("varied") / "config")).parent
     (project / "resources").symlink_to(root / "resources")
-    recipe = yaml.safe_load((project / "config/methods/coco-dr.yaml").read_text())
-    for name, stage, count in (("few", "ep0", 5), ("none", "ep1", 0)):
-        chain = {stage: {"training": {"dev_queries": count}}}
-        recipe["variants"][name] = {"label": name, "scales": {"lab": {"settings": {"chain": chain}}}}
-    (project / "config/methods/coco-dr.yaml").write_text(yaml.safe_dump(recipe, sort_keys=False))
+    on_dev, after = {"source_split": "dev"}, {"encoder": {"init": "dpr+dev/ep0", "revision": None}}
+    for recipe, variant, settings in (("dpr", "dev", on_dev), ("coco-dr", "dev", on_dev), ("coco-dr", "after", after)):
+        file = project / f"config/methods/{recipe}.yaml"
+        told_of = yaml.safe_load(file.read_text())
+        told_of["variants"][variant] = {"label": variant, "scales": {"lab": {"settings": settings}}}
+        file.write_text(yaml.safe_dump(told_of, sort_keys=False))
     return Plan(load_bench(project, {"scale": "lab", "seeds": "14"}))
 
 
@@ -141,12 +156,8 @@ def varied(root, tmp_path_factory):
         ("coco-dr+k10", "coco-dr+erm", r"coco-dr\+k10: its clusters are not those of coco-dr\+erm"),
         ("coco-dr+no-coco", "coco-dr+erm", r"coco-dr\+no-coco: its clusters"),
         ("coco-dr-seed14+erm", "coco-dr+erm", r"method coco-dr-seed14\+erm: has a seed of its own, 14"),
-        (
-            "coco-dr+few",
-            "coco-dr+erm",
-            r"coco-dr\+few@ep1: .*ep0 holds out 5 queries and ep1 \d+: it learned",
-        ),
-        ("coco-dr+none", "coco-dr+erm", r"coco-dr\+none@ep1: .*holds out no queries"),
+        ("coco-dr+dev", "coco-dr+erm", r"coco-dr\+dev@ep1.*learned from queries of squad-v1.1/dev"),
+        ("coco-dr+after", "coco-dr+erm", r"coco-dr\+after@ep1.*learned from queries of squad-v1.1/dev"),
     ],
 )
 def test_methods_that_can_not_be_compared_are_refused(varied, method, baseline, message):
@@ -171,9 +182,9 @@ def test_the_worst_cluster_is_each_methods_own(tmp_path):
     assert worst[["difference_seed13", "difference_seed14"]].tolist() == pytest.approx([-2, 1])
     assert worst["difference"] == pytest.approx(-0.5) and worst["difference_low"] < -0.5 < worst["difference_high"]
     assert rows.loc[("ours", "all"), "difference"] == pytest.approx(0.25)
-    assert made.shown[0] == ["", "all held-out queries", "worst cluster"]
+    assert made.shown[0] == ["", "all queries", "worst cluster"]
     assert [row[0] for row in made.shown[1]] == ["Plain", "Ours", "difference", "95 %", "seed 13", "seed 14"]
-    assert "4 queries of s that training holds out, in 2 clusters" in made.notes[0]
+    assert "4 judged queries of s that nothing learned from, in 2 clusters" in made.notes[0]
 
 
 def test_a_cluster_that_is_worst_by_chance_does_not_count(tmp_path):
@@ -216,7 +227,7 @@ def test_clusters_of_one_query_each_have_no_worst_one(tmp_path):
     for path in files:
         pq.write_table(pa.table({"query": ["a", "b"], "cluster": [0, 4], "loss": [1.0, 2.0]}), path)
     stage, settings = told(ITEM, {"losses": files}, tmp_path, methods=tuple(BOTH), values=tuple(SEEDS))
-    with pytest.raises(ArtifactError, match=r"no cluster with two of 2 held-out.*raise training.dev_queries"):
+    with pytest.raises(ArtifactError, match=r"no cluster with two of 2 queries.*more judged queries"):
         worst_cluster(stage, settings, item_of(settings.item, "x"))
 
 

@@ -28,7 +28,7 @@ rule measure_clusters:
     input:
         unpack(PLAN.inputs("measure_clusters")),
     output:
-        losses=paths.held_out_clusters.pattern,
+        losses=paths.cluster_losses.pattern,
     log:
         "results/logs/measure_clusters/{model}/{scope}/{stage}.log",
     benchmark:

@@ -129,8 +129,8 @@ item_published = Name("results/{paper}/{item}.published.tsv")
 """Values that the paper prints next to those of an item."""
 space = Name("results/spaces/{model}/{scope}/{collection}.json")
 """Measures of the vectors of a model, `<method>@<stage>`, on held-out documents of a corpus."""
-held_out_clusters = Name("results/clusters/held-out/{model}/{scope}/{stage}.parquet")
-"""Losses of a stage's model on held-out training queries, with the cluster of each."""
+cluster_losses = Name("results/clusters/losses/{model}/{scope}/{stage}.parquet")
+"""Losses of a stage's model on judged queries of the source, with the cluster of each."""
 domains = Name("results/domains/{model}/{target}/{file}")
 """Measures of a target against its source: `measures.tsv`, `nearest.parquet`, `tsne.parquet`."""
 lineage = Name("results/lineage/{file}")

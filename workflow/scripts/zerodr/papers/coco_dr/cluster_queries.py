@@ -80,7 +80,7 @@ def cluster_queries(stage: Stage) -> None:
     settings = validate(ClusterQueriesSettings, stage.params, stage.spec.name())
     file, source, folder = stage.path("queries"), stage.path("collection"), stage.output("clusters")
     queries = split_queries(source, settings.split)["id"].tolist()
-    vectors = _read(file, queries, f"{source.name}/{settings.split}")
+    vectors = read_vectors(file, queries, f"{source.name}/{settings.split}")
     if settings.count > len(queries):
         raise ConfigError(
             "clusters.count",
@@ -135,7 +135,7 @@ def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: 
     return Clusters(nearest[:, 0].astype(np.int32), np.array(kmeans.centroids, np.float32), distances)
 
 
-def _read(file: Path, queries: list[str], where: str) -> np.ndarray:
+def read_vectors(file: Path, queries: list[str], where: str) -> np.ndarray:
     vectors = np.load(file, mmap_mode="r", allow_pickle=False)
     if vectors.ndim != 2 or len(vectors) != len(queries):
         raise ArtifactError(

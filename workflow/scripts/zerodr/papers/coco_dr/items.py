@@ -39,7 +39,7 @@ class NearestClustersItem(Item):
 
 
 class WorstClusterItem(Item):
-    """Loss on held-out training queries, of all and of the cluster with the largest, against a control."""
+    """Loss on the source's judged queries, of all and of the cluster with the largest, against a control."""
 
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods whose last stage, or the one named, has query clusters."""

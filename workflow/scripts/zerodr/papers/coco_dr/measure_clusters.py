@@ -1,10 +1,11 @@
-"""Stage `measure_clusters`: compute a model's loss on held-out training queries, with the cluster of each.
+"""Stage `measure_clusters`: compute a model's loss on queries of a split that nothing learned from, by query cluster.
 
-The queries are those that the stage holds out; the plan sees to it that no stage before it learned from them. iDRO
-is meant to help the clusters that a model serves worst (specs/coco-dr 4); their losses say whether it does.
+iDRO is meant to help the clusters that a model serves worst (specs/coco-dr 4); these losses say whether it does.
 """
 
+import json
 import logging
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,18 +15,18 @@ import torch
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import read_qrels
+from zerodr.collections.access import CORPUS_SCHEMA, read_qrels, read_texts, split_queries
+from zerodr.collections.memories import joined_texts
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import CollectionError
-from zerodr.mining.dev import held_out
-from zerodr.papers.coco_dr.training import CLUSTERS, clusters_of
-from zerodr.training.data.examples import Examples, load_examples
+from zerodr.papers.coco_dr.cluster_queries import CENTROIDS, STATISTICS, read_vectors
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.dev import embed_texts
 from zerodr.training.loop.speed import speed_up
 
 log = logging.getLogger("zerodr")
+BLOCK = 1024  # queries at a time
 
 
 class ClusterLossSettings(Settings):
@@ -35,71 +36,95 @@ class ClusterLossSettings(Settings):
     """Split of the source that queries are of."""
     title_join: str | None = None
     """Text between title and text; None leaves titles out."""
-    dev_queries: int = Field(ge=1)
-    """Queries that training holds out."""
     inverse_temperature: float = Field(gt=0)
     """Factor on similarities, as in training."""
 
 
 def measure_clusters(stage: Stage) -> None:
-    """Inputs `model`, `source`, `mined`, `clusters`; output `losses` (query, cluster, loss).
+    """Inputs `model`, `source`, `clusters`, `queries`; output `losses` (query, cluster, loss).
+
+    `queries` are vectors of the split's queries, made by the model whose vectors were clustered.
 
     Raises:
-        CollectionError: no held-out query has a positive and a negative.
+        CollectionError: no query has a relevant document in the corpus.
     """
     settings = validate(ClusterLossSettings, stage.params, stage.spec.name())
     source = stage.path("source")
-    examples = load_examples(stage.path("mined"), source, settings.title_join)
+    where = f"{source.name}/{settings.split}"
+    queries = split_queries(source, settings.split)
+    vectors = read_vectors(stage.path("queries"), queries["id"].tolist(), where)
+    queries["cluster"] = nearest(vectors, stage.path("clusters"))
     qrels = read_qrels(source, settings.split)
-    judged = qrels.loc[qrels["grade"] > 0, "query"].tolist()
-    dev = held_out(judged, settings.dev_queries, stage.seed)
-    asked = np.array([query in dev for query in examples.queries.to_pylist()], bool)
-    rows = np.flatnonzero(asked & (examples.positives.sizes > 0) & (examples.negatives.sizes > 0))
-    if not len(rows):
-        raise CollectionError(
-            f"{source.name}/{settings.split}",
-            f"none of the {len(dev)} held-out queries has a positive and a negative",
-            "mine more negatives, or raise training.dev_queries",
-        )
+    texts = read_texts(source, set(qrels.loc[qrels["grade"] > 0, "document"]))
+    relevant = qrels[(qrels["grade"] > 0) & qrels["document"].isin(texts)].groupby("query")["document"].agg(list)
+    asked = queries[queries["id"].isin(relevant.index)]
+    if asked.empty:
+        raise CollectionError(where, "no query has a relevant document in the corpus", "add judgements of its documents")
     torch.set_num_threads(stage.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)
     speed_up(model, device, "fp32")
-    losses = query_losses(model, examples, rows, settings.inverse_temperature, device)
-    clusters = clusters_of(stage.path("clusters") / CLUSTERS, examples.queries)[rows]
-    frame = pd.DataFrame({"query": examples.queries.take(rows).to_pylist(), "cluster": clusters, "loss": losses})
+    pool = sorted(texts)
+    titled = pa.record_batch([pool, *zip(*(texts[name] for name in pool), strict=True)], schema=CORPUS_SCHEMA)
+    documents = joined_texts(titled, settings.title_join).to_pylist()
+    column = {name: number for number, name in enumerate(pool)}
+    positives = [[column[name] for name in relevant[query]] for query in asked["id"]]
+    losses = query_losses(model, asked["text"].tolist(), documents, positives, settings.inverse_temperature, device)
+    frame = pd.DataFrame({"query": asked["id"], "cluster": asked["cluster"], "loss": losses})
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), stage.output("losses"))
     means = frame.groupby("cluster")["loss"].mean()
     stage.metric("loss", float(np.mean(losses)))
     stage.metric("worst_cluster_loss", float(means.max()))
     log.info(
-        "%d held-out queries of %d clusters: loss %.4f; by cluster %.4f to %.4f",
+        "%d queries of %s in %d clusters, %d documents: loss %.4f; by cluster %.4f to %.4f",
         len(frame),
+        where,
         len(means),
+        len(pool),
         np.mean(losses),
         means.min(),
         means.max(),
     )
 
 
-def query_losses(
-    model: BiEncoder, examples: Examples, rows: np.ndarray, inverse_temperature: float, device: str
-) -> np.ndarray:
-    """Compute -log softmax of the first positive among it and all mined negatives.
+def nearest(vectors: np.ndarray, clusters: Path) -> np.ndarray:
+    """Find the nearest centroid of each vector as `cluster_queries` does, (N,) int32.
 
     Args:
-        rows: queries, (Q,).
+        vectors: (N, D) float32.
+        clusters: a folder that it made.
+    """
+    centroids = np.load(clusters / CENTROIDS, allow_pickle=False)
+    nearness = vectors @ centroids.T
+    if json.loads((clusters / STATISTICS).read_text())["metric"] != "cosine":
+        nearness -= np.square(centroids).sum(1) / 2  # the largest is of the smallest distance
+    return nearness.argmax(1).astype(np.int32)
+
+
+def query_losses(
+    model: BiEncoder,
+    queries: list[str],
+    documents: list[str],
+    positives: list[list[int]],
+    inverse_temperature: float,
+    device: str,
+) -> np.ndarray:
+    """Compute -log softmax of each query's first relevant document among the documents that are no other of its own.
+
+    Args:
+        queries: texts (Q,).
+        documents: texts (P,).
+        positives: for each query the numbers of its relevant documents, one at least.
 
     Returns:
         losses (Q,), float64, in nats.
     """
-    documents = [np.r_[examples.positives[row][:1], examples.negatives[row]] for row in map(int, rows)]
-    pool = np.unique(np.concatenate(documents))
-    queries = embed_texts(model, examples.texts_of_queries(rows), "query", device, Group())
-    vectors = embed_texts(model, examples.texts_of_documents(pool), "document", device, Group())
-    losses = np.empty(len(rows))
-    for position, numbers in enumerate(documents):
-        candidates = vectors[torch.from_numpy(np.searchsorted(pool, numbers)).to(vectors.device)]
-        scores = model.score(queries[position : position + 1], candidates)[0].double() * inverse_temperature
-        losses[position] = float(torch.logsumexp(scores, 0) - scores[0])
+    asked = embed_texts(model, queries, "query", device, Group())
+    vectors = embed_texts(model, documents, "document", device, Group())
+    losses = np.empty(len(queries))
+    for start in range(0, len(queries), BLOCK):
+        scores = model.score(asked[start : start + BLOCK], vectors).double() * inverse_temperature
+        for row, (first, *others) in enumerate(positives[start : start + BLOCK]):
+            scores[row, others] = -torch.inf
+            losses[start + row] = float(torch.logsumexp(scores[row], 0) - scores[row, first])
     return losses

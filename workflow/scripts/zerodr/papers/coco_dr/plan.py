@@ -1,5 +1,6 @@
 """Plan COCO-DR: query clusters, groups of queries, vector spaces of models, and the items that show them."""
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ from zerodr.plan.rules import RULES, Rule
 CLUSTERING, MEASURING = Need(6000, 0, 60, threads=8), Need(6000, 500, 60, threads=8, gpu=True)
 RULES |= {
     "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", 1, CLUSTERING, seeded=True),
-    "measure_clusters": Rule("papers.coco_dr.measure_clusters:measure_clusters", 1, MEASURING, seeded=True),
+    "measure_clusters": Rule("papers.coco_dr.measure_clusters:measure_clusters", 2, MEASURING),
     "measure_space": Rule("papers.coco_dr.measure_space:measure_space", 1, MEASURING, seeded=True),
 }
 
@@ -71,50 +72,54 @@ def _cluster_file(plan: Plan, link: Link) -> Files:
     return {"clusters": paths.clusters(*clustered(plan, link).path_keys)}
 
 
-def _measured(plan: Plan, link: Link) -> GroupedStage:
-    """Return the stage whose losses on held-out queries are measured by cluster.
+def _learned(plan: Plan, link: Link) -> Iterator[tuple[str, str]]:
+    """Collections and splits whose queries a model learned from, in its recipe and in those it starts from."""
+    start: tuple[str, str] | None = (link.method, link.stage)
+    while start is not None:
+        method, stage = start
+        line = [link._replace(method=method, stage=name) for name in plan.chains.line(method, stage)]
+        yield from (plan.chains.taught(at) for at in line if isinstance(plan.chains.find_stage(at), FinetuneStage))
+        start = plan.chains.start_of_chain(method)
+
+
+def _measured(plan: Plan, link: Link) -> tuple[str, str]:
+    """Return the collection and split on whose queries losses by cluster are measured.
 
     Raises:
-        ConfigError: it has no query clusters, holds out no query, or an earlier stage learned from those it holds out.
+        ConfigError: the stage has no query clusters, or there is no split that the model did not learn from.
     """
-    stage, what = plan.chains.find_stage(link), f"{link.name}: losses by cluster"
-    if not isinstance(stage, GroupedStage) or stage.clusters is None:
+    what, source = f"{link.name}: losses by cluster", plan.chains.taught(link)[0]
+    if _clusters_of(plan, link) is None:
         raise ConfigError(what, "it has no query clusters", "measure a stage with clusters and groups")
-    held_out = stage.training.dev_queries
-    if not held_out:
-        raise ConfigError(what, "it holds out no queries", "raise training.dev_queries")
-    chain = plan.chains.trained(link.method).chain
-    for name in plan.chains.line(link.method, link.stage):
-        earlier = chain[name]
-        if isinstance(earlier, FinetuneStage) and earlier.training.dev_queries < held_out:
-            counts = f"{name} holds out {earlier.training.dev_queries} queries and {link.stage} {held_out}"
-            raise ConfigError(what, f"{counts}: it learned from some that are measured", "give both as many")
-    return stage
+    split = split_of(plan, source)
+    if (source, split) in _learned(plan, link):
+        raise ConfigError(what, f"the model learned from queries of {source}/{split}", "set source_split to another")
+    return source, split
 
 
 @inputs("measure_clusters")
 def _cluster_loss_inputs(plan: Plan, wc: Any) -> Files:
-    """A stage's model, its mined queries, their clusters, the source."""
+    """A stage's model, clusters, and the judged queries with their vectors by the model that was clustered."""
     link = link_of(wc)
-    _measured(plan, link)
+    source, split = _measured(plan, link)
+    grouping = clustered(plan, link)
+    parent, protocol = plan.chains.parent(grouping), plan.chains.trained(wc.model).protocol
     return {
         "model": plan.chains.model(link),
-        "source": plan.labelled(*plan.chains.taught(link)),
-        "mined": paths.mined(*plan.chains.mined(link).path_keys),
-        "clusters": paths.clusters(*clustered(plan, link).path_keys),
+        "source": paths.collection(source),
+        "clusters": paths.clusters(*grouping.path_keys),
+        "queries": paths.embeddings(parent.name, parent.scope, source, protocol, f"queries.{split}"),
     }
 
 
 @params("measure_clusters")
 def _cluster_loss_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
-    source, split = plan.chains.taught(link)
-    stage = _measured(plan, link)
+    source, split = _measured(plan, link)
     return {
         "split": split,
         "title_join": plan.title_join(source, plan.chains.trained(wc.model).protocol),
-        "dev_queries": stage.training.dev_queries,
-        "inverse_temperature": stage.objective.inverse_temperature,
+        "inverse_temperature": plan.chains.stage(link).objective.inverse_temperature,
     }
 
 
@@ -185,7 +190,7 @@ def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[st
     """Read losses of the methods and of their counterparts with other seeds.
 
     Raises:
-        ConfigError: a method is not trained in clusters, or its queries, candidates or clusters are not its control's.
+        ConfigError: a method is not trained in clusters, or its queries or clusters are not its control's, or it learned from these queries.
     """
     named = [item.baseline, *item.methods]
     for name in named:
@@ -199,7 +204,7 @@ def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[st
             if other := sorted(key for key in compared if compared[key] != asked[0][key]):
                 what = f"its {', '.join(other)} are not those of {item.baseline}, so losses can't be compared"
                 raise ConfigError(f"worst_cluster: {name}", what, "compare variants that differ in weights alone")
-        files += [paths.held_out_clusters(*link.path_keys) for link in links]
+        files += [paths.cluster_losses(*link.path_keys) for link in links]
     return Reads(named=named, values=seeds, files={"losses": files})
 
 
@@ -215,7 +220,7 @@ def _query_item(
 ) -> Reads:
     """What an item reads that compares queries of collections with the source's."""
     ranked, protocol = [item.method, item.baseline], item.protocol
-    splits = {name: _split(plan, name) for name in [*collections, plan.source]}
+    splits = {name: split_of(plan, name) for name in [*collections, plan.source]}
     queries = [
         paths.embeddings(model.name, SCOPE, name, protocol, f"queries.{split}") for name, split in splits.items()
     ]
@@ -223,9 +228,9 @@ def _query_item(
     return Reads(ranked, files=files | {"source_per_query": per_query(ranked, [plan.source], protocol)})
 
 
-def _split(plan: Plan, collection: str) -> str:
+def split_of(plan: Plan, collection: str) -> str:
     split = plan.collection(collection).evaluation_split
     if not split:
-        what = "has no judged split, so there are no gains on its queries"
+        what = "has no judged split, so nothing can be measured on its queries"
         raise ConfigError(f"collection {collection}", what, "take another source")
     return split

@@ -1,4 +1,4 @@
-"""Build and draw losses on held-out queries by cluster: what weights of clusters gain where the model is worst."""
+"""Build and draw losses on judged queries by cluster: what weights of clusters gain where the model is worst."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BLOCK = 256  # resamples at a time
 NAME = 28  # letters of a method's name in a line of the figure
-MEASURES = {"all": "all held-out queries", "worst": "worst cluster"}
+MEASURES = {"all": "all queries", "worst": "worst cluster"}
 
 
 def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -36,8 +36,8 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         if any(not frame[["query", "cluster"]].equals(of_seed[0][["query", "cluster"]]) for frame in of_seed):
             raise ArtifactError("losses by cluster", "are of other queries or clusters", "measure all again")
         if of_seed[0].groupby("cluster").size().max() < 2:
-            what = f"have no cluster with two of {len(of_seed[0])} held-out queries"
-            raise ArtifactError("losses by cluster", what, "raise training.dev_queries")
+            what = f"have no cluster with two of {len(of_seed[0])} queries"
+            raise ArtifactError("losses by cluster", what, "take a source with more judged queries, or fewer clusters")
     pairs = zip(seeds, frames, strict=True)
     resampled = [_resample(of_seed, settings.bootstrap_samples, stage.seed + seed) for seed, of_seed in pairs]
     values = np.stack([_measures(of_seed) for of_seed in frames])  # (seeds, methods, measures)
@@ -112,8 +112,9 @@ def _notes(
     sizes = [of_seed[0].groupby("cluster").size() for of_seed in frames]
     queries, clusters = _range(map(sum, sizes)), _range(map(len, sizes))
     return [
-        f"loss in nats of the positive among it and all mined negatives, on {queries} queries of {settings.source} "
-        f"that training holds out, in {clusters} clusters of {_range(n for size in sizes for n in size)} queries; "
+        f"loss in nats of a relevant document among those of all queries, on {queries} judged queries of "
+        f"{settings.source} that nothing learned from, in {clusters} clusters of "
+        f"{_range(n for size in sizes for n in size)} queries; "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; 95 % bootstrap intervals over queries; below 0 is "
         f"better than {settings.methods[item.baseline]}",
         "a method's worst cluster is found on half of the queries and its loss taken from the other half, both ways: "
@@ -159,6 +160,6 @@ def draw_worst_cluster(frame: pd.DataFrame, settings: ItemParams) -> Figure:
             axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
         axes.set_title(title, fontsize=9)
     control = settings.methods[settings.item["baseline"]]
-    what = f"loss on held-out queries minus that of {control}, with 95 % interval; lower is better"
+    what = f"loss on queries of the source minus that of {control}, with 95 % interval; lower is better"
     figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if len(seeds) > 1 else ""), 9), fontsize=9)
     return figure

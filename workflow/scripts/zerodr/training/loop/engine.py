@@ -135,6 +135,7 @@ class Engine:
         self.scaler = make_scaler(settings, forward.device)
         self.weights = [p for g in optimizer.param_groups for p in g["params"]]
         self.sums = GradientSums(self.model, self.weights, self.group)
+        self.compared: dict[str, Tensor] = {}
         self.seconds = self.resumed = self.waited = 0.0
         self.lock = threading.Lock()
         self.point_every = max(1, settings.steps // CURVE_POINTS)
@@ -229,6 +230,8 @@ class Engine:
     def _gradients(self, step: int, shares: list[Share]) -> list[dict[str, Tensor]]:
         """Fill the weights' gradients; returns the loss terms of each micro-batch, on the device."""
         self.optimizer.zero_grad(set_to_none=self.settings.cache_chunk is None)
+        self.compared = {}
+        facts = self.compared if self._is_point(step + 1) else None
         factor: Tensor | float = 1.0 / len(shares)
         if self.scaler.is_enabled():
             factor = self.scaler.scale(torch.ones((), device=self.forward.device)) * factor
@@ -241,6 +244,7 @@ class Engine:
                 [*self.run.seed, step, number],
                 factor,
                 self.sums if number == len(shares) - 1 else None,
+                facts if number == len(shares) - 1 else None,
             )
             for number, share in enumerate(shares)
         ]
@@ -307,15 +311,23 @@ class Engine:
             f"changed settings train from the start: {error.next_step}",
         )
 
+    def _is_point(self, step: int) -> bool:
+        """Whether a point of the curves is due after `step` steps."""
+        return step % self.point_every == 0 or step == self.settings.steps
+
     def _note(self, position: Position, terms: dict[str, float | Tensor]) -> None:
-        """Curves hold means over `point_every` steps; facts on the device stay there until a point is due."""
+        """Curves hold means over `point_every` steps; facts on the device stay there until a point is due.
+
+        How terms compare is of the point's own step, and of its last micro-batch.
+        """
         for name, value in terms.items():
             more = value.double() if isinstance(value, Tensor) else value
             position.sums[name] = position.sums.get(name, 0.0) + more
-        if position.step % self.point_every == 0 or position.step == self.settings.steps:
+        if self._is_point(position.step):
             steps = (position.step - 1) % self.point_every + 1
             at = self.run.first_step + position.step
             points = {name: total / steps for name, total in position.read().items()}
+            points |= {name: float(value) for name, value in self.compared.items()}
             points["learning_rate"] = self.optimizer.param_groups[0]["lr"]
             position.curves += [(name, value, at) for name, value in points.items()]
             position.sums = {}

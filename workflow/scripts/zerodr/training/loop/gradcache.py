@@ -276,6 +276,30 @@ def _arrow(rows: np.ndarray) -> Any:
     return pa.array(rows)
 
 
+def compare_terms(terms: dict[str, Tensor], vectors: Tensor, group: Group) -> dict[str, Tensor]:
+    """Compare the gradients that the terms of a loss send to the vectors (T, D) of a micro-batch.
+
+    Returns:
+        `gradient_norm.<term>`, and `gradient_cosine.<term>` with that of the first one, detached; nothing of one term.
+    """
+    if len(terms) < 2:
+        return {}
+    sent = torch.stack([_sent(value, vectors) for value in terms.values()])
+    products = group.total(sent @ sent.T)
+    norms = products.diagonal().clamp(min=0).sqrt()
+    cosines = products[0] / (norms[0] * norms).clamp(min=torch.finfo(norms.dtype).tiny)
+    names = list(terms)
+    return {f"gradient_norm.{name}": norms[number] for number, name in enumerate(names)} | {
+        f"gradient_cosine.{name}": cosines[number] for number, name in enumerate(names) if number
+    }
+
+
+def _sent(term: Tensor, vectors: Tensor) -> Tensor:
+    """Gradient of a term, (T * D,); 0 where it does not depend on the vectors."""
+    found = torch.autograd.grad(term, vectors, retain_graph=True, allow_unused=True) if term.requires_grad else (None,)
+    return torch.zeros_like(vectors).flatten() if found[0] is None else found[0].flatten()
+
+
 def add_gradients(
     forward: Forward,
     objective: Objective,
@@ -284,6 +308,7 @@ def add_gradients(
     seed: Sequence[int],
     scale: Tensor | float = 1.0,
     sums: GradientSums | None = None,
+    facts: dict[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """Add the gradient of the micro-batch's loss, times `scale`, to the weights; this process's part of it.
 
@@ -291,6 +316,7 @@ def add_gradients(
 
     Args:
         sums: adds the parts up, where this micro-batch is the step's last one.
+        facts: gets what `compare_terms` tells of several terms; None: nobody asks.
 
     Returns:
         the loss terms of the whole micro-batch, detached.
@@ -302,6 +328,8 @@ def add_gradients(
     if turn is not None:
         objective.before(turn)
         terms = objective(turn.batch)
+        if facts is not None and held.leaf is not None:
+            facts |= compare_terms(terms, held.leaf, group)
     if terms:
         (torch.stack(list(terms.values())).sum() * scale).backward()
     sums = sums if objective.only_vectors else None
