@@ -10,13 +10,14 @@ from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError, MachineError
-from zerodr.forecast import FLOAT_BYTES, GIBI, MEBI, UNPACKED, USUAL_DIMENSION, first_names, in_mirror, is_unpinned
+from zerodr.forecast import GIBI, MEBI, first_names, in_mirror, is_unpinned
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.plan import Plan, paths
 from zerodr.plan.resources import need
 from zerodr.preflight import (
     LEAST_MEMORY_MIB,
     PATIENCE_S,
+    SCALES,
     Finding,
     Scale,
     browser,
@@ -33,8 +34,6 @@ from zerodr.preflight import (
     slurm,
     writable,
 )
-
-SPARE_BYTES = GIBI // 2
 
 
 def examine(plan: Plan) -> list[Finding]:
@@ -56,27 +55,18 @@ def java() -> Finding:
 
 
 def disk(plan: Plan) -> Iterator[Finding]:
-    """Compare free space with the estimated needs of the scale."""
-    needed = scale_bytes(plan)
-    free = shutil.disk_usage(".").free
-    detail = f"{free / GIBI:.1f} GiB free, scale {plan.config.scale} needs about {needed / GIBI:.1f} GiB"
-    if free < needed:
+    """Compare free space with the needs of the scale, where they are known."""
+    free, scale = shutil.disk_usage(".").free, SCALES.get(plan.config.scale)
+    detail = f"{free / GIBI:.1f} GiB free"
+    if scale is not None:
+        detail += f", scale {plan.config.scale} needs about {scale.disk_gib:.0f} GiB"
+    if scale is not None and free < scale.disk_gib * GIBI:
         yield Finding("disk", "missing", detail, "free space, or use a larger disk: ln -s /larger/disk results")
     else:
         yield Finding("disk", "ok", detail)
     inodes = os.statvfs(".")
     if inodes.f_files and inodes.f_favail < 10_000:
         yield Finding("inodes", "missing", f"{inodes.f_favail} left", "delete small files")
-
-
-def scale_bytes(plan: Plan) -> int:
-    """Estimate the bytes of the main table at the plan's scale: archives, collections, indexes, embeddings."""
-    rows = {row.name: row for row in [*plan.columns, plan.collection(plan.source)]}.values()
-    packed = {row.archive: row.archive_bytes or 0 for row in rows}
-    encoders = [name for name in plan.methods if plan.method(name).kind in ("encoder", "trained")]
-    documents = sum(row.planned_documents + (row.queries or 0) for row in plan.columns)
-    unpacked = 2 * UNPACKED * sum(packed.values())  # a collection and its index
-    return SPARE_BYTES + unpacked + documents * USUAL_DIMENSION * FLOAT_BYTES * len(encoders)
 
 
 def archives(plan: Plan) -> Iterator[Finding]:
@@ -141,7 +131,7 @@ def scales(plan: Plan, root: Path = Path(".")) -> Iterator[Finding]:
 
 
 def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, Scale]:
-    """Estimate the needs of the default target at each scale whose configuration is valid."""
+    """Estimate the needs of the default target at each scale whose configuration is valid; disk as in SCALES."""
     given = plan.config.model_dump(exclude_unset=True)
     needs = {}
     for name in mapping(read_yaml(root / "config/scales.yaml"), "config/scales.yaml"):
@@ -151,5 +141,6 @@ def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, Scale]:
             continue
         trained = any(other.method(method).kind == "trained" for method in other.methods)
         memory = need("finetune").base_mib if trained and other.bench.scale.gpus else LEAST_MEMORY_MIB
-        needs[name] = Scale(scale_bytes(other) / GIBI, memory, trained and other.machines.gpus("finetune") > 0)
+        disk_gib = SCALES[name].disk_gib if name in SCALES else 0
+        needs[name] = Scale(disk_gib, memory, trained and other.machines.gpus("finetune") > 0)
     return needs

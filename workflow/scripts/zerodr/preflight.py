@@ -23,7 +23,7 @@ HUB = "https://huggingface.co"
 PATIENCE_S = 4
 GIBI = 2**30
 MEBI = 2**20
-ENVIRONMENT_GIB = 5  # .venv with torch for the CPU; about 10 with CUDA
+ENVIRONMENT_GIB = 3  # .venv with torch for the CPU; about 8 with CUDA
 LEAST_MEMORY_MIB = 4000
 COMFORTABLE_MEMORY_MIB = 24000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -37,7 +37,7 @@ class Scale(NamedTuple):
     """Needs of the default target at a scale, estimated.
 
     Attributes:
-        disk_gib: results and downloads.
+        disk_gib: results and downloads: measured at `mini`, by `zerodr plan` at the others, with models added.
         memory_mib: of the largest job.
         gpu: whether its trainings are planned for a GPU.
     """
@@ -47,7 +47,7 @@ class Scale(NamedTuple):
     gpu: bool
 
 
-SCALES = {"mini": Scale(1, LEAST_MEMORY_MIB, False), "lab": Scale(7, 12000, True), "paper": Scale(2500, 12000, True)}
+SCALES = {"mini": Scale(3, LEAST_MEMORY_MIB, False), "lab": Scale(20, 12000, True), "paper": Scale(5000, 12000, True)}
 
 
 @dataclass(frozen=True)

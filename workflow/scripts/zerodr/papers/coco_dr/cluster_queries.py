@@ -136,6 +136,12 @@ def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: 
 
 
 def read_vectors(file: Path, queries: list[str], where: str) -> np.ndarray:
+    """Read the vectors of queries, (Q, D) float32.
+
+    Raises:
+        ArtifactError: they are of other queries.
+        NonFiniteEmbedding: one holds NaN or infinity.
+    """
     vectors = np.load(file, mmap_mode="r", allow_pickle=False)
     if vectors.ndim != 2 or len(vectors) != len(queries):
         raise ArtifactError(

@@ -59,7 +59,9 @@ def measure_clusters(stage: Stage) -> None:
     relevant = qrels[(qrels["grade"] > 0) & qrels["document"].isin(texts)].groupby("query")["document"].agg(list)
     asked = queries[queries["id"].isin(relevant.index)]
     if asked.empty:
-        raise CollectionError(where, "no query has a relevant document in the corpus", "add judgements of its documents")
+        raise CollectionError(
+            where, "no query has a relevant document in the corpus", "add judgements of its documents"
+        )
     torch.set_num_threads(stage.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)

@@ -91,7 +91,7 @@ def _measured(plan: Plan, link: Link) -> tuple[str, str]:
     what, source = f"{link.name}: losses by cluster", plan.chains.taught(link)[0]
     if _clusters_of(plan, link) is None:
         raise ConfigError(what, "it has no query clusters", "measure a stage with clusters and groups")
-    split = split_of(plan, source)
+    split = _judged_split(plan, source)
     if (source, split) in _learned(plan, link):
         raise ConfigError(what, f"the model learned from queries of {source}/{split}", "set source_split to another")
     return source, split
@@ -190,7 +190,8 @@ def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[st
     """Read losses of the methods and of their counterparts with other seeds.
 
     Raises:
-        ConfigError: a method is not trained in clusters, or its queries or clusters are not its control's, or it learned from these queries.
+        ConfigError: a method is not trained in clusters, its queries or clusters are not its control's, or it learned
+            from these queries.
     """
     named = [item.baseline, *item.methods]
     for name in named:
@@ -220,7 +221,7 @@ def _query_item(
 ) -> Reads:
     """What an item reads that compares queries of collections with the source's."""
     ranked, protocol = [item.method, item.baseline], item.protocol
-    splits = {name: split_of(plan, name) for name in [*collections, plan.source]}
+    splits = {name: _judged_split(plan, name) for name in [*collections, plan.source]}
     queries = [
         paths.embeddings(model.name, SCOPE, name, protocol, f"queries.{split}") for name, split in splits.items()
     ]
@@ -228,7 +229,7 @@ def _query_item(
     return Reads(ranked, files=files | {"source_per_query": per_query(ranked, [plan.source], protocol)})
 
 
-def split_of(plan: Plan, collection: str) -> str:
+def _judged_split(plan: Plan, collection: str) -> str:
     split = plan.collection(collection).evaluation_split
     if not split:
         what = "has no judged split, so nothing can be measured on its queries"

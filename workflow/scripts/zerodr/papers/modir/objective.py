@@ -223,7 +223,7 @@ class Adversary(Objective):
 
     # ---- hooks -------------------------------------------------------------------------------------------------
     def on_step(self, finished: int) -> dict[str, float | Tensor]:
-        """Report local Domain-Acc before the step, the classifier's mean loss and norm, lambda, batches in the queue."""
+        """Report local Domain-Acc before the step, the classifier's loss and norm, lambda, batches in the queue."""
         facts = {name: sum(values) / len(values) for name, values in self.seen.items()}
         facts["classifier_norm"] = self.classifier.weight.norm()
         self._forget()
