@@ -173,6 +173,9 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
     start = plan_of(words).config.start
     assert start is not None and (start.name, start.pooling, start.max_tokens) == ("my-model", "mean", 256)
     assert read_start(str(folder), True, {"my-model"}).name == "start-my-model", "a recipe has the name"
+    prompts = {"prompts": {"query": "query: ", "document": "passage: "}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    assert read_start(str(folder), True).name == "my-model", "prefixes are the model's own affair"
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps(modules[:2]))
     (folder / "config_sentence_transformers.json").unlink()

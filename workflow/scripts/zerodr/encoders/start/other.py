@@ -42,8 +42,6 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
     if not values["normalize"]:
         step = "choose one with a Normalize module, as most of sentence-transformers are"
         raise ModelError(where, "compares by inner product, and the recipes' temperature is for cosines", step)
-    if values.get("query_prefix") or values.get("document_prefix"):
-        raise ModelError(where, "wants prefixes, which trainings don't write", "choose one without")
     return OtherStart(
         name=name, model=model, revision=revision, pooling=values["pooling"], max_tokens=values["max_tokens"]
     )

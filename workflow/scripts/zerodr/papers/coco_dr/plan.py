@@ -85,16 +85,24 @@ def _learned(plan: Plan, link: Link) -> Iterator[tuple[str, str]]:
 def _measured(plan: Plan, link: Link) -> tuple[str, str]:
     """Return the collection and split on whose queries losses by cluster are measured.
 
+    It is the source's evaluated split, or the first other one, that the model did not learn from.
+
     Raises:
-        ConfigError: the stage has no query clusters, or there is no split that the model did not learn from.
+        ConfigError: the stage has no query clusters, or there is no such split.
     """
     what, source = f"{link.name}: losses by cluster", plan.chains.taught(link)[0]
     if _clusters_of(plan, link) is None:
         raise ConfigError(what, "it has no query clusters", "measure a stage with clusters and groups")
-    split = _judged_split(plan, source)
-    if (source, split) in _learned(plan, link):
-        raise ConfigError(what, f"the model learned from queries of {source}/{split}", "set source_split to another")
-    return source, split
+    splits, learned = (
+        dict.fromkeys([_judged_split(plan, source), *plan.collection(source).splits]),
+        set(_learned(plan, link)),
+    )
+    for split in splits:
+        if (source, split) not in learned:
+            return source, split
+    raise ConfigError(
+        what, f"the model learned from queries of {source}/{', '.join(splits)}", "set source_split to one"
+    )
 
 
 @inputs("measure_clusters")

@@ -296,8 +296,10 @@ def compare_terms(terms: dict[str, Tensor], vectors: Tensor, group: Group) -> di
 
 def _sent(term: Tensor, vectors: Tensor) -> Tensor:
     """Gradient of a term, (T * D,); 0 where it does not depend on the vectors."""
-    found = torch.autograd.grad(term, vectors, retain_graph=True, allow_unused=True) if term.requires_grad else (None,)
-    return torch.zeros_like(vectors).flatten() if found[0] is None else found[0].flatten()
+    if not term.requires_grad:
+        return torch.zeros_like(vectors).flatten()
+    (gradient,) = torch.autograd.grad(term, vectors, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(vectors).flatten() if gradient is None else gradient.flatten()
 
 
 def add_gradients(
