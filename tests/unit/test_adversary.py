@@ -307,7 +307,7 @@ def spec(place: str = "ep0", adversary: dict[str, Any] | None = None, targets: A
     return made
 
 
-COMPARED = "gradient_norm.adversary.confusion"
+COMPARED = "vector_gradient.adversary.confusion"
 
 
 def facts_of(place: str) -> dict[str, Any]:
@@ -325,8 +325,8 @@ def test_a_stage_trains_and_says_what_it_saw(project):
         "adversary.domain_accuracy_queries",
         "adversary.classifier_loss",
         "adversary.classifier_norm",
-        "gradient_norm.adversary.confusion",
-        "gradient_cosine.adversary.confusion",
+        "vector_gradient.adversary.confusion",
+        "vector_gradient_cosine.adversary.confusion",
         "dev.ndcg_cut_10",
     } <= told
     notes = facts_of("ep0")["notes"]

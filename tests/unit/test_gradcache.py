@@ -162,11 +162,11 @@ def test_gradients_of_terms_are_compared_and_not_changed(data, folder, chunk):
     assert set(terms) == {"one", "back", "none"}
     assert all(torch.equal(weight.grad, plain[name]) for name, weight in model.named_parameters() if name in plain)
     assert {name: round(float(value), 4) for name, value in facts.items() if "cosine" in name} == {
-        "gradient_cosine.back": -1.0,
-        "gradient_cosine.none": 0.0,
+        "vector_gradient_cosine.back": -1.0,
+        "vector_gradient_cosine.none": 0.0,
     }
-    whole = facts["gradient_norm.one"]
-    assert whole > 0 and facts["gradient_norm.back"] == pytest.approx(float(whole) / 2)
+    whole = facts["vector_gradient.one"]
+    assert whole > 0 and facts["vector_gradient.back"] == pytest.approx(float(whole) / 2)
     one = dict[str, torch.Tensor]()
     add_gradients(forward, InfoNCE(), share, Group(), [3, 1], facts=one)
     assert not one

@@ -27,6 +27,11 @@ def record(rule: str, metrics: dict[str, list[float]] | None = None, **more: Any
 
 def test_curves_leave_out_constants_settings_and_doubles():
     metrics = {"loss": [3, 2, 1], "info_nce": [3, 2, 1], "kept": [5, 5, 5], "learning_rate": [1, 2, 3], "once": [1]}
+    metrics |= {
+        "gradient_norm": [3, 2, 1],
+        "vector_gradient.info_nce": [3, 2, 1],
+        "vector_gradient_cosine.r1": [0, 1, 2],
+    }
     metrics |= {"dev.mlm": [9, 8, 7], "dev.mlm.toy": [9, 8, 7], "dev.ndcg_cut_10": [0.1, 0.2, 0.3]}
     found = curves.series(record("finetune", metrics))
     assert set(found) == {"loss", "info_nce", "dev.mlm", "dev.mlm.toy", "dev.ndcg_cut_10"}

@@ -22,7 +22,10 @@ from zerodr.config.load import load_bench
 from zerodr.config.papers import item_of
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.papers.coco_dr import measure_clusters as module
+from zerodr.papers.coco_dr.cluster_queries import cluster
 from zerodr.papers.coco_dr.report_clusters import worst_cluster
+from zerodr.papers.coco_dr.settings import ClusterSettings
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import read_item
 
@@ -78,6 +81,7 @@ def measured(**changes) -> pd.DataFrame:
     inputs = {name: f"results/{name}/manifest.json" for name in ("source", "clusters")}
     inputs |= {"model": "results/init/manifest.json", "queries": "results/queries.npy"}
     output = {"losses": "results/losses.parquet"}
+    Path(output["losses"]).unlink(missing_ok=True)
     run_spec(StageSpec("measure_clusters", 2, {"model": "tiny", "stage": "ep1"}, inputs, output, params, None, 1))
     return pq.read_table("results/losses.parquet").to_pandas()
 
@@ -103,11 +107,21 @@ def test_a_loss_is_of_a_relevant_document_among_those_of_all_queries(project):
 
 
 @pytest.mark.parametrize("metric", ["l2", "cosine"])
-def test_a_query_is_of_the_nearest_centroid(project, metric):
+def test_a_query_is_of_the_cluster_that_clustering_puts_it_in(project, metric):
+    vectors = np.load("results/queries.npy")
+    made = cluster(vectors, ClusterSettings(count=3, metric=metric), 13)
+    np.save("results/clusters/centroids.npy", made.centroids)
     tell_metric(project / "results/clusters", metric)
-    centroids, vectors = np.load("results/clusters/centroids.npy"), np.load("results/queries.npy")
-    distances = np.square(vectors[:, None] - centroids).sum(2) if metric == "l2" else -(vectors @ centroids.T)
-    assert measured()["cluster"].tolist() == distances.argmin(1).tolist()
+    assert measured()["cluster"].tolist() == made.assigned.tolist() and len(set(made.assigned)) == 3
+
+
+def test_of_many_queries_the_same_are_always_taken(project, monkeypatch):
+    whole = measured().set_index("query")
+    monkeypatch.setattr(module, "MOST", 12)
+    some, again = measured(), measured()
+    assert len(some) == 12 and some.equals(again)
+    assert some["cluster"].tolist() == whole.loc[some["query"], "cluster"].tolist()
+    assert (some["loss"].to_numpy() < whole.loc[some["query"], "loss"].to_numpy()).all(), "among fewer documents"
 
 
 def test_vectors_of_other_queries_are_an_error(project):
@@ -187,7 +201,7 @@ def test_the_worst_cluster_is_each_methods_own(tmp_path):
     assert rows.loc[("ours", "all"), "difference"] == pytest.approx(0.25)
     assert made.shown[0] == ["", "all queries", "worst cluster"]
     assert [row[0] for row in made.shown[1]] == ["Plain", "Ours", "difference", "95 %", "seed 13", "seed 14"]
-    assert "4 judged queries of s that nothing learned from, in 2 clusters" in made.notes[0]
+    assert "4 judged queries of s that no stage of these recipes learned from, in 2 clusters" in made.notes[0]
 
 
 def test_a_cluster_that_is_worst_by_chance_does_not_count(tmp_path):

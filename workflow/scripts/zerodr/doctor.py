@@ -55,13 +55,14 @@ def java() -> Finding:
 
 
 def disk(plan: Plan) -> Iterator[Finding]:
-    """Compare free space with the needs of the scale, where they are known."""
-    free, scale = shutil.disk_usage(".").free, SCALES.get(plan.config.scale)
-    detail = f"{free / GIBI:.1f} GiB free"
-    if scale is not None:
-        detail += f", scale {plan.config.scale} needs about {scale.disk_gib:.0f} GiB"
-    if scale is not None and free < scale.disk_gib * GIBI:
-        yield Finding("disk", "missing", detail, "free space, or use a larger disk: ln -s /larger/disk results")
+    """Compare free space with the needs of the scale's whole table, where they are known and nothing is there yet."""
+    free, scale = shutil.disk_usage(".").free, plan.config.scale
+    needed, detail = SCALES[scale].disk_gib if scale in SCALES else None, f"{free / GIBI:.1f} GiB free"
+    if needed is not None:
+        detail += f", the table of scale {scale} needs about {needed:.0f} GiB"
+    if needed is not None and free < needed * GIBI:
+        begun = Path("results").exists() or {"methods", "collections"} & plan.config.model_fields_set
+        yield Finding("disk", "optional" if begun else "missing", detail, "free space, or: ln -s /larger/disk results")
     else:
         yield Finding("disk", "ok", detail)
     inodes = os.statvfs(".")
@@ -141,6 +142,6 @@ def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, Scale]:
             continue
         trained = any(other.method(method).kind == "trained" for method in other.methods)
         memory = need("finetune").base_mib if trained and other.bench.scale.gpus else LEAST_MEMORY_MIB
-        disk_gib = SCALES[name].disk_gib if name in SCALES else 0
+        disk_gib = SCALES[name].disk_gib if name in SCALES else None
         needs[name] = Scale(disk_gib, memory, trained and other.machines.gpus("finetune") > 0)
     return needs

@@ -37,17 +37,23 @@ class Scale(NamedTuple):
     """Needs of the default target at a scale, estimated.
 
     Attributes:
-        disk_gib: results and downloads: measured at `mini`, by `zerodr plan` at the others, with models added.
+        disk_gib: results and downloads: measured at `mini`, by `zerodr plan` at the others, with models added; None:
+            not known.
         memory_mib: of the largest job.
         gpu: whether its trainings are planned for a GPU.
     """
 
-    disk_gib: float
+    disk_gib: float | None
     memory_mib: int
     gpu: bool
 
 
-SCALES = {"mini": Scale(3, LEAST_MEMORY_MIB, False), "lab": Scale(20, 12000, True), "paper": Scale(5000, 12000, True)}
+MINI_GIB = 3
+SCALES = {
+    "mini": Scale(MINI_GIB, LEAST_MEMORY_MIB, False),
+    "lab": Scale(20, 12000, True),
+    "paper": Scale(5000, 12000, True),
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ def listed(names: Sequence[str]) -> str:
 
 def space(root: Path = Path(".")) -> Finding:
     """Compare free space with what the environment and the smallest scale need."""
-    free, needed = shutil.disk_usage(root).free / GIBI, ENVIRONMENT_GIB + SCALES["mini"].disk_gib
+    free, needed = shutil.disk_usage(root).free / GIBI, ENVIRONMENT_GIB + MINI_GIB
     detail = f"{free:.1f} GiB free, environment and scale mini need about {needed:.0f} GiB"
     return Finding("disk", "ok" if free >= needed else "missing", detail, "" if free >= needed else "free space")
 
@@ -113,7 +119,7 @@ def runnable(free_bytes: int, memory: int | None, gpus: bool, scales: dict[str, 
     """Say for each scale whether its default target can run here, as far as disk, memory and GPU decide."""
     for name, scale in scales.items():
         lacks = []
-        if free_bytes < scale.disk_gib * GIBI:
+        if scale.disk_gib is not None and free_bytes < scale.disk_gib * GIBI:
             lacks.append(f"disk: {free_bytes / GIBI:.0f} of about {scale.disk_gib:.0f} GiB")
         if memory is not None and memory < scale.memory_mib:
             lacks.append(f"memory: {memory} of {scale.memory_mib} MiB")

@@ -33,6 +33,8 @@ class OtherStart(Settings):
     """Pooling of its token vectors."""
     max_tokens: int = Field(256, ge=2)
     """The model's longest text."""
+    prefix_tokens: int = Field(0, ge=0)
+    """Tokens of what it wants in front of a query."""
 
 
 def renamed(name: str, start: OtherStart) -> str:
@@ -107,9 +109,12 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
         return {"label": label, "remark": "", "settings": settings | members}
     encoder: dict[str, Any] = {"init": start.model, "revision": start.revision}
     encoder |= {"pooling": start.pooling, "similarity": "cosine"}
-    if start.max_tokens < written["settings"]["encoder"]["document_tokens"]:
-        encoder["document_tokens"] = start.max_tokens
-    settings = {"encoder": encoder, "chain": _changed(written["settings"]["chain"], names)}
+    lengths, chain = written["settings"]["encoder"], written["settings"]["chain"]
+    if start.prefix_tokens:
+        encoder["query_tokens"] = min(start.max_tokens, lengths["query_tokens"] + start.prefix_tokens)
+    if start.max_tokens < lengths["document_tokens"] or any(stage.get("keep_index") for stage in chain.values()):
+        encoder["document_tokens"] = start.max_tokens  # an index that is kept holds documents at the model's own length
+    settings = {"encoder": encoder, "chain": _changed(chain, names)}
     remark = f"starts from {REMARK}"
     return {"label": f"{written['label']} from {start.name}", "remark": remark, "settings": settings}
 

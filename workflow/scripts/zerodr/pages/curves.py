@@ -14,7 +14,7 @@ from zerodr.reporting.panels import COLORS, STYLE, blank
 
 ACROSS = 4  # panels of a job
 LINES = 4  # in a panel
-SETTINGS = ("learning_rate", "gradient_norm")  # not what is learned
+SETTINGS = ("learning_rate", "gradient_norm", "vector_gradient", "vector_gradient_cosine")  # not what is learned
 WINDOW = 20  # of a curve's points in its running mean: a twentieth
 Series = dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -30,7 +30,7 @@ def series(record: Record) -> Series:
     curves = {}
     for name, values in points.items():
         steps, numbers = np.array(sorted(values), float).T
-        if len(steps) > 1 and np.ptp(steps) and np.ptp(numbers) and name not in SETTINGS:
+        if len(steps) > 1 and np.ptp(steps) and np.ptp(numbers) and name.partition(".")[0] not in SETTINGS:
             curves[name] = steps, numbers
     return curves
 

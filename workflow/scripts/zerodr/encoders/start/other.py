@@ -10,6 +10,7 @@ from typing import Any
 from zerodr.config.families import PACKAGE
 from zerodr.config.other_start import OtherStart
 from zerodr.encoders.folder import checkpoint
+from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, describe, resolve
 from zerodr.errors import ModelError
 
@@ -42,6 +43,15 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
     if not values["normalize"]:
         step = "choose one with a Normalize module, as most of sentence-transformers are"
         raise ModelError(where, "compares by inner product, and the recipes' temperature is for cosines", step)
+    prefix = len(load_tokenizer(source)(values.get("query_prefix") or "", add_special_tokens=False)["input_ids"])
+    if prefix > values["max_tokens"] // 2:
+        problem = f"wants a prefix of {prefix} tokens for queries and reads {values['max_tokens']}"
+        raise ModelError(where, problem, "shorten the prompt in its config_sentence_transformers.json")
     return OtherStart(
-        name=name, model=model, revision=revision, pooling=values["pooling"], max_tokens=values["max_tokens"]
+        name=name,
+        model=model,
+        revision=revision,
+        pooling=values["pooling"],
+        max_tokens=values["max_tokens"],
+        prefix_tokens=prefix,
     )

@@ -1,4 +1,4 @@
-"""Stage `measure_clusters`: compute a model's loss on queries of a split that nothing learned from, by query cluster.
+"""Stage `measure_clusters`: a model's loss, by query cluster, on queries of a split that its recipe did not learn from.
 
 iDRO is meant to help the clusters that a model serves worst (specs/coco-dr 4); these losses say whether it does.
 """
@@ -26,6 +26,7 @@ from zerodr.training.loop.dev import embed_texts
 from zerodr.training.loop.speed import speed_up
 
 log = logging.getLogger("zerodr")
+MOST = 12_000  # queries
 BLOCK = 1024  # queries at a time
 
 
@@ -43,7 +44,8 @@ class ClusterLossSettings(Settings):
 def measure_clusters(stage: Stage) -> None:
     """Inputs `model`, `source`, `clusters`, `queries`; output `losses` (query, cluster, loss).
 
-    `queries` are vectors of the split's queries, made by the model whose vectors were clustered.
+    `queries` are vectors of the split's queries, made by the model whose vectors were clustered. Of more than MOST
+    judged queries the same ones are always taken.
 
     Raises:
         CollectionError: no query has a relevant document in the corpus.
@@ -58,6 +60,8 @@ def measure_clusters(stage: Stage) -> None:
     texts = read_texts(source, set(qrels.loc[qrels["grade"] > 0, "document"]))
     relevant = qrels[(qrels["grade"] > 0) & qrels["document"].isin(texts)].groupby("query")["document"].agg(list)
     asked = queries[queries["id"].isin(relevant.index)]
+    if len(asked) > MOST:
+        asked = asked.iloc[np.sort(np.random.default_rng(0).permutation(len(asked))[:MOST])]
     if asked.empty:
         raise CollectionError(
             where, "no query has a relevant document in the corpus", "add judgements of its documents"
@@ -66,7 +70,7 @@ def measure_clusters(stage: Stage) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)
     speed_up(model, device, "fp32")
-    pool = sorted(texts)
+    pool = sorted(set().union(*relevant[asked["id"]]))
     titled = pa.record_batch([pool, *zip(*(texts[name] for name in pool), strict=True)], schema=CORPUS_SCHEMA)
     documents = joined_texts(titled, settings.title_join).to_pylist()
     column = {name: number for number, name in enumerate(pool)}

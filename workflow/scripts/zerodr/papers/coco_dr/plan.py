@@ -74,12 +74,16 @@ def _cluster_file(plan: Plan, link: Link) -> Files:
 
 def _learned(plan: Plan, link: Link) -> Iterator[tuple[str, str]]:
     """Collections and splits whose queries a model learned from, in its recipe and in those it starts from."""
-    start: tuple[str, str] | None = (link.method, link.stage)
-    while start is not None:
-        method, stage = start
-        line = [link._replace(method=method, stage=name) for name in plan.chains.line(method, stage)]
-        yield from (plan.chains.taught(at) for at in line if isinstance(plan.chains.find_stage(at), FinetuneStage))
-        start = plan.chains.start_of_chain(method)
+    chains, starts = plan.chains, [(link.method, link.stage)]
+    while starts:
+        method, stage = starts.pop()
+        for name in chains.line(method, stage):
+            at = link._replace(method=method, stage=name)
+            if isinstance(chains.find_stage(at), FinetuneStage):
+                yield chains.taught(at)
+            starts += chains.other_parents(chains.trained(method).chain[name])
+        start = chains.start_of_chain(method)
+        starts += [] if start is None else [start]
 
 
 def _measured(plan: Plan, link: Link) -> tuple[str, str]:
@@ -90,19 +94,16 @@ def _measured(plan: Plan, link: Link) -> tuple[str, str]:
     Raises:
         ConfigError: the stage has no query clusters, or there is no such split.
     """
-    what, source = f"{link.name}: losses by cluster", plan.chains.taught(link)[0]
+    what = f"{link.name}: losses by cluster"
     if _clusters_of(plan, link) is None:
         raise ConfigError(what, "it has no query clusters", "measure a stage with clusters and groups")
-    splits, learned = (
-        dict.fromkeys([_judged_split(plan, source), *plan.collection(source).splits]),
-        set(_learned(plan, link)),
-    )
+    source, learned = plan.chains.taught(link)[0], set(_learned(plan, link))
+    splits = dict.fromkeys([_judged_split(plan, source), *plan.collection(source).splits])
     for split in splits:
         if (source, split) not in learned:
             return source, split
-    raise ConfigError(
-        what, f"the model learned from queries of {source}/{', '.join(splits)}", "set source_split to one"
-    )
+    learned_from = f"the model learned from queries of {source}/{', '.join(splits)}"
+    raise ConfigError(what, learned_from, "set source_split so that a judged split is left")
 
 
 @inputs("measure_clusters")

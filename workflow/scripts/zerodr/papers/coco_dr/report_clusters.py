@@ -113,7 +113,7 @@ def _notes(
     queries, clusters = _range(map(sum, sizes)), _range(map(len, sizes))
     return [
         f"loss in nats of a relevant document among those of all queries, on {queries} judged queries of "
-        f"{settings.source} that nothing learned from, in {clusters} clusters of "
+        f"{settings.source} that no stage of these recipes learned from, in {clusters} clusters of "
         f"{_range(n for size in sizes for n in size)} queries; "
         f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}; 95 % bootstrap intervals over queries; below 0 is "
         f"better than {settings.methods[item.baseline]}",

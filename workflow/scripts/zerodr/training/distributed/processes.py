@@ -52,7 +52,7 @@ class Group:
                 gradient.copy_(total.view_as(gradient))
 
     def total(self, value: Tensor) -> Tensor:
-        """Sum a detached scalar over processes."""
+        """Sum a detached tensor over processes."""
         if self.world > 1:
             dist.all_reduce(value)
         return value

@@ -318,7 +318,7 @@ class Engine:
     def _note(self, position: Position, terms: dict[str, float | Tensor]) -> None:
         """Curves hold means over `point_every` steps; facts on the device stay there until a point is due.
 
-        How terms compare is of the point's own step, and of its last micro-batch.
+        Comparisons of terms are those of the point's own step, of its last micro-batch.
         """
         for name, value in terms.items():
             more = value.double() if isinstance(value, Tensor) else value

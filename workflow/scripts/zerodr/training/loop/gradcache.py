@@ -65,6 +65,12 @@ class Forward:
     stored: Path | None = field(default=None, kw_only=True)
     stores: list[TokenStore] = field(default_factory=list, kw_only=True, repr=False)
     unit = "queries"  # what a batch counts, for messages
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the model's vectors have length 1."""
+        return bool(self.model.contract.normalize)
+
     has_vectors = True  # False: there is nothing but losses of the groups' own
 
     def prepare(self, batch: Any, group: Group) -> Share:
@@ -276,30 +282,39 @@ def _arrow(rows: np.ndarray) -> Any:
     return pa.array(rows)
 
 
-def compare_terms(terms: dict[str, Tensor], vectors: Tensor, group: Group) -> dict[str, Tensor]:
+def compare_terms(terms: dict[str, Tensor], vectors: Tensor, group: Group, normalized: bool) -> dict[str, Tensor]:
     """Compare the gradients that the terms of a loss send to the vectors (T, D) of a micro-batch.
 
+    Args:
+        normalized: vectors have length 1, so the part of a gradient along its vector does not reach the network.
+
     Returns:
-        `gradient_norm.<term>`, and `gradient_cosine.<term>` with that of the first one, detached; nothing of one term.
+        `vector_gradient.<term>`, its norm, and `vector_gradient_cosine.<term>` with that of the first one, detached;
+        nothing of one term.
     """
     if len(terms) < 2:
         return {}
-    sent = torch.stack([_sent(value, vectors) for value in terms.values()])
-    products = group.total(sent @ sent.T)
+    gradients = torch.stack([_gradient_of(value, vectors, normalized) for value in terms.values()])
+    products = group.total(gradients @ gradients.T)
     norms = products.diagonal().clamp(min=0).sqrt()
     cosines = products[0] / (norms[0] * norms).clamp(min=torch.finfo(norms.dtype).tiny)
     names = list(terms)
-    return {f"gradient_norm.{name}": norms[number] for number, name in enumerate(names)} | {
-        f"gradient_cosine.{name}": cosines[number] for number, name in enumerate(names) if number
+    return {f"vector_gradient.{name}": norms[number] for number, name in enumerate(names)} | {
+        f"vector_gradient_cosine.{name}": cosines[number] for number, name in enumerate(names) if number
     }
 
 
-def _sent(term: Tensor, vectors: Tensor) -> Tensor:
-    """Gradient of a term, (T * D,); 0 where it does not depend on the vectors."""
-    if not term.requires_grad:
+def _gradient_of(term: Tensor, vectors: Tensor, normalized: bool) -> Tensor:
+    """Compute the gradient of a term, (T * D,); 0 where it does not depend on the vectors."""
+    gradient = None
+    if term.requires_grad:
+        (gradient,) = torch.autograd.grad(term, vectors, retain_graph=True, allow_unused=True)
+    if gradient is None:
         return torch.zeros_like(vectors).flatten()
-    (gradient,) = torch.autograd.grad(term, vectors, retain_graph=True, allow_unused=True)
-    return torch.zeros_like(vectors).flatten() if gradient is None else gradient.flatten()
+    if normalized:
+        rows = vectors.detach()
+        gradient = gradient - rows * ((gradient * rows).sum(1) / rows.square().sum(1))[:, None]
+    return gradient.flatten()
 
 
 def add_gradients(
@@ -318,7 +333,7 @@ def add_gradients(
 
     Args:
         sums: adds the parts up, where this micro-batch is the step's last one.
-        facts: gets what `compare_terms` tells of several terms; None: nobody asks.
+        facts: filled with the comparison of terms; None: they are not compared.
 
     Returns:
         the loss terms of the whole micro-batch, detached.
@@ -331,7 +346,7 @@ def add_gradients(
         objective.before(turn)
         terms = objective(turn.batch)
         if facts is not None and held.leaf is not None:
-            facts |= compare_terms(terms, held.leaf, group)
+            facts |= compare_terms(terms, held.leaf, group, forward.normalized)
     if terms:
         (torch.stack(list(terms.values())).sum() * scale).backward()
     sums = sums if objective.only_vectors else None
