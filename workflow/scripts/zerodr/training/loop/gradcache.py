@@ -69,8 +69,8 @@ class Forward:
     @property
     def normalized(self) -> bool:
         """Whether the model's vectors have length 1."""
-        contract = getattr(self.model, "contract", None)  # models of pretraining have none
-        return contract is not None and bool(contract.normalize)
+        contract = getattr(self.model, "contract", None)  # some models have none, or no vectors
+        return bool(getattr(contract, "normalize", False))
 
     has_vectors = True  # False: there is nothing but losses of the groups' own
 
