@@ -147,7 +147,7 @@ FIGURES = {
     "learning": ("ANCE's own negatives against BM25's, at equal steps", learning),
     "coco-dr": ("COCO on the targets' texts against COCO on the source alone, three seeds", coco_dr),
     "idro": ("Weights of query clusters against none, three seeds", idro),
-    "berm": ("BERM's losses against none, at equal steps", berm),
+    "berm": ("BERM's losses against none, at equal steps, three seeds", berm),
     "modir": ("150 steps on from the same start", modir),
     "ddr": ("Steps of the target's language model against none", ddr),
     "moma": ("The target plugged into the memory, same weights", moma),
