@@ -15,13 +15,14 @@ from zerodr.errors import ArtifactError
 from zerodr.evaluation.metrics import LABELS
 from zerodr.evaluation.significance import bootstrap_means, holm, t_test
 from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
-from zerodr.reporting.panels import COLORS, bars, interval_rows, panels, wrapped
+from zerodr.reporting.panels import ACROSS, COLORS, bars, interval_rows, panels, wrapped
 from zerodr.reporting.render import BETTER, WORSE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVEL, ENOUGH = 0.05, 3  # of a test; seeds before a sentence about a method
+TITLE = 13  # of a panel, whose labels take a third of its width: points, as if of 9
 MEAN = "mean"  # of all collections, in the column of collections
 Scores = dict[str, np.ndarray]  # collection -> (seeds, queries)
 
@@ -141,7 +142,7 @@ def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         interval_rows(axes, rows["difference"], bars(rows, "difference"), labels)
         for seed in seeds if len(seeds) > 1 else ():
             axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
-        axes.set_title(wrapped(figure, settings.methods[method], 9 * len(methods)), fontsize=9)
+        axes.set_title(wrapped(figure, settings.methods[method], TITLE * min(len(methods), ACROSS)), fontsize=9)
     measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
     control = settings.methods[settings.item["baseline"]]
     many = f"mean of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
