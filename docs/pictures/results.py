@@ -77,13 +77,9 @@ def ddr() -> list[Effect]:
 
 
 def modir() -> list[Effect]:
-    """Adversaries after 150 steps against the start."""
-    _, *rows = cells("modir", "own classifier on new batches")
-    effects, target = [], ""
-    for row in rows:
-        target = row[0] or target
-        effects.append(effect(target, row[1].strip("`"), row[-1]))
-    return [one for one in effects if one.series in ("modir-dpr", "single", "no-adversary")]
+    """Adversaries with and without a queue against none, three seeds."""
+    _, *rows = cells("modir", "queue, minus it")
+    return [effect(row[0], name, row[at]) for row in rows for at, name in ((2, "queue"), (4, "no queue"))]
 
 
 def moma() -> list[Effect]:
@@ -148,7 +144,7 @@ FIGURES = {
     "coco-dr": ("COCO on the targets' texts against COCO on the source alone, three seeds", coco_dr),
     "idro": ("Weights of query clusters against none, three seeds", idro),
     "berm": ("BERM's losses against none, at equal steps, three seeds", berm),
-    "modir": ("150 steps on from the same start", modir),
+    "modir": ("A domain adversary of equal strength against none, three seeds", modir),
     "ddr": ("Steps of the target's language model against none", ddr),
     "moma": ("The target plugged into the memory, same weights", moma),
     "moma-minilm": ("MiniLM that reads the target's documents, against MiniLM", moma_minilm),
