@@ -65,14 +65,13 @@ class Forward:
     stored: Path | None = field(default=None, kw_only=True)
     stores: list[TokenStore] = field(default_factory=list, kw_only=True, repr=False)
     unit = "queries"  # what a batch counts, for messages
+    has_vectors = True  # False: there is nothing but losses of the groups' own
 
     @property
     def normalized(self) -> bool:
         """Whether the model's vectors have length 1."""
         contract = getattr(self.model, "contract", None)  # some models have none, or no vectors
         return bool(getattr(contract, "normalize", False))
-
-    has_vectors = True  # False: there is nothing but losses of the groups' own
 
     def prepare(self, batch: Any, group: Group) -> Share:
         """Prepare this process's share of a micro-batch (no model arithmetic: it may run ahead in another thread)."""
