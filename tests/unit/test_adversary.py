@@ -462,7 +462,7 @@ def test_changed_settings_begin_at_step_0(project, lost_at):
         (
             lambda s: s.params["settings"]["adversary"].update(queries="generated"),
             ConfigError,
-            "needs a query generator, which",
+            "generated",
         ),
     ],
     ids=["names", "alone", "small", "queries", "generated"],

@@ -52,11 +52,10 @@ def test_a_mode_says_what_is_not_set():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"queries": "generated"}, "needs a query generator, which this version does not have: take test, train"),
         ({"logit_clamp": -1.0}, "logit_clamp is above 0, or `off`"),
         ({"l2": 0.1}, "l2 is for oracle_steps, which is not set"),
         ({"oracle_steps": 10, "updates": 3}, "updates is for a classifier that learns by updates, oracle_steps"),
-        ({"queries": "dev"}, "queries"),
+        ({"queries": "generated"}, "'test', 'train', 'unlabelled' or 'none'"),
     ],
 )
 def test_what_is_refused(values, said):

@@ -12,7 +12,7 @@ from zerodr.config.stages import FinetuneStage, PaperSettings
 
 OFFICIAL_CLAMP, OFFICIAL_RESTART, OFFICIAL_GRADIENT_NORM = 5.0, 100, 1.0
 MINIBATCH = 200
-TargetQueries = Literal["test", "train", "unlabelled", "generated", "none"]
+TargetQueries = Literal["test", "train", "unlabelled", "none"]
 
 
 class AdversarySettings(Settings):
@@ -99,11 +99,6 @@ class AdversarySettings(Settings):
 
     @model_validator(mode="after")
     def _possible(self) -> AdversarySettings:
-        if self.queries == "generated":
-            raise ValueError(
-                "queries: generated needs a query generator, which this version does not have: take test, "
-                "train, unlabelled or none"
-            )
         if isinstance(self.logit_clamp, float) and self.logit_clamp <= 0:
             raise ValueError("logit_clamp is above 0, or `off`")
         if self.oracle_steps is None and self.l2 != type(self).model_fields["l2"].default:
