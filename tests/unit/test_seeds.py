@@ -148,7 +148,7 @@ def test_methods_that_draw_nothing_are_not_counted_as_repeated(tmp_path, plan):
 
 
 def test_no_counterpart_reads_what_was_drawn_with_another_seed(plan):
-    names, chains = drawing(plan.bench.recipes), plan.chains
+    names, chains = drawing(plan.bench.recipes) - {"minilm-lm"}, plan.chains  # a start, given to all seeds
     ours = {name for name in names if "-seed14" in name}
     for name in ours & set(chains.names()):
         starts = [chains.start_of_chain(name)]

@@ -1,7 +1,8 @@
 """Repeat recipes with other seeds: with seed 14, `coco-dr+no-idro` is also `coco-dr-seed14+no-idro`.
 
 A counterpart differs in its seed and in the recipes that it starts from or is made of, which are counterparts too. What
-draws no random number for a recipe (corpora, BM25, teachers) is shared by all seeds.
+draws no random number for a recipe (corpora, BM25, teachers) is shared by all seeds, and so is a start of
+`config/starts.yaml`, which is given as a checkpoint is.
 """
 
 from __future__ import annotations
