@@ -459,13 +459,8 @@ def test_changed_settings_begin_at_step_0(project, lost_at):
             CollectionError,
             "has no unlabelled queries",
         ),
-        (
-            lambda s: s.params["settings"]["adversary"].update(queries="generated"),
-            ConfigError,
-            "generated",
-        ),
     ],
-    ids=["names", "alone", "small", "queries", "generated"],
+    ids=["names", "alone", "small", "queries"],
 )
 def test_bad_input(project, change, error, message):
     made = spec()
