@@ -35,6 +35,13 @@ def test_the_nearest_target_comes_first(plan, wrong, meant):
     assert nearest_target(wrong, plan).startswith(f"did you mean {meant}")
 
 
+def test_a_table_of_some_columns_has_another_name(root):
+    plan = Plan(load_bench(root, {"collections": "scifact"}))
+    assert nearest_target("results/beir/all.tsv", plan) == "with these collections it is results/beir/scifact.tsv"
+    assert nearest_target(paths.compared("all", "holes.tsv"), plan).endswith(paths.compared("scifact", "holes.tsv"))
+    assert nearest_target("results/beir/al.tsv", plan).startswith("did you mean")
+
+
 @pytest.mark.parametrize("wrong", ["", "foo", "results/beir/qqqq.zip", "a/b/c/d/e/f"])
 def test_what_is_like_nothing_points_to_the_list(plan, wrong):
     assert nearest_target(wrong, plan) == "see: python -m zerodr targets"

@@ -14,6 +14,7 @@ from zerodr.plan.chains import SCOPE
 from zerodr.plan.plan import Plan
 
 IN_BRACES = re.compile(r"\{(\w+)\}")
+ALL_COLUMNS = re.compile(r"/all(?=[./])")  # the name of a table of all columns, in a path
 LIKE = 0.6
 TRIES = 3
 WIDTH = 118
@@ -118,6 +119,9 @@ def is_target(path: str, plan: Plan) -> bool:
 
 def nearest_target(path: str, plan: Plan) -> str:
     """A next step for a `path` that is no target."""
+    chosen = ALL_COLUMNS.sub(f"/{plan.selection}", path)
+    if chosen != path and is_target(chosen, plan):
+        return f"with these collections it is {chosen}"
     segments, known = path.split("/"), names(plan)
     alike: set[str] = set()
     for target in _alike(segments):
