@@ -57,6 +57,19 @@ def test_lines_are_rare(clock, caplog):
     assert caplog.messages[0] == "embed: 100/1000 texts, 10.0/s, 1:30 left"
 
 
+def test_a_note_ends_the_line(clock, caplog):
+    with caplog.at_level(logging.INFO, "zerodr"):
+        work = Progress("train", 20, "steps")
+        work.note = "loss 0.5000"
+        clock[0] += 10
+        work.add(10)
+        work.finish()
+    assert caplog.messages == [
+        "train: 10/20 steps, 1.0/s, 0:10 left, loss 0.5000",
+        "train: 10 steps in 0:10 (1.0/s), loss 0.5000",
+    ]
+
+
 def test_finish_tells_the_total(clock, caplog):
     with caplog.at_level(logging.INFO, "zerodr"):
         work = Progress("embed", 10, "texts")

@@ -14,7 +14,12 @@ class Progress:
         total: number of units; 0 when unknown.
         unit: name of the units.
         done: units of an earlier, interrupted run (they don't count for the rate).
+
+    Attributes:
+        note: what else a line says, such as a loss.
     """
+
+    note = ""
 
     def __init__(self, what: str, total: int, unit: str, done: int = 0, every_s: float = 10.0) -> None:
         self.what, self.total, self.unit = what, total, unit
@@ -43,13 +48,14 @@ class Progress:
         text = f"{self.what}: {self.done}{f'/{self.total}' if self.total else ''} {self.unit}, {rate:.1f}/s"
         if self.total and rate > 0:
             text += f", {_clock((self.total - self.done) / rate)} left"
-        return text
+        return f"{text}, {self.note}" if self.note else text
 
     def finish(self) -> None:
         """Log the total once."""
         seconds = time.monotonic() - self.start
         rate = (self.done - self.first) / max(seconds, 1e-9)
-        log.info("%s: %d %s in %s (%.1f/s)", self.what, self.done, self.unit, _clock(seconds), rate)
+        text = f"{self.what}: {self.done} {self.unit} in {_clock(seconds)} ({rate:.1f}/s)"
+        log.info("%s", f"{text}, {self.note}" if self.note else text)
 
 
 def _clock(seconds: float) -> str:

@@ -166,12 +166,12 @@ class Engine:
             self._allocate_gradients()
         self.objective.on_start(self.model, self.forward.device)
         self.model.train()
-        progress = Progress(self.run.name, self.settings.steps, "steps", position.step)
+        progress = Progress("train", self.settings.steps, "steps", position.step)
         feed = Feed(self._shares, self.settings.steps)
         with Termination() as stop:
             try:
                 while position.step < self.settings.steps:
-                    self._one(position, feed)
+                    progress.note = f"loss {self._one(position, feed):.4f}"
                     progress.add()
                     self.saving.check()
                     if self.group.any(stop.requested, self.forward.device) and position.step < self.settings.steps:
@@ -184,7 +184,7 @@ class Engine:
                 self.saving.close()
         progress.finish()
         self.seconds, self.waited = position.seconds, feed.waited
-        log.info("%s: waited for data %.1f %% of the time", self.run.name, 100 * self.waiting())
+        log.info("waited for data %.1f %% of the time", 100 * self.waiting())
         return position.curves
 
     def _allocate_gradients(self) -> None:
@@ -212,8 +212,8 @@ class Engine:
             batch, shards = self.stream.batch(step), self.settings.accumulation
         return [prepare(self.forward, batch.shard(number, shards), self.group) for number in range(shards)]
 
-    def _one(self, position: Position, feed: Feed[list[Share]]) -> None:
-        """Take one optimiser step, and do what is due after it."""
+    def _one(self, position: Position, feed: Feed[list[Share]]) -> float:
+        """Take one optimiser step, and do what is due after it; returns the step's loss."""
         step, started = position.step, time.perf_counter()
         shares = feed.get(step)
         try:
@@ -226,6 +226,7 @@ class Engine:
         position.seconds += time.perf_counter() - started
         self._note(position, terms)
         self._due(position)
+        return float(terms["loss"])
 
     def _gradients(self, step: int, shares: list[Share]) -> list[dict[str, Tensor]]:
         """Fill the weights' gradients; returns the loss terms of each micro-batch, on the device."""
@@ -331,7 +332,6 @@ class Engine:
             points["learning_rate"] = self.optimizer.param_groups[0]["lr"]
             position.curves += [(name, value, at) for name, value in points.items()]
             position.sums = {}
-            log.info("%s: step %d, loss %.4f", self.run.name, position.step, points["loss"])
 
     def _due(self, position: Position) -> None:
         """Evaluate, save models and write checkpoints that are due."""
@@ -342,7 +342,7 @@ class Engine:
         if self.run.evaluate and (last or (settings.evaluate_steps and step % settings.evaluate_steps == 0)):
             measures = self.run.evaluate()
             position.curves += [(f"dev.{name}", value, self.run.first_step + step) for name, value in measures.items()]
-            log.info("%s: step %d, dev %s", self.run.name, step, ", ".join(f"{k} {v:.4f}" for k, v in measures.items()))
+            log.info("step %d, dev %s", step, ", ".join(f"{k} {v:.4f}" for k, v in measures.items()))
         if last or step % settings.checkpoint_steps == 0:
             self._checkpoint(position, self.saving.now if last else self.saving.later)
 
