@@ -69,10 +69,10 @@ def berm() -> list[Effect]:
 
 
 def ddr() -> list[Effect]:
-    """The target's language model after 30 and 60 steps against none."""
+    """The target's language model after 200 and 400 steps against none."""
     header, *rows = cells("ddr", "| | NFCorpus | ArguAna | SciFact | FiQA-13k | MLQuestions | SQuADShifts reddit |")
     lines = (BENCHMARKS / "ddr.md").read_text().splitlines()
-    rows = [[c.strip() for c in row.strip("|").split("|")] for row in lines if re.match(r"\| [36]0 steps \|", row)]
+    rows = [[c.strip() for c in row.strip("|").split("|")] for row in lines if re.match(r"\| [24]00 steps \|", row)]
     return [effect(target, row[0], cell) for row in rows for target, cell in zip(header[1:], row[1:], strict=True)]
 
 
