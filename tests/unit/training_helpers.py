@@ -215,10 +215,10 @@ def cut_off(monkeypatch: pytest.MonkeyPatch, at: int) -> Iterator[None]:
     """The training inside is interrupted before step `at`."""
     one = Engine._one
 
-    def until(engine: Engine, position: Any, ahead: Any) -> None:
+    def until(engine: Engine, position: Any, ahead: Any) -> float:
         if position.step == at:
             raise KeyboardInterrupt
-        one(engine, position, ahead)
+        return one(engine, position, ahead)
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Engine, "_one", until)
