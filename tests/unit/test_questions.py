@@ -8,12 +8,17 @@ from typing import ClassVar
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from encoder_helpers import make_collection
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import validate
-from zerodr.encoders.inference.writer import first_line, load_writer, prompt_of
+from zerodr.encoders.inference.writer import SHOWN, TAIL, Writer, first_line, load_writer
 from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.mining.questions import MakeSettings, phrase_of, queries_of
 from zerodr.mining.written import recorded
@@ -194,10 +199,55 @@ def test_writer_and_form_go_together(writer):
             settings_of(**changed)
 
 
-def test_a_prompt_ends_where_the_question_begins():
-    prompt = prompt_of("Some  text\nof two lines.")
-    assert prompt.endswith("Passage: Some text of two lines.\nQuestion:") and prompt.count("Question:") == 4
+def test_the_first_line_is_the_question():
     assert first_line("\n  what is  it? \nPassage: more") == "what is it?"
+
+
+@pytest.fixture(scope="module")
+def causal() -> Writer:
+    """A random language model of letters, whose lines are short."""
+    torch.manual_seed(1)
+    letters = ["<pad>", *sorted(set(SHOWN + TAIL + TEXT))]
+    tokens = Tokenizer(WordLevel({letter: n for n, letter in enumerate(letters)}, "<pad>"))
+    tokens.pre_tokenizer = Split("", "isolated")
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="<pad>", padding_side="left")
+    tokenizer.clean_up_tokenization_spaces = False
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(letters), **sizes)).eval()
+    return Writer(model, tokenizer, "cpu")
+
+
+def test_examples_are_read_once_and_a_complete_question_ends(causal):
+    """The same questions as without states of the examples and with all of the tokens."""
+    passages, limits = [TEXT, "Two words.", TEXT[:40]], (64, 60, 5.0, 1.0)
+    written = [causal.write(passages, 7, *limits) for _ in range(2)]
+    texts = [causal._cut(passage, 64) for passage in passages]
+    assert all(text.endswith(TAIL) for text in texts)
+    inputs = causal._after_examples(*causal.tokenizer(texts, return_tensors="pt", padding=True).values())
+    assert (
+        causal.tokenizer.decode(inputs["input_ids"][1])
+        .replace("<pad>", "")
+        .replace(" ", "")
+        .endswith((SHOWN + texts[1]).replace(" ", "")[-300:])
+    )
+    del inputs["past_key_values"]
+    torch.manual_seed(7)
+    whole = causal.model.generate(**inputs, do_sample=True, temperature=5.0, top_p=1.0, top_k=0, max_new_tokens=60)
+    after = whole[:, inputs["input_ids"].shape[1] :]
+    expected = [first_line(text) for text in causal.tokenizer.batch_decode(after, skip_special_tokens=True)]
+    assert written == [expected, expected] and len(set(expected)) == len(passages)
+    read = []
+    hook = causal.model.register_forward_pre_hook(
+        lambda _, args, named: read.append(named["input_ids"].shape), with_kwargs=True
+    )
+    causal.write(passages, 7, *limits)
+    hook.remove()
+    assert read[0] == (3, max(map(len, texts))), "the examples are not read again"
+
+
+def test_a_text_ends_after_its_first_line(causal):
+    ids = causal.tokenizer(["ab\nc", "\n abc", "\nabc\n"], return_tensors="pt", padding=True)["input_ids"]
+    assert causal._has_first_line(0)(ids, None).tolist() == [True, False, True]
 
 
 def test_a_package_without_a_language_model_is_named():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import importlib.util
 import io
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ EXAMPLES = (
     ),
 )
 HEAD, TAIL = "Passage: ", "\nQuestion:"
+SHOWN = "".join(f"{HEAD}{text}{TAIL} {question}\n\n" for text, question in EXAMPLES) + HEAD
 
 
 @dataclass
@@ -46,17 +48,20 @@ class Writer:
     Attributes:
         model, tokenizer: of transformers.
         device: where it runs.
+        examples: states of the examples that precede each passage, computed once.
     """
 
     model: Any
     tokenizer: Any
     device: str
+    examples: Any = field(default=None, init=False)
 
     @property
     def reads_prompt(self) -> bool:
         """True when it continues a text, so that examples show the task; else it was trained to write questions."""
         return not self.model.config.is_encoder_decoder
 
+    @torch.no_grad()
     def write(
         self, passages: Sequence[str], seed: int, passage_tokens: int, new_tokens: int, temperature: float, top_p: float
     ) -> list[str]:
@@ -72,27 +77,49 @@ class Writer:
         """
         texts = [self._cut(text, passage_tokens) for text in passages]
         inputs = self.tokenizer(texts, return_tensors="pt", padding=True).to(self.device)
+        if self.reads_prompt:
+            inputs = self._after_examples(inputs["input_ids"], inputs["attention_mask"])
+        prompt = inputs["input_ids"].shape[1] if self.reads_prompt else 0
         sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p, "top_k": 0}
-        with torch.random.fork_rng(), torch.no_grad():
+        with torch.random.fork_rng():
             torch.manual_seed(seed)
             output = self.model.generate(
-                **inputs, **sampling, max_new_tokens=new_tokens, pad_token_id=self.tokenizer.pad_token_id
+                **inputs,
+                **sampling,
+                max_new_tokens=new_tokens,
+                pad_token_id=self.tokenizer.pad_token_id,
+                stopping_criteria=[self._has_first_line(prompt)],
             )
-        if self.reads_prompt:
-            output = output[:, inputs["input_ids"].shape[1] :]
-        return [first_line(text) for text in self.tokenizer.batch_decode(output, skip_special_tokens=True)]
+        return [first_line(text) for text in self.tokenizer.batch_decode(output[:, prompt:], skip_special_tokens=True)]
 
     def _cut(self, text: str, limit: int) -> str:
-        """Return the text that the model reads for a passage."""
+        """Return the text that the model reads for a passage, after the examples where it reads some."""
         ids = self.tokenizer(text, add_special_tokens=False, truncation=True, max_length=limit)["input_ids"]
         passage = self.tokenizer.decode(ids, skip_special_tokens=True)
-        return prompt_of(passage) if self.reads_prompt else passage
+        return f"{' '.join(passage.split())}{TAIL}" if self.reads_prompt else passage
 
+    def _after_examples(self, ids: torch.Tensor, mask: torch.Tensor) -> dict[str, Any]:
+        """Put the examples before padded texts, (B, L) each, with their states, which `generate` need not compute."""
+        shown = self.tokenizer(SHOWN, return_tensors="pt")["input_ids"].to(self.device)
+        if self.examples is None:
+            self.examples = self.model(shown, use_cache=True, logits_to_keep=1).past_key_values
+        states = copy.deepcopy(self.examples)
+        states.batch_repeat_interleave(len(ids))
+        before = shown.expand(len(ids), -1)
+        return {
+            "input_ids": torch.cat([before, ids], 1),
+            "attention_mask": torch.cat([torch.ones_like(before), mask], 1),
+            "past_key_values": states,
+        }
 
-def prompt_of(passage: str) -> str:
-    """Put examples before a passage, so that its question comes next."""
-    shown = "".join(f"{HEAD}{text}{TAIL} {question}\n\n" for text, question in EXAMPLES)
-    return f"{shown}{HEAD}{' '.join(passage.split())}{TAIL}"
+    def _has_first_line(self, prompt: int) -> Callable[..., torch.Tensor]:
+        """Make the criterion that ends a text, after `prompt` tokens, whose first line is complete."""
+
+        def complete(ids: torch.Tensor, scores: object, **_: object) -> torch.Tensor:
+            texts = self.tokenizer.batch_decode(ids[:, prompt:], skip_special_tokens=True)
+            return torch.tensor(["\n" in text.lstrip() for text in texts], device=ids.device)
+
+        return complete
 
 
 def first_line(text: str) -> str:
