@@ -91,7 +91,8 @@ def test_moments_are_kept_for_a_stage_that_continues_with_them(root):
 def test_negatives_come_from_the_parent_or_from_a_named_method(root):
     made = plan(root)
     ance = made.inputs("mine_negatives")(SimpleNamespace(scope="shared", model="ance", stage="ep2"))
-    assert ance["candidates"] == "results/candidates/ance@ep1/shared/squad-v1.1/train.top200.parquet"
+    sample = "train.sample20000-stage1-dev500-seed13"
+    assert ance["candidates"] == f"results/candidates/ance@ep1/shared/squad-v1.1/{sample}.top200.parquet"
     assert ance["previous"] == "results/mined/ance/shared/ep1/manifest.json"
     dpr = made.inputs("mine_negatives")(SimpleNamespace(scope="shared", model="dpr", stage="ep0"))
     assert "bm25-flat+bm25s" in dpr["candidates"] and "previous" not in dpr

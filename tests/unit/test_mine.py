@@ -341,7 +341,7 @@ def test_a_split_without_positives_is_refused(here):
 def test_candidates_of_another_split_or_corpus_are_refused(here):
     place = here / "results/other.parquet"
     write_candidates(place, {query: row for query, row in RANKED.items() if query != "q1"})
-    with pytest.raises(ArtifactError, match="lacks 1 of the 5 queries of split train, the first is q1"):
+    with pytest.raises(ArtifactError, match="lacks 1 of the 4 queries of split train that are mined, the first is q1"):
         run_mine(candidates="results/other.parquet")
     write_candidates(place, RANKED | {"q3": ["d0", "strange"]})
     with pytest.raises(ArtifactError, match="not in collection source, the first is strange"):

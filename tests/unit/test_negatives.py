@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerodr.mining.negatives import PairSet, choose, draws, entries, sample_queries, words_of
+from zerodr.mining.negatives import PairSet, choose, draws, entries, sampled_rows, words_of
 
 IDS = st.lists(st.text("abcé01", min_size=1, max_size=4), unique=True, max_size=8)
 
@@ -95,16 +95,16 @@ def test_seed_stage_and_purpose_change_the_choice(other):
 def test_sampled_queries_do_not_depend_on_their_order(ids, count, data):
     order = data.draw(st.permutations(ids))
     one, two = (
-        {queries[row] for row in sample_queries(words_of(queries, "query", 1, 0), count)} for queries in (ids, order)
+        {queries[row] for row in sampled_rows(words_of(queries, "query", 1, 0), count)} for queries in (ids, order)
     )
     assert one == two and len(one) == min(count, len(ids))
 
 
 def test_sample_is_in_file_order_and_spreads():
-    rows = sample_queries(words_of((str(n) for n in range(10000)), "query", 7, 0), 1000)
+    rows = sampled_rows(words_of((str(n) for n in range(10000)), "query", 7, 0), 1000)
     assert (np.diff(rows) > 0).all() and len(rows) == 1000
     assert abs(rows.mean() - 5000) < 4 * 10000 / math.sqrt(12 * 1000)
-    assert sample_queries(np.zeros(3, np.uint64), None).tolist() == [0, 1, 2]
+    assert sampled_rows(np.zeros(3, np.uint64), None).tolist() == [0, 1, 2]
 
 
 PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), max_size=20)

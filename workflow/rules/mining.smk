@@ -1,4 +1,29 @@
 # Where training queries get their negatives from: a ranking by BM25 or by a model, then a choice.
+# In rankings, `split` may be a sample of a split.
+
+
+rule sample_queries:
+    input:
+        unpack(PLAN.inputs("sample_queries")),
+    output:
+        sample=paths.sample.pattern,
+    log:
+        f"results/logs/sample_queries/{{collection}}/{paths.sampled.pattern}.log",
+    benchmark:
+        f"results/benchmarks/sample_queries/{{collection}}/{paths.sampled.pattern}.tsv"
+    wildcard_constraints:
+        queries=r"\d+",
+        stage_index=r"\d+",
+        dev_queries=r"\d+",
+        seed=r"\d+",
+    conda:
+        ENVIRONMENT
+    resources:
+        **PLAN.resources("sample_queries"),
+    params:
+        settings=PLAN.settings("sample_queries"),
+    script:
+        "../scripts/run_stage.py"
 
 
 rule rank_bm25:
@@ -13,6 +38,7 @@ rule rank_bm25:
     wildcard_constraints:
         model=PATTERNS.methods("lexical"),
         scope="shared",
+        split=PATTERNS.ranked_splits(),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("rank_bm25")
@@ -44,6 +70,7 @@ rule search_candidates:
         "results/benchmarks/search_candidates/{model}/{scope}/{collection}/{split}.top{depth}/{shard}.tsv"
     wildcard_constraints:
         model=PATTERNS.methods("encoder", "trained"),
+        split=PATTERNS.ranked_splits(),
     conda:
         ENVIRONMENT
     threads: PLAN.threads("search_candidates")
@@ -66,6 +93,7 @@ rule merge_candidates:
         "results/benchmarks/merge_candidates/{model}/{scope}/{collection}/{split}.top{depth}.tsv"
     wildcard_constraints:
         model=PATTERNS.methods("encoder", "trained"),
+        split=PATTERNS.ranked_splits(),
     conda:
         ENVIRONMENT
     resources:
@@ -88,6 +116,7 @@ rule fuse_candidates:
     wildcard_constraints:
         model=PATTERNS.methods("fusion"),
         scope="shared",
+        split=PATTERNS.ranked_splits(),
     conda:
         ENVIRONMENT
     resources:

@@ -1,7 +1,8 @@
 """Estimate the time of planned jobs: from finished jobs of the same rule, else from their work at a usual speed.
 
-The unit of work is a million documents that a job reads, or a million queries where these decide; for a training, a
-million queries (or texts) it learns from. Where neither says anything the time is unknown, and its limit is shown.
+The unit of work is a million documents that a job reads (of a ranking of a sample, times the sample's share of the
+queries), or a million queries where these decide; for a training, a million queries (or texts) it learns from. Where
+neither says anything the time is unknown, and its limit is shown.
 """
 
 import json
@@ -21,6 +22,7 @@ from zerodr.forecast import Job
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.plan.rules import RULES
+from zerodr.plan.samples import ranked_share
 from zerodr.schedule import longest_path, makespan
 from zerodr.work import reckon
 
@@ -143,7 +145,13 @@ def units_of(job: Job, plan: Plan) -> float:
         settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
         return _learned(settings)
     row = plan.bench.collections.get(read_collection(SimpleNamespace(**job.wildcards)))
-    return millions(row, plan.machines.shard_size, job.rule, job.wildcards.get("split", ""))
+    split = job.wildcards.get("split", "")
+    return millions(row, plan.machines.shard_size, job.rule, split) * _ranked_share(row, split)
+
+
+def _ranked_share(row: Collection | None, split: str) -> float:
+    """Share of a split's queries that a job ranks: a ranking of a sample takes less time in proportion."""
+    return ranked_share(split, {} if row is None else row.splits)
 
 
 def _learned(params: dict[str, Any]) -> float:
@@ -172,9 +180,11 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
 
 
 def _done(row: Collection | None, rule: str, record: Record) -> float:
+    split = record["wildcards"].get("split", "")
     if need(rule).queries:
-        return millions(row, 0, rule, record["wildcards"].get("split", ""))
-    return (row.planned_documents if row else 0) / int(record["spec"]["params"].get("shards", 1)) / 1e6
+        return millions(row, 0, rule, split)
+    documents = (row.planned_documents if row else 0) / int(record["spec"]["params"].get("shards", 1))
+    return documents / 1e6 * _ranked_share(row, split)
 
 
 def _records(folder: Path) -> Iterator[Record]:

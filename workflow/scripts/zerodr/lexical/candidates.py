@@ -1,4 +1,4 @@
-"""Run stage `rank_bm25`: candidates of all queries of a split by BM25 without Java, for mining."""
+"""Run stage `rank_bm25`: candidates of a split's queries, or of a sample of them, by BM25 without Java, for mining."""
 
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_size, split_queries
+from zerodr.collections.samples import ranked_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
 from zerodr.lexical.folder import read_about, read_ids, report_hits
@@ -37,15 +38,15 @@ class RankSettings(Settings):
 
 
 def rank_bm25(stage: Stage) -> None:
-    """Read inputs `index` (backend bm25s) and `collection`, write output `candidates`.
+    """Read inputs `index` (backend bm25s), `collection` and optional `sample`, write output `candidates`.
 
     Raises:
-        ArtifactError: the index is of another backend or of a corpus of another size.
+        ArtifactError: the index is of another backend or of a corpus of another size; the sample is of another split.
     """
     settings = validate(RankSettings, stage.params, stage.spec.name())
     folder, collection = stage.path("index"), stage.path("collection")
     about = _check_index(folder, collection)
-    queries = split_queries(collection, settings.split)
+    queries = ranked_queries(stage, split_queries(collection, settings.split))
     index = LightIndex.load(folder, settings.k1, settings.b)
     without = rank_queries(index, read_ids(folder), queries, settings, stage.output("candidates"), stage.threads)
     report_hits(stage, about, len(queries), without)

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
 from zerodr.artifacts.parquet import AGAIN, GroupWriter
@@ -27,10 +26,10 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.mining.batch import DICTIONARY, LED_SCHEMA, NAME, ROW_GROUP, SCHEMA, Leaders, MinedBatch, bare_batch
-from zerodr.mining.dev import held_out
 from zerodr.mining.imported import import_candidates
-from zerodr.mining.negatives import PairSet, choose, entries, sample_queries, words_of
+from zerodr.mining.negatives import PairSet, choose, entries, words_of
 from zerodr.mining.positives import Positives, known_positives, numbered, rows_among
+from zerodr.mining.sample import SampleSettings, draw
 from zerodr.mining.statistics import Previous, Tally
 from zerodr.mining.texts import text_numbers
 
@@ -59,6 +58,12 @@ class MineSettings(Settings):
     """The best ranked positive stands for all, and scores are kept: those of the file teach."""
 
     @property
+    def sample(self) -> SampleSettings:
+        """What decides which queries are mined."""
+        shared = self.model_dump(include={"split", "stage_index", "dev_queries"})
+        return SampleSettings(queries=self.negatives.queries, **shared)
+
+    @property
     def teaching(self) -> bool:
         """True when rankings have the teacher's scores."""
         return self.leaders or self.scored
@@ -83,9 +88,7 @@ def mine_negatives(stage: Stage) -> None:
         stage.note(imported=given)
         candidates = ranked
     without_positive = len(positives.all_queries) - len(positives.queries)
-    lottery = words_of(positives.queries.to_pylist(), "query", stage.seed, settings.stage_index)
-    sample = sample_queries(lottery, negatives.queries)
-    positives = positives.select(np.union1d(sample, _dev_rows(positives, settings, stage)))
+    positives = draw(positives, read_qrels(source, settings.split), settings.sample, stage.seed)
     previous = None
     if "previous" in stage.spec.inputs:
         previous = Previous(stage.path("previous") / NAME, positives.queries, corpus, source.name)
@@ -108,20 +111,13 @@ def mine_negatives(stage: Stage) -> None:
     _report(stage, facts, name, mined=candidates is not None)
 
 
-def _dev_rows(positives: Positives, settings: MineSettings, stage: Stage) -> np.ndarray:
-    """Find the rows of `positives` that training holds out."""
-    qrels = read_qrels(stage.path("source"), settings.split)
-    dev = held_out(qrels.loc[qrels["grade"] > 0, "query"].tolist(), settings.dev_queries, stage.seed)
-    return np.flatnonzero(pc.is_in(positives.queries, pa.array(sorted(dev), positives.queries.type)))
-
-
 def mine(
     candidates: Path, positives: Positives, corpus: pa.Array, collection: str, settings: MineSettings, seed: int
 ) -> Iterator[MinedBatch]:
     """Choose negatives of the queries in `positives`, in the candidates' order.
 
     Args:
-        candidates: rankings of at least all queries of the split.
+        candidates: rankings of at least the queries in `positives`.
         positives: of the mined queries.
         corpus: ids of the documents.
         collection: its name, for errors.
@@ -177,14 +173,14 @@ def _candidates(stage: Stage, negatives: NegativesSettings) -> Path | None:
 
 def _check(candidates: Path, positives: Positives, settings: MineSettings) -> tuple[np.ndarray, int]:
     """Return each candidates row's row in `positives` or -1, and how many rows to read at once."""
-    depth, ranked, queries = read_depth(candidates), read_queries(candidates), positives.all_queries
+    depth, ranked, queries = read_depth(candidates), read_queries(candidates), positives.queries
     if depth < settings.negatives.depth:
         problem = f"is ranked to depth {depth}, expected at least {settings.negatives.depth}"
         raise ArtifactError(candidates, problem, AGAIN)
     missing = np.flatnonzero(rows_among(queries, ranked) < 0)
     if len(missing):
-        problem = f"lacks {len(missing)} of the {len(queries)} queries of split {settings.split}"
-        step = "rank this collection and split"
+        problem = f"lacks {len(missing)} of the {len(queries)} queries of split {settings.split} that are mined"
+        step = "rank this collection and split, or the sample of this stage"
         raise ArtifactError(candidates, f"{problem}, the first is {queries[int(missing[0])]}", step)
     return rows_among(ranked, positives.queries), max(1, ENTRIES // depth)
 

@@ -43,7 +43,7 @@ def draws(words: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return state ^ (state >> np.uint64(31))
 
 
-def sample_queries(words: np.ndarray, count: int | None) -> np.ndarray:
+def sampled_rows(words: np.ndarray, count: int | None) -> np.ndarray:
     """Return rows of the `count` queries with the smallest words, ascending; all where there are no more."""
     if count is None or count >= len(words):
         return np.arange(len(words))

@@ -1,26 +1,95 @@
-"""Plan workflow/rules/mining.smk: rankings of training queries by BM25, a model or both, then a choice of negatives."""
+"""Plan workflow/rules/mining.smk: rankings of training queries by BM25, a model or both, then a choice of negatives.
 
+The wildcard `split` of rankings is a split, or a sample of one (plan/samples.py) where the stage mines no more.
+"""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from zerodr.config.methods import FusionSettings, LexicalSettings, TrainedMethod
 from zerodr.config.training import FILE
 from zerodr.plan import paths
+from zerodr.plan.chains import PREVIOUS
 from zerodr.plan.dense import corpus_embeddings, embeddings_for, query_embeddings
-from zerodr.plan.lines import SCOPE, link_of
+from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.plan import Plan, shard_numbers
 from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.samples import Sample, read_name, split_of
 
 INDEX = "bm25s-flat"
 PROTOCOL = "standard"  # of encoders that were not trained here
 
 
+# ---- samples ---------------------------------------------------------------------------------------------------
+def ranked_for(plan: Plan, wc: Any) -> str:
+    """Name the queries that are ranked for a stage that mines: its split, or the sample of it that the stage draws.
+
+    The model before ranks the sample of this stage. Any other method may rank for many stages: samples, until those of
+    the chain up to this stage are together larger than the split; from there on all queries, once. So an episode more
+    leaves the earlier ones as they are, and a chain never ranks more than twice the split.
+    """
+    link = link_of(wc)
+    (collection, split), negatives = plan.chains.taught(link), plan.chains.stage(link).negatives
+    if negatives.queries is None:
+        return split
+    drawn = [_sample(plan, at) for at in _readers(plan, link)]
+    total = sum(sample.queries + sample.dev_queries for sample in drawn)
+    size = plan.collection(collection).splits.get(split)
+    return drawn[-1].name if size is None or total <= size else split
+
+
+def _readers(plan: Plan, link: Link) -> Iterator[Link]:
+    """Stages of a chain up to a stage with samples that the same ranking could serve."""
+    stage = plan.chains.stage(link)
+    for name in plan.chains.fine_tuning(link.method):
+        at = link._replace(stage=name)
+        if name == link.stage:
+            yield at
+            return
+        other = plan.chains.stage(at).negatives
+        alike = (other.source, other.depth) == (stage.negatives.source, stage.negatives.depth) and other.queries
+        if alike and other.source != PREVIOUS and plan.chains.taught(at) == plan.chains.taught(link):
+            yield at
+
+
+def _sample(plan: Plan, link: Link) -> Sample:
+    stage, split = plan.chains.stage(link), plan.chains.taught(link)[1]
+    assert stage.negatives.queries is not None, f"{link.name} mines all queries"
+    seed = plan.seed(SimpleNamespace(model=link.method))
+    return Sample(split, stage.negatives.queries, _index(plan, link), stage.training.dev_queries, seed)
+
+
+def _index(plan: Plan, link: Link) -> int:
+    return list(plan.chains.trained(link.method).chain).index(link.stage)
+
+
+@inputs("sample_queries")
+def _sample_inputs(plan: Plan, wc: Any) -> Files:
+    return {"collection": plan.labelled(wc.collection, wc.split)}
+
+
+@params("sample_queries")
+def _sample_params(plan: Plan, wc: Any) -> Params:
+    numbers = {name: int(getattr(wc, name)) for name in ("queries", "stage_index", "dev_queries")}
+    return {"split": wc.split} | numbers
+
+
+def _asked(plan: Plan, wc: Any) -> Files:
+    """The collection whose queries are ranked, and the sample of these where there is one."""
+    sample = read_name(wc.split)
+    drawn = {} if sample is None else {"sample": paths.sample(wc.collection, *sample)}
+    return {"collection": plan.labelled(wc.collection, split_of(wc.split))} | drawn
+
+
+# ---- rankings --------------------------------------------------------------------------------------------------
 @inputs("rank_bm25")
 def _rank_inputs(plan: Plan, wc: Any) -> Files:
-    return {"index": paths.bm25_index(INDEX, wc.collection), "collection": plan.labelled(wc.collection, wc.split)}
+    return {"index": paths.bm25_index(INDEX, wc.collection)} | _asked(plan, wc)
 
 
 def _ranking(wc: Any) -> Params:
-    return {"collection": wc.collection, "split": wc.split, "depth": int(wc.depth)}
+    return {"collection": wc.collection, "split": split_of(wc.split), "depth": int(wc.depth)}
 
 
 @params("rank_bm25")
@@ -34,16 +103,19 @@ def _search_inputs(plan: Plan, wc: Any) -> Files:
     return {
         "queries": mining_queries(plan, wc),
         "corpus": mining_embeddings(plan, wc, f"corpus-{wc.shard}"),
-        "collection": plan.labelled(wc.collection, wc.split),
-    }
+    } | _asked(plan, wc)
 
 
 def mining_queries(plan: Plan, wc: Any) -> str:
-    """The embeddings of the source's queries that negatives are searched with."""
+    """The embeddings of the source's queries that negatives are searched with: of all, also where a sample is searched.
+
+    A vector's last bits depend on the texts that share its batch, and other rules read the vectors of all.
+    """
+    split = split_of(wc.split)
     if not isinstance(plan.method(wc.model), TrainedMethod):
-        return mining_embeddings(plan, wc, f"queries.{wc.split}")
+        return mining_embeddings(plan, wc, f"queries.{split}")
     link = plan.chains.link(wc.model, wc.scope)
-    return query_embeddings(plan, link.name, link, wc.collection, plan.chains.trained(link.method).protocol, wc.split)
+    return query_embeddings(plan, link.name, link, wc.collection, plan.chains.trained(link.method).protocol, split)
 
 
 def mining_embeddings(plan: Plan, wc: Any, content: str) -> str:
@@ -63,7 +135,7 @@ def _search_params(plan: Plan, wc: Any) -> Params:
 def _merge_inputs(plan: Plan, wc: Any) -> Files:
     keys = (wc.model, wc.scope, wc.collection, wc.split, wc.depth)
     hits = [paths.candidate_hits(*keys, shard) for shard in plan.shard_names("shard", wc.collection)]
-    return {"hits": hits, "collection": plan.labelled(wc.collection, wc.split)}
+    return {"hits": hits} | _asked(plan, wc)
 
 
 @params("merge_candidates")
@@ -82,21 +154,22 @@ def _fuse_params(plan: Plan, wc: Any) -> Params:
     return plan.method(wc.model).settings.model_dump(mode="json", exclude_none=True) | _ranking(wc)
 
 
+# ---- negatives -------------------------------------------------------------------------------------------------
 @inputs("mine_negatives")
 def _mine_inputs(plan: Plan, wc: Any) -> Files:
     """The source, a ranking to take negatives from, what the stage before mined."""
     chains, link = plan.chains, link_of(wc)
     (source, split), ranker = chains.taught(link), chains.negatives_from(link)
     before, negatives = chains.mined_before(link), chains.stage(link).negatives
-    files, depth = {"source": plan.labelled(source, split)}, negatives.depth
+    files, ranked = {"source": plan.labelled(source, split)}, (ranked_for(plan, wc), negatives.depth)
     files |= {"file": negatives.file} if negatives.file is not None else {}
-    files |= {"candidates": paths.candidates(*ranker, source, split, depth)} if ranker else {}
+    files |= {"candidates": paths.candidates(*ranker, source, *ranked)} if ranker else {}
     return files | ({"previous": paths.mined(*before.path_keys)} if before else {})
 
 
 @params("mine_negatives")
 def _mine_params(plan: Plan, wc: Any) -> Params:
-    link, settings = link_of(wc), plan.chains.trained(wc.model)
+    link = link_of(wc)
     stage = plan.chains.stage(link)
     leaders = stage.generate is not None and stage.generate.positives == "ranked"
     return {
@@ -105,6 +178,6 @@ def _mine_params(plan: Plan, wc: Any) -> Params:
         "negatives": stage.negatives.model_dump(mode="json"),
         "split": plan.chains.taught(link)[1],
         "stage": wc.stage,
-        "stage_index": list(settings.chain).index(wc.stage),
+        "stage_index": _index(plan, link),
         "dev_queries": stage.training.dev_queries,
     }

@@ -49,8 +49,12 @@ bm25_index = Name("results/bm25/{index}/{collection}/manifest.json")
 # ---- models ----------------------------------------------------------------------------------------------------
 model = Name("results/models/{model}/{scope}/{stage}/manifest.json")
 """Manifest of a model folder."""
+sampled = Name("{split}.sample{queries}-stage{stage_index}-dev{dev_queries}-seed{seed}")
+"""Name of the queries of a split that a stage with `negatives.queries` mines; rankings of them have it for a split."""
+sample = Name(f"results/samples/{{collection}}/{sampled.pattern}.parquet")
+"""The ids of these queries."""
 candidates = Name("results/candidates/{model}/{scope}/{collection}/{split}.top{depth}.parquet")
-"""The best `depth` documents of each query of a split, where negatives are looked for."""
+"""The best `depth` documents of each query of a split, or of a sample of it, where negatives are looked for."""
 candidate_hits = Name("results/candidates/{model}/{scope}/{collection}/{split}.top{depth}/{shard}.parquet")
 """The same in one shard."""
 mined = Name("results/mined/{model}/{scope}/{stage}/manifest.json")

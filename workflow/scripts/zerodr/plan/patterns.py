@@ -8,6 +8,7 @@ from itertools import groupby
 from zerodr.plan.lines import SCOPE
 from zerodr.plan.memo import remembered
 from zerodr.plan.plan import Plan
+from zerodr.plan.samples import SUFFIX
 
 NOTHING = r"(?!)"
 
@@ -74,6 +75,11 @@ class Patterns:
     def splits(self) -> str:
         """Splits of judged queries, and of generated ones."""
         return f"(?:{alternatives(self.lines.generated_splits())}|[A-Za-z0-9_-]+)"
+
+    @remembered
+    def ranked_splits(self) -> str:
+        """Splits, and samples of them."""
+        return f"{self.splits()}(?:{SUFFIX})?"
 
     @remembered
     def protocols(self, titles: bool = False) -> str:

@@ -77,15 +77,17 @@ class Plan:
             return canonical_json(
                 {
                     "version": RULES[rule].version,
-                    "seed": self._seed(wildcards) if self._draws(rule, wildcards) else 0,
+                    "seed": self.seed(wildcards) if self._draws(rule, wildcards) else 0,
                     "settings": function(self, wildcards) | ({"nodes": nodes} if nodes > 1 else {}),
                 }
             )
 
         return render
 
-    def _seed(self, wildcards: Any) -> int:
-        """Source of a job's random choices: that of the method whose model it makes, else the configuration's."""
+    def seed(self, wildcards: Any) -> int:
+        """Source of a job's random choices: in its path, else of the method whose model it makes, else the bench's."""
+        if (named := getattr(wildcards, "seed", None)) is not None:
+            return int(named)
         method = self.bench.methods.get(getattr(wildcards, "model", ""))
         return self.config.seed if method is None or method.seed is None else method.seed
 

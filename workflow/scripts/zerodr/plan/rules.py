@@ -51,6 +51,7 @@ RULES = {
     "merge_run": Rule("retrieval.merge:merge_run", 1, Need(4000, 100, 15, 5), reads="queries"),
     "fuse_runs": Rule("retrieval.fuse:fuse_runs", 1, Need(4000, 0, 15), reads="queries"),
     "import_run": Rule("retrieval.imported:import_run", 1, Need(4000, 1000, 15, 5), reads="queries"),
+    "sample_queries": Rule("mining.sample:sample_queries", 1, Need(4000, 0, 30), seeded=True),
     "rank_bm25": Rule("lexical.candidates:rank_bm25", 1, Need(4000, 4000, 30, 30, threads=8)),
     "search_candidates": Rule(
         "retrieval.search:search_shard", 1, Need(4000, 6500, 30, 120, threads=8, gpu=True, sharded=True)

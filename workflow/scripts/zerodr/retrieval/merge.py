@@ -14,6 +14,7 @@ from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows, run_writer, strings
 from zerodr.collections.access import split_queries
+from zerodr.collections.samples import ranked_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.hits import HitsReader
@@ -54,13 +55,14 @@ def merge_run(stage: Stage) -> None:
 def merge_candidates(stage: Stage) -> None:
     """Merge shard rankings for mining. Read inputs `hits` (one file a shard) and `collection`; write `candidates`.
 
-    Order and entries are those of `merge_run`; a query without hits has an empty row.
+    An optional input `sample` names the queries that were searched, where they are not all. Order and entries are those
+    of `merge_run`; a query without hits has an empty row.
 
     Raises:
         ArtifactError: as `merge_shards`.
     """
     settings = validate(CandidatesSettings, stage.params, stage.spec.name())
-    queries = strings(split_queries(stage.path("collection"), settings.split)["id"])
+    queries = strings(ranked_queries(stage, split_queries(stage.path("collection"), settings.split))["id"])
     progress = Progress(f"merge {settings.collection}/{settings.split}", len(queries), "queries")
     with RankingsWriter(stage.output("candidates"), settings.depth) as writer:
         for piece in merge_shards(stage.paths("hits"), len(queries), settings.depth):

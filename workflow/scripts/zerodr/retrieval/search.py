@@ -13,6 +13,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
+from zerodr.collections.samples import ranked_queries
 from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError
@@ -45,19 +46,24 @@ class SearchSettings(IndexSettings):
 
 
 def search_shard(stage: Stage) -> None:
-    """Search one shard of a collection. Read inputs `queries`, `corpus` and `collection`; write `hits`.
+    """Search one shard of a collection. Read inputs `queries`, `corpus`, `collection`, optional `sample`; write `hits`.
+
+    With a sample, its queries alone are searched: `queries` holds the vectors of the whole split.
 
     Raises:
-        ArtifactError: embeddings don't fit the collection or one another.
+        ArtifactError: embeddings don't fit the collection or one another, or the sample doesn't fit the split.
         NonFiniteEmbedding: an embedding holds NaN or infinity.
     """
     settings = validate(SearchSettings, stage.params, "search_shard")
     folder = stage.path("collection")
     start, stop = shard_rows(corpus_size(folder), settings.shard, settings.shards)
     queries, corpus = Vectors.open(stage.path("queries")), Vectors.open(stage.path("corpus"))
-    query_ids = strings(split_queries(folder, settings.split)["id"])
-    ids = corpus_ids(folder, start, stop)
-    _check(queries, len(query_ids), stage.path("queries"), "query")
+    asked = split_queries(folder, settings.split)
+    _check(queries, len(asked), stage.path("queries"), "query")
+    ranked = ranked_queries(stage, asked)
+    if len(ranked) < len(asked):
+        queries = Vectors(queries.array[ranked.index])
+    query_ids, ids = strings(ranked["id"]), corpus_ids(folder, start, stop)
     _check(corpus, len(ids), stage.path("corpus"), "document")
     check_dimensions(queries, corpus, stage.path("corpus"))
     skip = self_rows(query_ids, ids) if settings.exclude_self else None

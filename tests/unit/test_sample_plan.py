@@ -1,0 +1,178 @@
+"""Plans of samples: names, what shares a ranking, what stays as it was, what a ranking of a sample costs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from zerodr.config.load import load_bench
+from zerodr.config.speeds import read_speeds
+from zerodr.costs import Estimates, units_of
+from zerodr.forecast import Job
+from zerodr.plan import Plan, paths
+from zerodr.plan.patterns import Patterns
+from zerodr.plan.samples import Sample, ranked_share, read_name, split_of
+
+ROOT = Path(__file__).parents[2]
+ANCE = "train.sample20000-stage0-dev500-seed13"
+BM25 = {"model": "bm25-flat+bm25s", "scope": "shared", "collection": "squad-v1.1", "depth": "200"}
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "resources").symlink_to(ROOT / "resources")
+    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
+    return tmp_path
+
+
+def plan(root: Path, **config: object) -> Plan:
+    return Plan(load_bench(root, {"scale": "lab"} | config))
+
+
+def candidates(made: Plan, model: str, stage: str) -> str:
+    files = made.inputs("mine_negatives")(SimpleNamespace(model=model, stage=stage, scope="shared"))
+    return files["candidates"].removeprefix("results/candidates/")
+
+
+def files_of(made: Plan, rule: str, **words: str) -> dict:
+    return made.inputs(rule)(SimpleNamespace(**words))
+
+
+def settings_of(made: Plan, rule: str, **words: str) -> dict:
+    return json.loads(made.settings(rule)(SimpleNamespace(**words)))
+
+
+@pytest.mark.parametrize("split", ["train", "adapt-query.distil", "dev_2"])
+def test_names_are_read_as_they_are_written(split):
+    sample = Sample(split, 100000, 3, 500, 13)
+    assert sample.name == f"{split}.sample100000-stage3-dev500-seed13"
+    assert read_name(sample.name) == sample and split_of(sample.name) == split
+    assert read_name(split) is None and split_of(split) == split
+    path = paths.sample("c", *sample)
+    assert path == f"results/samples/c/{sample.name}.parquet"
+
+
+def test_a_split_and_its_samples_are_told_apart_in_paths(root):
+    ranked, plain = (re.compile(p()) for p in (Patterns(plan(root)).ranked_splits, Patterns(plan(root)).splits))
+    generated = "adapt-query.distil.sample5-stage1-dev0-seed13"
+    for name in ("train", ANCE, generated):
+        assert ranked.fullmatch(name)
+    assert plain.fullmatch("train") and not plain.fullmatch(ANCE) and not ranked.fullmatch("train.sample5")
+
+
+def test_a_stage_with_a_sample_reads_a_ranking_of_it_and_others_of_all(root):
+    made = plan(root)
+    assert candidates(made, "ance", "ep1") == f"dpr@ep0/shared/squad-v1.1/{ANCE}.top200.parquet"
+    later = ANCE.replace("stage0", "stage1")
+    assert candidates(made, "ance", "ep2") == f"ance@ep1/shared/squad-v1.1/{later}.top200.parquet"
+    assert candidates(made, "dpr", "ep0") == "bm25-flat+bm25s/shared/squad-v1.1/train.top200.parquet"
+    assert files_of(made, "rank_bm25", **BM25, split="train") == {
+        "index": "results/bm25/bm25s-flat/squad-v1.1/manifest.json",
+        "collection": "results/collections/squad-v1.1/manifest.json",
+    }
+
+
+def test_equal_draws_share_one_ranking_across_recipes(root):
+    """ANCE's control reads BM25 for the same stage of the chain, KD for a stage with the same numbers."""
+    made = plan(root, seeds=[14])
+    shared = candidates(made, "ance+bm25", "ep1")
+    assert shared == f"bm25-flat+bm25s/shared/squad-v1.1/{ANCE}.top200.parquet"
+    assert candidates(made, "kd", "ep0") == candidates(made, "kd+kl", "ep0") == shared
+    assert candidates(made, "kd-seed14", "ep0") == shared.replace("seed13", "seed14")
+
+
+def test_a_fixed_method_ranks_all_queries_once_samples_of_a_chain_are_more(root):
+    """Four samples of 20,500 are below the split's 87,599, five are not; the model before always ranks samples."""
+    path = root / "config/methods/ance.yaml"
+    path.write_text(path.read_text().replace("repeat: 1}", "repeat: 5}"))
+    made, stages = plan(root), [f"ep{n}" for n in range(1, 7)]
+    fixed, previous = ([candidates(made, name, stage) for stage in stages] for name in ("ance+bm25", "ance"))
+    assert [".sample" in ranking for ranking in fixed] == [True] * 4 + [False] * 2 and len(set(fixed)) == 5
+    assert fixed[-1] == candidates(made, "dpr", "ep0") and all(".sample" in ranking for ranking in previous)
+    path.write_text(path.read_text().replace("queries: 20000", "queries: 87599"))
+    assert not any(".sample" in candidates(plan(root), name, "ep1") for name in ("ance", "ance+bm25"))
+
+
+def test_the_sample_is_drawn_as_the_stage_that_mines_draws(root):
+    made = plan(root, seeds=[14])
+    sample = Sample("train", 20000, 0, 500, 14)
+    words = {"collection": "squad-v1.1"} | {key: str(value) for key, value in sample._asdict().items()}
+    drawn = settings_of(made, "sample_queries", **words)
+    mining = settings_of(made, "mine_negatives", model="kd-seed14", scope="shared", stage="ep0")
+    assert drawn["seed"] == mining["seed"] == 14
+    shared = {key: mining["settings"][key] for key in ("split", "stage_index", "dev_queries")}
+    assert drawn["settings"] == shared | {"queries": mining["settings"]["negatives"]["queries"]}
+    ranking = files_of(made, "rank_bm25", **BM25, split=sample.name)
+    assert ranking["sample"] == paths.sample("squad-v1.1", *sample)
+    assert settings_of(made, "rank_bm25", **BM25, split=sample.name) == settings_of(
+        made, "rank_bm25", **BM25, split="train"
+    )
+
+
+def test_a_sample_is_searched_with_the_vectors_of_all(root):
+    made = plan(root)
+    words = BM25 | {"model": "dpr@ep0", "shard": "00000-of-00001"}
+    some, every = (files_of(made, "search_candidates", **words, split=split) for split in (ANCE, "train"))
+    assert some["sample"].endswith(f"/{ANCE}.parquet") and "sample" not in every
+    assert some["queries"] == every["queries"] and some["queries"].endswith("/queries.train.npy")
+    merged = files_of(made, "merge_candidates", **words, split=ANCE)
+    assert merged["sample"] == some["sample"] and f"/{ANCE}.top200/" in merged["hits"][0]
+
+
+def test_both_rankings_of_a_fusion_are_of_the_sample(root):
+    words = BM25 | {"model": "hybrid+teacher", "split": ANCE}
+    rankings = files_of(plan(root), "fuse_candidates", **words)["rankings"]
+    assert len(rankings) == 2 and all(f"/{ANCE}.top200.parquet" in path for path in rankings)
+
+
+def test_a_sample_of_generated_queries_is_of_their_collection(root):
+    path = root / "config/methods/adapt-query.yaml"
+    value = yaml.safe_load(path.read_text())
+    value["variants"] = {"few": {"settings": {"chain": {"distil": {"negatives": {"queries": 50}}}}}}
+    path.write_text(yaml.safe_dump(value, sort_keys=False))
+    made = plan(root)
+    mined = files_of(made, "mine_negatives", model="adapt-query+few", scope="scifact", stage="distil")
+    ranked = re.fullmatch(r".*/scifact/(adapt-query\.distil\.sample50-[^.]*)\.top100\.parquet", mined["candidates"])
+    assert ranked is not None
+    sample = read_name(ranked.group(1))
+    assert sample is not None
+    drawn = {key: str(value) for key, value in sample._asdict().items()} | {"collection": "scifact"}
+    generated = {"collection": "results/generated/adapt-query/scifact/distil/manifest.json"}
+    assert files_of(made, "sample_queries", **drawn) == generated
+    ranking = files_of(made, "rank_bm25", **BM25 | {"collection": "scifact"}, split=sample.name)
+    assert ranking["collection"] == generated["collection"]
+
+
+def test_a_ranking_costs_in_proportion_to_its_queries(root, monkeypatch):
+    """100,500 of MS MARCO's 502,939 training queries."""
+    monkeypatch.chdir(root)
+    made, ance = plan(root, scale="paper"), "train.sample100000-stage0-dev500-seed13"
+    assert ranked_share(ance, {"train": 502939}) == pytest.approx(100500 / 502939)
+    assert ranked_share(ance, {}) == ranked_share("train", {"train": 5}) == ranked_share(ance, {"train": 99}) == 1.0
+    words = {"model": "dpr@ep0", "scope": "shared", "collection": "msmarco", "depth": "200", "shard": "00000-of-00005"}
+    jobs = [Job("search_candidates", words | {"split": split}) for split in ("train", ance)]
+    every, some = (units_of(job, made) for job in jobs)
+    assert some == pytest.approx(every * 100500 / 502939)
+    base, slope = read_speeds(root).jobs["search_candidates"]
+    assert Estimates(made, root / "none").seconds(jobs[1]) == (pytest.approx(base + slope * some), False)
+    assert made.machines.memory_mib("search_candidates")(SimpleNamespace(**jobs[0].wildcards)) == (
+        made.machines.memory_mib("search_candidates")(SimpleNamespace(**jobs[1].wildcards))
+    )
+    past = {
+        "rule": "search_candidates",
+        "wildcards": jobs[1].wildcards,
+        "spec": {"params": {"shards": 5}},
+        "spec_digest": "a",
+        "seconds": 100.0,
+        "notes": {"device": "cuda"},
+    }
+    (root / "past").mkdir()
+    (root / "past/a.lineage.json").write_text(json.dumps(past))
+    found = [Estimates(made, root / "past").seconds(job) for job in jobs]
+    assert found[0][1] and found[1][1] and found[0][0] / found[1][0] == pytest.approx(502939 / 100500)
