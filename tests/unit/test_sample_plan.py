@@ -79,24 +79,34 @@ def test_a_stage_with_a_sample_reads_a_ranking_of_it_and_others_of_all(root):
 
 
 def test_equal_draws_share_one_ranking_across_recipes(root):
-    """ANCE's control reads BM25 for the same stage of the chain, KD for a stage with the same numbers."""
+    """Distilled DR and KD mine at the same position of their chains, with the same numbers."""
     made = plan(root, seeds=[14])
-    shared = candidates(made, "ance+bm25", "ep1")
+    shared = candidates(made, "kd", "ep0")
     assert shared == f"bm25-flat+bm25s/shared/squad-v1.1/{ANCE}.top200.parquet"
-    assert candidates(made, "kd", "ep0") == candidates(made, "kd+kl", "ep0") == shared
+    assert candidates(made, "dr-distill", "ep0") == candidates(made, "kd+kl", "ep0") == shared
     assert candidates(made, "kd-seed14", "ep0") == shared.replace("seed13", "seed14")
 
 
-def test_a_fixed_method_ranks_all_queries_once_samples_of_a_chain_are_more(root):
+def test_a_fixed_method_ranks_all_queries_once_the_samples_of_a_model_are_more(root):
     """Four samples of 20,500 are below the split's 87,599, five are not; the model before always ranks samples."""
-    path = root / "config/methods/ance.yaml"
-    path.write_text(path.read_text().replace("repeat: 1}", "repeat: 5}"))
+    edit(root, "ance", "repeat: 1}", "repeat: 5}")
     made, stages = plan(root), [f"ep{n}" for n in range(1, 7)]
-    fixed, previous = ([candidates(made, name, stage) for stage in stages] for name in ("ance+bm25", "ance"))
-    assert [".sample" in ranking for ranking in fixed] == [True] * 4 + [False] * 2 and len(set(fixed)) == 5
-    assert fixed[-1] == candidates(made, "dpr", "ep0") and all(".sample" in ranking for ranking in previous)
-    path.write_text(path.read_text().replace("queries: 20000", "queries: 87599"))
+    every = candidates(made, "dpr", "ep0")
+    assert {candidates(made, "ance+bm25", stage) for stage in stages} == {every}, "DPR, its start, reads all queries"
+    assert all(".sample" in candidates(made, "ance", stage) for stage in stages)
+    edit(root, "dpr", "depth: 200, count: 30}", "depth: 200, count: 30, queries: 20000}")
+    made = plan(root)
+    fixed = [candidates(made, name, stage) for name, stage in [("dpr", "ep0"), *(("ance+bm25", s) for s in stages)]]
+    assert [".sample" in ranking for ranking in fixed] == [True] * 4 + [False] * 3 and len(set(fixed)) == 4
+    assert fixed[0] == fixed[1] and fixed[-1] == every
+    edit(root, "ance", "queries: 20000", "queries: 87599")
     assert not any(".sample" in candidates(plan(root), name, "ep1") for name in ("ance", "ance+bm25"))
+
+
+def edit(root: Path, name: str, old: str, new: str) -> None:
+    path = root / f"config/methods/{name}.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
 
 
 def test_the_sample_is_drawn_as_the_stage_that_mines_draws(root):

@@ -147,7 +147,7 @@ class NegativesSettings(Settings):
     exclude: Literal["all", "one"] = "all"
     """`all` known positives are kept out of the negatives; `one` as the papers' code does it."""
     queries: int | None = Field(None, ge=1)
-    """Train queries that are mined (a seeded sample). None: all."""
+    """Train queries that are ranked and mined (a seeded sample, and those that training holds out). None: all."""
 
     @model_serializer(mode="wrap")
     def _without_file(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -4,10 +4,10 @@ The wildcard `split` of rankings is a split, or a sample of one (plan/samples.py
 """
 
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 from zerodr.config.methods import FusionSettings, LexicalSettings, TrainedMethod
+from zerodr.config.stages import FinetuneStage
 from zerodr.config.training import FILE
 from zerodr.plan import paths
 from zerodr.plan.chains import PREVIOUS
@@ -26,38 +26,41 @@ def ranked_for(plan: Plan, wc: Any) -> str:
     """Name the queries that are ranked for a stage that mines: its split, or the sample of it that the stage draws.
 
     The model before ranks the sample of this stage. Any other method may rank for many stages: samples, until those of
-    the chain up to this stage are together larger than the split; from there on all queries, once. So an episode more
-    leaves the earlier ones as they are, and a chain never ranks more than twice the split.
+    this stage and of the stages that its model comes from are together larger than the split, or one of these mines
+    all; from there on all queries, once. So an episode more leaves the earlier ones as they are, and a model needs no
+    more than twice the split.
     """
     link = link_of(wc)
-    (collection, split), negatives = plan.chains.taught(link), plan.chains.stage(link).negatives
-    if negatives.queries is None:
-        return split
-    drawn = [_sample(plan, at) for at in _readers(plan, link)]
-    total = sum(sample.queries + sample.dev_queries for sample in drawn)
+    (collection, split), queries = plan.chains.taught(link), plan.chains.stage(link).negatives.queries
     size = plan.collection(collection).splits.get(split)
-    return drawn[-1].name if size is None or total <= size else split
+    if queries is None:
+        return split
+    if size is not None and sum(_count(plan.chains.stage(at), size) for at in _readers(plan, link)) > size:
+        return split
+    return Sample(split, queries, _index(plan, link), plan.chains.stage(link).training.dev_queries, plan.seed(wc)).name
 
 
 def _readers(plan: Plan, link: Link) -> Iterator[Link]:
-    """Stages of a chain up to a stage with samples that the same ranking could serve."""
-    stage = plan.chains.stage(link)
-    for name in plan.chains.fine_tuning(link.method):
-        at = link._replace(stage=name)
-        if name == link.stage:
-            yield at
-            return
-        other = plan.chains.stage(at).negatives
-        alike = (other.source, other.depth) == (stage.negatives.source, stage.negatives.depth) and other.queries
-        if alike and other.source != PREVIOUS and plan.chains.taught(at) == plan.chains.taught(link):
-            yield at
+    """Return a stage and those before it, in its recipe and in those it starts from, that one ranking could serve."""
+    yield link
+    chains, negatives, generate = plan.chains, plan.chains.stage(link).negatives, plan.chains.stage(link).generate
+    start: tuple[str, str] | None = (link.method, link.stage)
+    while start is not None and negatives.source != PREVIOUS:
+        method, stage = start
+        for name in chains.line(method, stage):
+            at = link._replace(method=method, stage=name)
+            other = chains.find_stage(at)
+            if at == link or not isinstance(other, FinetuneStage) or other.generate != generate:
+                continue
+            alike = (other.negatives.source, other.negatives.depth) == (negatives.source, negatives.depth)
+            if alike and chains.taught(at) == chains.taught(link):
+                yield at
+        start = chains.start_of_chain(method)
 
 
-def _sample(plan: Plan, link: Link) -> Sample:
-    stage, split = plan.chains.stage(link), plan.chains.taught(link)[1]
-    assert stage.negatives.queries is not None, f"{link.name} mines all queries"
-    seed = plan.seed(SimpleNamespace(model=link.method))
-    return Sample(split, stage.negatives.queries, _index(plan, link), stage.training.dev_queries, seed)
+def _count(stage: FinetuneStage, size: int) -> int:
+    """Count the queries that are ranked for a stage, of `size` ones of its split."""
+    return size if stage.negatives.queries is None else stage.negatives.queries + stage.training.dev_queries
 
 
 def _index(plan: Plan, link: Link) -> int:

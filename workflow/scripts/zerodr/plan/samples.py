@@ -50,7 +50,7 @@ def split_of(name: str) -> str:
     return name if sample is None else sample.split
 
 
-def ranked_share(name: str, splits: Mapping[str, int]) -> float:
+def ranked_share(name: str, splits: Mapping[str, int | None]) -> float:
     """Estimate which share of a split's queries a ranking has, 1 where the split's size is unknown.
 
     Args:
@@ -58,5 +58,5 @@ def ranked_share(name: str, splits: Mapping[str, int]) -> float:
         splits: number of queries by split.
     """
     sample = read_name(name)
-    total = 0 if sample is None else splits.get(sample.split, 0)
+    total = 0 if sample is None else splits.get(sample.split) or 0
     return min(1.0, (sample.queries + sample.dev_queries) / total) if sample and total else 1.0
