@@ -188,11 +188,12 @@ def test_adding_an_episode_plans_only_the_new_links(snakemake):
     assert more == {
         "embed_corpus": 1,
         "embed_queries": 1,
+        "sample_queries": 1,
         "search_candidates": 1,
         "merge_candidates": 1,
         "mine_negatives": 1,
         "finetune": 1,
-        "total": 6,
+        "total": 7,
     }
 
 
