@@ -55,11 +55,12 @@ def parts(check: Any, report: Any, source: str) -> Iterator[Part]:
 
 def say_packages() -> int:
     """Say which packages are missing, and how they come; 1 where no row can run."""
-    needed, optional = packages.missing(packages.NEEDED), packages.missing(packages.OPTIONAL)
-    for name, rows in (needed | optional).items():
-        say(f"package {name} is missing: {rows}")
-    for line in packages.advice([*needed, *optional]) if needed or optional else ["all packages of the check are here"]:
+    needed, search, whole = (packages.missing(kind) for kind in (packages.NEEDED, packages.SEARCH, packages.WHOLE))
+    for name, why in (needed | search | whole).items():
+        say(f"package {name} is missing{'' if name in needed else ', only'}: {why}")
+    for line in packages.advice([*needed, *search]) if needed or search else []:
         say(line)
+    say("no row can run" if needed else "the check can run")
     return int(bool(needed))
 
 

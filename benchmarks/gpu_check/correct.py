@@ -99,7 +99,8 @@ def _child(check: Check, state: Path, kill_at: int | None, seconds: float) -> su
     """Train in a process of its own."""
     given = {"device": check.device, "tiny": check.tiny, "folder": str(check.folder), "state": str(state)}
     given |= {"kill_at": kill_at, "threads": torch.get_num_threads()}
-    paths = os.pathsep.join([str(ROOT / "benchmarks"), str(ROOT / "workflow" / "scripts")])
+    known = [str(ROOT / "benchmarks"), str(ROOT / "workflow" / "scripts"), os.environ.get("PYTHONPATH", "")]
+    paths = os.pathsep.join(filter(None, known))
     command = [sys.executable, "-m", "gpu_check.killed", json.dumps(given)]
     return subprocess.run(
         command,

@@ -1,4 +1,4 @@
-"""Packages that the check needs, which of them are here, and how the others come without a registry."""
+"""Packages that the check needs: those that are missing, and how they come without a registry."""
 
 from __future__ import annotations
 
@@ -8,33 +8,41 @@ from importlib.util import find_spec
 
 from train import ROOT
 
-NEEDED = {  # module: (package, rows)
-    "torch": ("torch", "all rows"),
-    "numpy": ("numpy", "all rows"),
-    "pydantic": ("pydantic", "all rows: typed settings"),
-    "pydantic_core": ("pydantic-core", "all rows: typed settings"),
-    "annotated_types": ("annotated-types", "all rows: typed settings"),
-    "typing_inspection": ("typing-inspection", "all rows: typed settings"),
-    "yaml": ("PyYAML", "all rows"),
-    "transformers": ("transformers", "all rows: networks"),
-    "tokenizers": ("tokenizers", "all rows"),
-    "safetensors": ("safetensors", "all rows: weights, checkpoints"),
-    "huggingface_hub": ("huggingface-hub", "all rows: transformers imports it"),
-    "regex": ("regex", "all rows: transformers imports it"),
-    "pyarrow": ("pyarrow", "all rows: texts and ids"),
-    "pandas": ("pandas", "all rows: judgements"),
-    "numba": ("numba", "search"),
-    "llvmlite": ("llvmlite", "search"),
-    "threadpoolctl": ("threadpoolctl", "search"),
+NEEDED = {  # module: (package, why), for any row; with torch and what it needs, which a PyTorch image has
+    "torch": ("torch", "tensors"),
+    "numpy": ("numpy", "arrays"),
+    "pydantic": ("pydantic", "typed settings"),
+    "pydantic_core": ("pydantic-core", "pydantic imports it"),
+    "annotated_types": ("annotated-types", "pydantic imports it"),
+    "typing_inspection": ("typing-inspection", "pydantic imports it"),
+    "yaml": ("PyYAML", "configuration"),
+    "pyarrow": ("pyarrow", "texts and ids"),
+    "pandas": ("pandas", "judgements, which the readers of collections import"),
+    "dateutil": ("python-dateutil", "pandas imports it"),
+    "transformers": ("transformers", "networks"),
+    "tokenizers": ("tokenizers", "tokens"),
+    "safetensors": ("safetensors", "weights and checkpoints"),
+    "huggingface_hub": ("huggingface-hub", "transformers imports it"),
+    "regex": ("regex", "transformers imports it"),
+    "packaging": ("packaging", "transformers imports it"),
+    "tqdm": ("tqdm", "transformers imports it"),
+    "httpx2": ("httpx2", "huggingface-hub imports it"),
+    "httpcore2": ("httpcore2", "huggingface-hub imports it"),
+    "h11": ("h11", "huggingface-hub imports it"),
+    "idna": ("idna", "huggingface-hub imports it"),
+    "truststore": ("truststore", "huggingface-hub imports it"),
 }
-OPTIONAL = {
-    "faiss": ("faiss-cpu", "IVF-PQ, K-means, exact search against faiss"),
-    "sentence_transformers": ("sentence-transformers", "ratios to sentence-transformers"),
-    "sklearn": ("scikit-learn", "ratios to sentence-transformers"),
-    "scipy": ("scipy", "ratios to sentence-transformers"),
-    "datasets": ("datasets", "ratio to sentence-transformers' trainer"),
-    "accelerate": ("accelerate", "ratio to sentence-transformers' trainer"),
+SEARCH = {  # for some rows
+    "numba": ("numba", "rows of search"),
+    "llvmlite": ("llvmlite", "rows of search"),
+    "threadpoolctl": ("threadpoolctl", "rows of search"),
+    "faiss": ("faiss-cpu", "rows of faiss"),
+}
+WHOLE = {  # for some rows, with many more packages
     "peft": ("peft", "one step of ddr"),
+    "sentence_transformers": ("sentence-transformers", "ratios to sentence-transformers"),
+    "datasets": ("datasets", "the ratio to its trainer"),
+    "accelerate": ("accelerate", "the ratio to its trainer"),
 }
 
 
@@ -50,11 +58,11 @@ def pins() -> dict[str, str]:
 
 
 def advice(absent: list[str]) -> list[str]:
-    """Lines that say how packages come: by `make`, or as wheels beside the checkout."""
+    """Say how packages come: by `make`, or as wheels with the checkout."""
     known = pins()
     wanted = " ".join(f"{name}=={known[name.lower()]}" if name.lower() in known else name for name in absent)
     return [
-        "`make` installs them. Without a registry: on a machine with one and the same Python,",
+        "`make` installs the whole lock. Without a registry: on a machine with one, and with the same Python,",
         f"  python -m pip download --no-deps --only-binary=:all: --dest wheels {wanted}",
         "copy the folder wheels/ with the checkout, and there",
         f"  python -m pip install --no-deps --no-index --find-links wheels {wanted}",
@@ -64,7 +72,7 @@ def advice(absent: list[str]) -> list[str]:
 def found() -> dict[str, str]:
     """Map installed packages of the check to their versions."""
     versions = {}
-    for name in [*(package for package, _ in (NEEDED | OPTIONAL).values()), "faiss-gpu"]:
+    for name in [*(package for package, _ in (NEEDED | SEARCH | WHOLE).values()), "faiss-gpu"]:
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

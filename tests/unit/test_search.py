@@ -340,16 +340,16 @@ def test_lists_of_ivfpq_are_clustered_and_searched_on_a_gpu_that_faiss_sees(monk
     assert not {"clustered_on", "searched_on"} & set(facts)
     card = Card(monkeypatch)
     facts, found, again = searched()
-    assert (facts["clustered_on"], facts["searched_on"], facts["parts"]) == ("cuda", "cuda", 1)
+    assert (facts["clustered_on"], facts["searched_on"], facts["pieces"]) == ("cuda", "cuda", 1)
     assert len(card.clustered) == 1 and [copy.nprobe for copy in card.copies] == [INDEX["ivf_probes"]]
     assert np.array_equal(plain.rows, found.rows) and np.array_equal(plain.scores, found.scores) and again == recall
 
 
-def test_an_index_of_more_candidates_than_a_gpu_gives_is_searched_in_parts(monkeypatch):
+def test_an_index_of_more_candidates_than_a_gpu_gives_is_searched_in_pieces(monkeypatch):
     plain = searched()[1]
     card = Card(monkeypatch, largest=90)
     facts, found, _ = searched()
-    assert facts["parts"] == 3 == len(card.copies)  # 4 * 50 + 1 candidates
+    assert facts["pieces"] == 3 == len(card.copies)  # 4 * 50 + 1 candidates
     assert [copy.rows for copy in card.copies] == [1000, 1000, 1000]
     assert np.array_equal(plain.rows, found.rows) and np.array_equal(plain.scores, found.scores)
 

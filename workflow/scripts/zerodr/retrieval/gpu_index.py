@@ -1,8 +1,8 @@
 """Search the lists of a finished IVF index on a GPU, by faiss-gpu.
 
 faiss's kernels give a query at most 2,048 entries, and candidates of a deep ranking are more. So the GPU holds the
-index in parts, document n in part n modulo their number, and the best of all parts are kept: the candidates of the
-whole index, unless one part has more than 2,048 of them. Scores of codes differ from the CPU's in the last bits.
+index in pieces, document n in piece n modulo their number, and the best of all are kept: the candidates of the
+whole index, unless one piece has more than 2,048 of them. Scores of codes differ from the CPU's in the last bits.
 """
 
 import logging
@@ -15,7 +15,7 @@ LARGEST = 2048  # entries, and lists, of a query that the kernels take
 
 
 class GpuIndex:
-    """Copies of the parts of an IVF index on the first GPU.
+    """Copies of the pieces of an IVF index on the first GPU.
 
     Args:
         index: trained, with its documents; it stays on the CPU and is not changed.
@@ -28,27 +28,27 @@ class GpuIndex:
     def __init__(self, index: Any, proposals: int) -> None:
         import faiss
 
-        self.parts = -(-proposals // LARGEST)
+        self.pieces = -(-proposals // LARGEST)
         self._resources = faiss.StandardGpuResources()
-        self._copies = [self._copy(faiss, index, number) for number in range(self.parts)]
+        self._copies = [self._copy(faiss, index, number) for number in range(self.pieces)]
 
     def _copy(self, faiss: Any, index: Any, number: int) -> Any:
-        if self.parts == 1:
+        if self.pieces == 1:
             return faiss.index_cpu_to_gpu(self._resources, 0, index)
-        part = faiss.clone_index(index)
-        part.reset()
-        index.copy_subset_to(part, faiss.InvertedLists.SUBSET_TYPE_ID_MOD, self.parts, number)
-        return faiss.index_cpu_to_gpu(self._resources, 0, part)
+        piece = faiss.clone_index(index)
+        piece.reset()
+        index.copy_subset_to(piece, faiss.InvertedLists.SUBSET_TYPE_ID_MOD, self.pieces, number)
+        return faiss.index_cpu_to_gpu(self._resources, 0, piece)
 
     def search(self, queries: np.ndarray, proposals: int, probes: int) -> np.ndarray:
         """Return the rows of the best candidates of each query, int64 [q, proposals]; -1 where there are fewer."""
         scores, rows = [], []
         for copy in self._copies:
             copy.nprobe = probes
-            found = copy.search(queries, min(proposals, LARGEST))
-            scores.append(np.where(found[1] < 0, -np.inf, found[0]))
-            rows.append(found[1])
-        if self.parts == 1:
+            near, numbers = copy.search(queries, min(proposals, LARGEST))
+            scores.append(np.where(numbers < 0, -np.inf, near))
+            rows.append(numbers)
+        if self.pieces == 1:
             return rows[0]
         best = np.argsort(-np.concatenate(scores, 1), axis=1, kind="stable")[:, :proposals]
         return np.take_along_axis(np.concatenate(rows, 1), best, 1)
@@ -64,7 +64,7 @@ def on_gpu(index: Any, proposals: int, probes: int) -> tuple[GpuIndex | None, di
     try:
         if not reason:
             copies = GpuIndex(index, proposals)
-            return copies, {"searched_on": "cuda", "parts": copies.parts}
+            return copies, {"searched_on": "cuda", "pieces": copies.pieces}
     except RuntimeError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = f"faiss refuses it ({lines[-1] if lines else type(error).__name__})"
