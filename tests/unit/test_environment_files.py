@@ -51,6 +51,7 @@ def imported_modules(path: Path) -> set[str]:
 def test_everything_that_is_imported_is_a_direct_requirement(root):
     files = [path for place in ("workflow", "tests", "benchmarks", "docs") for path in (root / place).rglob("*.py")]
     own = {"zerodr", "tests"} | {path.stem for path in files}
+    own |= {path.parent.name for path in files if path.name == "__init__.py"}
     names = set().union(*map(imported_modules, files)) - own - sys.stdlib_module_names
     direct, homes = pins((root / "envs/requirements.txt").read_text()), packages_distributions()
     for name in sorted(names):

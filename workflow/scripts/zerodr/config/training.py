@@ -247,6 +247,9 @@ class TrainingSettings(Settings):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """bf16 is autocast; a processor that is slower in it takes fp32, and lineage says so. fp16 is refused for T5 (its
     activations overflow) and needs a GPU."""
+    compile: bool = False
+    """Run the network's layers through `torch.compile` on a GPU. A training that was cut off and continued may then end
+    with other last bits. Where it does not work, and on the CPU, layers stay plain; the log and lineage say why."""
     checkpoint_steps: int = Field(200, ge=1)
     """Resume state is written this often, and on SIGTERM."""
     evaluate_steps: int | None = Field(None, ge=1)
@@ -257,6 +260,20 @@ class TrainingSettings(Settings):
     """Mined negatives of each dev query that join all positives in the pool that dev queries are ranked against."""
     save_steps: tuple[int, ...] = ()
     """Steps at which the model is also kept as `<recipe>@<stage>.<step>`."""
+
+    @model_serializer(mode="wrap")
+    def _without_compile(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `compile` out where it is off, so that models made before it existed are the same."""
+        return {key: value for key, value in write(self).items() if key != "compile" or value}
+
+    @model_validator(mode="after")
+    def _repeatable(self) -> TrainingSettings:
+        if self.compile and self.cache_chunk is not None and self.dropout != 0:
+            raise ValueError(
+                "compile draws other dropout when gradient caching encodes texts a second time: set dropout: 0, or "
+                "leave compile or cache_chunk out"
+            )
+        return self
 
 
 def check_negative_counts(drawn: int, negatives: NegativesSettings) -> None:

@@ -4,8 +4,6 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-from syntok import segmenter
-
 EAST_ASIAN_END = re.compile(r"(?<=[。！？｡])(?![。！？｡”’」』）])")  # no space follows, so syntok sees no end there
 IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff"
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\W{IDEOGRAPHS}]+")  # in writing without spaces: each character
@@ -14,6 +12,8 @@ Sentences = list[str]
 
 def sentences_of(text: str) -> Sentences:
     """Split a text into sentences, in order, with single spaces; a blank line ends a sentence, too."""
+    from syntok import segmenter
+
     sentences = []
     for paragraph in segmenter.analyze(text):
         for tokens in paragraph:

@@ -1,11 +1,12 @@
 """Search approximately (HNSW, IVF-PQ) with exact final scores, and measure recall against exact search.
 
 The index only proposes candidates: they get the same final scores and total order as in exact search. One thread builds
-the index, because faiss's parallel insertion depends on timing.
+the index, because faiss's parallel insertion depends on timing. Where faiss sees a GPU, the lists of IVF-PQ are
+clustered and searched there, with a few other candidates (benchmarks/gpu.md has the tolerance).
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from zerodr.errors import ConfigError
 from zerodr.retrieval.candidates import NameRow, Norms, Ranking, chunks, finish, join, workers
 from zerodr.retrieval.device import faiss_gpus
 from zerodr.retrieval.exact import SLAB, search_exact
+from zerodr.retrieval.gpu_index import GpuIndex, on_gpu
 from zerodr.retrieval.vectors import Vectors
 
 log = logging.getLogger("zerodr")
@@ -28,14 +30,27 @@ PROPOSALS = 4  # IVF-PQ: candidates for each entry of the result, since codes ar
 class Searcher:
     """An index of `corpus` [n, d], built on creation; `settings.index` is `hnsw` or `ivfpq`.
 
+    Args:
+        gpu: use the GPU. None: where faiss sees one.
+
     Attributes:
-        facts: sizes of the index, for the lineage record.
+        facts: sizes of the index, and where it was made and searched, for the lineage record; complete after a search.
     """
 
-    def __init__(self, settings: IndexSettings, corpus: Vectors, seed: int, threads: int, name_row: NameRow) -> None:
+    def __init__(
+        self,
+        settings: IndexSettings,
+        corpus: Vectors,
+        seed: int,
+        threads: int,
+        name_row: NameRow,
+        gpu: bool | None = None,
+    ) -> None:
         import faiss
 
         self._settings, self._corpus, self._threads = settings, corpus, threads
+        self._gpu = bool(faiss_gpus()) if gpu is None else gpu
+        self._copies: tuple[int, GpuIndex | None] = (0, None)  # for how many candidates
         self.facts: dict[str, Any] = {}
         norms = Norms(corpus, name_row)
         with workers(threads) as run:
@@ -74,33 +89,47 @@ class Searcher:
         index = faiss.IndexIVFPQ(quantizer, dimension, lists, codes, bits, faiss.METRIC_INNER_PRODUCT)
         index.cp.seed = index.pq.cp.seed = seed
         self._quantizer = quantizer  # the index only points to it
-        if faiss_gpus():  # k-means alone: the finished index stays on the CPU
+        if self._gpu:
             self._clustering = faiss.index_cpu_to_all_gpus(faiss.IndexFlatIP(dimension))
             index.clustering_index = self._clustering
             self.facts["clustered_on"] = "cuda"
         points = min(rows, TRAINING_POINTS * max(lists, 2**bits))
         chosen = np.sort(np.random.default_rng(seed).choice(rows, points, replace=False))
         index.train(self._corpus.array[chosen])
+        if self._gpu:
+            index.clustering_index = None  # the finished index is one of the CPU, which `on_gpu` copies
         return index
 
     def search(self, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None) -> Iterator[Ranking]:
         """Yield rankings of consecutive queries, as `exact.search_exact`, but some documents may be missed."""
         depth = min(depth, self._corpus.rows)
         proposals = min(depth * (PROPOSALS if self._settings.index == "ivfpq" else 1) + 1, self._corpus.rows)
-        if self._settings.index == "hnsw":
-            self._index.hnsw.efSearch = max(self._settings.hnsw_search, proposals)
-        else:
-            self._index.nprobe = min(self._settings.ivf_probes, self._index.nlist)
+        propose = self._proposer(proposals)
         with workers(self._threads) as run:
             for blocks in chunks(queries, skip, depth, self._threads, capacity=proposals):
                 for block in blocks:
-                    _, rows = self._index.search(block.queries, proposals)
+                    rows = propose(block.queries)
                     valid, lists = (rows >= 0) & (rows != block.skip[:, None]), block.lists
                     lists.held[:] = valid.sum(1)
                     inside = np.arange(proposals) < lists.held[:, None]
                     lists.rows[inside] = rows[valid]
                     lists.scores[inside] = 0  # all alike, so that none is dropped before it has its final score
                 yield finish(blocks, self._corpus, ranks, run, SLAB)
+
+    def _proposer(self, proposals: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Make the function from queries [q, d] to rows of candidates, int64 [q, proposals], -1 for none."""
+        if self._settings.index == "hnsw":
+            self._index.hnsw.efSearch = max(self._settings.hnsw_search, proposals)
+            return lambda queries: self._index.search(queries, proposals)[1]
+        probes = min(self._settings.ivf_probes, self._index.nlist)
+        if self._gpu and self._copies[0] != proposals:
+            copies, facts = on_gpu(self._index, proposals, probes)
+            self._copies, self.facts = (proposals, copies), self.facts | facts
+        copies = self._copies[1]
+        if copies is not None:
+            return lambda queries: copies.search(queries, proposals, probes)
+        self._index.nprobe = probes
+        return lambda queries: self._index.search(queries, proposals)[1]
 
 
 def measure_recall(

@@ -106,10 +106,10 @@ def rankings_of(
         return exact_rankings(stage, queries, corpus, ids, depth, collection, skip)
     ranks = id_ranks(ids)
     searcher = Searcher(settings, corpus, stage.seed, stage.threads, _row_names(collection, ids))
-    stage.note(index=settings.index, **searcher.facts)
     for name, value in measure_recall(searcher, queries, ranks, depth, skip, settings.recall_queries).items():
         stage.metric(name, value)
         log.info("%s: %s %.4f", settings.index, name, value)
+    stage.note(index=settings.index, **searcher.facts)  # complete after a search
     return searcher.search(queries, ranks, depth, skip)
 
 

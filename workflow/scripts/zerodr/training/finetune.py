@@ -28,6 +28,7 @@ from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
 from zerodr.training.kinds import BI_ENCODER, Kind, Lessons, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
+from zerodr.training.loop.compiling import compile_layers
 from zerodr.training.loop.engine import Batches, Engine, Run
 from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
 from zerodr.training.objectives.ranking import make_objective
@@ -111,6 +112,7 @@ def fit(task: Task) -> dict[str, Any]:
     if training.dropout is not None:
         set_dropout(model, training.dropout)
     kernels = speed_up(model, device, precision, training.precision)
+    plain = compile_layers(model, device, group) if training.compile else None
     lessons = (kind.lessons or mined_lessons)(task, model)
     examples, stream = lessons.examples, lessons.stream
     optimizer = make_optimizer(model, training)
@@ -129,7 +131,9 @@ def fit(task: Task) -> dict[str, Any]:
     def evaluate() -> dict[str, float]:
         return kind.evaluate(model, lessons.dev_examples, lessons.dev, training.dev_negatives, device, group)
 
-    other = {} if precision == training.precision else {"precision": precision}  # a state of the other one is refused
+    other: dict[str, str] = {}  # a state of another arithmetic is refused
+    other |= {} if precision == training.precision else {"precision": precision}
+    other |= {"compiled": "no"} if plain else {}
     identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world, **other})
     run = Run(
         stage.spec.name(),
@@ -149,6 +153,7 @@ def fit(task: Task) -> dict[str, Any]:
             write_tensors(task.output / MOMENTS, moments(optimizer))
     notes = lessons.facts | {
         "kernels": kernels,
+        **({"compiled": plain or "layers"} if training.compile else {}),
         "device": device,
         "processes": group.world,
         "epochs": round(training.steps / stream.steps_per_epoch, 3),

@@ -28,6 +28,7 @@ from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
+from zerodr.training.loop.compiling import compile_layers
 from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.gradcache import WASTE
 from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
@@ -145,6 +146,7 @@ def train(stage: Stage) -> dict[str, Any]:
     model, taken = load_headed(stage.path("model"), settings, words, precision)
     model.to(device)
     kernels = speed_up(model, device, precision, training.precision)
+    plain = compile_layers(model, device, group) if training.compile else None
     rows, dev = split_documents(passages, training.dev_queries, stage.seed)
     maker = ViewMaker(
         model.encoder,
@@ -161,7 +163,9 @@ def train(stage: Stage) -> dict[str, Any]:
     stream = PassageStream(rows, training.batch_queries, words)
     evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}
-    other = {} if precision == training.precision else {"precision": precision}  # a state of the other one is refused
+    other: dict[str, str] = {}  # a state of another arithmetic is refused
+    other |= {} if precision == training.precision else {"precision": precision}
+    other |= {"compiled": "no"} if plain else {}
     identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world, **other})
     keep = keeper(stage.state, model)
     run = Run(stage.spec.name(), stage.state, identity, words, position.first_step, evaluate, keep)
@@ -174,6 +178,7 @@ def train(stage: Stage) -> dict[str, Any]:
         model.save(stage.output("model"))
     facts = {
         "kernels": kernels,
+        **({"compiled": plain or "layers"} if training.compile else {}),
         "device": device,
         "processes": group.world,
         "from": taken,

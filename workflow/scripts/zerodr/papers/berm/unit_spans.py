@@ -9,8 +9,6 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from syntok import segmenter
-
 NO_SPACE_END = re.compile(r"(?:(?<=[。！？｡])|(?<=[\u3040-\u30ff\u3400-\u9fff][!?]))(?![。！？｡!?”’」』）])")
 LINE = re.compile(r"[^\r\n\u2028\u2029]+")
 Span = tuple[int, int]
@@ -40,6 +38,8 @@ def sentence_starts(text: str) -> list[int]:
     Ends are . ! ? (syntok's rules: abbreviations, decimals and addresses are none) and line breaks; where no space
     follows, as in Chinese, full-width punctuation alone.
     """
+    from syntok import segmenter
+
     starts: list[int] = []
     for line in LINE.finditer(text):
         for paragraph in segmenter.analyze(line.group()):

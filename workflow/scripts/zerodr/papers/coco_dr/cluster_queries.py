@@ -102,11 +102,14 @@ def cluster_queries(stage: Stage) -> None:
         )
 
 
-def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: int = 1) -> Clusters:
+def cluster(
+    vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: int = 1, gpu: bool | None = None
+) -> Clusters:
     """K-means by faiss, on the GPUs that it sees; the same for equal vectors, seed, threads and device.
 
     Args:
         vectors: (N, D) float32, N at least the number of clusters.
+        gpu: use the GPUs. None: where faiss sees some.
     """
     import faiss
 
@@ -125,7 +128,7 @@ def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: 
         spherical=cosine,
         min_points_per_centroid=1,
         max_points_per_centroid=limit,
-        gpu=bool(faiss_gpus()),
+        gpu=bool(faiss_gpus()) if gpu is None else gpu,
     )
     kmeans.train(points)
     nearness, nearest = kmeans.index.search(points, 1)
