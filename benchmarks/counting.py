@@ -1,9 +1,10 @@
 """Count what a training step asks of a GPU, without one: on the meta device, where tensors have shapes and no numbers.
 
 `waits`: times that the host waits for the device: numbers that it reads, choices whose size depends on numbers, and
-copies to the device that are not asynchronous. `operations`: operations of torch that the host issues.
+tensors that go to the device other than asynchronously. `operations`: operations of torch that the host issues. With
+`--processes` W it is one of W processes whose collectives do nothing.
 
-Run from the project's root: python benchmarks/counting.py [--optimizer lamb]
+Run from the project's root: python benchmarks/counting.py [--optimizer lamb] [--processes 2]
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "workflow" / "scrip
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 READS = {"item": 1.0, "tolist": None, "__float__": 1.0, "__bool__": True, "__int__": 1}
 SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::equal"}
@@ -40,13 +42,15 @@ class Counts(TorchDispatchMode):
         kwargs = kwargs or {}
         name = function._schema.name
         result = function(*args, **kwargs)
-        tensors = [value for value in (*args, result) if isinstance(value, Tensor)]
+        tensors = [value for value in tree_leaves((args, result)) if isinstance(value, Tensor)]
         if any(tensor.is_meta for tensor in tensors) or name.startswith("aten::_foreach"):
             self.operations[name] += 1
             if name in SIZED:
                 self.waits[name] += 1
-            if name in COPIES and not all(tensor.is_meta for tensor in tensors) and not _asynchronous(args, kwargs):
-                self.waits[f"{name} from the host"] += 1
+            mixed = any(not tensor.is_meta and tensor.dim() for tensor in tensors)  # single numbers go with the call
+            copies = name in COPIES and not all(tensor.is_meta for tensor in tensors)
+            if copies or mixed:
+                self.waits[f"{name} from the host"] += not (copies and _asynchronous(args, kwargs))
         return result
 
 
@@ -68,15 +72,47 @@ def counted() -> Iterator[Counts]:
 
         return read
 
+    plain_tensor = torch.tensor
+
+    def tensor(data: Any, **how: Any) -> Tensor:
+        counts.waits["tensor from the host"] += torch.device(how.get("device") or "cpu").type == "meta"
+        return plain_tensor(data, **how)
+
     with ExitStack() as stack:
         for name, answer in READS.items():
             stack.enter_context(mock.patch.object(Tensor, name, reader(name, getattr(Tensor, name), answer)))
+        stack.enter_context(mock.patch.object(torch, "tensor", tensor))
         stack.enter_context(counts)
         yield counts
+    counts.waits += Counter()  # drops what was counted 0 times
 
 
-def step_counts(forward: Any, objective: Any, stream: Any, changes: dict[str, Any]) -> Counts:
-    """Counts of the second step of a training on the meta device."""
+class _Done:
+    """A collective that has ended."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
+def _collective(*_: Any, **how: Any) -> _Done | None:
+    return _Done() if how.get("async_op") else None
+
+
+@contextmanager
+def one_of(processes: int) -> Iterator[Any]:
+    """A group of so many processes whose collectives do nothing."""
+    from zerodr.training.distributed.processes import Group
+
+    group, names = Group(), ("all_reduce", "all_gather")
+    group.world = processes
+    with ExitStack() as stack:
+        for name in names if processes > 1 else ():
+            stack.enter_context(mock.patch.object(torch.distributed, name, _collective))
+        yield group
+
+
+def step_counts(forward: Any, objective: Any, stream: Any, changes: dict[str, Any], processes: int = 1) -> Counts:
+    """Counts of the second step of a training on the meta device, in one of several processes."""
     from zerodr.config.training import TrainingSettings
     from zerodr.training.loop import gradcache
     from zerodr.training.loop.engine import Engine, Position, Run
@@ -94,10 +130,11 @@ def step_counts(forward: Any, objective: Any, stream: Any, changes: dict[str, An
             mock.patch.object(torch, "autocast", lambda *_, **__: nullcontext())
         )  # knows no meta device
         stack.enter_context(mock.patch("torch.optim.adam._device_dtype_check_for_fused"))  # nor does this
+        group = stack.enter_context(one_of(processes))
         optimizer = make_optimizer(forward.model, settings)
         run, factor = Run("count", Path(folder), "x", [0]), schedule("constant", 0, 1000)
-        engine, position = Engine(forward, objective, stream, optimizer, factor, settings, run), Position()
-        feed = Feed(engine._shares, 2)
+        engine = Engine(forward, objective, stream, optimizer, factor, settings, run, group)
+        position, feed = Position(), Feed(engine._shares, 2)
         objective.on_start(forward.model, "meta")
         with counted() as counts:
             engine._one(position, feed)
@@ -136,10 +173,11 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--optimizer", default="adamw")
+    parser.add_argument("--processes", type=int, default=1)
     chosen = parser.parse_args()
     quiet()
     say(f"LAMB, BERT-base: {lamb_operations()} operations an update")
-    for name, batch in (("queries", 32), ("mlm", 128), ("coco", 64)):
+    for name, batch in (("queries", 32), ("mlm", 128), ("coco", 64), ("tsdae", 32)):
         with tempfile.TemporaryDirectory() as folder:
             if name == "queries":
                 forward, stream = feed.finetuning(batch, Path(folder))
@@ -147,7 +185,8 @@ def main() -> None:
             else:
                 forward, stream = feed.pretraining(name, batch, Path(folder), max_tokens=100)
                 objective = make_span_objective(forward.maker.settings)
-            counts = step_counts(forward, objective, stream, {"batch_queries": batch, "optimizer": chosen.optimizer})
+            changes = {"batch_queries": batch, "optimizer": chosen.optimizer}
+            counts = step_counts(forward, objective, stream, changes, chosen.processes)
         say(
             f"{name}, batch {batch}: the host waits {counts.waits.total()} times {dict(counts.waits)}, "
             f"{counts.operations.total()} operations a step"

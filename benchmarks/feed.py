@@ -3,9 +3,12 @@
 `mlm`: 1,024 whole texts of up to 100 tokens, single tokens masked, 4 micro-batches (DDR). `coco`: 512 documents, two
 spans of up to 128 tokens each, whole words masked (COCO-DR on 3 of its 8 GPUs). `queries`: 256 queries, each with a
 positive and a negative of up to 128 tokens (a micro-batch of COCO-DR's fine-tuning). The network does nothing here.
-`new`: texts that no earlier step had. `again`: texts of earlier steps, whose tokens are remembered.
+`new`: texts that no earlier step had. `again`: texts of earlier steps, whose tokens are remembered. `disk`: texts whose
+tokens an earlier job has stored. Seconds are medians over repetitions, of all threads. `left`: padding in the main
+thread, in states of the code that do so. With `--ranks` W this is one of W processes that share out a larger batch.
 
-Run from the project's root: python benchmarks/feed.py [--steps 8] [--workers 1,2] [--parts mlm,coco,queries]
+Run from the project's root: python benchmarks/feed.py [--steps 4] [--workers 1,4,8] [--repeats 3] [--ranks 1]
+[--parts mlm,coco,queries]
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 from unittest import mock
 
@@ -59,7 +63,7 @@ def pretraining(
     from zerodr.training.pretraining.span_forward import SpanForward
     from zerodr.training.pretraining.views import ViewMaker
 
-    paired, texts = name == "coco", texts or passages(POOL)
+    paired, texts = name == "coco", texts or passages(max(POOL, 2 * batch))
     size = 2 if paired else 1
     count = len(texts) // size
     ids = pa.array([f"d{number}" for number in range(count)])
@@ -82,7 +86,7 @@ def finetuning(batch: int, folder: Path, encoder: Any = None, texts: list[str] |
     from zerodr.training.data.examples import Examples, Ragged
     from zerodr.training.loop.gradcache import Forward
 
-    texts = texts or passages(POOL)
+    texts = texts or passages(max(POOL, batch))
     count = len(texts)
     names, numbers = pa.array([f"d{number}" for number in range(count)]), np.arange(count, dtype=np.int32)
     one, other = (Ragged(documents, np.arange(count + 1)) for documents in (numbers, np.roll(numbers, 1)))
@@ -91,12 +95,12 @@ def finetuning(batch: int, folder: Path, encoder: Any = None, texts: list[str] |
     return Forward(encoder or base_model(folder), examples, "cpu"), Stream(examples, numbers, batch, 1, [13, 0])
 
 
-def parts(folder: Path) -> dict[str, tuple[Callable[[], tuple[Any, Any]], int]]:
+def parts(folder: Path, ranks: int = 1) -> dict[str, tuple[Callable[[], tuple[Any, Any]], int]]:
     """Map each measured part to the maker of its forward and stream, and its micro-batches of a step."""
     return {
-        "mlm": (lambda: pretraining("mlm", 1024, folder, max_tokens=100, mask_unit="token"), 4),
-        "coco": (lambda: pretraining("coco", 512, folder, max_tokens=128), 1),
-        "queries": (lambda: finetuning(256, folder), 1),
+        "mlm": (lambda: pretraining("mlm", ranks * 1024, folder, max_tokens=100, mask_unit="token"), 4),
+        "coco": (lambda: pretraining("coco", ranks * 512, folder, max_tokens=128), 1),
+        "queries": (lambda: finetuning(ranks * 256, folder), 1),
     }
 
 
@@ -111,58 +115,101 @@ def digest(shares: list[Any]) -> str:
     return total.hexdigest()[:12]
 
 
-def through_feed(make: Callable[[int], list[Any]], steps: int, workers: int) -> float | None:
-    """Seconds a step when `workers` threads prepare and nobody computes; None: this state of the code has no feed."""
+Shares = Callable[[int], list[Any]]
+
+
+def pad_left(forward: Any, shares: list[Any]) -> None:
+    """Pad groups as the main thread did before preparation padded them."""
+    model = getattr(forward.model, "encoder", forward.model)
+    for texts in (share.texts for share in shares):
+        if getattr(texts, "features", None):
+            continue
+        for rows in (texts.tokens, getattr(texts, "targets", None)):
+            for _, positions in texts.groups if rows else ():
+                model.pad([rows[position] for position in positions])
+
+
+def through_feed(shares: Shares, steps: int, workers: int) -> tuple[float, float] | None:
+    """Wall and processor seconds a step when `workers` threads prepare; None: this state of the code has no feed."""
     try:
         from zerodr.training.loop.feed import Feed
     except ImportError:
         return None
-    feed = Feed(make, steps + workers, workers)
-    for step in range(workers):
+    wall, processor = time.perf_counter(), time.process_time()
+    feed = Feed(shares, steps, workers)
+    for step in range(steps):
         feed.get(step)
-    start = time.perf_counter()
-    for step in range(workers, steps + workers):
-        feed.get(step)
-    seconds = (time.perf_counter() - start) / steps
     feed.close()
-    return seconds
+    return (time.perf_counter() - wall) / steps, (time.process_time() - processor) / steps
 
 
-def measure(name: str, steps: int, workers: list[int]) -> None:
+def in_one_thread(shares: Shares, steps: int) -> tuple[float, float]:
+    """Wall and processor seconds of preparation a step without a feed."""
+    wall, processor = time.perf_counter(), time.process_time()
+    for step in range(steps):
+        shares(step)
+    return (time.perf_counter() - wall) / steps, (time.process_time() - processor) / steps
+
+
+def times(shares: Shares, steps: int, workers: list[int], repeats: int) -> str:
+    """Medians of processor seconds (and wall seconds) a step, in one thread and by threads of the feed."""
+    told = []
+    for count in [0, *workers]:
+        taken = [through_feed(shares, steps, count) if count else in_one_thread(shares, steps) for _ in range(repeats)]
+        found = [pair for pair in taken if pair is not None]
+        if found:
+            wall, processor = (median(column) for column in zip(*found, strict=True))
+            low, high = (f"{end(pair[1] for pair in found):.3f}" for end in (min, max))
+            told.append(f"{count or 'no'} threads {processor:.3f} ({low} to {high}; wall {wall:.3f})")
+    return ", ".join(told)
+
+
+def measure(name: str, chosen: argparse.Namespace) -> None:
     """Print one part."""
     from zerodr.training.distributed.processes import Group
     from zerodr.training.loop.gradcache import prepare
 
+    workers = [int(count) for count in chosen.workers.split(",")]
+    group = Group()
+    group.world = chosen.ranks
     with tempfile.TemporaryDirectory() as folder:
-        make, micro = parts(Path(folder))[name]
+        make, micro = parts(Path(folder), chosen.ranks)[name]
         forward, stream = make()
 
         def shares(step: int) -> list[Any]:
             batch = stream.batch(step)
-            return [prepare(forward, batch.shard(number, micro), Group()) for number in range(micro)]
+            return [prepare(forward, batch.shard(number, micro), group) for number in range(micro)]
 
-        seen = digest(shares(0))
+        def said(kind: str) -> None:
+            say(f"{name}, {kind}: {times(shares, chosen.steps, workers, chosen.repeats)}")
+
+        first = shares(0)
+        left = time.process_time()
+        pad_left(forward, first)
+        say(f"{name}: batch digest {digest(first)}, left {time.process_time() - left:.3f}")
         with forgetful():
-            lines = [f"new {timed(shares, steps)}", *feeds(shares, steps, workers)]
-        for step in range(POOL // 256):
+            said("new")
+        for step in range(chosen.steps):
             shares(step)
-        lines += [f"again {timed(shares, steps)}", *feeds(shares, steps, workers)]
-        say(f"{name}: {'; '.join(lines)}; batch digest {seen}")
+        said("again")
+        if store(forward, Path(folder) / "tokens"):
+            with forgetful():
+                for step in range(chosen.steps):
+                    shares(step)
+                forward.close()
+                said("disk")
 
 
-def timed(shares: Callable[[int], list[Any]], steps: int) -> str:
-    """Seconds of preparation in one thread."""
-    wall, processor = time.perf_counter(), time.process_time()
-    for step in range(steps):
-        shares(step)
-    spent = (time.perf_counter() - wall) / steps, (time.process_time() - processor) / steps
-    return "{:.3f} s a step ({:.3f} processor s)".format(*spent)
-
-
-def feeds(shares: Callable[[int], list[Any]], steps: int, workers: list[int]) -> list[str]:
-    """Seconds of each number of threads."""
-    found = [(count, through_feed(shares, steps, count)) for count in workers]
-    return [f"feed of {count} {seconds:.3f} s" for count, seconds in found if seconds is not None]
+def store(forward: Any, folder: Path) -> bool:
+    """Store tokens on the disk from now on; false where this state of the code can't."""
+    try:
+        from zerodr.training.data.tokens import SharedTokens
+    except ImportError:
+        return False
+    forward.shared = SharedTokens(folder)
+    if hasattr(forward, "maker"):
+        forward.shared.stores.append(forward.maker.take_stored(folder))
+    return True
 
 
 @contextmanager
@@ -180,13 +227,15 @@ def forgetful() -> Iterator[None]:
 def main() -> None:
     """Print all parts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--workers", default="1,4,8")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--parts", default="mlm,coco,queries")
     chosen = parser.parse_args()
     quiet()
     for name in chosen.parts.split(","):
-        measure(name, chosen.steps, [int(count) for count in chosen.workers.split(",")])
+        measure(name, chosen)
     say(f"processors: {len(os.sched_getaffinity(0))}")
 
 

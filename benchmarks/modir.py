@@ -169,7 +169,7 @@ def memory(chosen: argparse.Namespace) -> None:
     generator = torch.Generator().manual_seed(1)
     for step in range(chosen.long):
         q, d, t, u = torch.randn(4, chosen.batch, dimension, generator=generator)
-        batch = EncodedDomains(step, q, torch.stack([d, d], 1), [], [], [], target_documents=t, target_queries=u)
+        batch = EncodedDomains(step, q, torch.stack([d, d], 1), target_documents=t, target_queries=u)
         made(batch)
         made.on_step(step + 1)
         if (step + 1) % max(1, chosen.long // 10) == 0:

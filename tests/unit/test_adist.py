@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from pydantic import ValidationError
+from tests.unit.training_helpers import known_of
 
 from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.settings import AugmenterObjective
@@ -33,7 +34,8 @@ def test_temperatures_divide():
 def batch(positives: set[str]) -> Encoded:
     queries = torch.tensor([[1.0, 0.0]])
     documents = torch.tensor([[[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]])
-    return Encoded(0, queries, documents, ["q"], ["label", "a", "b"], [positives], torch.tensor([[0.0, 2.0, 1.0]]))
+    known = known_of(["label", "a", "b"], [positives])
+    return Encoded(0, queries, documents, known, torch.tensor([[0.0, 2.0, 1.0]]))
 
 
 def test_the_objective_reads_the_retrieved_documents_alone():

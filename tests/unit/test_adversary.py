@@ -196,7 +196,7 @@ def test_oracle_10_positives_and_negatives_take_turns(tmp_path):
         parts.step(step)
     vectors = parts.adversary.queue.oldest_first()
     for step in (0, 1):
-        texts = parts.forward.texts(parts.stream.batch(step))
+        texts = parts.forward.padded(parts.forward.texts(parts.stream.batch(step)))
         held = parts.forward.represent(texts, [1, step, 0, 0])
         documents = held.leaf[8:][texts.documents].detach()
         queued = vectors[8 * step : 8 * (step + 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.unit.training_helpers import cut_and_resumed, seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.encoders.pretraining.condenser import masked_tokens
 from zerodr.encoders.pretraining.words import token_words
 from zerodr.errors import ConfigError, ModelError
 from zerodr.losses.spans import span_contrastive
@@ -160,7 +162,7 @@ def test_the_value_and_gradient_are_those_of_the_pure_loss(world, name, how):
             units[line, number] = last[line, : len(own)][torch.from_numpy(own == number)].mean(0)
             valid[line, number] = True
     losses = {R1: 0.5 * r1(vectors, units, valid, "sum", **how)}
-    sums = model.masked_losses(last, early, features["attention_mask"], labels)
+    sums = model.masked_losses(last, early, features["attention_mask"], *masked_tokens(labels))
     losses |= {key: value / int((labels >= 0).sum()) for key, value in sums.items()}
     losses |= {"contrastive": span_contrastive(vectors)} if name == "coco" else {}
     sum(losses.values()).backward()
@@ -223,7 +225,8 @@ def test_the_mean_is_over_texts_of_two_units(world):
     several = [place for place, own in enumerate(views.marks) if own.max() > 0]
     assert used.maker.extra.count(views.marks) == len(several) < len(views.marks)
     with torch.no_grad():
-        only = float(used.measure(views, several)[1][R1]) / len(several)
+        features = used.features(replace(views, groups=[("document", several)]), 0)
+        only = float(used.measure(features)[1][R1]) / len(several)
     assert gradient(used, batch_of())[1][R1] == pytest.approx(only, rel=1e-5)
 
 

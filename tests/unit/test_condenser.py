@@ -12,7 +12,7 @@ from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining import prediction
 from zerodr.encoders.pretraining.additions import carry_additions, load_additions
-from zerodr.encoders.pretraining.condenser import FAR, HeadedEncoder, layers_of
+from zerodr.encoders.pretraining.condenser import FAR, HeadedEncoder, layers_of, masked_tokens, real_tokens
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.errors import ModelError
 
@@ -52,7 +52,7 @@ def test_the_head_is_the_plain_formula(tmp_path, family):
     torch.testing.assert_close(last, states[2])
     torch.testing.assert_close(early, states[1])
     torch.testing.assert_close(vectors, last[:, 0])
-    losses = model.masked_losses(last, early, features["attention_mask"], labels)
+    losses = model.masked_losses(last, early, features["attention_mask"], *masked_tokens(labels))
     mixed = early.clone()
     mixed[:, 0] = last[:, 0]
     seen = FAR * (1 - features["attention_mask"][:, None, None, :].float())
@@ -73,7 +73,7 @@ def test_padding_changes_nothing(tmp_path):
     alone = {key: value[1:, :6] for key, value in features.items()}
     wanted = torch.cat([torch.full_like(labels[:1], -100), labels[1:]])
     both = [
-        model.masked_losses(*model.states(f)[1:], f["attention_mask"], w)
+        model.masked_losses(*model.states(f)[1:], f["attention_mask"], *masked_tokens(w))
         for f, w in ((features, wanted), (alone, labels[1:, :6]))
     ]
     for name in ("late_mlm", "head_mlm"):
@@ -95,7 +95,7 @@ def test_the_head_teaches_cls_and_the_tied_table(tmp_path):
     features, labels = batch(model)
     _, last, early = model.states(features)
     last.retain_grad()
-    model.masked_losses(last, early, features["attention_mask"], labels)["head_mlm"].backward()
+    model.masked_losses(last, early, features["attention_mask"], *masked_tokens(labels))["head_mlm"].backward()
     assert float(last.grad[:, 0].abs().max()) > 0 and float(last.grad[:, 1:].abs().max()) == 0
     assert float(model.backbone.get_input_embeddings().weight.grad.abs().max()) > 0
     names = [name for name, _ in model.named_parameters()]
@@ -105,7 +105,8 @@ def test_the_head_teaches_cls_and_the_tied_table(tmp_path):
 def test_no_masked_token_is_no_loss(tmp_path):
     model = headed(tmp_path)
     features, labels = batch(model)
-    losses = model.masked_losses(*model.states(features)[1:], features["attention_mask"], torch.full_like(labels, -100))
+    nothing = masked_tokens(torch.full_like(labels, -100))
+    losses = model.masked_losses(*model.states(features)[1:], features["attention_mask"], *nothing)
     assert {name: float(value) for name, value in losses.items()} == {"late_mlm": 0.0, "head_mlm": 0.0}
     losses["head_mlm"].backward()
 
@@ -141,7 +142,7 @@ def test_the_decoder_sees_the_vector_and_earlier_tokens_only(tmp_path, family):
     model = headed(tmp_path, family, "decoder", 1)
     features, _ = batch(model)
     vectors = torch.randn(2, 32, generator=torch.Generator().manual_seed(1))
-    whole = model.reconstruction(vectors, features)
+    whole = model.reconstruction(vectors, features, *real_tokens(features, 1))
     count = int(features["attention_mask"][:, 1:].sum())
     assert 0.5 * count * np.log(400) < float(whole) < 2 * count * np.log(400)
     changed = {key: value.clone() for key, value in features.items()}
@@ -150,7 +151,7 @@ def test_the_decoder_sees_the_vector_and_earlier_tokens_only(tmp_path, family):
     assert torch.equal(states[0][:4], states[1][:4]) and not torch.allclose(states[0][4:], states[1][4:])
     assert not torch.allclose(states[0][1], states[2][1], rtol=1e-3)
     features["input_ids"][1, 7] = 9  # padding
-    assert torch.allclose(model.reconstruction(vectors, features), whole)
+    assert torch.allclose(model.reconstruction(vectors, features, *real_tokens(features, 1)), whole)
 
 
 def test_the_backbones_dropout_can_be_off(tmp_path):
@@ -219,7 +220,7 @@ def test_a_checkpoints_own_prediction_layer_is_taken(tmp_path, family, masked):
     expected = network(**features).logits
     expected = torch.nn.functional.cross_entropy(expected[labels >= 0], labels[labels >= 0], reduction="sum")
     for each in (model, direct):
-        losses = each.masked_losses(*each.states(features)[1:], features["attention_mask"], labels)
+        losses = each.masked_losses(*each.states(features)[1:], features["attention_mask"], *masked_tokens(labels))
         assert float(losses["late_mlm"]) == pytest.approx(float(expected), rel=1e-5)
 
 

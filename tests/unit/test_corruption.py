@@ -14,7 +14,7 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.encoders.pretraining.condenser import HeadedEncoder
+from zerodr.encoders.pretraining.condenser import HeadedEncoder, real_tokens
 from zerodr.training.pretraining.corruption import corrupt, sentinels_of, stretches
 from zerodr.training.pretraining.masking import Words
 from zerodr.training.pretraining.passages import PassageBatch
@@ -85,7 +85,7 @@ def test_one_pass_gives_the_vector_and_the_loss(model):
     features = model.pad(model.tokenize(TEXTS, "document"))
     targets = model.pad([[7, 8, 9, 1]] * 3 + [[7, 1]] * 3)
     with torch.no_grad():
-        vectors, loss = headed.generation(features, targets)
+        vectors, loss = headed.generation(features, targets, *real_tokens(targets))
         torch.testing.assert_close(vectors, model.encode(features, "document"), atol=1e-5, rtol=0)
         labels = targets["input_ids"].masked_fill(targets["attention_mask"] == 0, -100)
         from transformers import T5ForConditionalGeneration
@@ -112,7 +112,7 @@ def test_a_t5_is_pretrained_with_and_without_gradient_caching(tmp_path, monkeypa
 
 def test_both_passes_of_caching_draw_the_same_dropout(tmp_path):
     made = forward(lay_out(tmp_path, "t5", pooling="decoder_first"), "t5_coco", dropout=0.1)
-    views = made.maker.make(PassageBatch(0, np.arange(4), np.random.default_rng(0).random((4, 3))))
+    views = made.padded(made.maker.make(PassageBatch(0, np.arange(4), np.random.default_rng(0).random((4, 3)))))
     with torch.no_grad():
         first, again = made.encode(views, 0, [1]), made.run(views, 0, [1], {"span_corruption": 1.0})[0]
         other = made.encode(views, 0, [2])

@@ -55,7 +55,7 @@ def test_ids_are_those_of_the_tokenizer(query, document, limit):
     template, texts = pair_template("test", tokenizer, 2), ["q " * query, "d " * document]
     pair = template.join(*bare_ids(tokenizer, texts), limit)
     expected = tokenizer([texts], truncation=True, max_length=limit)
-    assert [pair.ids] == expected["input_ids"]
+    assert [pair.ids.tolist()] == expected["input_ids"]
     assert pad_pairs([pair], 0, template.typed)["token_type_ids"].tolist() == expected["token_type_ids"]
 
 

@@ -45,9 +45,17 @@ def test_processes_agree_bit_for_bit(both):
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
+def test_all_stop_after_the_step_in_which_one_is_asked(tmp_path, root):
+    make_source(tmp_path / "source"), make_mined(tmp_path / "mined")
+    tiny_model(tmp_path / "model")
+    for process in run_two_processes(root, "stop_probe", tmp_path):
+        assert process["stopped"] == 3 and process["saved"].tolist() == [3]
+
+
 def test_one_process_needs_no_group():
     group, x = Group(), torch.ones(2, 3, requires_grad=True)
     assert group.world == 1 and group.gather(x) is x and group.any(True) and not group.any(False)
+    assert group.flag(True, x) == 1 and group.flag(False, x) == 0
 
 
 def test_missing_gpus_are_told():

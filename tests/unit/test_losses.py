@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from tests.unit.training_helpers import known_of
 
 from zerodr.encoders.network.pooling import unit_length
 from zerodr.losses.contrastive import info_nce, known_positive_mask, pairwise_nll
@@ -34,7 +35,7 @@ def test_pairwise_likelihood_modir_oracle_8():
 
 
 def test_masked_contrastive_loss_ddr_o6():
-    mask = known_positive_mask([{"5"}, {"6", "8"}], IDS, OWN)
+    mask = known_positive_mask(known_of(IDS, [{"5"}, {"6", "8"}]), len(IDS), OWN)
     assert mask.nonzero().tolist() == [[0, 4], [1, 3]]
     scores = QUERIES @ CANDIDATES.T
     assert info_nce(scores, OWN, mask).item() == pytest.approx(0.914068, abs=1e-6)
@@ -60,7 +61,7 @@ def test_margin_mse_ddr_o5():
     query, documents = torch.tensor([[1.0, 2]]), torch.tensor([[[3.0, 1], [1, 0], [0, 1], [-1, 1]]])
 
     def loss(query: torch.Tensor, documents: torch.Tensor) -> float:
-        batch = Encoded(0, query, documents, ["q"], ["a", "b", "c", "d"], [{"a"}], teacher)
+        batch = Encoded(0, query, documents, None, teacher)
         return ScoreLoss("margin_mse")(batch)["margin_mse"].item()
 
     assert loss(query, documents) == pytest.approx(24.666667, abs=1e-5)
@@ -76,5 +77,5 @@ def test_kl_distillation_moma_o4():
 
 def test_masked_candidates_get_no_gradient():
     scores = (QUERIES @ CANDIDATES.T).requires_grad_()
-    info_nce(scores, OWN, known_positive_mask([{"5"}, {"6", "8"}], IDS, OWN)).backward()
+    info_nce(scores, OWN, known_positive_mask(known_of(IDS, [{"5"}, {"6", "8"}]), len(IDS), OWN)).backward()
     assert scores.grad[0, 4] == 0 and scores.grad[1, 3] == 0 and (scores.grad != 0).sum() == 10

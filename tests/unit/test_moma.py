@@ -281,15 +281,15 @@ def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here
     monkeypatch.setattr(stage, "WINDOW", 3)
     monkeypatch.setattr(stage, "CHECKPOINT_QUERIES", 9)
     fused("whole.npy")
-    done, calls = stage.Fuser.vectors, []
+    done, calls = stage.Fuser.vectors_of_tokens, []
 
-    def killed(self, queries, keys, texts_of):
+    def killed(self, queries, keys, tokens_of):
         calls.append(len(queries))
         if len(calls) == 6:
             raise KeyboardInterrupt
-        return done(self, queries, keys, texts_of)
+        return done(self, queries, keys, tokens_of)
 
-    monkeypatch.setattr(stage.Fuser, "vectors", killed)
+    monkeypatch.setattr(stage.Fuser, "vectors_of_tokens", killed)
     with pytest.raises(KeyboardInterrupt):
         fused("parts.npy")
     assert not Path("parts.npy").exists()
@@ -298,6 +298,7 @@ def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here
     assert Path("parts.npy").read_bytes() == Path("whole.npy").read_bytes()
     notes = json.loads(Path("parts.npy.lineage.json").read_text())["notes"]
     assert notes["resumed_at"] == 9 and notes["states_found"] + notes["states_made"] > QUERIES
+    assert 0 <= notes["waited_for_data"] < 1
 
 
 def test_exported_with_its_augmenter(here):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.training_helpers import known_of
 from torch.nn import functional
 
 from zerodr.config.training import ObjectiveSettings
@@ -27,7 +28,7 @@ def encoded(
     count, width = documents.shape[:2]
     ids = ids or [f"{row}-{column}" for row in range(count) for column in range(width)]
     positives = positives or [{ids[row * width]} for row in range(count)]
-    return Encoded(0, queries, documents, [f"q{i}" for i in range(count)], ids, positives, teacher)
+    return Encoded(0, queries, documents, known_of(ids, positives), teacher)
 
 
 def random_batch(count: int, negatives: int, seed: int = 0, **more) -> Encoded:
@@ -71,6 +72,42 @@ def test_own_negatives_only():
     assert InfoNCE(in_batch=False)(known)["info_nce"].item() == pytest.approx(expected, abs=1e-6)
 
 
+def test_known_positives_are_asked_for():
+    batch = Encoded(0, torch.ones(2, 3), torch.ones(2, 2, 3))
+    with pytest.raises(ConfigError, match="masks known positives, found a batch without them"):
+        InfoNCE()(batch)
+    assert InfoNCE(mask_known_positives=False)(batch)["info_nce"].isfinite()
+
+
+def masked_by_hand(scores, ids, positives, own):
+    """Each query's cross entropy over the columns that are no other known positive of it."""
+    for row, known in enumerate(positives):
+        others = [column for column, key in enumerate(ids) if key in known and column != own[row]]
+        scores[row, others] = -math.inf
+    return functional.cross_entropy(scores, torch.tensor(own))
+
+
+@settings(max_examples=40, deadline=None)
+@given(count=st.integers(1, 5), negatives=st.integers(0, 3), distinct=st.integers(1, 9), seed=st.integers(0, 999))
+def test_masks_are_those_of_ids(count, negatives, distinct, seed):
+    """Documents come several times, and have several queries."""
+    draw, width = np.random.default_rng(seed), 1 + negatives
+    ids = [str(key) for key in draw.integers(0, distinct, count * width)]
+    positives = [{ids[row * width], *map(str, draw.integers(0, distinct, 2))} for row in range(count)]
+    plain = random_batch(count, negatives, seed)
+    batch = encoded(plain.queries, plain.documents, ids, positives)
+    order = [row * width for row in range(count)]
+    order += [row * width + column for row in range(count) for column in range(1, width)]
+    scores = batch.queries @ batch.documents.flatten(0, 1)[order].T
+    expected = masked_by_hand(scores, [ids[place] for place in order], positives, list(range(count)))
+    assert InfoNCE()(batch)["info_nce"].item() == pytest.approx(expected.item(), abs=1e-5)
+    rows = [
+        masked_by_hand(batch.document_scores()[[row]], ids[row * width : (row + 1) * width], [positives[row]], [0])
+        for row in range(count)
+    ]
+    assert InfoNCE(in_batch=False)(batch)["info_nce"].item() == pytest.approx(float(sum(rows)) / count, abs=1e-5)
+
+
 def test_a_bare_batch_is_plain_in_batch_softmax():
     batch = random_batch(5, 0)
     expected = functional.cross_entropy(20 * batch.queries @ batch.documents[:, 0].T, torch.arange(5)).item()
@@ -83,12 +120,8 @@ def test_the_order_of_queries_does_not_matter(count, negatives, seed):
     batch = random_batch(count, negatives, seed)
     order = np.random.default_rng(seed).permutation(count)
     width = 1 + negatives
-    moved = encoded(
-        batch.queries[order],
-        batch.documents[order],
-        [batch.document_ids[row * width + i] for row in order for i in range(width)],
-        [batch.positives[row] for row in order],
-    )
+    ids = [f"{row}-{column}" for row in order for column in range(width)]
+    moved = encoded(batch.queries[order], batch.documents[order], ids, [{f"{row}-0"} for row in order])
     assert InfoNCE()(moved)["info_nce"].item() == pytest.approx(InfoNCE()(batch)["info_nce"].item(), rel=1e-5)
 
 

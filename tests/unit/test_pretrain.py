@@ -271,7 +271,7 @@ def test_an_encoder_of_another_family_learns_to_predict(tmp_path):
     from transformers import AlbertConfig, AlbertModel
 
     from zerodr.config.training import InitSettings
-    from zerodr.encoders.pretraining.condenser import HeadedEncoder
+    from zerodr.encoders.pretraining.condenser import HeadedEncoder, real_tokens
     from zerodr.encoders.start.initial import from_checkpoint
 
     AlbertModel(AlbertConfig(**SIZES, embedding_size=16)).save_pretrained(tmp_path)
@@ -280,7 +280,7 @@ def test_an_encoder_of_another_family_learns_to_predict(tmp_path):
     model = HeadedEncoder(from_checkpoint(wanted, tmp_path, None, 1)[0], "none").train()
     features = model.encoder.pad(model.encoder.tokenize(["a b c d"], "document"))
     _, last, early = model.states(features)
-    loss = model.masked_losses(last, early, features["attention_mask"], features["input_ids"])["late_mlm"]
+    loss = model.masked_losses(last, early, features["attention_mask"], *real_tokens(features))["late_mlm"]
     loss.backward()
     assert model.prediction.dense.weight.shape == (16, 32) and loss.isfinite()
     assert model.backbone.get_input_embeddings().weight.grad.abs().sum() > 0

@@ -20,6 +20,7 @@ from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.papers.berm.read_units import unit_shares
 from zerodr.papers.berm.reader_data import (
     IGNORED,
+    ReadForward,
     best_spans,
     evaluate_reader,
     exact_match,
@@ -131,7 +132,7 @@ def test_best_spans_are_ordered_short_and_inside():
 
 
 def test_shares_of_units():
-    pair = ReadTokens([1, 5, 6, 7, 2], 1, [(0, 3), (3, 8), (9, 12)])
+    pair = ReadTokens(np.array([1, 5, 6, 7, 2]), 1, np.array([(0, 3), (3, 8), (9, 12)]))
     places = np.array([[0, 9], [9, 12], [12, 20]])
     probabilities = np.array([0.5, 0.2, 0.3, 9.0])
     assert unit_shares(probabilities, pair, "abc defg hij", places).tolist() == pytest.approx([0.7, 0.3, 0.0])
@@ -157,9 +158,9 @@ def test_logits_are_the_networks_own_and_padding_changes_nothing(project):
     init()
     reader, (questions, _) = Reader.load(Path("results/reader0")), load_questions(Path("results/source"), "train", " ")
     pairs = questions.tokens(reader, range(4))
-    together = reader.logits(pairs, "cpu")
+    together = reader.logits(reader.features(pairs))
     for row, pair in enumerate(pairs):
-        alone = reader.logits([pair], "cpu")
+        alone = reader.logits(reader.features([pair]))
         found = reader.network(**reader.pad([pair])).start_logits[0, pair.document :][: len(pair.offsets)]
         torch.testing.assert_close(alone[0, 0], found)
         torch.testing.assert_close(together[:, row, : len(pair.offsets)], alone[:, 0])
@@ -172,7 +173,8 @@ def test_answers_that_truncation_cuts_off_are_ignored(project):
     found = [questions.targets(row, pair) for row, pair in enumerate(questions.tokens(reader, range(len(questions))))]
     cut = sum(first == IGNORED for first, _ in found) / len(found)
     assert 0 < cut < 1
-    assert evaluate_reader(reader, questions, range(len(questions)), 0, "cpu", Group())["cut_off"] == pytest.approx(cut)
+    forward = ReadForward(reader, questions, "cpu")
+    assert evaluate_reader(forward, questions, range(len(questions)), 0, Group())["cut_off"] == pytest.approx(cut)
 
 
 def test_a_reader_learns_and_its_scores_find_answers(project):
@@ -182,7 +184,8 @@ def test_a_reader_learns_and_its_scores_find_answers(project):
     losses = curve("loss")
     assert np.mean(losses[-10:]) < 0.6 * np.mean(losses[:10])
     questions, _ = load_questions(Path("results/source"), "train", " ")
-    before = evaluate_reader(Reader.load(Path("results/reader0")), questions, range(20), 0, "cpu", Group())
+    start = ReadForward(Reader.load(Path("results/reader0")), questions, "cpu")
+    before = evaluate_reader(start, questions, range(20), 0, Group())
     assert curve("dev.f1")[-1] > before["f1"] and curve("dev.exact_match")[-1] > before["exact_match"]
     rows = pq.read_table(read() / "reader_scores.parquet").to_pylist()
     assert all(0 < sum(row["scores"]) < 1 + 1e-4 for row in rows), "a title belongs to no unit"

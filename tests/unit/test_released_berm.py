@@ -57,7 +57,7 @@ def batch(released: dict[str, torch.Tensor], labels: torch.Tensor) -> EncodedUni
     """The batch whose losses were written down."""
     vectors, valid = pool_units(released["states"], released["unit_ids"], 4)
     passages = released["passages"].unsqueeze(1)
-    return EncodedUnits(0, released["queries"], passages, [], [], [], units=Units(vectors, valid, labels))
+    return EncodedUnits(0, released["queries"], passages, units=Units(vectors, valid, labels))
 
 
 def test_losses_of_a_batch_are_those_of_the_released_code(stages):

@@ -21,7 +21,7 @@ def test_margin_mse_scales_the_students_scores(factor):
     released = answers("ddr_losses")
     queries = released["queries"].clone().requires_grad_()
     settings = ObjectiveSettings(name="margin_mse", negatives_per_query=3, inverse_temperature=factor)
-    batch = Encoded(0, queries, released["documents"], [], [], [], released["teacher"])
+    batch = Encoded(0, queries, released["documents"], None, released["teacher"])
     loss = make_objective(settings)(batch)["margin_mse"]
     loss.backward()
     expected = released[f"margin_mse{factor}.gradient_queries"]

@@ -88,9 +88,7 @@ def adversary_of_run(loss: str, accumulation: int) -> Adversary:
 def batch_of(step: int, vectors: torch.Tensor) -> EncodedDomains:
     """Vectors (5, 4, 8) of source query, positive, negative, target query, target document."""
     documents = vectors[1:3].transpose(0, 1)
-    return EncodedDomains(
-        step, vectors[0], documents, [], [], [], target_documents=vectors[4], target_queries=vectors[3]
-    )
+    return EncodedDomains(step, vectors[0], documents, target_documents=vectors[4], target_queries=vectors[3])
 
 
 @pytest.mark.parametrize(

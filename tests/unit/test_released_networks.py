@@ -11,7 +11,7 @@ from tests.unit.model_helpers import tiny_model
 from tests.unit.released import answers
 from torch import Tensor, nn
 
-from zerodr.encoders.pretraining.condenser import HeadedEncoder
+from zerodr.encoders.pretraining.condenser import HeadedEncoder, masked_tokens
 from zerodr.losses.spans import span_contrastive
 from zerodr.mining.negatives import choose, entries, words_of
 from zerodr.papers.ddr.inserting import insert, take_weights, weights
@@ -57,7 +57,7 @@ def test_a_step_of_coco(tmp_path):
     labels = released["labels"].long()
     vectors, last, early = model.states(features)
     assert off(vectors, released["vectors"]) < 2e-6
-    sums = model.masked_losses(last, early, features["attention_mask"], labels)
+    sums = model.masked_losses(last, early, features["attention_mask"], *masked_tokens(labels))
     losses = {name: total / (labels >= 0).sum() for name, total in sums.items()}
     losses["contrastive"] = span_contrastive(vectors)
     for name, loss in losses.items():

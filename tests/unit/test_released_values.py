@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.unit.released import answers
+from tests.unit.training_helpers import known_of
 
 from zerodr.losses.contrastive import info_nce, known_positive_mask, pairwise_nll
 from zerodr.mining.cut import merge
@@ -82,7 +83,7 @@ def test_contrast_over_the_batch(released, name, factor):
     numbers = released["ddr.document_ids"]
     ids = [str(int(i)) for i in torch.cat([numbers[:, 0], numbers[:, 1:].ravel()])]
     known = [{str(int(d)) for q, d in released["ddr.qrels"] if q == row} for row in range(16)]
-    masked = known_positive_mask(known, ids, torch.arange(16))
+    masked = known_positive_mask(known_of(ids, known), len(ids), torch.arange(16))
     assert torch.equal(masked, released["ddr.dot.masked"])
     left, right = queries, columns
     if name == "cosine20":

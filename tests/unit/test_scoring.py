@@ -55,6 +55,7 @@ def test_scores_are_those_of_sentence_transformers(project):
     assert metrics["teacher_accuracy"] == pytest.approx((margins > 0).all(1).mean())
     assert record["notes"]["pairs"] == record["notes"]["distinct_pairs"] == 5 * QUERIES
     assert 0 < record["notes"]["pairs_at_length_limit"] <= 5 * QUERIES
+    assert 0 <= record["notes"]["waited_for_data"] < 1
 
 
 def test_titles_reach_the_teacher(project):

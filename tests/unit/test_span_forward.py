@@ -12,6 +12,7 @@ from tests.unit.training_helpers import run_two_processes, tiny_model
 
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.pretraining.condenser import masked_tokens
 from zerodr.losses.spans import span_contrastive
 from zerodr.mining.spans import SCHEMA
 from zerodr.training.loop.speed import set_dropout
@@ -45,7 +46,7 @@ def test_coco_is_the_plain_formula(world):
     model.zero_grad(set_to_none=True)
     features, labels = padded(model, views)
     vectors, last, early = model.states(features)
-    sums = model.masked_losses(last, early, features["attention_mask"], labels)
+    sums = model.masked_losses(last, early, features["attention_mask"], *masked_tokens(labels))
     count = int((labels >= 0).sum())
     losses = {"contrastive": span_contrastive(last[:, 0])} | {name: value / count for name, value in sums.items()}
     assert vectors.shape == (16, 32)
@@ -89,7 +90,8 @@ def test_special_tokens_and_padding_are_never_predicted(world, monkeypatch, name
     monkeypatch.setattr(used.model, "masked_losses", lambda *given: (seen.append(given[2:]), losses(*given))[1])
     gradient(used, batch_of())
     padded = 0
-    for mask, labels in seen:
+    for mask, positions, targets in seen:
+        labels = torch.full(mask.shape, NOT_MASKED).flatten().index_copy(0, positions, targets).view(mask.shape)
         ends = mask.sum(1) - 1
         assert (labels[:, 0] == NOT_MASKED).all() and (labels[torch.arange(len(ends)), ends] == NOT_MASKED).all()
         assert (labels[mask == 0] == NOT_MASKED).all()

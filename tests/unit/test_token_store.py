@@ -19,8 +19,10 @@ from zerodr.artifacts.stage import run_spec
 from zerodr.encoders.inference import token_store
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
+from zerodr.encoders.network.tokenizing import Call
 from zerodr.training.data import memo
 from zerodr.training.data.batches import Stream
+from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward
 
@@ -132,13 +134,13 @@ def test_a_store_ends_at_its_share_of_the_disk_and_at_errors(tmp_path, monkeypat
 
 def test_facts_tell_tokenizers_and_calls_apart_but_not_earlier_calls(tmp_path):
     tokenizer = load_tokenizer(tiny_model(tmp_path / "model"))
-    facts = call_facts(tokenizer, "", 16, False)
+    facts = call_facts(tokenizer, Call("", 16))
     tokenizer(["a text"], truncation=True, max_length=3, padding=True)
-    assert facts is not None and call_facts(tokenizer, "", 16, False) == facts
-    others = [call_facts(tokenizer, *call) for call in (("q ", 16, False), ("", 17, False), ("", 16, True))]
+    assert facts is not None and call_facts(tokenizer, Call("", 16)) == facts
+    others = [call_facts(tokenizer, Call(*call)) for call in (("q ", 16, False), ("", 17, False), ("", 16, True))]
     tokenizer.add_tokens(["newword"])
-    others.append(call_facts(tokenizer, "", 16, False))
-    assert all(other != facts for other in others) and call_facts(object(), "", 16, False) is None
+    others.append(call_facts(tokenizer, Call("", 16)))
+    assert all(other != facts for other in others) and call_facts(object(), Call("", 16)) is None
 
 
 def test_embeddings_of_a_second_model_tokenise_nothing_and_have_the_same_bytes(tmp_path, monkeypatch):
@@ -183,11 +185,11 @@ def test_batches_of_finetuning_are_the_same_and_no_epoch_tokenises_again(tmp_pat
     examples, model = tiny_examples(tmp_path), load_tiny(tiny_model(tmp_path / "model"))
     stream = Stream(examples, np.arange(8), 8, 2, [0])
     plain = [Forward(model, examples, "cpu").prepare(stream.batch(step), Group()).texts for step in range(3)]
-    used = Forward(model, examples, "cpu", stored=tmp_path / "tokens")
+    used = Forward(model, examples, "cpu", shared=SharedTokens(tmp_path / "tokens"))
     for step, texts in enumerate(plain):
         got = used.prepare(stream.batch(step), Group()).texts
-        assert [list(row) for row in got.tokens] == texts.tokens and got.groups == texts.groups
-    queries = used.stores[0]
+        assert all(map(np.array_equal, got.tokens, texts.tokens)) and got.groups == texts.groups
+    queries = used.shared.stores[0]
     assert queries.tokenized == 8  # of three epochs
     used.close()
     assert segments(tmp_path / "tokens")

@@ -134,7 +134,7 @@ def by_hand(forward: UnitForward, batch: Any, settings: BermSettings) -> tuple[l
         (p, states), (n, _) = (one(text, "document") for text in examples.texts_of_documents(batch.documents[line]))
         number = int(batch.documents[line, 0])
         e = torch.stack([states[a:b].mean(0) for a, b in zip(table.first[number], table.stop[number], strict=True)])
-        valid, y = torch.ones(1, len(e), dtype=torch.bool), torch.tensor([table.label(examples, int(row), number)])
+        valid, y = torch.ones(1, len(e), dtype=torch.bool), label_of(forward, int(row), number)
         main.append(torch.nn.functional.softplus(q @ n - q @ p))
         if len(e) > 1:
             found1.append(r1(p[None], e[None], valid))
@@ -144,6 +144,19 @@ def by_hand(forward: UnitForward, batch: Any, settings: BermSettings) -> tuple[l
     (torch.stack(main).mean() + sum(terms)).backward()
     every = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
     return [float(term.detach()) for term in terms], torch.cat(every)
+
+
+def label_of(forward: UnitForward, row: int, document: int) -> torch.Tensor:
+    return torch.from_numpy(forward.table.labels_of(forward.examples, np.array([row]), np.array([document])))
+
+
+def test_labels_of_a_batch_are_those_of_its_pairs(project):
+    forward, _ = parts(project)
+    rows = np.random.default_rng(0).permutation(QUERIES - 1)
+    documents = np.array([forward.examples.positives[int(row)][-1] for row in rows])
+    found = forward.table.labels_of(forward.examples, rows, documents)
+    pairs = zip(rows.tolist(), documents.tolist(), strict=True)
+    assert found.tolist() == [int(label_of(forward, row, document)) for row, document in pairs]
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
@@ -164,7 +177,7 @@ def test_labels_belong_to_pairs_and_units_to_passages(project):
     examples, table = forward.examples, forward.table
     for row in range(QUERIES - 1):
         number = int(examples.positives[row][0])
-        assert table.label(examples, row, number) == int(examples.queries[row].as_py()[1:]) % 3
+        assert label_of(forward, row, number).tolist() == [int(examples.queries[row].as_py()[1:]) % 3]
         assert len(table.first[number]) == 3
     share = prepare(forward, stream.batch(0), Group())
     own = {len(share.texts.documents) + place for place in share.texts.documents[:, 0]}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
+from tests.unit.pretraining_helpers import forward, lay_out, passages
 from tests.unit.training_helpers import QUERIES, load_tiny, tiny_examples, tiny_model
 
 from zerodr.training.data.batches import Stream
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL
+from zerodr.training.pretraining.passages import PassageStream
+from zerodr.training.pretraining.span_forward import make_span_objective
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +30,32 @@ def counting() -> ModuleType:
     return module
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("changes", [{}, {"cache_chunk": 3}, {"accumulation": 4}, {"optimizer": "lamb"}], ids=str)
-@pytest.mark.parametrize("objective", [InfoNCE, PairwiseNLL])
-def test_the_host_waits_once_a_step(counting, tmp_path, objective, changes):
+@pytest.mark.parametrize("objective", [InfoNCE, PairwiseNLL, partial(InfoNCE, False)])
+def test_the_host_waits_once_a_step(counting, tmp_path, objective, changes, processes):
     model, examples = load_tiny(tiny_model(tmp_path / "model")), tiny_examples(tmp_path)
     stream = Stream(examples, np.arange(QUERIES), 8, 1, [13, 0])
-    counts = counting.step_counts(Forward(model, examples, "meta"), objective(), stream, {"batch_queries": 8} | changes)
+    settings = {"batch_queries": 8} | changes
+    counts = counting.step_counts(Forward(model, examples, "meta"), objective(), stream, settings, processes)
     assert counts.waits == {"tolist": 1}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("changes", [{}, {"cache_chunk": 3, "accumulation": 2}], ids=str)
+@pytest.mark.parametrize("name", ["coco", "mlm", "ict", "tsdae"])
+def test_the_host_waits_once_a_step_of_pretraining(counting, world, name, changes, processes):
+    used, stream = forward(world, name), PassageStream(np.arange(90), 8, [13, 0])
+    objective = make_span_objective(used.maker.settings)
+    counts = counting.step_counts(used, objective, stream, {"batch_queries": 8} | changes, processes)
+    assert counts.waits == {"tolist": 1}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    root = lay_out(tmp_path_factory.mktemp("waits"))
+    passages(root)
+    return root
 
 
 def test_waits_are_seen(counting):
@@ -40,4 +63,5 @@ def test_waits_are_seen(counting):
     with counting.counted() as counts:
         float(x[0]), bool(x[0]), x.tolist(), x[0].item()
         torch.ones(2).to("meta"), torch.ones(2).to("meta", non_blocking=True)
-    assert sum(counts.waits.values()) == 5
+        torch.tensor([1], device="meta"), torch.tensor([1]), x[torch.tensor([0])], x * torch.tensor(2.0)
+    assert sum(counts.waits.values()) == 7

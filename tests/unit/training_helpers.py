@@ -142,6 +142,12 @@ def without_scores(examples: Examples) -> Examples:
     return replace(examples, scores=None)
 
 
+def known_of(ids: list[str], positives: list[set[str]]) -> torch.Tensor:
+    """Known positives of each query among the documents of all, as (query, place)."""
+    pairs = [(row, place) for row, own in enumerate(positives) for place, key in enumerate(ids) if key in own]
+    return torch.tensor(pairs, dtype=torch.long).reshape(-1, 2)
+
+
 def ragged(lists: list[list[int]], kind: type = np.int32) -> Ragged:
     values = np.array([value for row in lists for value in row], kind)
     return Ragged(values, np.r_[0, np.cumsum([len(row) for row in lists])].astype(np.int64))

@@ -62,3 +62,8 @@ def _clock(seconds: float) -> str:
     minutes, remainder = divmod(int(round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
+
+
+def log_waiting(name: str, share: float) -> None:
+    """Log the share of the time in which the device waited for data."""
+    log.info("%s: waited for data %.1f %% of the time", name, 100 * share)

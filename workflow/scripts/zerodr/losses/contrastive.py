@@ -26,26 +26,21 @@ def pairwise_nll(queries: Tensor, positives: Tensor, negatives: Tensor, reductio
     return losses.mean() if reduction == "mean" else losses
 
 
-def known_positive_mask(query_positives: list[set[str]], candidates: list[str], positive: Tensor) -> Tensor:
+def known_positive_mask(known: Tensor, candidates: int, positive: Tensor) -> Tensor:
     """Mark candidates that must not count as negatives: True where one is another known positive of the query.
 
     Args:
-        query_positives: for each of N queries the ids of all its known positives.
-        candidates: ids of the M candidate documents, in column order.
+        known: (n, 2) int64, query and column of each known positive of a query that is among the candidates.
+        candidates: M columns.
         positive: (N,) column of each query's positive, which is never masked.
 
     Returns:
-        (N, M) bool. Other copies of this positive in the batch are masked too.
+        (N, M) bool on the device of `known`. Other copies of this positive in the batch are masked too.
     """
-    mask = torch.zeros(len(query_positives), len(candidates), dtype=torch.bool)
-    columns: dict[str, list[int]] = {}
-    for column, candidate in enumerate(candidates):
-        columns.setdefault(candidate, []).append(column)
-    for row, positives in enumerate(query_positives):
-        for document in positives:
-            mask[row, columns.get(document, [])] = True
-    mask[torch.arange(len(query_positives)), positive.cpu()] = False
-    return mask
+    mask = torch.zeros(len(positive) * candidates, dtype=torch.bool, device=known.device)
+    unmasked = torch.arange(len(positive)) * candidates + positive
+    mask.index_fill_(0, known[:, 0] * candidates + known[:, 1], True)
+    return mask.index_fill_(0, unmasked.to(known.device, non_blocking=True), False).view(len(positive), candidates)
 
 
 def info_nce(

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size, read_corpus, shard_rows, split_queries
 from zerodr.config.base import Settings, validate
@@ -127,9 +127,8 @@ def embed_queries(stage: Stage, model: Path | None = None) -> None:
 def document_texts(folder: Path, start: int, stop: int, title_join: str | None) -> Iterator[Text]:
     """Read (id, text) of corpus rows `start..stop`. With a `title_join`, a non-empty title precedes its text."""
     for batch in read_corpus(folder, start, stop):
-        for row in range(batch.num_rows):
-            key, title, text = (batch.column(name)[row].as_py() or "" for name in ("id", "title", "text"))
-            yield key, title + title_join + text if title and title_join is not None else text
+        for key, title, text in zip(*(batch.column(name).to_pylist() for name in ("id", "title", "text")), strict=True):
+            yield key or "", title + title_join + (text or "") if title and title_join is not None else text or ""
 
 
 def _embed(
@@ -200,7 +199,7 @@ def embed(encoder: Encoder, task: Task, store: EmbeddingStore) -> tuple[int, flo
         known.close()
         store.totals["tokenized"] = store.totals.get("tokenized", 0) + known.tokenized
     share = ahead.waited / max(time.monotonic() - started, 1e-9)
-    log.info("embed %s: waited for data %.1f %% of the time", task.name, 100 * share)
+    log_waiting(f"embed {task.name}", share)
     return progress.done - progress.first, share
 
 

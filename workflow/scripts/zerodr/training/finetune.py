@@ -24,6 +24,7 @@ from zerodr.training.additions import Addition, Prepared, additions_of
 from zerodr.training.data.batches import Stream, usable_rows
 from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.data.frozen_index import FrozenIndex
+from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
 from zerodr.training.kinds import BI_ENCODER, Kind, Lessons, kind_of
@@ -120,7 +121,7 @@ def fit(task: Task) -> dict[str, Any]:
         _take_moments(optimizer, task.model)
     forward = kind.forward(model, examples, device, training.cache_chunk)
     forward = reduce(lambda value, addition: addition.forward(value), additions, forward)
-    forward.stored = TOKENS
+    forward.shared = SharedTokens(TOKENS)
     batches: Batches = stream
     batches = reduce(lambda value, addition: addition.batches(value), additions, batches)
     factor = schedule(training.schedule, training.warmup_steps, training.schedule_steps or position.total_steps)
@@ -129,7 +130,7 @@ def fit(task: Task) -> dict[str, Any]:
     objective = reduce(lambda value, addition: addition.objective(value, prepared), additions, objective)
 
     def evaluate() -> dict[str, float]:
-        return kind.evaluate(model, lessons.dev_examples, lessons.dev, training.dev_negatives, device, group)
+        return kind.evaluate(forward, lessons.dev_examples, lessons.dev, training.dev_negatives, group)
 
     other: dict[str, str] = {}  # a state of another arithmetic is refused
     other |= {} if precision == training.precision else {"precision": precision}

@@ -47,7 +47,7 @@ class Kind:
         create: the stage that makes an initial model.
         load: model folder and precision -> module with `save(folder)`.
         forward: how training runs it.
-        evaluate: model, examples, dev rows, negatives, device, group -> measures.
+        evaluate: forward, dev examples, dev rows, negatives, group -> measures.
         lessons: task and model -> what it learns from; None: mined queries.
     """
 

@@ -159,7 +159,7 @@ def train(stage: Stage) -> dict[str, Any]:
         token_loss(settings, model.encoder),
     )
     forward = SpanForward(model, passages, device, training.cache_chunk, maker=maker)
-    forward.stores += filter(None, [maker.take_stored(TOKENS)])
+    forward.shared.stores += filter(None, [maker.take_stored(TOKENS)])
     stream = PassageStream(rows, training.batch_queries, words)
     evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from zerodr.encoders.cross_encoder.pair_model import PairModel
-from zerodr.encoders.cross_encoder.pairs import PairTokens, bare_ids
+from zerodr.encoders.cross_encoder.pairs import Ids, PairTokens, bare_ids
 from zerodr.encoders.folder.contract import read_json, write_model_json
 from zerodr.encoders.network.towers import Precision
 
@@ -46,9 +46,12 @@ class CrossEncoder(PairModel):
 
     def tokenize_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
         """Tokenize the pairs (queries[i], documents[i]), cut to `max_tokens` by pairs.pair_lengths."""
-        limit = self.contract.max_tokens
-        texts = zip(bare_ids(self.tokenizer, queries), bare_ids(self.tokenizer, documents), strict=True)
-        return [self.template.join(query, document, limit) for query, document in texts]
+        return self.join(bare_ids(self.tokenizer, queries), bare_ids(self.tokenizer, documents))
+
+    def join(self, queries: Sequence[Ids], documents: Sequence[Ids]) -> list[PairTokens]:
+        """Join the tokens of queries[i] and documents[i], as BARE_CALL gives them."""
+        pairs, limit = zip(queries, documents, strict=True), self.contract.max_tokens
+        return [self.template.join(query, document, limit) for query, document in pairs]
 
     def score(self, features: dict[str, Tensor]) -> Tensor:
         """Compute raw logits of one batch from `pad`, on the module's device. -> (B,) float32."""

@@ -5,21 +5,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from zerodr.encoders.inference.encoder import pad, token_ids
+from zerodr.encoders.inference.encoder import pad
+from zerodr.encoders.network.tokenizing import Call
 from zerodr.errors import ModelError
 
 PROBE = ("a", "b")
-UNLIMITED = 1 << 20  # tokens: texts are cut as pairs, not alone
+BARE_CALL = Call()  # texts are cut as pairs, not alone
+Ids = Sequence[int] | np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class PairTokens:
-    """Token ids of one pair, special tokens included; the document begins at position `document`."""
+    """Token ids of one pair, special tokens included, (L,) int32; the document begins at position `document`."""
 
-    ids: list[int]
+    ids: np.ndarray
     document: int
 
     def __len__(self) -> int:
@@ -34,20 +37,21 @@ class Template:
         typed: the document's tokens, and the special ones behind it, have token type 1.
     """
 
-    before: list[int]
-    between: list[int]
-    behind: list[int]
+    before: np.ndarray
+    between: np.ndarray
+    behind: np.ndarray
     typed: bool
 
     def room(self, max_tokens: int) -> int:
         """Count the tokens that query and document share."""
         return max_tokens - len(self.before) - len(self.between) - len(self.behind)
 
-    def join(self, query: list[int], document: list[int], max_tokens: int) -> PairTokens:
+    def join(self, query: Ids, document: Ids, max_tokens: int) -> PairTokens:
         """Join the pair, with at most `max_tokens` tokens."""
         first, second = pair_lengths(len(query), len(document), self.room(max_tokens))
-        head = [*self.before, *query[:first], *self.between]
-        return PairTokens([*head, *document[:second], *self.behind], len(head))
+        pieces = (self.before, query[:first], self.between, document[:second], self.behind)
+        ids = np.concatenate([np.asarray(piece, np.int32) for piece in pieces])
+        return PairTokens(ids, len(self.before) + first + len(self.between))
 
 
 def pair_lengths(query: int, document: int, room: int) -> tuple[int, int]:
@@ -84,13 +88,14 @@ def pair_template(folder: Path | str, tokenizer: Any, types: int) -> Template:
     if typed and kinds != [0] * second[0] + [1] * (len(ids) - second[0]):
         problem = f"its tokenizer gives a pair the token types {kinds}, expected 0 for the query and 1 for the document"
         raise ModelError(folder, problem, "choose another model")
-    return Template(ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :], typed)
+    before, between, behind = ids[: first[0]], ids[first[-1] + 1 : second[0]], ids[second[-1] + 1 :]
+    return Template(np.array(before, np.int32), np.array(between, np.int32), np.array(behind, np.int32), typed)
 
 
 def bare_ids(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """Tokenize texts without special tokens, uncut; equal texts are tokenised once."""
     distinct = list(dict.fromkeys(texts))
-    by_text = dict(zip(distinct, token_ids(tokenizer, distinct, "", UNLIMITED, special=False), strict=True))
+    by_text = dict(zip(distinct, BARE_CALL.ids(tokenizer, distinct), strict=True))
     return [by_text[text] for text in texts]
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.pairs import PairTokens
 from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.network.moving import features_on
 from zerodr.encoders.network.towers import DTYPES
 
 log = logging.getLogger("zerodr")
@@ -45,7 +46,7 @@ class Scorer:
     def encode_batch(self, rows: Sequence[PairTokens]) -> np.ndarray:
         """Compute raw logits of B pairs, (B,) float32."""
         with torch.inference_mode():
-            features = {key: value.to(self.device) for key, value in self.model.pad(rows).items()}
+            features = features_on(self.model.pad(rows), self.device)
             return (self._packed(features) if self.body else self.model.score(features)).cpu().numpy()
 
     def _packed(self, features: dict[str, Tensor]) -> Tensor:

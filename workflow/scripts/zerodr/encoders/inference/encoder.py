@@ -5,8 +5,9 @@ transformers module. `Encoder.backend` names the pass, for lineage.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
-from zerodr.encoders.network.tokenizing import TOKENIZING
+from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.towers import (
     DTYPES,
     Precision,
@@ -34,7 +35,6 @@ from zerodr.encoders.network.towers import (
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
-TOKENIZER_TEXTS = 512  # texts of one call of the tokenizer
 
 
 @dataclass
@@ -89,12 +89,8 @@ class Encoder:
         Args:
             store: of `token_store` with the same prefix and length: what it holds is not tokenised.
         """
-        limit = self._limit(max_tokens)
-
-        def tokenized(texts: Sequence[str]) -> list[list[int]]:
-            return list(token_ids(self.tokenizer, texts, prefix, limit, self.contract.lowercase))
-
-        ids = tokenized(texts) if store is None else store.of(texts, tokenized)
+        tokenize = partial(self._call(prefix, max_tokens).ids, self.tokenizer)
+        ids = tokenize(texts) if store is None else store.of(texts, tokenize)
         rows = [np.asarray(row, np.int32) for row in ids]
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
@@ -102,11 +98,12 @@ class Encoder:
 
     def token_store(self, folder: Path, prefix: str = "", max_tokens: int | None = None) -> TokenStore | None:
         """Open the tokens that are stored in `folder`; None where the tokenizer can't be told from others."""
-        facts = call_facts(self.tokenizer, prefix, self._limit(max_tokens), self.contract.lowercase)
+        facts = call_facts(self.tokenizer, self._call(prefix, max_tokens))
         return None if facts is None else TokenStore(folder, facts)
 
-    def _limit(self, max_tokens: int | None) -> int:
-        return min(max_tokens or self.contract.max_tokens, self.contract.max_tokens)
+    def _call(self, prefix: str, max_tokens: int | None) -> Call:
+        limit = min(max_tokens or self.contract.max_tokens, self.contract.max_tokens)
+        return Call(prefix, limit, self.contract.lowercase)
 
     def encode_batch(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """Encode one batch of token ids. rows: B arrays of ids -> (B, dimension) float32."""
@@ -119,22 +116,6 @@ class Encoder:
             if self.contract.normalize:
                 vectors = unit_length(vectors)
             return vectors.float().cpu().numpy()
-
-
-def token_ids(
-    tokenizer: Any, texts: Sequence[str], prefix: str, limit: int, lowercase: bool = False, special: bool = True
-) -> Iterator[list[int]]:
-    """Yield ids of each text behind its prefix, with special tokens or not, cut at `limit`."""
-    options: dict[str, Any] = dict.fromkeys(
-        ("padding", "return_attention_mask", "return_token_type_ids", "verbose"), False
-    )
-    options |= {"truncation": True, "max_length": limit, "add_special_tokens": special}
-    for start in range(0, len(texts), TOKENIZER_TEXTS):
-        inputs = [prefix + text for text in texts[start : start + TOKENIZER_TEXTS]]
-        inputs = [text.lower() for text in inputs] if lowercase else inputs
-        with TOKENIZING:
-            rows = tokenizer(inputs, **options)["input_ids"]
-        yield from rows
 
 
 def pad(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from shutil import disk_usage
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import STATE
+from zerodr.encoders.network.tokenizing import Call
 
 log = logging.getLogger("zerodr")
 TOKENS = STATE / "tokens"
@@ -32,20 +34,15 @@ NUMBER = 4  # bytes
 Rows = list[np.ndarray]
 
 
-def call_facts(tokenizer: Any, prefix: str, limit: int | None, lowercase: bool) -> dict[str, Any] | None:
-    """Return what tokens depend on besides the text; None where the tokenizer does not say.
-
-    Args:
-        prefix: in front of the text; limit: tokens with special ones, None: all, without special ones.
-    """
+def call_facts(tokenizer: Any, call: Call) -> dict[str, Any] | None:
+    """Return what tokens depend on besides the text; None where the tokenizer does not say."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None
     inner = json.loads(backend.to_str()) | {"truncation": None, "padding": None}  # as earlier calls left them
     digest = hashlib.sha256(json.dumps(inner).encode()).hexdigest()
     kind = {"class": type(tokenizer).__name__, "truncation_side": tokenizer.truncation_side}
-    call = {"prefix": prefix, "limit": limit, "lowercase": lowercase}
-    return call | kind | {"tokenizer": digest, "tokenizers": version("tokenizers")}
+    return asdict(call) | kind | {"tokenizer": digest, "tokenizers": version("tokenizers")}
 
 
 class Segment:

@@ -1,9 +1,50 @@
-"""Options of tokenizers, and whose turn it is."""
+"""Call a tokenizer: options, whose turn it is, and token ids of texts."""
 
 import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 TOKENIZING = threading.Lock()  # a tokenizer serves one thread at a time, with all cores
 BARE = dict.fromkeys(
     "add_special_tokens return_attention_mask return_token_type_ids truncation padding verbose".split(), False
 )
 """For the ids of whole texts, without special tokens and without anything else."""
+TOKENIZER_TEXTS = 512  # texts of one call of the tokenizer
+UNLIMITED = 1 << 20  # tokens
+
+
+@dataclass(frozen=True)
+class Call:
+    """A way to call a tokenizer.
+
+    Attributes:
+        prefix: in front of each text.
+        limit: tokens with special ones; None: all tokens, without special ones.
+        lowercase: texts are lowered first.
+    """
+
+    prefix: str = ""
+    limit: int | None = None
+    lowercase: bool = False
+
+    def ids(self, tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+        """Tokenize texts."""
+        special = self.limit is not None
+        return list(token_ids(tokenizer, texts, self.prefix, self.limit or UNLIMITED, self.lowercase, special))
+
+
+def token_ids(
+    tokenizer: Any, texts: Sequence[str], prefix: str, limit: int, lowercase: bool = False, special: bool = True
+) -> Iterator[list[int]]:
+    """Yield ids of each text behind its prefix, with special tokens or not, cut at `limit`."""
+    options: dict[str, Any] = dict.fromkeys(
+        ("padding", "return_attention_mask", "return_token_type_ids", "verbose"), False
+    )
+    options |= {"truncation": True, "max_length": limit, "add_special_tokens": special}
+    for start in range(0, len(texts), TOKENIZER_TEXTS):
+        inputs = [prefix + text for text in texts[start : start + TOKENIZER_TEXTS]]
+        inputs = [text.lower() for text in inputs] if lowercase else inputs
+        with TOKENIZING:
+            rows = tokenizer(inputs, **options)["input_ids"]
+        yield from rows

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract, write_contract
 from zerodr.encoders.folder.layout import write_layout
 from zerodr.encoders.folder.saving import save_tower
-from zerodr.encoders.inference.encoder import load_tokenizer, pad, token_ids
+from zerodr.encoders.inference.encoder import load_tokenizer, pad
+from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.towers import DTYPES, Precision, Tower, check_precision, check_vocabulary, load_tower
 from zerodr.errors import ModelError
 
@@ -74,10 +76,13 @@ class BiEncoder(nn.Module):
 
     def tokenize(self, texts: Sequence[str], side: Side) -> list[list[int]]:
         """Tokenize texts behind the side's prefix, with special tokens, cut at the side's length."""
-        contract = self.contract
-        return list(token_ids(self.tokenizer, texts, contract.prefix(side), contract.tokens(side), contract.lowercase))
+        return self.call(side).ids(self.tokenizer, texts)
 
-    def pad(self, rows: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+    def call(self, side: Side) -> Call:
+        """Return how the tokenizer is called for a side's texts."""
+        return Call(self.contract.prefix(side), self.contract.tokens(side), self.contract.lowercase)
+
+    def pad(self, rows: Sequence[Sequence[int] | np.ndarray]) -> dict[str, Tensor]:
         """Pad ids of B texts on the right to `input_ids` and `attention_mask`, (B, longest) int64, on the CPU."""
         ids, mask = pad(rows, self.tokenizer.pad_token_id)
         return {"input_ids": ids, "attention_mask": mask}

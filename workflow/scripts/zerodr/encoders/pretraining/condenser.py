@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from zerodr.encoders.network.loading import T5_FAMILY
-from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.towers import DTYPES, Tower, attended
 from zerodr.encoders.network.trainable import SHARED, BiEncoder
 from zerodr.encoders.pretraining.additions import save_additions
@@ -118,16 +117,15 @@ class HeadedEncoder(nn.Module):
         last = output.last_hidden_state
         return self.tower.vectors(last, mask), last, output.hidden_states[self.skip]
 
-    def masked_losses(self, last: Tensor, early: Tensor, mask: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    def masked_losses(
+        self, last: Tensor, early: Tensor, mask: Tensor, positions: Tensor, targets: Tensor
+    ) -> dict[str, Tensor]:
         """Sum the cross entropies of masked tokens: `late_mlm` of the last layer, `head_mlm` of the head.
 
         Args:
             last, early: (n, L, d); mask: (n, L) of 0 and 1.
-            labels: (n, L) true ids, negative where not masked; on the CPU, so that nobody waits for their number.
+            positions, targets: (m,) of `masked_tokens`.
         """
-        every = labels.flatten()
-        masked = (every >= 0).nonzero()[:, 0]
-        positions, targets = on_device(masked, last.device), on_device(every[masked], last.device)
         losses = {"late_mlm": self._predict(last.flatten(0, 1)[positions], targets)}
         if len(self.layers):
             bias = FAR * (1.0 - mask[:, None, None, :].float())  # (n, 1, 1, L)
@@ -135,34 +133,40 @@ class HeadedEncoder(nn.Module):
             losses["head_mlm"] = self._predict(self._run_layers(mixed, bias).flatten(0, 1)[positions], targets)
         return losses
 
-    def reconstruction(self, vectors: Tensor, features: dict[str, Tensor]) -> Tensor:
+    def reconstruction(
+        self, vectors: Tensor, features: dict[str, Tensor], positions: Tensor, targets: Tensor
+    ) -> Tensor:
         """Sum the cross entropies of all tokens but the first, each from the vector and the tokens before it.
 
         Args:
             vectors: (n, d) of the texts; they replace the first token.
             features: `input_ids`, `attention_mask` (n, L) of the texts to reconstruct.
+            positions, targets: (m,) of `real_tokens` from the second token on.
         """
-        real = features["attention_mask"][:, 1:].bool()
-        states = self.decode(vectors, features)[:, :-1]
-        return self._predict(states[real], features["input_ids"][:, 1:][real])
+        states = self.decode(vectors, features).flatten(0, 1)
+        return self._predict(states[positions - 1], targets)
 
-    def generation(self, features: dict[str, Tensor], targets: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def generation(
+        self, features: dict[str, Tensor], wanted: dict[str, Tensor], positions: Tensor, targets: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Compute vectors (n, D) of texts by T5, and the sum of the cross entropies of its decoder's targets.
 
         One pass gives both: the decoder's first position, the vector, sees no target token.
 
         Args:
             features: `input_ids`, `attention_mask` (n, L) of the texts.
-            targets: the same (n, L') of the decoder's targets.
+            wanted: the same (n, L') of what the decoder is to write.
+            positions, targets: (m,) of `real_tokens` of `wanted`.
         """
-        ids, mask, labels = features["input_ids"], features["attention_mask"], targets["input_ids"]
+        ids, mask, labels = features["input_ids"], features["attention_mask"], wanted["input_ids"]
         start = labels.new_full((len(labels), 1), self.backbone.config.decoder_start_token_id)
         inputs = torch.cat([start, labels[:, :-1]], 1)
         with self._autocast(ids):
             output = self.backbone(input_ids=ids, attention_mask=mask, decoder_input_ids=inputs, use_cache=False)
-            states, real = output.last_hidden_state, targets["attention_mask"].bool()
-            logits = states[real] * states.shape[-1] ** -0.5 @ self._table.T  # T5 scales where embeddings are shared
-        return self.tower.vectors(states[:, :1], mask), cross_entropies(logits, labels[real])
+            states = output.last_hidden_state
+            read = states.flatten(0, 1)[positions]
+            logits = read * states.shape[-1] ** -0.5 @ self._table.T  # T5 scales where embeddings are shared
+        return self.tower.vectors(states[:, :1], mask), cross_entropies(logits, targets)
 
     def decode(self, vectors: Tensor, features: dict[str, Tensor]) -> Tensor:
         """Compute the decoder's states, (n, L, d): position i reads the vector and tokens 1 to i."""
@@ -190,6 +194,27 @@ class HeadedEncoder(nn.Module):
         """Write the bi-encoder as a model folder, and the layers of pretraining into a subfolder of it."""
         self.encoder.save(folder)
         save_additions(self, folder)
+
+
+def masked_tokens(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the masked tokens of a batch, on the host, so that nobody waits for their number.
+
+    Args:
+        labels: (n, L) true ids, negative where not masked.
+
+    Returns:
+        positions (m,) in the flattened batch, and true ids (m,).
+    """
+    every = labels.flatten()
+    positions = (every >= 0).nonzero()[:, 0]
+    return positions, every[positions]
+
+
+def real_tokens(features: dict[str, Tensor], first: int = 0) -> tuple[Tensor, Tensor]:
+    """Find the tokens of texts from their token `first` on, without padding, on the host; as `masked_tokens`."""
+    ids, real = features["input_ids"], features["attention_mask"].bool()
+    later = torch.arange(ids.shape[1]) >= first
+    return masked_tokens(torch.where(real & later, ids, -1))
 
 
 def check_family(where: object, config: Any, extra_layers: bool) -> None:

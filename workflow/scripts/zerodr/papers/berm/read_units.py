@@ -17,6 +17,8 @@ from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.encoders.inference.token_store import TOKENS
+from zerodr.encoders.network.moving import features_on
 from zerodr.errors import ArtifactError, NonFiniteScore
 from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, read_unit_spans
 from zerodr.papers.berm.reader_network import Reader, ReadTokens
@@ -25,6 +27,7 @@ from zerodr.papers.berm.settings import Aggregation
 from zerodr.papers.berm.unit_pairs import positives_of
 from zerodr.papers.berm.unit_spans import first_letters
 from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.speed import speed_up
 from zerodr.training.teaching.scoring import WASTE, ScoreStore
 from zerodr.training.teaching.teacher import ScoreSettings
@@ -69,16 +72,17 @@ def read_units(stage: Stage) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
     kernels = speed_up(reader, device, settings.precision)
-    pairs = load_pairs(stage, settings)
+    pairs, shared = load_pairs(stage, settings), SharedTokens(TOKENS)
     store = ScoreStore(stage.state, {"device": device, "torch": torch.__version__, "scores": int(pairs.offsets[-1])})
     progress = Progress(stage.spec.name(), len(pairs.names), "pairs", int(np.searchsorted(pairs.offsets, store.done)))
     for first in range(0, len(pairs.names), BLOCK):
         rows = range(first, min(first + BLOCK, len(pairs.names)))
         if pairs.offsets[rows.stop] <= store.done:
             continue
-        scores, counts = score_block(reader, pairs, rows, settings, device)
+        scores, counts = score_block(reader, pairs, rows, settings, device, shared)
         store.add(scores, counts)
         progress.add(len(rows))
+    shared.close()
     progress.finish()
     lists = list_array(np.diff(pairs.offsets), pa.array(store.scores(), pa.float32()))
     queries, documents = zip(*pairs.names, strict=True)
@@ -119,18 +123,20 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
 
 
 def score_block(
-    reader: Reader, pairs: Pairs, rows: range, settings: ReadUnitsSettings, device: str
+    reader: Reader, pairs: Pairs, rows: range, settings: ReadUnitsSettings, device: str, shared: SharedTokens
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Scores of the units of some pairs, one below the other, and counts for lineage."""
-    tokens = reader.tokenize([pairs.questions[row] for row in rows], [pairs.passages[row] for row in rows])
+    texts = [pairs.questions[row] for row in rows], [pairs.passages[row] for row in rows]
+    tokens = reader.tokenize(*texts, shared)
     scores: list[np.ndarray] = [np.zeros(0, np.float32)] * len(rows)
     for group in length_groups([len(pair) for pair in tokens], WASTE[torch.device(device).type], settings.batch_pairs):
         with torch.inference_mode():
-            logits = reader.logits([tokens[index] for index in group], device)[0]
+            features = reader.features([tokens[index] for index in group])
+            logits = reader.logits(features_on(features, device))[0]
             starts = torch.softmax(logits, -1).cpu().numpy()
         for index, probabilities in zip(group, starts, strict=True):
             row = rows[index]
-            if tokens[index].offsets and not np.isfinite(probabilities).all():
+            if len(tokens[index].offsets) and not np.isfinite(probabilities).all():
                 query, document = pairs.names[row]
                 raise NonFiniteScore(
                     f"query {query}, document {document}",
@@ -141,7 +147,7 @@ def score_block(
                 probabilities, tokens[index], pairs.passages[row], pairs.units[row], settings.aggregation
             )
     cut = sum(
-        bool(pairs.passages[row][pair.offsets[-1][1] if pair.offsets else 0 :].strip())
+        bool(pairs.passages[row][pair.offsets[-1, 1] if len(pair.offsets) else 0 :].strip())
         for row, pair in zip(rows, tokens, strict=True)
     )
     return np.concatenate(scores).astype(np.float32), {"passages_cut": cut}
@@ -162,7 +168,7 @@ def unit_shares(
         text: the passage.
         units: (U, 2) first and last-plus-one character of each.
     """
-    letters: Sequence[int] = first_letters(text, pair.offsets)
+    letters: Sequence[int] = first_letters(text, pair.offsets.tolist())
     first = np.array(letters, np.int64)
     starts = probabilities[: len(first)]
     shares = np.zeros(len(units), np.float64)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from zerodr.collections.access import read_corpus, read_queries
+from zerodr.encoders.network.moving import Features, features_on, on_device
 from zerodr.errors import ConfigError
 from zerodr.papers.berm.answers import read_answers
 from zerodr.papers.berm.reader_network import Reader, ReadTokens
 from zerodr.papers.berm.segment_units import joined
 from zerodr.training.data.batches import epoch_order
 from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import WASTE, Forward, Share, set_random
 
@@ -52,16 +54,17 @@ class Questions:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def tokens(self, reader: Reader, rows: Sequence[int]) -> list[ReadTokens]:
-        """Token ids of some questions with their passages."""
-        return reader.tokenize([self.questions[row] for row in rows], [self.passages[self.owner[row]] for row in rows])
+    def tokens(self, reader: Reader, rows: Sequence[int], shared: SharedTokens | None = None) -> list[ReadTokens]:
+        """Token ids of some questions with their passages; `shared`: of texts that were asked for before."""
+        passages = [self.passages[self.owner[row]] for row in rows]
+        return reader.tokenize([self.questions[row] for row in rows], passages, shared)
 
     def targets(self, row: int, pair: ReadTokens) -> tuple[int, int]:
         """First and last token of the answer among the passage's tokens; -100 where truncation cut it off."""
         start, end = self.spans[row]
-        inside = [index for index, (low, high) in enumerate(pair.offsets) if high > start and low < end]
-        whole = bool(inside) and pair.offsets[inside[-1]][1] >= end
-        return (inside[0], inside[-1]) if whole else (IGNORED, IGNORED)
+        inside = np.flatnonzero((pair.offsets[:, 1] > start) & (pair.offsets[:, 0] < end))
+        whole = len(inside) and pair.offsets[inside[-1], 1] >= end
+        return (int(inside[0]), int(inside[-1])) if whole else (IGNORED, IGNORED)
 
 
 def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Questions, int]:
@@ -146,11 +149,13 @@ class QuestionStream:
 
 @dataclass(frozen=True)
 class Spans:
-    """Token ids of (a process's part of) a batch, and the first and last token of each answer."""
+    """Token ids of (a process's part of) a batch, and the first and last token of each answer; padded by group."""
 
     tokens: list[ReadTokens]
     targets: np.ndarray
     groups: list[tuple[str, list[int]]]
+    features: list[Features] = field(default_factory=list)
+    rows: list[Tensor] = field(default_factory=list)
 
 
 class ReadForward(Forward):
@@ -162,26 +167,37 @@ class ReadForward(Forward):
     def prepare(self, batch: QuestionBatch, group: Group) -> Share:
         """This process's questions of a micro-batch."""
         share = batch.shard(group.rank, group.world)
-        pairs = self.examples.tokens(self.model, share.rows.tolist())
+        pairs = self.examples.tokens(self.model, share.rows.tolist(), self.shared)
         targets = [self.examples.targets(int(row), pair) for row, pair in zip(share.rows, pairs, strict=True)]
         waste = WASTE[torch.device(self.device).type]
         groups = [("pair", indices) for indices in length_groups([len(pair) for pair in pairs], waste)]
-        ids = [self.examples.ids[int(row)] for row in batch.rows]
-        return Share(batch, Spans(pairs, np.array(targets), groups), ids, [], [])
+        return Share(batch, self.padded(Spans(pairs, np.array(targets), groups)))
 
-    def totals(self, texts: Spans, group: Group) -> dict[str, float]:
-        """Answers of all processes that truncation left."""
-        answers = torch.tensor(float((texts.targets[:, 0] != IGNORED).sum()), device=self.device)
-        return {"span": max(float(group.total(answers)), 1.0)}
+    def features(self, texts: Spans, number: int) -> Features:
+        """Pad one group, with the `targets` (n, 2)."""
+        indices = texts.groups[number][1]
+        targets = torch.from_numpy(texts.targets[indices])
+        return self.model.features([texts.tokens[index] for index in indices]) | {"targets": targets}
+
+    def names(self, batch: QuestionBatch, count: int) -> list[str]:
+        """Look up the ids of the first `count` questions."""
+        return [self.examples.ids[int(row)] for row in batch.rows[:count]]
+
+    def totals(self, texts: Spans, group: Group) -> dict[str, float | Tensor]:
+        """Answers of all processes that truncation left; of several processes on the device."""
+        answers = float((texts.targets[:, 0] != IGNORED).sum())
+        if group.world == 1:
+            return {"span": max(answers, 1.0)}
+        return {"span": group.total(on_device(torch.tensor(answers), self.device)).clamp(min=1.0)}
 
     def run(
-        self, texts: Spans, number: int, seed: Sequence[int], totals: dict[str, float]
+        self, texts: Spans, number: int, seed: Sequence[int], totals: Mapping[str, float | Tensor]
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """One group's share of the loss."""
         set_random(seed, number)
-        indices = texts.groups[number][1]
-        both = self.model.logits([texts.tokens[index] for index in indices], self.device)
-        targets = torch.from_numpy(texts.targets[indices]).to(both.device)
+        features = features_on(texts.features[number], self.device)
+        targets = features.pop("targets")
+        both = self.model.logits(features)
         first, last = (
             functional.cross_entropy(both[side], targets[:, side], ignore_index=IGNORED, reduction="sum")
             for side in (0, 1)
@@ -221,19 +237,20 @@ def _overlap(words: list[str], gold: list[str]) -> float:
 
 
 def evaluate_reader(
-    reader: Reader, questions: Questions, rows: Sequence[int], negatives: int, device: str, group: Group
+    forward: Forward, questions: Questions, rows: Sequence[int], negatives: int, group: Group
 ) -> dict[str, float]:
     """Exact match and F1, means over questions, and the share whose answer truncation cut off; each process a part.
 
     It takes what every kind's evaluation is given; `negatives` are not for readers.
     """
+    reader, device = forward.model, forward.device
     was_training = reader.training
     reader.eval()
     mine = list(rows)[group.rank :: group.world]
     sums = torch.zeros(3, dtype=torch.float64)
     for first in range(0, len(mine), BATCH_PAIRS):
         batch = mine[first : first + BATCH_PAIRS]
-        pairs = questions.tokens(reader, batch)
+        pairs = questions.tokens(reader, batch, forward.shared)
         for row, pair, answer in zip(batch, pairs, predict(reader, questions, batch, pairs, device), strict=True):
             gold = questions.answers[row]
             cut = questions.targets(row, pair)[0] == IGNORED
@@ -248,9 +265,10 @@ def predict(
 ) -> list[str]:
     """The best answer to each question, empty where the passage has no token."""
     with torch.no_grad():
-        spans = best_spans(reader.logits(pairs, device), reader.contract.answer_tokens).tolist()
+        logits = reader.logits(features_on(reader.features(pairs), device))
+        spans = best_spans(logits, reader.contract.answer_tokens).tolist()
     answers = []
     for row, pair, (first, last) in zip(rows, pairs, spans, strict=True):
         text = questions.passages[questions.owner[row]]
-        answers.append(text[pair.offsets[first][0] : pair.offsets[last][1]] if pair.offsets else "")
+        answers.append(text[pair.offsets[first, 0] : pair.offsets[last, 1]] if len(pair.offsets) else "")
     return answers

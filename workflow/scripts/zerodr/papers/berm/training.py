@@ -16,7 +16,7 @@ from torch import Tensor
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
-from zerodr.encoders.network.moving import on_device
+from zerodr.encoders.network.moving import Features, features_on, on_device
 from zerodr.errors import ArtifactError
 from zerodr.papers.berm.losses import pool_units
 from zerodr.papers.berm.objective import BermTerms, EncodedUnits, Units, check_space
@@ -103,7 +103,7 @@ class UnitForward(Forward):
         ends = len(tokens) + np.cumsum(counts)
         return UnitTexts(plain.tokens, plain.documents, plain.groups, ends - counts, tokens, int(ends[-1]))
 
-    def rows(self, texts: UnitTexts, number: int) -> list[int]:
+    def row_numbers(self, texts: UnitTexts, number: int) -> list[int]:
         """Rows of a group's texts, then of their units."""
         indices = texts.groups[number][1]
         units = [texts.unit_rows[index] + at for index in indices for at in range(len(texts.unit_tokens[index]))]
@@ -113,54 +113,55 @@ class UnitForward(Forward):
         """Texts and units."""
         return texts.size
 
+    def features(self, texts: UnitTexts, number: int) -> Features:
+        """Pad one group. Of texts that have units also: `having` (n,) which, `numbers` (n, L) the unit of each token,
+        -1 for none, and `there` (m,) the places of units among n times the most that a text has."""
+        features, indices = super().features(texts, number), texts.groups[number][1]
+        having = [line for line, index in enumerate(indices) if len(texts.unit_tokens[index])]
+        if not having:
+            return features
+        spans = [texts.unit_tokens[indices[line]] for line in having]
+        numbers = np.full((len(having), features["input_ids"].shape[1]), -1, np.int64)
+        for line, passage_spans in enumerate(spans):
+            for unit, (first, stop) in enumerate(passage_spans):
+                numbers[line, first:stop] = unit
+        sizes = np.array([len(passage_spans) for passage_spans in spans])
+        there = np.flatnonzero(np.arange(sizes.max()) < sizes[:, None])
+        arrays = {"having": np.array(having), "numbers": numbers, "there": there}
+        return features | {name: torch.from_numpy(array) for name, array in arrays.items()}
+
     def encode(self, texts: UnitTexts, number: int, seed: Sequence[int]) -> Tensor:
         """Vectors of one group's texts, then of their units, float32."""
         side, indices = texts.groups[number]
         set_random(seed, number)
-        features = self.model.pad([texts.tokens[index] for index in indices])
-        features = {key: on_device(value, self.device) for key, value in features.items()}
+        features = features_on(texts.features[number], self.device)
         vectors, states = self.model.encode_tokens(features, side)
-        having = [line for line, index in enumerate(indices) if len(texts.unit_tokens[index])]
-        if not having:
+        if "having" not in features:
             return vectors.float()
-        spans = [texts.unit_tokens[indices[line]] for line in having]
-        units = self._pool(states[on_device(torch.tensor(having), states.device)], spans, side)
-        return torch.cat([vectors.float(), units])
-
-    def _pool(self, states: Tensor, spans: list[np.ndarray], side: Any) -> Tensor:
-        """Vectors of the units of n passages, one below the other. states (n, L, d)."""
-        numbers = np.full(states.shape[:2], -1, np.int64)
-        for line, passage_spans in enumerate(spans):
-            for number, (first, stop) in enumerate(passage_spans):
-                numbers[line, first:stop] = number
-        most = max(len(passage_spans) for passage_spans in spans)
-        pooled, _ = pool_units(states, on_device(torch.from_numpy(numbers), states.device), most)
-        there = torch.tensor([[number < len(each) for number in range(most)] for each in spans]).flatten().nonzero()
-        units = pooled.flatten(0, 1)[on_device(there[:, 0], states.device)]
+        most = max(len(texts.unit_tokens[index]) for index in indices)
+        pooled, _ = pool_units(states[features["having"]], features["numbers"], most)
+        units = pooled.flatten(0, 1)[features["there"]]
         for project in self.model.tower(side).projections if self.head else ():
             units = project(units)
-        return units
+        return torch.cat([vectors.float(), units])
 
-    def view(self, share: Share, leaf: Tensor, group: Group) -> EncodedUnits:
-        """Vectors for the objective, units included."""
-        batch, texts, table = share.batch, share.texts, self.table
-        sizes = table.first.sizes[batch.documents[:, 0]]
-        most, size = max(1, int(sizes.max())), len(texts.documents)
-        indices = size + texts.documents[:, 0]
-        rows = np.zeros((size, most), np.int64)
+    def numbers(self, batch: Any, texts: UnitTexts) -> dict[str, np.ndarray]:
+        """Look up units, too: `unit_rows` of this process's positives in the representation, (b, U); `valid` (B, U)
+        and `labels` (B,) of the whole micro-batch's."""
+        positives = batch.documents[:, 0]
+        sizes = self.table.first.sizes_of(positives)
+        most, indices = max(1, int(sizes.max())), len(texts.documents) + texts.documents[:, 0]
+        rows = np.zeros((len(indices), most), np.int64)
         for line, index in enumerate(indices):
             count = len(texts.unit_tokens[index])
             rows[line, :count] = texts.unit_rows[index] + np.arange(count)
-        valid = np.arange(most) < sizes[:, None]
-        labels = [
-            table.label(self.examples, int(row), int(document))
-            for row, document in zip(batch.rows, batch.documents[:, 0], strict=True)
-        ]
-        vectors = group.gather(leaf[on_device(torch.from_numpy(rows), leaf.device)])
-        units = Units(
-            vectors, on_device(torch.from_numpy(valid), leaf.device), on_device(torch.tensor(labels), leaf.device)
-        )
-        whole = super().view(share, leaf, group)
+        valid, labels = np.arange(most) < sizes[:, None], self.table.labels_of(self.examples, batch.rows, positives)
+        return super().numbers(batch, texts) | {"unit_rows": rows, "valid": valid, "labels": labels}
+
+    def view(self, share: Share, leaf: Tensor, group: Group) -> EncodedUnits:
+        """Vectors for the objective, units included."""
+        rows, valid, labels = (on_device(share.numbers[name], leaf.device) for name in ("unit_rows", "valid", "labels"))
+        units, whole = Units(group.gather(leaf[rows]), valid, labels), super().view(share, leaf, group)
         return EncodedUnits(**{entry.name: getattr(whole, entry.name) for entry in fields(whole)}, units=units)
 
 

@@ -31,10 +31,12 @@ class UnitTable:
     stop: Ragged
     labels: np.ndarray
 
-    def label(self, examples: Examples, row: int, document: int) -> int:
-        """The essential unit of a query's positive."""
-        start = int(examples.positives.offsets[row])
-        return int(self.labels[start + int(np.flatnonzero(examples.positives[row] == document)[0])])
+    def labels_of(self, examples: Examples, rows: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """Return the essential unit of one positive of each of some queries, int64; rows, documents (B,)."""
+        positives = examples.positives.take(rows)
+        same = np.flatnonzero(positives.values == np.repeat(documents, positives.sizes))
+        first = same[np.searchsorted(same, positives.offsets[:-1])]  # the first of each query
+        return self.labels[examples.positives.offsets[rows] + first - positives.offsets[:-1]].astype(np.int64)
 
 
 def load_units(units: Path, labels: Path, examples: Examples, model: Any, title_join: str | None) -> UnitTable:

@@ -76,9 +76,9 @@ class DomainForward(Forward):
         """Tokenise the distinct texts of (a process's shard of) a batch, and the target's, documents first."""
         assert self.target is not None, "the forward needs the target's texts"
         source = super().texts(batch)
-        documents = self.model.tokenize(self.target.texts_of_documents(batch.target_documents), "document")
+        documents = self.tokens(self.target.texts_of_documents(batch.target_documents), "document")
         asked = [] if batch.target_queries is None else self.target.texts_of_queries(batch.target_queries)
-        queries = self.model.tokenize(asked, "query") if asked else []
+        queries = self.tokens(asked, "query")
         tokens, first = [*source.tokens, *documents, *queries], len(source.tokens)
         count, end = len(batch), first + len(documents)
         query_positions = [*range(count), *range(end, len(tokens))]

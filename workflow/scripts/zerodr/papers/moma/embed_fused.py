@@ -5,17 +5,23 @@ these documents search the target.
 """
 
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import torch
 from pydantic import Field
 
-from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import split_queries
 from zerodr.collections.memories import MemoryTexts
 from zerodr.config.base import validate
+from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.papers.moma.attention_labels import banned_documents
 from zerodr.papers.moma.components import augmenter_of
@@ -23,8 +29,10 @@ from zerodr.papers.moma.fused_vectors import Fuser
 from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder
 from zerodr.papers.moma.grounding import Grounding, read_grounding
 from zerodr.papers.moma.state_cache import StateCache
+from zerodr.retrieval.batching import Ahead
 from zerodr.retrieval.embed import QuerySettings, embed_corpus, embed_queries
 from zerodr.retrieval.store import EmbeddingStore
+from zerodr.training.data.tokens import SharedTokens
 
 WINDOW = 256  # queries whose documents are gathered together
 CHECKPOINT_QUERIES = 1 << 17  # queries after which the cache is emptied: a resumed stage gives the same bits
@@ -83,14 +91,18 @@ def embed_fused_queries(stage: Stage) -> None:
         "torch": torch.__version__,
     }
     store = EmbeddingStore(stage.state, len(asked), model.contract.dimension, key)
-    resumed, started = store.finished, time.monotonic()
+    resumed, started, shared = store.finished, time.monotonic(), SharedTokens(TOKENS)
     progress = Progress(f"embed fused {settings.collection}/{settings.split}", len(asked), "queries", resumed)
+    ahead = Ahead(_windows(model, shared, asked["text"], grounding, resumed))
+    windows = iter(ahead)
     for first in range(resumed, len(asked), CHECKPOINT_QUERIES):
         cache = StateCache(settings.cache_mib)
         chunk = asked.iloc[first : first + CHECKPOINT_QUERIES]
         with store.window(len(chunk)) as vectors:
             fuser = Fuser(model, cache, settings.batch_tokens)
-            _fill(vectors, fuser, chunk["text"].tolist(), grounding, first, progress)
+            for window in islice(windows, -(-len(chunk) // WINDOW)):
+                _fill(vectors, fuser, window, first)
+                progress.add(len(window.queries))
             bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
         if len(bad):
             raise NonFiniteEmbedding(
@@ -100,22 +112,48 @@ def embed_fused_queries(stage: Stage) -> None:
             store.totals[name] = store.totals.get(name, 0) + count
         store.save(first + len(chunk), 0)
     progress.finish()
+    shared.close()
+    share = ahead.waited / max(time.monotonic() - started, 1e-9)
+    log_waiting(f"embed fused {settings.collection}/{settings.split}", share)
     store.publish(stage.output("embeddings"))
-    stage.note(query_tokens=limit, documents=settings.documents, resumed_at=resumed, **store.totals)
+    facts = {"documents": settings.documents, "resumed_at": resumed, "waited_for_data": round(share, 4)}
+    stage.note(query_tokens=limit, **facts, **store.totals)
     stage.metric("queries_per_second", (len(asked) - resumed) / max(time.monotonic() - started, 1e-9))
 
 
-def _fill(
-    vectors: np.ndarray, fuser: Fuser, queries: list[str], grounding: Grounding, first: int, progress: Progress
-) -> None:
-    """Vectors of consecutive queries, whose documents are those of rows `first` and after."""
-    numbers = {key: number for number, key in enumerate(grounding.documents.to_pylist())}
+@dataclass(frozen=True)
+class Window:
+    """Consecutive queries from row `first` on: their token ids, keys of their documents, and tokens by key."""
 
-    def texts_of(wanted: list[str]) -> list[str]:
-        return grounding.texts.take([numbers[key] for key in wanted]).to_pylist()
+    first: int
+    queries: Sequence[np.ndarray]
+    keys: list[list[str]]
+    documents: dict[str, np.ndarray]
 
-    for start in range(0, len(queries), WINDOW):
-        window = queries[start : start + WINDOW]
-        keys = [grounding.ids(first + start + row) for row in range(len(window))]
-        vectors[start : start + len(window)] = fuser.vectors(window, keys, texts_of)
-        progress.add(len(window))
+
+def _windows(
+    model: FusionEncoder, shared: SharedTokens, texts: pd.Series, grounding: Grounding, start: int
+) -> Iterator[Window]:
+    """Tokenise windows of queries with their documents; no window reaches over a checkpoint."""
+    for saved in range(start, len(texts), CHECKPOINT_QUERIES):
+        end = min(saved + CHECKPOINT_QUERIES, len(texts))
+        for first in range(saved, end, WINDOW):
+            rows = np.arange(first, min(first + WINDOW, end))
+            queries = shared.of(model.tokenizer, model.call("query"), texts.iloc[rows].tolist())
+            lists = [grounding.of(int(row)) for row in rows]
+            distinct = np.unique(np.concatenate([*lists, np.zeros(0, np.int32)]))
+            taken = pa.array(distinct)
+            tokens = shared.of(model.tokenizer, model.augmentation_call(), grounding.texts.take(taken).to_pylist())
+            names = dict(zip(distinct.tolist(), grounding.documents.take(taken).to_pylist(), strict=True))
+            keys = [[names[number] for number in numbers.tolist()] for numbers in lists]
+            yield Window(first, queries, keys, dict(zip(names.values(), tokens, strict=True)))
+
+
+def _fill(vectors: np.ndarray, fuser: Fuser, window: Window, start: int) -> None:
+    """Vectors of a window's queries, in rows from `start` of the stage on."""
+
+    def tokens_of(wanted: list[str]) -> list[np.ndarray]:
+        return [window.documents[key] for key in wanted]
+
+    first = window.first - start
+    vectors[first : first + len(window.queries)] = fuser.vectors_of_tokens(window.queries, window.keys, tokens_of)

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.folder.contract import EncoderContract, Side, read_json, write_model_json
-from zerodr.encoders.inference.encoder import pad, token_ids
+from zerodr.encoders.inference.encoder import pad
+from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.towers import DTYPES, Precision
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ModelError
@@ -48,8 +50,8 @@ def fusion_json(fusion: FusionContract) -> dict[str, Any]:
 class Grounded:
     """Token ids of a query and of the documents that augment it."""
 
-    query: list[int]
-    documents: list[list[int]]
+    query: Sequence[int] | np.ndarray
+    documents: Sequence[Sequence[int] | np.ndarray]
 
     def __len__(self) -> int:
         return len(self.query) + sum(map(len, self.documents))
@@ -68,8 +70,12 @@ class FusionEncoder(BiEncoder):
 
     def tokenize_augmentations(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of augmentation documents, as documents but cut at fusion.document_tokens."""
-        contract, limit = self.contract, min(self.fusion.document_tokens, self.contract.max_tokens)
-        return list(token_ids(self.tokenizer, texts, contract.document_prefix, limit, contract.lowercase))
+        return self.augmentation_call().ids(self.tokenizer, texts)
+
+    def augmentation_call(self) -> Call:
+        """Return how the tokenizer is called for augmentation documents."""
+        limit = min(self.fusion.document_tokens, self.contract.max_tokens)
+        return Call(self.contract.document_prefix, limit, self.contract.lowercase)
 
     def pad(self, rows: Sequence[Any]) -> dict[str, Tensor]:
         """As the bi-encoder's; of `Grounded` rows also `aug_ids`, `aug_mask` (M, La) of the M distinct documents of the
@@ -77,12 +83,13 @@ class FusionEncoder(BiEncoder):
         if not rows or not isinstance(rows[0], Grounded):
             return super().pad(rows)
         features = super().pad([row.query for row in rows])
-        numbers: dict[tuple[int, ...], int] = {}
-        indices = [[numbers.setdefault(tuple(ids), len(numbers)) for ids in row.documents] for row in rows]
+        numbers: dict[bytes, int] = {}
+        distinct = [[np.asarray(ids, np.int32).tobytes() for ids in row.documents] for row in rows]
+        indices = [[numbers.setdefault(ids, len(numbers)) for ids in row] for row in distinct]
         width = max(map(len, indices))
         if not width:
             return features
-        ids, mask = pad(list(numbers), self.tokenizer.pad_token_id)
+        ids, mask = pad([np.frombuffer(ids, np.int32) for ids in numbers], self.tokenizer.pad_token_id)
         index = torch.tensor([row + [0] * (width - len(row)) for row in indices])
         there = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in indices])
         return features | {"aug_ids": ids, "aug_mask": mask, "aug_place": index, "aug_there": there}

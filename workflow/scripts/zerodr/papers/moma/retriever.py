@@ -33,6 +33,7 @@ from zerodr.collections.memories import folded, joined_texts, memory_of, namespa
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.folder.contract import CONTRACT, Side, read_json, write_model_json
 from zerodr.encoders.inference.encoder import Encoder, load_encoder
+from zerodr.encoders.network.moving import features_on
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.papers.moma.components import AUGMENTER
 from zerodr.papers.moma.fused_vectors import Fuser
@@ -314,8 +315,8 @@ class MoMA:
         for rows in plan_batches(np.array([len(ids) for ids in tokens]), BATCH_TOKENS):
             features = self.main.pad([tokens[row] for row in rows])
             with torch.inference_mode():
-                on = {key: value.to(self.fuser.device) for key, value in features.items()}
-                vectors[rows] = self.main.encode(on, "document").float().cpu().numpy()
+                features = features_on(features, self.fuser.device)
+                vectors[rows] = self.main.encode(features, "document").float().cpu().numpy()
         return vectors
 
     def texts_of(self, keys: list[str]) -> list[str]:
@@ -323,9 +324,8 @@ class MoMA:
         wanted, contents = pa.array(keys, pa.string()), [""] * len(keys)
         for memory in self.memories.values():
             rows = pc.index_in(wanted, value_set=memory.ids)
-            for number, row in enumerate(rows.to_pylist()):
-                if row is not None:
-                    contents[number] = memory.texts[row].as_py()
+            for number, text in enumerate(memory.texts.take(rows).to_pylist()):
+                contents[number] = contents[number] if text is None else text
         return contents
 
     @staticmethod

@@ -95,26 +95,26 @@ def _joins(params: FinetuneParams) -> dict[str, str | None]:
     return params.joins if isinstance(params, MemoryParams) else {}
 
 
-def grounded_tokens(model: FusionEncoder, examples: GroundedExamples, rows: np.ndarray) -> list[Any]:
-    """Tokens of queries and of their augmentation documents; each distinct document is tokenised once."""
-    queries = model.tokenize(examples.texts_of_queries(rows), "query")
-    lists = [examples.given.of(int(row)) for row in rows]
-    distinct = np.unique(np.concatenate([*lists, np.zeros(0, np.int32)]))
-    texts = examples.given.texts.take(pa.array(distinct)).to_pylist()
-    tokens = dict(zip(distinct.tolist(), model.tokenize_augmentations(texts), strict=True))
-    pairs = zip(queries, lists, strict=True)
-    return [Grounded(query, [tokens[number] for number in numbers.tolist()]) for query, numbers in pairs]
-
-
 @dataclass
 class FusedForward(Forward):
     """Forward pass over fused queries and plain documents. `chunk` counts texts, with augmentation documents."""
 
+    def grounded(self, examples: GroundedExamples, rows: np.ndarray) -> list[Grounded]:
+        """Tokenise queries and their augmentation documents."""
+        queries = self.tokens(examples.texts_of_queries(rows), "query")
+        lists = [examples.given.of(int(row)) for row in rows]
+        distinct = np.unique(np.concatenate([*lists, np.zeros(0, np.int32)]))
+        texts = examples.given.texts.take(pa.array(distinct)).to_pylist()
+        ids = self.shared.of(self.model.tokenizer, self.model.augmentation_call(), texts)
+        tokens = dict(zip(distinct.tolist(), ids, strict=True))
+        pairs = zip(queries, lists, strict=True)
+        return [Grounded(query, [tokens[number] for number in numbers.tolist()]) for query, numbers in pairs]
+
     def texts(self, batch: Any) -> Texts:
         """Tokenise the distinct texts of (a process's part of) a batch."""
         distinct, inverse = np.unique(batch.documents, return_inverse=True)
-        queries = grounded_tokens(self.model, self.examples, batch.rows)
-        documents = self.model.tokenize(self.examples.texts_of_documents(distinct), "document")
+        queries = self.grounded(self.examples, batch.rows)
+        documents = self.tokens(self.examples.texts_of_documents(distinct), "document")
         tokens, first = [*queries, *documents], len(queries)
         groups = self.passes(tokens, range(first), range(first, len(tokens)))
         return Texts(tokens, inverse.reshape(batch.documents.shape), groups)
@@ -135,10 +135,10 @@ class FusedForward(Forward):
 
 
 def evaluate_fused(
-    model: FusionEncoder, examples: GroundedExamples, rows: np.ndarray, negatives: int, device: str, group: Group
+    forward: FusedForward, examples: GroundedExamples, rows: np.ndarray, negatives: int, group: Group
 ) -> dict[str, float]:
     """As `evaluate_dev`, of queries with their augmentation."""
-    return evaluate_tokens(model, grounded_tokens(model, examples, rows), examples, rows, negatives, device, group)
+    return evaluate_tokens(forward, forward.grounded(examples, rows), examples, rows, negatives, group)
 
 
 @dataclass

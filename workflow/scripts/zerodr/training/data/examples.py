@@ -1,5 +1,7 @@
 """The training data of a stage: mined queries with the texts of every document they name, in compact arrays."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,15 @@ class Ragged:
     def sizes(self) -> np.ndarray:
         """Length of each list, (rows,) int64."""
         return np.diff(self.offsets)
+
+    def sizes_of(self, rows: np.ndarray) -> np.ndarray:
+        """Length of some lists, (B,) int64."""
+        return self.offsets[rows + 1] - self.offsets[rows]
+
+    def take(self, rows: np.ndarray) -> Ragged:
+        """Return the lists of some rows."""
+        first, last = self.offsets[rows], self.offsets[rows + 1]
+        return Ragged(self.values[stretches(first, last)], np.r_[0, np.cumsum(last - first)])
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,30 @@ class Examples:
     def texts_of_queries(self, rows: np.ndarray) -> list[str]:
         """Texts of query rows."""
         return self.query_texts.take(pa.array(rows)).to_pylist()
+
+
+def stretches(first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Join the ranges [first[i], last[i]) to one array of int64."""
+    sizes = last - first
+    return np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+
+
+def known_positives(examples: Examples, rows: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """Find the known positives of each query among the documents of all.
+
+    Args:
+        rows: (B,) of the queries; documents: (B, 1 + K) document numbers.
+
+    Returns:
+        (n, 2) int64: query, from 0 to B - 1, and place of the document in `documents`, row by row.
+    """
+    flat = documents.ravel()
+    order = np.argsort(flat, kind="stable")
+    wanted = examples.positives.take(rows)
+    low = np.searchsorted(flat[order], wanted.values)
+    high = np.searchsorted(flat[order], wanted.values, "right")
+    queries = np.repeat(np.repeat(np.arange(len(rows)), wanted.sizes), high - low)
+    return np.stack([queries, order[stretches(low, high)]], 1)
 
 
 def load_examples(mined: Path, source: Path, title_join: str | None, scored: Path | None = None) -> Examples:

@@ -34,13 +34,16 @@ class FrozenForward(Forward):
 
     def texts(self, batch: Any) -> Texts:
         """Tokenise the queries of a batch; documents are rows of the vectors."""
-        tokens = self.model.tokenize(self.examples.texts_of_queries(batch.rows), "query")
+        tokens = self.tokens(self.examples.texts_of_queries(batch.rows), "query")
         return Texts(tokens, batch.documents, self.passes(tokens, range(len(tokens)), ()))
+
+    def numbers(self, batch: Any, texts: Texts) -> dict[str, np.ndarray]:
+        """Look up the vectors of documents, too."""
+        return super().numbers(batch, texts) | {"vectors": self.vectors_of_documents[texts.documents]}
 
     def view(self, share: Share, leaf: Tensor, group: Any) -> Encoded:
         """Return the batch with vectors of its queries (with a gradient) and of its documents (without)."""
-        documents = on_device(torch.from_numpy(self.vectors_of_documents[share.texts.documents]), leaf.device)
-        return gathered(share, leaf, documents, group)
+        return gathered(share, leaf, on_device(share.numbers["vectors"], leaf.device), group)
 
 
 class FrozenIndex(Addition):

@@ -57,6 +57,13 @@ class Group:
             dist.all_reduce(value)
         return value
 
+    def flag(self, flag: bool, like: Tensor) -> Tensor:
+        """Return 1 on all processes when `flag` is true on one, else 0, as a scalar of `like`'s type and device."""
+        seen = like.new_zeros(()) if not flag else like.new_ones(())
+        if self.world > 1:
+            dist.all_reduce(seen, op=dist.ReduceOp.MAX)
+        return seen
+
     def any(self, flag: bool, device: str = "cpu") -> bool:
         """Return true on all processes when it is true on one."""
         if self.world == 1:

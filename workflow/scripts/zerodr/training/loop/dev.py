@@ -7,9 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.training.data.examples import Examples, Ragged
 from zerodr.training.data.grouping import length_groups
 from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import Forward
 
 CUT = 10
 BATCH_TEXTS, WASTE = 64, 512
@@ -74,31 +76,32 @@ def embed_tokens(model: Any, tokens: list[Any], side: str, device: str, group: G
     encoded: Tensor | None = None
     with torch.no_grad():
         for positions in length_groups([len(ids) for ids in mine], WASTE, BATCH_TEXTS):
-            features = model.pad([mine[position] for position in positions])
-            vectors = model.encode({key: value.to(device) for key, value in features.items()}, side).float()
+            features = features_on(model.pad([mine[position] for position in positions]), device)
+            vectors = model.encode(features, side).float()
             encoded = torch.empty(share, vectors.shape[1], device=vectors.device) if encoded is None else encoded
-            encoded[torch.tensor(positions, device=vectors.device)] = vectors
+            encoded[on_device(torch.tensor(positions), device)] = vectors
     assert encoded is not None, "there is at least one text"
     return group.gather(encoded)[: len(tokens)]
 
 
 def evaluate_dev(
-    model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
+    forward: Forward, examples: Examples, rows: np.ndarray, negatives: int, group: Group
 ) -> dict[str, float]:
     """Compute MRR@10 and nDCG@10 of the dev queries against their pool. The model is left in the mode it was in."""
-    queries = model.tokenize(examples.texts_of_queries(rows), "query")
-    return evaluate_tokens(model, queries, examples, rows, negatives, device, group)
+    queries = forward.tokens(examples.texts_of_queries(rows), "query")
+    return evaluate_tokens(forward, queries, examples, rows, negatives, group)
 
 
 def evaluate_tokens(
-    model: Any, tokens: list[Any], examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
+    forward: Forward, tokens: list[Any], examples: Examples, rows: np.ndarray, negatives: int, group: Group
 ) -> dict[str, float]:
     """Evaluate dev queries that are tokenised already."""
     pool, positives = pool_of(examples, rows, negatives)
+    model, device = forward.model, forward.device
     was_training = model.training
     model.eval()
     queries = embed_tokens(model, tokens, "query", device, group)
-    documents = embed_texts(model, examples.texts_of_documents(pool), "document", device, group)
-    scores = model.score(queries, documents)
+    texts = forward.tokens(examples.texts_of_documents(pool), "document")
+    scores = model.score(queries, embed_tokens(model, texts, "document", device, group))
     model.train(was_training)
     return ranking_metrics(scores, positives)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.config.training import TrainingSettings
 from zerodr.encoders.inference.malloc import lasting_blocks
 from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
@@ -137,6 +137,7 @@ class Engine:
         self.sums = GradientSums(self.model, self.weights, self.group)
         self.compared: dict[str, Tensor] = {}
         self.seconds = self.resumed = self.waited = 0.0
+        self.stop, self.stopping = Termination(), False
         self.lock = threading.Lock()
         self.point_every = max(1, settings.steps // CURVE_POINTS)
         shares = settings.accumulation * self.group.world
@@ -168,13 +169,13 @@ class Engine:
         self.model.train()
         progress = Progress("train", self.settings.steps, "steps", position.step)
         feed = Feed(self._shares, self.settings.steps)
-        with Termination() as stop:
+        with self.stop:
             try:
                 while position.step < self.settings.steps:
                     progress.note = f"loss {self._one(position, feed):.4f}"
                     progress.add()
                     self.saving.check()
-                    if self.group.any(stop.requested, self.forward.device) and position.step < self.settings.steps:
+                    if self._asked_to_stop() and position.step < self.settings.steps:
                         self._checkpoint(position)
                         self.group.any(True, self.forward.device)  # nobody leaves before the checkpoint is complete
                         raise Preempted(self.run.name)
@@ -184,7 +185,7 @@ class Engine:
                 self.saving.close()
         progress.finish()
         self.seconds, self.waited = position.seconds, feed.waited
-        log.info("waited for data %.1f %% of the time", 100 * self.waiting())
+        log_waiting("train", self.waiting())
         return position.curves
 
     def _allocate_gradients(self) -> None:
@@ -211,6 +212,10 @@ class Engine:
         with self.lock:
             batch, shards = self.stream.batch(step), self.settings.accumulation
         return [prepare(self.forward, batch.shard(number, shards), self.group) for number in range(shards)]
+
+    def _asked_to_stop(self) -> bool:
+        """Whether to stop after this step: several processes as they agreed during it, one alone at once."""
+        return self.stopping or (self.group.world == 1 and self.stop.requested)
 
     def _one(self, position: Position, feed: Feed[list[Share]]) -> float:
         """Take one optimiser step, and do what is due after it; returns the step's loss."""
@@ -256,15 +261,18 @@ class Engine:
         """Add up gradients, clip, and step; returns the loss, its terms and the gradient's norm before clipping.
 
         The one time that the host waits for the device in a step is before weights change: so a loss or a gradient that
-        is no number leaves weights, moments and the objective as they were.
+        is no number leaves weights, moments and the objective as they were. Whether some process is asked to stop is
+        read with them.
         """
         gradients = self.sums.finish()
         self.scaler.unscale_(self.optimizer) if self.scaler.is_enabled() else None
         norm = torch.nn.utils.get_total_norm(gradients)
         if self.settings.max_grad_norm is not None:
             torch.nn.utils.clip_grads_with_norm_(self.weights, self.settings.max_grad_norm, norm)
-        values = torch.stack([value for terms in losses for value in terms.values()] + [norm]).tolist()
-        terms, norm_value = self._checked(shares, losses, values[:-1], position), values[-1]
+        flag = self.group.flag(self.stop.requested, norm)
+        values = torch.stack([value for terms in losses for value in terms.values()] + [norm, flag]).tolist()
+        terms, norm_value = self._checked(shares, losses, values[:-2], position), values[-2]
+        self.stopping = values[-1] > 0
         if not math.isfinite(norm_value) and not self.scaler.is_enabled():
             self._stop(position, f"the gradient's norm is {norm_value}", shares[0])
         set_rate(self.optimizer, self.settings.learning_rate * self.schedule(self.run.first_step + step))
@@ -290,9 +298,9 @@ class Engine:
     def _stop(self, position: Position, what: str, share: Share) -> None:
         if self.group.rank == 0 and finite(self.model):
             self._checkpoint(position)
-        ids = share.query_ids
-        more = f" and {len(ids) - NAMED_QUERIES} more" if len(ids) > NAMED_QUERIES else ""
-        named = f"{self.forward.unit} of the batch: {', '.join(ids[:NAMED_QUERIES])}{more}"
+        count, names = len(share.batch.rows), self.forward.names(share.batch, NAMED_QUERIES)
+        more = f" and {count - NAMED_QUERIES} more" if count > NAMED_QUERIES else ""
+        named = f"{self.forward.unit} of the batch: {', '.join(names)}{more}"
         raise NonFiniteLoss(
             f"{self.run.name}, step {position.step}",
             f"{what}; {named}; the last good weights are kept in {self.run.state}",

@@ -8,26 +8,24 @@ a group's own (a language model's, of its tokens) join that second pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from zerodr.encoders.inference.token_store import TokenStore, call_facts
-from zerodr.encoders.network.moving import on_device
-from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.training.data.examples import Examples
+from zerodr.encoders.network.moving import Features, features_on, on_device, pinned
+from zerodr.training.data.examples import Examples, known_positives
 from zerodr.training.data.grouping import length_groups
-from zerodr.training.data.memo import Memo
+from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.overlap import GradientSums
 from zerodr.training.distributed.processes import Group
 from zerodr.training.objectives.base import Encoded, Objective, Turn
 
 WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
+GATHERED = ("known", "teacher", "groups")  # numbers of the whole micro-batch that objectives see
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,15 @@ class Texts:
         tokens: token ids of each text, as the model's `pad` takes them.
         documents: (B, 1 + K) position of each document among the distinct ones.
         groups: (side, positions of texts) that are encoded together. A text in no group has the vector of ones.
+        features: of each group, padded, on the host (`Forward.padded`).
+        rows: of each group, its rows of the representation, (n,) int64.
     """
 
     tokens: list[Any]
     documents: np.ndarray
     groups: list[tuple[str, list[int]]]
+    features: list[Features] = field(default_factory=list, kw_only=True)
+    rows: list[Tensor] = field(default_factory=list, kw_only=True)
 
 
 @dataclass
@@ -52,8 +54,8 @@ class Forward:
     Attributes:
         model: a BiEncoder (encoders/network/trainable.py), with its arithmetic.
         chunk: texts that hold activations at once; None keeps all.
-        stored: folder of tokens that other jobs use, too (encoders/inference/token_store.py), or None.
         by_group: encode a document once for each group (cluster of queries) that has it, so that each text has one.
+        shared: tokens of texts that were asked for before.
     """
 
     model: Any
@@ -61,9 +63,7 @@ class Forward:
     device: str
     chunk: int | None = None
     by_group: bool = False
-    memos: dict[str, Memo[Any]] = field(default_factory=dict, kw_only=True, repr=False)
-    stored: Path | None = field(default=None, kw_only=True)
-    stores: list[TokenStore] = field(default_factory=list, kw_only=True, repr=False)
+    shared: SharedTokens = field(default_factory=SharedTokens, kw_only=True, repr=False)
     unit = "queries"  # what a batch counts, for messages
     has_vectors = True  # False: there is nothing but losses of the groups' own
 
@@ -75,12 +75,33 @@ class Forward:
 
     def prepare(self, batch: Any, group: Group) -> Share:
         """Prepare this process's share of a micro-batch (no model arithmetic: it may run ahead in another thread)."""
-        examples: Examples = self.examples
         batch = batch.sorted_by_group() if self.by_group and group.world > 1 else batch
-        positives = [set(examples.document_ids(examples.positives[int(row)])) for row in batch.rows]
-        ids = examples.queries.take(_arrow(batch.rows)).to_pylist()
-        texts = self.texts(batch.shard(group.rank, group.world))
-        return Share(batch, texts, ids, examples.document_ids(batch.documents), positives)
+        texts = self.padded(self.texts(batch.shard(group.rank, group.world)))
+        numbers = {name: pinned(torch.from_numpy(of), self.device) for name, of in self.numbers(batch, texts).items()}
+        return Share(batch, texts, numbers)
+
+    def numbers(self, batch: Any, texts: Any) -> dict[str, np.ndarray]:
+        """Look up what `view` needs of the whole micro-batch, and of this process's texts."""
+        examples: Examples = self.examples
+        every = {"teacher": batch.teacher, "groups": batch.groups, "documents": texts.documents}
+        every["known"] = known_positives(examples, batch.rows, batch.documents)
+        return {name: array for name, array in every.items() if array is not None}
+
+    def padded(self, texts: Any) -> Any:
+        """Return texts with each group's tensors on the host, for a GPU in pinned memory."""
+        numbers = range(len(texts.groups))
+        features = [self.features(texts, number) for number in numbers]
+        rows = [pinned(torch.tensor(self.row_numbers(texts, number)), self.device) for number in numbers]
+        pinned_features = [{name: pinned(of, self.device) for name, of in group.items()} for group in features]
+        return replace(texts, features=pinned_features, rows=rows)
+
+    def features(self, texts: Any, number: int) -> Features:
+        """Pad the texts of one group."""
+        return self.model.pad([texts.tokens[position] for position in texts.groups[number][1]])
+
+    def names(self, batch: Any, count: int) -> list[str]:
+        """Look up the names of the first `count` items of a batch, for messages."""
+        return self.examples.queries.take(_arrow(batch.rows[:count])).to_pylist()
 
     def texts(self, batch: Any) -> Texts:
         """Tokenise the distinct texts of (a process's shard of) a batch."""
@@ -95,30 +116,11 @@ class Forward:
 
     def tokens(self, texts: Sequence[str], side: str) -> list[Any]:
         """Tokenise texts of a side; those of earlier steps are remembered."""
-        if side not in self.memos:
-            self.memos[side] = Memo(self._tokenizer(side), len)
-        return self.memos[side].of(texts)
-
-    def _tokenizer(self, side: str) -> Callable[[list[str]], Sequence[Any]]:
-        """Make the function that tokenises texts of a side, or reads what is stored of a plain bi-encoder's texts."""
-
-        def tokenized(texts: list[str]) -> list[list[int]]:
-            return self.model.tokenize(texts, side)
-
-        if self.stored is None or type(self.model).tokenize is not BiEncoder.tokenize:
-            return tokenized
-        contract = self.model.contract
-        facts = call_facts(self.model.tokenizer, contract.prefix(side), contract.tokens(side), contract.lowercase)
-        if facts is None:
-            return tokenized
-        store = TokenStore(self.stored, facts)
-        self.stores.append(store)
-        return lambda texts: store.of(texts, tokenized)
+        return self.shared.of(self.model.tokenizer, self.model.call(side), texts)
 
     def close(self) -> None:
         """Store the tokens of texts that were not stored yet."""
-        for store in self.stores:
-            store.close()
+        self.shared.close()
 
     def passes(
         self, tokens: Sequence[Any], queries: Sequence[int], documents: Sequence[int]
@@ -133,9 +135,13 @@ class Forward:
             for group in length_groups([len(tokens[position]) for position in positions], waste, self.chunk)
         ]
 
-    def rows(self, texts: Any, number: int) -> list[int]:
-        """Return the rows of the representation with the vectors of one group: its texts' positions."""
+    def row_numbers(self, texts: Any, number: int) -> list[int]:
+        """List the rows of the representation with the vectors of one group: its texts' positions."""
         return texts.groups[number][1]
+
+    def rows(self, texts: Any, number: int) -> Tensor:
+        """Return `row_numbers` on the device."""
+        return on_device(texts.rows[number], self.device)
 
     def count(self, texts: Any) -> int:
         """Count rows of the representation."""
@@ -143,21 +149,19 @@ class Forward:
 
     def encode(self, texts: Any, number: int, seed: Sequence[int]) -> Tensor:
         """Encode one group, (n, D) float32. Random numbers depend on (seed, number) alone."""
-        side, positions = texts.groups[number]
         set_random(seed, number)
-        features = self.model.pad([texts.tokens[position] for position in positions])
-        return self.vectors({key: on_device(value, self.device) for key, value in features.items()}, side)
+        return self.vectors(features_on(texts.features[number], self.device), texts.groups[number][0])
 
     def vectors(self, features: dict[str, Tensor], side: str) -> Tensor:
         """Return the model's vectors of one padded group, (n, D) float32."""
         return self.model.encode(features, side).float()
 
-    def totals(self, texts: Any, group: Group) -> dict[str, float]:
+    def totals(self, texts: Any, group: Group) -> Mapping[str, float | Tensor]:
         """Return divisors of the losses of all groups of all processes, by name; nothing without such losses."""
         return {}
 
     def run(
-        self, texts: Any, number: int, seed: Sequence[int], totals: dict[str, float]
+        self, texts: Any, number: int, seed: Sequence[int], totals: Mapping[str, float | Tensor]
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Encode one group as `encode`, and compute its losses: its share of each named mean."""
         return self.encode(texts, number, seed), {}
@@ -165,10 +169,12 @@ class Forward:
     def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
         """Return what the objective sees: vectors of all processes, from this process's `leaf` (T, D)."""
         count = len(share.texts.documents)
-        queries, documents = leaf[:count], leaf[count:][on_device(torch.from_numpy(share.texts.documents), leaf.device)]
+        queries, documents = leaf[:count], leaf[count:][on_device(share.numbers["documents"], leaf.device)]
         return gathered(share, queries, documents, group)
 
-    def represent(self, texts: Any, seed: Sequence[int], totals: dict[str, float] | None = None) -> Representation:
+    def represent(
+        self, texts: Any, seed: Sequence[int], totals: Mapping[str, float | Tensor] | None = None
+    ) -> Representation:
         """Encode all texts, ready to take a gradient."""
         totals = totals or {}
         if not self.has_vectors:
@@ -181,9 +187,9 @@ class Forward:
         else:
             with torch.no_grad():
                 outputs = [self.encode(texts, number, seed) for number in numbers]
-        positions = [position for number in numbers for position in self.rows(texts, number)]
         leaf = torch.ones(self.count(texts), outputs[0].shape[1], device=outputs[0].device)
-        leaf[on_device(torch.tensor(positions), leaf.device)] = torch.cat([output.detach() for output in outputs])
+        rows = torch.cat([self.rows(texts, number) for number in numbers])
+        leaf[rows] = torch.cat([output.detach() for output in outputs])
         return Representation(self, texts, seed, totals, leaf.requires_grad_(), passes)
 
 
@@ -205,7 +211,7 @@ class Representation:
     forward: Forward
     texts: Any
     seed: Sequence[int]
-    totals: dict[str, float]
+    totals: Mapping[str, float | Tensor]
     leaf: Tensor | None
     passes: list[tuple[Tensor | None, dict[str, Tensor]]] = field(default_factory=list)
 
@@ -244,31 +250,23 @@ class Representation:
 
 @dataclass(frozen=True)
 class Share:
-    """One process's share of a micro-batch: the whole micro-batch's names, and this process's texts."""
+    """One process's share of a micro-batch.
+
+    Attributes:
+        batch: the whole micro-batch.
+        texts: this process's.
+        numbers: that `Forward.view` needs, on the host.
+    """
 
     batch: Any
     texts: Any
-    query_ids: Sequence[str]
-    document_ids: list[str]
-    positives: list[set[str]]
+    numbers: Features = field(default_factory=dict)
 
 
 def gathered(share: Share, queries: Tensor, documents: Tensor, group: Group) -> Encoded:
     """Return the vectors of all processes, as objectives see them, from this process's (B, D) and (B, 1 + N, D)."""
-    teacher, groups = (
-        None if array is None else on_device(torch.from_numpy(array), queries.device)
-        for array in (share.batch.teacher, share.batch.groups)
-    )
-    return Encoded(
-        share.batch.step,
-        group.gather(queries),
-        group.gather(documents),
-        list(share.query_ids),
-        share.document_ids,
-        share.positives,
-        teacher,
-        groups,
-    )
+    numbers = features_on({name: of for name, of in share.numbers.items() if name in GATHERED}, queries.device)
+    return Encoded(share.batch.step, group.gather(queries), group.gather(documents), **numbers)
 
 
 def prepare(forward: Forward, batch: Any, group: Group) -> Share:

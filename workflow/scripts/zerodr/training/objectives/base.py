@@ -26,9 +26,7 @@ class Encoded:
         step: step of the stage, from 0.
         queries: (B, D) float32.
         documents: (B, 1 + K, D) float32, each query's positive first.
-        query_ids: B ids.
-        document_ids: B * (1 + K) ids, row by row.
-        positives: ids of all known positives of each query.
+        known: (n, 2) query and place among the B * (1 + K) documents, row by row, of each query's known positives.
         teacher: (B, 1 + K) scores, or None.
         groups: (B,) cluster of each query, or None.
     """
@@ -36,9 +34,7 @@ class Encoded:
     step: int
     queries: Tensor
     documents: Tensor
-    query_ids: list[str]
-    document_ids: list[str]
-    positives: list[set[str]]
+    known: Tensor | None = None
     teacher: Tensor | None = None
     groups: Tensor | None = None
 

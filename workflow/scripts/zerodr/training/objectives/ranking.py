@@ -58,25 +58,35 @@ class InfoNCE(QueryObjective):
     def _in_batch(self, batch: Encoded, reduction: Reduction) -> Tensor:
         """Candidates are the B positives, then the B * K hard negatives."""
         count, width = batch.documents.shape[:2]
-        columns = torch.arange(count * width).view(count, width)
-        columns = torch.cat([columns[:, 0], columns[:, 1:].reshape(-1)])
-        candidates = batch.documents.flatten(0, 1)[columns.to(batch.documents.device, non_blocking=True)]
-        targets, masked = torch.arange(count), None
+        numbers = torch.arange(count * width).view(count, width)
+        columns = torch.cat([numbers[:, 0], numbers[:, 1:].reshape(-1)]).to(batch.documents.device, non_blocking=True)
+        candidates, masked = batch.documents.flatten(0, 1)[columns], None
         if self.mask_known_positives:
-            ids = [batch.document_ids[column] for column in columns.tolist()]
-            masked = known_positive_mask(batch.positives, ids, targets)
-        return info_nce(batch.queries @ candidates.T, targets, masked, self.inverse_temperature, reduction)
+            masked = known_positive_mask(known_of(batch), count * width, numbers[:, 0])[:, columns]
+        return info_nce(batch.queries @ candidates.T, torch.arange(count), masked, self.inverse_temperature, reduction)
 
     def _in_row(self, batch: Encoded, reduction: Reduction) -> Tensor:
         count, width = batch.documents.shape[:2]
-        masked = None
+        targets, masked = torch.zeros(count, dtype=torch.long), None
         if self.mask_known_positives:
-            masked = torch.zeros(count, width, dtype=torch.bool)
-            for row, positives in enumerate(batch.positives):
-                ids = batch.document_ids[row * width + 1 : (row + 1) * width]
-                masked[row, 1:] = torch.tensor([key in positives for key in ids], dtype=torch.bool)
-        targets = torch.zeros(count, dtype=torch.long)
+            query, document = known_of(batch).unbind(1)
+            same_row = document // width == query
+            column = torch.where(same_row, document % width, width)  # a column more, for those of other queries
+            masked = known_positive_mask(torch.stack([query, column], 1), width + 1, targets)[:, :width]
         return info_nce(batch.document_scores(), targets, masked, self.inverse_temperature, reduction)
+
+
+def known_of(batch: Encoded) -> Tensor:
+    """Return the known positives of a batch, (n, 2).
+
+    Raises:
+        ConfigError: nobody looked them up.
+    """
+    if batch.known is None:
+        raise ConfigError(
+            "objective", "masks known positives, found a batch without them", "set mask_known_positives: false"
+        )
+    return batch.known
 
 
 class ScoreLoss(Objective):

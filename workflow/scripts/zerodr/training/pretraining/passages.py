@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,48 +48,32 @@ class Passages:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, row: int) -> list[str]:
-        return self._value(row, "spans")
+    def spans(self, rows: np.ndarray) -> list[list[str]]:
+        """Read the spans of documents."""
+        return self._values(rows, "spans")
 
-    def name(self, row: int) -> str:
-        """`corpus/document`."""
-        corpus = list(self.corpora)[int(np.searchsorted(self._ends, row, side="right"))]
-        return f"{corpus}/{self._value(row, 'id')}"
+    def names(self, rows: np.ndarray) -> list[str]:
+        """Name documents, `corpus/document` each."""
+        corpora, numbers = list(self.corpora), np.searchsorted(self._ends, rows, side="right")
+        return [f"{corpora[number]}/{key}" for number, key in zip(numbers, self._values(rows, "id"), strict=True)]
 
-    def _value(self, row: int, column: str) -> Any:
-        number = int(np.searchsorted(self._starts, row, side="right")) - 1
-        return self._columns[column][number][int(row - self._starts[number])].as_py()
-
-    def names(self, rows: np.ndarray) -> Names:
-        """Name documents, when somebody asks."""
-        return Names(self, rows)
+    def _values(self, rows: np.ndarray, column: str) -> list[Any]:
+        """Read a column's values, with one look-up for each record batch that has some of the rows."""
+        values: list[Any] = [None] * len(rows)
+        batches = np.searchsorted(self._starts, rows, side="right") - 1
+        order = np.argsort(batches, kind="stable")
+        for indices in np.split(order, np.flatnonzero(np.diff(batches[order])) + 1):
+            if len(indices):
+                number = batches[indices[0]]
+                taken = self._columns[column][number].take(pa.array(rows[indices] - self._starts[number]))
+                for index, value in zip(indices.tolist(), taken.to_pylist(), strict=True):
+                    values[index] = value
+        return values
 
     def rows_of(self, corpus: str) -> np.ndarray:
         """Return the numbers of a corpus's documents."""
         index = list(self.corpora).index(corpus)
         return np.arange(self._ends[index] - self.corpora[corpus], self._ends[index])
-
-
-@dataclass(frozen=True)
-class Names(Sequence[str]):
-    """Names of documents, looked up one by one."""
-
-    passages: Passages
-    rows: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self.passages.name(int(row)) for row in self.rows[index]]
-        return self.passages.name(int(self.rows[index]))
 
 
 def span_folders(folders: Sequence[Path]) -> dict[str, Path]:

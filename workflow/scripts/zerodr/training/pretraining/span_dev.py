@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.losses.spans import alignment, span_contrastive, uniformity
 from zerodr.training.distributed.processes import Group
 from zerodr.training.pretraining.passages import PassageBatch
@@ -74,9 +75,9 @@ def _through(forward: SpanForward, views: Views, group: Group) -> tuple[Tensor, 
     vectors = torch.zeros(len(views.tokens), size, device=device)
     sums = {name: torch.zeros((), device=device) for name in forward.counts(views)}
     with torch.no_grad():
-        for _, numbers in views.groups[group.rank :: group.world]:
-            encoded, losses = forward.measure(views, numbers)
-            vectors[torch.tensor(numbers, device=device)] = encoded.float()
+        for number in range(group.rank, len(views.groups), group.world):
+            encoded, losses = forward.measure(features_on(forward.features(views, number), device))
+            vectors[on_device(torch.tensor(views.groups[number][1]), device)] = encoded.float()
             for name, value in losses.items():
                 sums[name] += value
     return group.total(vectors), {name: group.total(value) for name, value in sums.items()}

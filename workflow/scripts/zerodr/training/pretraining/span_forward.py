@@ -1,6 +1,6 @@
 """Run pretraining's passes through the network, and the objectives of its vectors. The loop is the engine's."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.inference.encoder import padded
-from zerodr.encoders.network.moving import on_device
-from zerodr.encoders.pretraining.condenser import HeadedEncoder
+from zerodr.encoders.network.moving import Features, features_on, on_device
+from zerodr.encoders.pretraining.condenser import HeadedEncoder, masked_tokens, real_tokens
 from zerodr.losses.contrastive import info_nce
 from zerodr.losses.spans import span_contrastive
 from zerodr.training.distributed.processes import Group
@@ -22,6 +22,7 @@ from zerodr.training.pretraining.passages import PassageBatch, Passages
 from zerodr.training.pretraining.token_losses import NO_MARK
 from zerodr.training.pretraining.views import ViewMaker, Views
 
+TARGETS, WANTED = ("positions", "targets"), "wanted."
 MASKED, RECONSTRUCTION, SPAN_CORRUPTION = ("late_mlm", "head_mlm"), "reconstruction", "span_corruption"
 Losses = dict[str, Tensor]
 
@@ -54,18 +55,40 @@ class SpanForward(Forward):
 
     def prepare(self, batch: PassageBatch, group: Group) -> Share:
         """Prepare this process's views of a micro-batch."""
-        views = self.maker.make(batch.shard(group.rank, group.world))
-        return Share(batch, views, self.examples.names(batch.rows), [], [])
+        return Share(batch, self.padded(self.maker.make(batch.shard(group.rank, group.world))))
 
-    def totals(self, texts: Views, group: Group) -> dict[str, float]:
-        """Count the texts or tokens that each loss is a mean over, of all processes."""
+    def features(self, texts: Views, number: int) -> Features:
+        """Pad one group: the network's input, what it is to predict, and marks for a paper's loss."""
+        numbers = texts.groups[number][1]
+        features = self._padded(texts.tokens, numbers)
+        if not texts.targets:
+            return features
+        if self.maker.settings.masks:
+            labels = torch.from_numpy(padded([texts.targets[line] for line in numbers], NOT_MASKED)[0])
+            features |= dict(zip(TARGETS, masked_tokens(labels), strict=True))
+            if texts.marks:
+                marks = padded([texts.marks[line] for line in numbers], NO_MARK)[0]
+                features["marks"] = torch.from_numpy(marks)
+            return features
+        wanted = self._padded(texts.targets, numbers)
+        first = 0 if self.maker.settings.name == "t5_coco" else 1
+        features |= {f"{WANTED}{name}": tensor for name, tensor in wanted.items()}
+        return features | dict(zip(TARGETS, real_tokens(wanted, first), strict=True))
+
+    def _padded(self, ids: list[np.ndarray], numbers: Sequence[int]) -> Features:
+        return self.model.encoder.pad([ids[number] for number in numbers])  # type: ignore[misc]
+
+    def names(self, batch: PassageBatch, count: int) -> list[str]:
+        """Look up the names of the first `count` documents."""
+        return self.examples.names(batch.rows[:count])
+
+    def totals(self, texts: Views, group: Group) -> dict[str, float | Tensor]:
+        """Count the texts or tokens that each loss is a mean over, of all processes; of several on the device."""
         counts = self.counts(texts)
-        if not counts:
-            return {}
-        if group.world == 1:
+        if not counts or group.world == 1:
             return {name: max(count, 1.0) for name, count in counts.items()}
-        sums = group.total(torch.tensor(list(counts.values()), device=self.device, dtype=torch.float64))
-        return {name: max(count, 1.0) for name, count in zip(counts, sums.tolist(), strict=True)}
+        every = on_device(torch.tensor(list(counts.values()), dtype=torch.float64), self.device)
+        return dict(zip(counts, group.total(every).clamp(min=1.0).float().unbind(), strict=True))
 
     def counts(self, texts: Views) -> dict[str, float]:
         """Count terms of each loss of these views: predicted tokens, or texts that a paper's loss counts."""
@@ -83,45 +106,45 @@ class SpanForward(Forward):
     def encode(self, texts: Views, number: int, seed: Sequence[int]) -> Tensor:
         """Encode one group, (n, D) float32."""
         set_random(seed, number)
+        features = features_on(texts.features[number], self.device)
         if self.maker.settings.name == "t5_coco":  # dropout draws as many numbers as in the pass with losses
-            return self.measure(texts, texts.groups[number][1])[0]
-        return self.model.encode(self._features(texts.tokens, texts.groups[number][1]))
+            return self.measure(features)[0]
+        return self.model.encode(features)
 
     def run(
-        self, texts: Views, number: int, seed: Sequence[int], totals: dict[str, float]
+        self, texts: Views, number: int, seed: Sequence[int], totals: Mapping[str, float | Tensor]
     ) -> tuple[Tensor | None, Losses]:
         """Encode one group where the objective compares vectors, and compute its share of token losses, weighted."""
         set_random(seed, number)
-        vectors, sums = self.measure(texts, texts.groups[number][1])
+        vectors, sums = self.measure(features_on(texts.features[number], self.device))
         losses = {name: value / totals[name] for name, value in sums.items()}
         extra = self.maker.extra
         if extra is not None and extra.name in losses:
             losses[extra.name] = extra.weight * losses[extra.name]
         return vectors if self.has_vectors else None, losses
 
-    def measure(self, texts: Views, numbers: Sequence[int]) -> tuple[Tensor, Losses]:
-        """Compute vectors of some texts, and sums of cross entropies of predicted tokens, and of a paper's loss."""
-        features = self._features(texts.tokens, numbers)
-        if not texts.targets:
+    def measure(self, features: Features) -> tuple[Tensor, Losses]:
+        """Compute vectors of some texts, and sums of cross entropies of predicted tokens, and of a paper's loss.
+
+        Args:
+            features: of `features`, on the device.
+        """
+        if TARGETS[0] not in features:
             return self.model.encode(features), {}
+        predicted = tuple(features[name] for name in TARGETS)
         if self.maker.settings.masks:
-            labels = torch.from_numpy(padded([texts.targets[number] for number in numbers], NOT_MASKED)[0])
             vectors, last, early = self.model.states(features)
-            sums = self.model.masked_losses(last, early, features["attention_mask"], labels)
+            sums = self.model.masked_losses(last, early, features["attention_mask"], *predicted)
             extra = self.maker.extra
-            if texts.marks and extra is not None:
-                marks = torch.from_numpy(padded([texts.marks[number] for number in numbers], NO_MARK)[0])
-                sums[extra.name] = extra.total(vectors, last, on_device(marks, self.device))
+            if extra is not None and "marks" in features:
+                sums[extra.name] = extra.total(vectors, last, features["marks"])
             return vectors, sums
+        wanted = {name: features[f"{WANTED}{name}"] for name in ("input_ids", "attention_mask")}
         if self.maker.settings.name == "t5_coco":
-            vectors, loss = self.model.generation(features, self._features(texts.targets, numbers))
+            vectors, loss = self.model.generation(features, wanted, *predicted)
             return vectors, {SPAN_CORRUPTION: loss}
         vectors = self.model.encode(features)
-        return vectors, {RECONSTRUCTION: self.model.reconstruction(vectors, self._features(texts.targets, numbers))}
-
-    def _features(self, ids: list[np.ndarray], numbers: Sequence[int]) -> dict[str, Tensor]:
-        features = self.model.encoder.pad([ids[number] for number in numbers])  # type: ignore[misc]
-        return {key: on_device(value, self.device) for key, value in features.items()}
+        return vectors, {RECONSTRUCTION: self.model.reconstruction(vectors, wanted, *predicted)}
 
     def view(self, share: Share, leaf: Tensor, group: Group) -> SpanVectors:
         """Gather the vectors of all processes."""

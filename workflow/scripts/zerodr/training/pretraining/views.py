@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from zerodr.config.pretraining import PAIRED, PretrainSettings
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
+from zerodr.encoders.network.moving import Features
+from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.words import check_masking, ordinary_ids, token_words
 from zerodr.errors import ConfigError, ModelError
@@ -37,6 +40,8 @@ class Views:
         groups: (side, places of texts) that are encoded together.
         asked: tokens that are to be predicted.
         marks: number of each token of each text for a paper's loss, -1 for none; empty without one.
+        features: of each group, padded, on the host (`Forward.padded`).
+        rows: of each group, its rows of the representation, (n,) int64.
     """
 
     tokens: list[np.ndarray]
@@ -44,6 +49,8 @@ class Views:
     groups: list[tuple[str, list[int]]]
     asked: int = 0
     marks: list[np.ndarray] = field(default_factory=list)
+    features: list[Features] = field(default_factory=list)
+    rows: list[Tensor] = field(default_factory=list)
 
 
 class ViewMaker:
@@ -105,7 +112,7 @@ class ViewMaker:
 
     def take_stored(self, folder: Path) -> TokenStore | None:
         """Take tokens of texts that are stored in `folder`, and store others; None where that can't be done."""
-        facts = call_facts(self.tokenizer, "", None, self.lowercase)
+        facts = call_facts(self.tokenizer, Call(lowercase=self.lowercase))
         if facts is None:
             return None
         store = TokenStore(folder, facts, 4 if self.extra is not None else 2)  # as `_numbers`
@@ -151,14 +158,14 @@ class ViewMaker:
 
     def plain(self, batch: PassageBatch) -> Views:
         """Return two spans of each document as they are, whatever the objective; of whole documents the one text."""
-        texts = [two_spans(self.passages[int(row)], draws) for row, draws in zip(batch.rows, batch.draws, strict=True)]
+        documents = zip(self.passages.spans(batch.rows), batch.draws, strict=True)
+        texts = [two_spans(spans, draws) for spans, draws in documents]
         cropped, _ = self._cropped(texts, [*self.seed, batch.step], self._rows(batch))
         return self._views([text.ids for text in cropped])
 
     def _texts(self, batch: PassageBatch) -> list[list[str]]:
         chosen = []
-        for row, draws in zip(batch.rows, batch.draws, strict=True):
-            spans = self.passages[int(row)]
+        for spans, draws in zip(self.passages.spans(batch.rows), batch.draws, strict=True):
             if self.settings.name == "ict":
                 chosen.append(cloze(spans, draws, self.settings.keep_rate))
             elif self.settings.name == "simcse":

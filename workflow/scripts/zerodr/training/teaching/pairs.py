@@ -13,9 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zerodr.encoders.cross_encoder.network import CrossEncoder
+from zerodr.encoders.cross_encoder.pairs import BARE_CALL, PairTokens
+from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.dev import BATCH_TEXTS, WASTE, ranking_metrics
 from zerodr.training.loop.gradcache import WASTE as TRAINING_WASTE
@@ -28,6 +32,10 @@ PAIR = "pair"
 class PairForward(Forward):
     """How a cross-encoder (encoders/cross_encoder/network.py) is trained; `chunk` counts pairs."""
 
+    def pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
+        """Tokenise the pairs (queries[i], documents[i]); texts of earlier ones are remembered."""
+        return pair_tokens(self.model, self.shared, queries, documents)
+
     def texts(self, batch: Batch) -> Texts:
         """Tokenise the distinct pairs of (a process's part of) a batch, behind B empty rows for its queries."""
         count, width = batch.documents.shape
@@ -35,9 +43,8 @@ class PairForward(Forward):
         codes = np.repeat(np.arange(count), width) * span + batch.documents.ravel()
         distinct, inverse = np.unique(codes, return_inverse=True)
         queries = self.examples.texts_of_queries(batch.rows)
-        pairs = self.model.tokenize_pairs(
-            [queries[row] for row in distinct // span], self.examples.texts_of_documents(distinct % span)
-        )
+        documents = self.examples.texts_of_documents(distinct % span)
+        pairs = self.pairs([queries[row] for row in distinct // span], documents)
         waste = TRAINING_WASTE[torch.device(self.device).type]
         groups = length_groups([len(pair) for pair in pairs], waste, self.chunk)
         return Texts(
@@ -51,23 +58,29 @@ class PairForward(Forward):
         return self.model.score(features)[:, None]
 
 
-def logits_of(model: Any, queries: Sequence[str], documents: Sequence[str], device: str, group: Group) -> Tensor:
-    """Logits of the pairs (queries[i], documents[i]) without dropout, (P,); each process scores its part."""
-    pairs = model.tokenize_pairs(queries, documents)
+def pair_tokens(
+    model: CrossEncoder, shared: SharedTokens, queries: Sequence[str], documents: Sequence[str]
+) -> list[PairTokens]:
+    """Tokenise the pairs (queries[i], documents[i]), each text once."""
+    ids = (shared.of(model.tokenizer, BARE_CALL, texts) for texts in (queries, documents))
+    return model.join(*ids)
+
+
+def logits_of(model: Any, pairs: list[PairTokens], device: str, group: Group) -> Tensor:
+    """Logits of pairs without dropout, (P,); each process scores its part."""
     share = -(-len(pairs) // group.world)
     padded = pairs + [pairs[-1]] * (share * group.world - len(pairs))
     mine = padded[group.rank * share : (group.rank + 1) * share]
     logits = torch.empty(share, device=device)
     with torch.no_grad():
         for indices in length_groups([len(pair) for pair in mine], WASTE, BATCH_TEXTS):
-            features = model.pad([mine[index] for index in indices])
-            scores = model.score({key: value.to(device) for key, value in features.items()})
-            logits[torch.tensor(indices, device=device)] = scores
+            scores = model.score(features_on(model.pad([mine[index] for index in indices]), device))
+            logits[on_device(torch.tensor(indices), device)] = scores
     return group.gather(logits)[: len(pairs)]
 
 
 def evaluate_pairs(
-    model: Any, examples: Examples, rows: np.ndarray, negatives: int, device: str, group: Group
+    forward: PairForward, examples: Examples, rows: np.ndarray, negatives: int, group: Group
 ) -> dict[str, float]:
     """How a cross-encoder ranks each dev query's own positives and its first mined negatives.
 
@@ -78,10 +91,11 @@ def evaluate_pairs(
     positives = [list(range(len(examples.positives[int(row)]))) for row in rows]
     sizes = [len(documents) for documents in candidates]
     queries = np.repeat(np.array(examples.texts_of_queries(rows), object), sizes).tolist()
-    documents = examples.texts_of_documents(np.concatenate(candidates))
+    pairs = forward.pairs(queries, examples.texts_of_documents(np.concatenate(candidates)))
+    model = forward.model
     was_training = model.training
     model.eval()
-    logits = logits_of(model, queries, documents, device, group)
+    logits = logits_of(model, pairs, forward.device, group)
     model.train(was_training)
     by_query = logits.cpu().split(sizes)
     scores = torch.full((len(rows), max(sizes)), -torch.inf)

@@ -7,6 +7,7 @@ continued gives the same bytes.
 import json
 import logging
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,17 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.artifacts.record import write_json
+from zerodr.encoders.cross_encoder.pairs import PairTokens
 from zerodr.encoders.cross_encoder.scorer import Scorer
 from zerodr.encoders.inference.parallel import encode_batches
 from zerodr.errors import NonFiniteScore
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.tokens import SharedTokens
+from zerodr.training.loop.feed import Feed
+from zerodr.training.teaching.pairs import pair_tokens
 
 log = logging.getLogger("zerodr")
 HARDLY = 0.1  # of the way from chance to always; a teacher below it causes a warning
@@ -114,32 +119,70 @@ class ScoreStore:
         return np.fromfile(self.path, "<f4")
 
 
+@dataclass(frozen=True)
+class Scoring:
+    """How pairs are scored.
+
+    Attributes:
+        name: for messages.
+        batch: most pairs of a batch.
+        threads: cores to use.
+        shared: tokens of texts that were asked for before.
+    """
+
+    name: str
+    batch: int
+    threads: int
+    shared: SharedTokens
+
+
 def score_all(
-    scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStore, batch: int, threads: int, name: str
-) -> np.ndarray:
-    """Score every distinct pair, from where `store` ended. -> (P,) float32.
+    scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStore, how: Scoring
+) -> tuple[np.ndarray, float]:
+    """Score every distinct pair, from where `store` ended; the next blocks are tokenised meanwhile.
+
+    Returns:
+        scores (P,) float32, and the share of the time that waited for tokens.
 
     Raises:
         NonFiniteScore: names the first pair whose score is NaN or infinite.
     """
-    limit, total = scorer.max_tokens, len(pairs.rows)
-    waste, progress = WASTE[torch.device(scorer.device).type], Progress(name, total, "pairs", store.done)
-    while store.done < total:
-        block = slice(store.done, store.done + BLOCK)
-        rows, documents = pairs.rows[block], pairs.documents[block]
-        tokens = scorer.tokenize_pairs(examples.texts_of_queries(rows), examples.texts_of_documents(documents))
-        groups = [np.array(group) for group in length_groups([len(pair) for pair in tokens], waste, batch)]
-        scores = np.empty(len(rows), np.float32)
-        for indices, encoded in encode_batches(scorer, tokens, groups, threads):
-            scores[indices] = encoded
-            progress.add(len(indices))
-        _check(scores, examples, rows, documents)
-        store.add(
-            scores,
-            {"tokens": sum(map(len, tokens)), "pairs_at_length_limit": sum(len(pair) == limit for pair in tokens)},
-        )
+    total, limit = len(pairs.rows), scorer.max_tokens
+
+    def tokenized(number: int) -> list[PairTokens]:
+        rows, documents = (of[number * BLOCK : (number + 1) * BLOCK] for of in (pairs.rows, pairs.documents))
+        texts = examples.texts_of_queries(rows), examples.texts_of_documents(documents)
+        return pair_tokens(scorer.model, how.shared, *texts)
+
+    progress, started = Progress(how.name, total, "pairs", store.done), time.monotonic()
+    feed = Feed(tokenized, -(-total // BLOCK))
+    try:
+        while store.done < total:
+            block, tokens = slice(store.done, store.done + BLOCK), feed.get(store.done // BLOCK)
+            scores = _scores(scorer, tokens, how, progress)
+            _check(scores, examples, pairs.rows[block], pairs.documents[block])
+            counts = {
+                "tokens": sum(map(len, tokens)),
+                "pairs_at_length_limit": sum(len(one) == limit for one in tokens),
+            }
+            store.add(scores, counts)
+    finally:
+        feed.close()
+    how.shared.close()
     progress.finish()
-    return store.scores()
+    share = feed.waited / max(time.monotonic() - started, 1e-9)
+    log_waiting(how.name, share)
+    return store.scores(), share
+
+
+def _scores(scorer: Scorer, tokens: list[PairTokens], how: Scoring, progress: Progress) -> np.ndarray:
+    """Score the pairs of a block, (n,) float32."""
+    waste, scores = WASTE[torch.device(scorer.device).type], np.empty(len(tokens), np.float32)
+    groups = [np.array(group) for group in length_groups([len(pair) for pair in tokens], waste, how.batch)]
+    for indices, encoded in encode_batches(scorer, tokens, groups, how.threads):
+        scores[indices] = encoded
+        progress.add(len(indices))
+    return scores
 
 
 def _check(scores: np.ndarray, examples: Examples, rows: np.ndarray, documents: np.ndarray) -> None:

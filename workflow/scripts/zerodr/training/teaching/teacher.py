@@ -14,9 +14,18 @@ from zerodr.config.params import JoinedTexts
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.scorer import Scorer
 from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import ArtifactError
 from zerodr.training.data.examples import MINED, SCORED, load_examples
-from zerodr.training.teaching.scoring import ScoreStore, pairs_of, score_all, score_statistics, warn_of_guessing
+from zerodr.training.data.tokens import SharedTokens
+from zerodr.training.teaching.scoring import (
+    ScoreStore,
+    Scoring,
+    pairs_of,
+    score_all,
+    score_statistics,
+    warn_of_guessing,
+)
 
 
 class ScoreSettings(JoinedTexts):
@@ -49,7 +58,8 @@ def score_pairs(stage: Stage) -> None:
     facts = {"device": scorer.device, "backend": scorer.backend}
     store = ScoreStore(stage.state, facts | {"torch": torch.__version__, "pairs": len(pairs.rows)})
     resumed, started = store.done, time.monotonic()
-    scores = score_all(scorer, examples, pairs, store, settings.batch_pairs, stage.threads, stage.spec.name())
+    how = Scoring(stage.spec.name(), settings.batch_pairs, stage.threads, SharedTokens(TOKENS))
+    scores, waited = score_all(scorer, examples, pairs, store, how)
     slots = pairs.spread(scores)
     pq.write_table(table.append_column("scores", pairs.column(slots)), stage.output("scored") / SCORED)
     stage.metric("pairs_per_second", (len(scores) - resumed) / max(time.monotonic() - started, 1e-9))
@@ -66,5 +76,6 @@ def score_pairs(stage: Stage) -> None:
         queries_without_positive=int((examples.positives.sizes == 0).sum()),
         queries_without_negative=int((examples.negatives.sizes == 0).sum()),
         resumed_at=resumed,
+        waited_for_data=round(waited, 4),
         **store.totals,
     )
