@@ -170,5 +170,6 @@ include: "workflow/rules/items.smk"
 
 
 for paper in papers.NAMES:
+    if (CHECKOUT / f"workflow/rules/papers/{paper}.smk").exists():  # some add no rule
 
-    include: f"workflow/rules/papers/{paper}.smk"
+        include: f"workflow/rules/papers/{paper}.smk"

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from tests.unit.training_helpers import cut_and_resumed, make_mined, seal, tiny_settings, weights_in
 from tests.unit.unit_helpers import DOCUMENTS, QUERIES, label, lay_out, segment
+from tests.unit.word_probe import make_target
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
@@ -223,6 +224,21 @@ def test_distillation_with_units(project, name):
     make_mined(project / "results/scored", scored=True, rows=mined_rows())
     run_spec(spec(inputs={"scored": "results/scored/manifest.json"}, name=name, negatives_per_query=2))
     assert curve(f"main.{name}") and curve("berm.r1")
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_masked_words_of_a_target_join_units(project, chunk):
+    """Units are pooled as without them, and the loss is the sum of all terms."""
+    made = spec(
+        cache_chunk=chunk, dropout=0.0, inputs={"corpora": f"{make_target(project / 'results/sea')}/manifest.json"}
+    )
+    made.params["settings"] |= {"scope": "target", "masked_words": {"max_tokens": 24, "weight": 0.25}}
+    run_spec(made)
+    run_spec(spec("plain", dropout=0.0))
+    for name in ("main.info_nce", "berm.r1", "berm.r2"):
+        assert curve(f"main.{name}")[0] == pytest.approx(0.75 * curve(name, "plain")[0], rel=1e-4), name
+    terms = [curve(name) for name in ("main.main.info_nce", "main.berm.r1", "main.berm.r2", "masked_words")]
+    assert np.allclose(curve("loss"), np.sum(terms, axis=0), rtol=1e-4)
 
 
 @pytest.mark.parametrize("engine", ["segment", "ghost", "jvp", "loop"])

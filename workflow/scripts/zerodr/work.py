@@ -45,6 +45,9 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
         stage = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]["settings"]
         training, precision = stage["training"], stage["training"]["precision"]
         tokens = training["steps"] * training["batch_queries"] * _tokens_of_sample(job, plan, speeds, stage)
+        if words := stage.get("masked_words"):  # documents that a step reads, too
+            texts = words["texts"] or training["batch_queries"]
+            tokens += training["steps"] * texts * _tokens(speeds, "document", words["max_tokens"])
         return _seconds(job, plan, speeds, TRAINING * tokens, "train", precision)
     if job.rule == "score_pairs":
         return _seconds_of_pairs(job, plan, speeds)

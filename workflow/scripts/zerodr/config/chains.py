@@ -6,7 +6,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.families import check_precision
 from zerodr.config.files import known
 from zerodr.config.methods import EncoderMethod, FusionMethod, LexicalMethod, Method, TrainedMethod
-from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
+from zerodr.config.stages import ChainStage, FinetuneStage, TrainedSettings
 from zerodr.config.starts import check_starts, start_of
 from zerodr.config.training import FILE, InitSettings, NegativesSettings
 from zerodr.errors import ConfigError, nearest
@@ -149,7 +149,7 @@ def check_model_of_type(where: str, name: str | None, encoder: str, methods: dic
 def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> None:
     groups = {group for row in bench.collections.values() for group in (row.column, *row.groups)}
     for stage, settings in stages.items():
-        for corpus in settings.corpora if isinstance(settings, PretrainStage) else ():
+        for corpus in settings.unlabelled:
             known(
                 f"method {name}: stage {stage}: corpora",
                 corpus,

@@ -35,19 +35,24 @@ def _settings(name: str, methods: Mapping[str, Method]) -> StartSettings:
     return method.settings.encoder
 
 
-def check_precision(name: str, method: TrainedMethod, methods: Mapping[str, Method]) -> None:
-    """A T5 is not trained in fp16.
+def comes_from_t5(name: str, methods: Mapping[str, Method]) -> bool:
+    """Tell whether a recipe trains a T5, which is known by `family: t5` or `pooling: decoder_first`.
 
-    A T5 is known by `family: t5`, or by `pooling: decoder_first`. Whether a checkpoint is one is looked at by
-    `init_model`, and by the first training where its pooling is `mean`.
+    Whether a checkpoint is one is looked at by `init_model`.
+    """
+    line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
+    return any(
+        encoder.pooling == OF_T5 or encoder.init == SCRATCH and encoder.architecture.family == "t5" for encoder in line
+    )
+
+
+def check_precision(name: str, method: TrainedMethod, methods: Mapping[str, Method]) -> None:
+    """A T5 is not trained in fp16. A checkpoint of pooling `mean` is looked at by the first training.
 
     Raises:
         ConfigError: names the setting.
     """
-    line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
-    is_t5 = any(
-        encoder.pooling == OF_T5 or encoder.init == SCRATCH and encoder.architecture.family == "t5" for encoder in line
-    )
+    is_t5 = comes_from_t5(name, methods)
     for stage, settings in method.settings.chain.items():
         for key, training in settings.trainings.items():
             if training.precision == "fp16" and is_t5:

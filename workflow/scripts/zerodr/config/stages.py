@@ -65,6 +65,11 @@ class ChainStage(Settings):
         return self.model_dump(mode="json", exclude=absent)
 
     @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """Corpora whose documents this stage learns from without labels, as its settings name them."""
+        return ()
+
+    @property
     def parents(self) -> dict[str, str | None]:
         """Settings that name a model that this stage starts from, and the names; None: the stage before it."""
         return {"after": self.after} if isinstance(self, FollowingStage) else {}
@@ -156,6 +161,11 @@ class FinetuneStage(LearningStage, FollowingStage):
         """Key of the addition that leaves the model's own weights as they are; None: they learn."""
         return None
 
+    @property
+    def further(self) -> str | None:
+        """Key of the addition that trains on further texts, which have a loss of their own; None: there is none."""
+        return None
+
 
 class PretrainStage(FollowingStage):
     """One stage of a chain that learns from texts alone."""
@@ -184,6 +194,11 @@ class PretrainStage(FollowingStage):
         if self.objective.name == "simcse" and self.training.dropout == 0.0:
             raise ValueError("simcse compares a text with itself under other dropout: training.dropout must not be 0")
         return self
+
+    @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """All corpora."""
+        return self.corpora
 
     @property
     def cut(self) -> SpanSettings | None:

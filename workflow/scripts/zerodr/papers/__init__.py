@@ -21,7 +21,7 @@ from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 
-NAMES = ("coco_dr", "ddr", "modir", "moma", "berm")
+NAMES = ("coco_dr", "ddr", "modir", "moma", "berm", "udalm")
 
 
 @cache

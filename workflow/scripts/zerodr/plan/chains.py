@@ -44,18 +44,19 @@ class Chains(Lines):
 
     # ---- corpora -----------------------------------------------------------------------------------------------
     def corpora(self, link: Link) -> list[str]:
-        """Available collections that a pretraining stage reads, sorted."""
+        """Available collections that a stage reads without labels, sorted."""
         return [name for name in self._named_corpora(link) if self._is_available(name)]
 
     def left_out(self, link: Link) -> list[str]:
-        """Gated collections that a pretraining stage would read, if they were available."""
+        """Gated collections that a stage would read without labels, if they were available."""
         return [name for name in self._named_corpora(link) if not self._is_available(name)]
 
     def _is_available(self, name: str) -> bool:
         return self.bench.collections[name].access == "public" or name in self.bench.config.gated
 
     def _named_corpora(self, link: Link) -> list[str]:
-        words = set(self.pretraining(link).corpora)
+        stage = self.find_stage(link)
+        words = set() if stage is None else set(stage.unlabelled)
         names = {self.source_of(link.method)} if "source" in words else set()
         names |= {*self.targets, *self.missing} if "targets" in words else set()
         names |= set(self.members(link.scope)) if "target" in words else set()
@@ -293,7 +294,7 @@ class Chains(Lines):
         if not stage.trainings:
             parents = [self.history(link._replace(stage=name)) for name in self.named_parents(stage)]
             return [link.stage, stage, *parents]
-        corpora = self.corpora(link) if isinstance(stage, PretrainStage) else None
+        corpora = self.corpora(link) if stage.unlabelled else None
         return [link.stage, stage, self.schedule(link), self.keeps_moments(link), corpora]
 
     def _mined_history(self, link: Link) -> Any:

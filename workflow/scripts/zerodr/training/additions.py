@@ -39,7 +39,7 @@ class Prepared(NamedTuple):
 class Addition:
     """Base of additions. A hook returns what it was given, unless the paper changes it.
 
-    Hooks are called in the order in which they stand here, once in each process.
+    Hooks are called in the order in which they stand here, `prepare` once, the others once in each process.
 
     Args:
         stage: the stage, with its inputs.
@@ -66,6 +66,9 @@ class Addition:
     def seed(self) -> list[int]:
         """Words that every random choice of the stage comes from."""
         return [self.stage.seed, self.params.schedule.stage_index]
+
+    def prepare(self) -> None:
+        """Write to the stage's state what all processes read, before they start."""
 
     def kind(self, kind: Kind) -> Kind:
         """How the model is loaded, run and evaluated."""

@@ -71,6 +71,8 @@ def finetune(stage: Stage) -> None:
     The output holds `steps/<n>` of save_steps, and what the objective writes beside the model.
     """
     task = task_of(stage)
+    for addition in task.additions:
+        addition.prepare()
     run_work(stage, task.params, train)
     publish_steps(stage, task.params.settings.training.save_steps)
 

@@ -1,8 +1,6 @@
 """Stage `pretrain`: train a bi-encoder on texts alone. The work is `train(stage)`, in one process or in several."""
 
-import json
 import logging
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,14 +10,11 @@ import torch
 from torch import nn
 
 from zerodr.artifacts.digest import object_digest
-from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.stages import PretrainStage
 from zerodr.config.trained import PretrainParams
 from zerodr.config.training import TrainingSettings
-from zerodr.encoders.folder.contract import read_contract
-from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.towers import Precision
 from zerodr.encoders.network.trainable import BiEncoder, parameter_count
@@ -34,24 +29,14 @@ from zerodr.training.loop.gradcache import WASTE
 from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
 from zerodr.training.optimization.optimizers import make_optimizer
 from zerodr.training.optimization.schedules import schedule
-from zerodr.training.pretraining.passages import (
-    Passages,
-    PassageStream,
-    sizes_path,
-    span_folders,
-    spans_of,
-    split_documents,
-    texts_of,
-    write_passages,
-)
-from zerodr.training.pretraining.screening import screened
+from zerodr.training.pretraining.corpora import PASSAGES, Counts, store_passages, warn_of_gated, whole_documents
+from zerodr.training.pretraining.passages import Passages, PassageStream, span_folders, spans_of, split_documents
 from zerodr.training.pretraining.span_dev import evaluate_spans
 from zerodr.training.pretraining.span_forward import SpanForward, make_span_objective
 from zerodr.training.pretraining.token_losses import token_loss
 from zerodr.training.pretraining.views import ViewMaker
 
 log = logging.getLogger("zerodr")
-PASSAGES, LEFT_OUT = "passages.arrow", "left_out.json"
 HEADS: dict[str, Kind] = {"coco": "condenser", "condenser": "condenser", "tsdae": "decoder"}
 
 
@@ -67,26 +52,16 @@ def pretrain(stage: Stage) -> None:
     """
     params = validate(PretrainParams, stage.params, stage.spec.name())
     check_gpus(params.gpus_of_a_node, stage.spec.name())
-    if params.left_out:
-        log.warning(
-            "%s: %s gated and left out: download them as the registry says, put them into a mirror folder and "
-            "name them in `gated`",
-            stage.spec.name(),
-            ", ".join(params.left_out),
-        )
-    paired, file = "spans" in stage.spec.inputs, stage.state / PASSAGES
+    warn_of_gated(stage.spec.name(), params.left_out)
+    paired = "spans" in stage.spec.inputs
     if paired == ("collections" in stage.spec.inputs):
         raise ConfigError(
             stage.spec.name(),
             f"has {'both' if paired else 'neither'} of the inputs spans and collections",
             "give one of them",
         )
-    counts, left_out = stage.state / LEFT_OUT, dict[str, Counter[str]]()
-    if not (sizes_path(file).exists() and counts.exists()):
-        write_passages(file, _corpora(stage, paired, params.title_join, left_out))
-        write_json(counts, left_out)
-    stage.note(left_out=json.loads(counts.read_text()))
-    capped(params, Passages(file), stage.seed)
+    stage.note(left_out=store_passages(stage.state, partial(_corpora, stage, paired, params.title_join)))
+    capped(params, Passages(stage.state / PASSAGES), stage.seed)
     run_work(stage, params, train)
     publish_steps(stage, params.settings.training.save_steps)
 
@@ -113,21 +88,11 @@ def capped(params: PretrainParams, passages: Passages, seed: int) -> tuple[Train
     return training.model_copy(update={"steps": training.steps - fewer}), fewer
 
 
-def _corpora(stage: Stage, paired: bool, title_join: str | None, left_out: dict[str, Counter[str]]) -> dict[str, Any]:
+def _corpora(stage: Stage, paired: bool, title_join: str | None, left_out: Counts) -> dict[str, Any]:
     folders = [path.parent for path in stage.paths("spans" if paired else "collections")]
     if paired:
         return {name: spans_of(folder) for name, folder in span_folders(folders).items()}
-    tokenizer, corpora = load_tokenizer(_any_tower(stage.path("model"))), {}
-    for folder in folders:
-        left_out[folder.name] = Counter()
-        corpora[folder.name] = screened(
-            folder.name, partial(texts_of, folder, title_join), tokenizer, left_out[folder.name]
-        )
-    return corpora
-
-
-def _any_tower(folder: Path) -> Path:
-    return folder / "document" if read_contract(folder).towers == "separate" else folder
+    return whole_documents(folders, stage.path("model"), title_join, left_out)
 
 
 def train(stage: Stage) -> dict[str, Any]:

@@ -189,6 +189,11 @@ class GroupedStage(FinetuneStage):
                     f"{self.freezing}: groups compare gradients of layers that a relevance module leaves frozen: "
                     f"take a mode without gradients (balanced, group_dro), or leave {self.freezing} out"
                 )
+            if self.further is not None and self.groups.uses_gradients:
+                raise ValueError(
+                    f"{self.further}: groups compare gradients of a step that holds queries and their documents "
+                    f"alone: take a mode without gradients (balanced, group_dro), or leave {self.further} out"
+                )
         return self
 
 

@@ -78,8 +78,8 @@ class ModuleStage(FinetuneStage):
 
     @property
     def freezing(self) -> str | None:
-        """`rem`, where there is one."""
-        return super().freezing if self.rem is None else "rem"
+        """`rem`, where there is a module."""
+        return super().freezing if self.rem is None or self.rem.shape == "full" else "rem"
 
 
 class AssembleStage(ChainStage):

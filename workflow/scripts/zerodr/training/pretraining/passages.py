@@ -128,7 +128,7 @@ def write_passages(path: Path, corpora: Mapping[str, Blocks]) -> None:
                     )
                     sizes[name] += block.num_rows
             if not sizes[name]:
-                raise CollectionError(name, "has no document to learn from", "leave it out of pretraining")
+                raise CollectionError(name, "has no document to learn from", "leave it out of `corpora`")
     partial.replace(path)
     write_json(sizes_path(path), list(sizes.items()))
 
@@ -171,17 +171,18 @@ class PassageStream:
         rows: documents that are trained on.
         batch: documents of a step, over all processes.
         seed: words that every random choice comes from.
+        key: of the setting that `batch` comes from, for messages.
 
     Raises:
         ConfigError: fewer documents than a batch.
     """
 
-    def __init__(self, rows: np.ndarray, batch: int, seed: Sequence[int]) -> None:
+    def __init__(self, rows: np.ndarray, batch: int, seed: Sequence[int], key: str = "training.batch_queries") -> None:
         if batch > len(rows):
             raise ConfigError(
-                "training.batch_queries",
+                key,
                 f"a batch of {batch} documents is larger than the {len(rows)} that there are to train on",
-                f"set batch_queries to at most {len(rows)}",
+                f"set {key.rpartition('.')[2]} to at most {len(rows)}",
             )
         self.rows, self.batch_size, self.seed = rows, batch, tuple(seed)
         self.steps_per_epoch = len(rows) // batch

@@ -49,7 +49,7 @@ def screened(name: str, blocks: Callable[[], Blocks], tokenizer: Any, left_out: 
         raise CollectionError(
             name,
             f"has no document of at least {LEAST_TOKENS} tokens ({len(flat)} documents have a text)",
-            "leave it out of pretraining, or check its texts",
+            "leave it out of `corpora`, or check its texts",
         )
 
 
