@@ -131,7 +131,7 @@ def test_the_probe_of_estimates_runs_in_earnest(monkeypatch, tmp_path):
     threads = torch.get_num_threads()
     assert half.is_faster(384) in (True, False) and torch.get_num_threads() == threads
     (written,) = tmp_path.glob("zerodr/kernels/*.json")
-    assert "bf16 or float32" in written.read_text()
+    assert '"estimates 384"' in written.read_text()
 
 
 def test_chunks_of_queries_change_nothing(monkeypatch):

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
@@ -27,7 +26,7 @@ from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
+from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
 from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.gradcache import WASTE
 from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
@@ -144,7 +143,7 @@ def train(stage: Stage) -> dict[str, Any]:
     precision = arithmetic(training.precision, device, group)
     model, taken = load_headed(stage.path("model"), settings, words, precision)
     model.to(device)
-    kernels = speed_up(model, device, precision, training.precision)
+    kernels = speed_up(model, device, precision, training.precision, group)
     rows, dev = split_documents(passages, training.dev_queries, stage.seed)
     maker = ViewMaker(
         model.encoder,
@@ -161,9 +160,8 @@ def train(stage: Stage) -> dict[str, Any]:
     stream = PassageStream(rows, training.batch_queries, words)
     evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}
-    other = {} if precision == training.precision else {"precision": precision}  # a state of the other one is refused
-    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world, **other})
     keep = keeper(stage.state, model)
+    identity = identity_of(stage, group, kernels)
     run = Run(stage.spec.name(), stage.state, identity, words, position.first_step, evaluate, keep)
     ends = training.schedule_steps or position.total_steps - fewer
     factor = schedule(training.schedule, training.warmup_steps, ends)
@@ -173,7 +171,7 @@ def train(stage: Stage) -> dict[str, Any]:
     if group.rank == 0:
         model.save(stage.output("model"))
     facts = {
-        "kernels": kernels,
+        "kernels": kernels.words,
         "device": device,
         "processes": group.world,
         "from": taken,

@@ -25,7 +25,7 @@ class Scorer:
         packed: on the CPU, use the packed forward pass where it is available.
 
     Attributes:
-        backend: `packed`, or `transformers` with the reason.
+        backend: `packed` with its way of attention, or `transformers` with the reason.
         max_tokens: longest pair.
     """
 
@@ -33,8 +33,8 @@ class Scorer:
         self.model, self.device, self.max_tokens = model.to(device).eval(), device, model.contract.max_tokens
         network, dtype = model.network, DTYPES[model.precision]
         reason = why_not(network.bert if type(network).__name__ == BERT else network, dtype, device, packed)
-        self.backend = f"transformers ({reason})" if reason else "packed"
         self.body = None if reason else PackedBert(network.bert, dtype)
+        self.backend = self.body.backend if self.body else f"transformers ({reason})"
         if reason:
             log.info("forward pass of transformers, not the packed one: %s", reason)
 

@@ -65,7 +65,7 @@ class Encoder:
         tokenizer: of transformers.
         hidden: ids (B, L), mask (B, L) -> last hidden states (B, L, d), of a decoder (B, 1, d).
         projections: modules after the pooling, in float32.
-        backend: `packed`, or `transformers` with the reason.
+        backend: `packed` with its way of attention, or `transformers` with the reason.
     """
 
     contract: EncoderContract
@@ -187,7 +187,7 @@ def load_encoder(
         if bert is not None and why_not_of(bert.config, DTYPES[precision]) is None:
             last = list(load_projections(folder, contract, bert.config.hidden_size).values())
             hidden = PackedBert(bert, DTYPES[precision])
-            return Encoder(contract, tokenizer, hidden, last, precision, device, "packed")
+            return Encoder(contract, tokenizer, hidden, last, precision, device, hidden.backend)
     tower = load_tower(folder, contract)
     if contract.modules is not None:
         insert_modules(folder / contract.modules, tower.transformer)
@@ -203,7 +203,8 @@ def _forward(
     dtype = DTYPES[precision]
     reason = why_not(model, dtype, device, packed)
     if reason is None:
-        return PackedBert(model, dtype), "packed"
+        packed_model = PackedBert(model, dtype)
+        return packed_model, packed_model.backend
     if packed:
         log.info("forward pass of transformers, not the packed one: %s", reason)
     module = model.to(device=device, dtype=dtype)
