@@ -10,6 +10,7 @@ from torch import Tensor
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.pairs import PairTokens
 from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.network.moving import on_device, to_host
 from zerodr.encoders.network.towers import DTYPES
 
 log = logging.getLogger("zerodr")
@@ -45,8 +46,8 @@ class Scorer:
     def encode_batch(self, rows: Sequence[PairTokens]) -> np.ndarray:
         """Compute raw logits of B pairs, (B,) float32."""
         with torch.inference_mode():
-            features = {key: value.to(self.device) for key, value in self.model.pad(rows).items()}
-            return (self._packed(features) if self.body else self.model.score(features)).cpu().numpy()
+            features = {key: on_device(value, self.device) for key, value in self.model.pad(rows).items()}
+            return to_host(self._packed(features) if self.body else self.model.score(features)).numpy()
 
     def _packed(self, features: dict[str, Tensor]) -> Tensor:
         """Compute hidden states by the packed pass; pooler and head in float32. -> (B,) float32."""

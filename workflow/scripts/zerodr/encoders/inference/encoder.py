@@ -20,7 +20,7 @@ from zerodr.encoders.inference.bert_weights import read_bert
 from zerodr.encoders.inference.packed import PackedBert, why_not, why_not_of
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.loading import short
-from zerodr.encoders.network.moving import on_device
+from zerodr.encoders.network.moving import on_device, to_host
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
 from zerodr.encoders.network.tokenizing import TOKENIZING
 from zerodr.encoders.network.towers import (
@@ -118,7 +118,7 @@ class Encoder:
                 vectors = project(vectors)
             if self.contract.normalize:
                 vectors = unit_length(vectors)
-            return vectors.float().cpu().numpy()
+            return to_host(vectors.float()).numpy()
 
 
 def token_ids(
