@@ -9,13 +9,15 @@ from typing import NamedTuple
 MEBI = 1 << 20
 STATE_BYTES, COPY_BYTES, LOADED_BYTES = 16, 12, 4  # a parameter: with gradient and moments; of a checkpoint; a weight
 FLOAT_BYTES = 4
-WIDTHS, SCORES = 20, 3  # numbers that a layer keeps for the backward pass: times its width, and of each score
+WIDTHS, SCORES, SCORES_DROPPED = 20, 1, 4  # numbers a token that a layer keeps for the backward pass: in units of its
+# width, and of each attention score without and with dropout
+HALF = 0.6  # times what bf16 keeps of float32's bytes
 LOGITS = 2  # numbers a logit
 LAYER_WEIGHTS, DECODER_WEIGHTS = 12, 16  # parameters of a transformer's layer, in units of its width squared
 HOLES = 1.3  # times the bytes in use that a process holds
 LIBRARIES_MIB, GPU_LIBRARIES_MIB = 500, 3000  # of a process; the second one is assumed
 TOKENS_MIB, TOKENS_BYTES = 512, 1300  # most of remembered tokens, and of those of a text
-MARGIN, STEP_MIB = 1.5, 500  # what is asked for, in units of what is expected; rounded up
+MARGIN, STEP_MIB = 1.3, 500  # what is asked for, in units of what is expected; rounded up
 LEAST_TRAINING_MIB, LEAST_MINING_MIB = 4000, 2000
 
 
@@ -36,11 +38,21 @@ class Network(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one process holds at once: texts, tokens of the longest one, tokens whose words are predicted."""
+    """What one process holds at once.
+
+    Attributes:
+        texts: number of texts.
+        tokens: of the longest one.
+        predicted: tokens whose words are predicted.
+        dropout: whether there is dropout.
+        half: whether its arithmetic is bf16 or fp16.
+    """
 
     texts: int
     tokens: int
     predicted: float = 0.0
+    dropout: bool = True
+    half: bool = False
 
 
 class Data(NamedTuple):
@@ -59,8 +71,9 @@ class Data(NamedTuple):
 def activation_bytes(network: Network, batch: Batch) -> float:
     """Estimate the bytes that a forward pass leaves for its backward pass, logits included."""
     layers = network.layers * (2 if network.decoder else 1)
-    numbers = layers * (WIDTHS * network.width + SCORES * network.heads * batch.tokens)
-    return FLOAT_BYTES * (batch.texts * batch.tokens * numbers + LOGITS * batch.predicted * network.vocabulary)
+    scores = (SCORES_DROPPED if batch.dropout else SCORES) * network.heads * batch.tokens
+    numbers = batch.texts * batch.tokens * layers * (WIDTHS * network.width + scores) * (HALF if batch.half else 1)
+    return FLOAT_BYTES * (numbers + LOGITS * batch.predicted * network.vocabulary)
 
 
 def data_mib(data: Data) -> float:

@@ -60,11 +60,11 @@ def attend(way: Way, joint: Tensor, bias: Tensor | None, context: Tensor) -> Non
     batch, length, heads, _ = context.shape
     step = max(1, SLICE_SCORES // (heads * length * length))
     for start in range(0, batch, step):
-        part = slice(start, start + step)
-        query, key, value = (x.reshape(-1, length, x.shape[-1]) for x in joint[part].permute(2, 0, 3, 1, 4))
-        scores = _scores(query, key, None if bias is None else bias[part], heads)
+        rows = slice(start, start + step)
+        query, key, value = (x.reshape(-1, length, x.shape[-1]) for x in joint[rows].permute(2, 0, 3, 1, 4))
+        scores = _scores(query, key, None if bias is None else bias[rows], heads)
         mixed = torch.bmm(torch.softmax(scores, -1), value)
-        context[part] = mixed.view(-1, heads, length, mixed.shape[-1]).transpose(1, 2)
+        context[rows] = mixed.view(-1, heads, length, mixed.shape[-1]).transpose(1, 2)
 
 
 def _scores(query: Tensor, key: Tensor, bias: Tensor | None, heads: int) -> Tensor:

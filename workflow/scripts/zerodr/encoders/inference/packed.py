@@ -177,14 +177,14 @@ class PackedBert:
         joint = torch.empty(rows, 3 * self.width, dtype=self.dtype)
         context = torch.zeros(rows, self.width, dtype=self.dtype)
         heads = batch, length, self.heads, self.width // self.heads
-        parts = batch, length, 3, *heads[2:]
+        joined = batch, length, 3, *heads[2:]
         bias = None
         if not bool(mask.all()):
             bias = torch.zeros(batch, 1, 1, length, dtype=self.dtype).masked_fill_(mask[:, None, None] == 0, MASKED)
         for weights in self.layers:
             for block in blocks:
                 joint[block] = linear(x[block], *weights[0])
-            attend(self.attention, joint[:tokens].view(parts), bias, context[:tokens].view(heads))
+            attend(self.attention, joint[:tokens].view(joined), bias, context[:tokens].view(heads))
             for block in blocks:
                 x[block] = self._feed_forward(context[block], x[block], *weights[1:])
         return x[:tokens].view(batch, length, self.width)
