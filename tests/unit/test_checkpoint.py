@@ -137,7 +137,9 @@ def test_the_start_has_no_checkpoint(tmp_path):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     save_checkpoint(tmp_path, "a" * 64, {"step": 3}, *trained())
-    with pytest.raises(ArtifactError, match="is of another run .settings aaaaaaaaaaaa, this run bbbbbbbbbbbb"):
+    with pytest.raises(
+        ArtifactError, match="is of another run .settings and kernels aaaaaaaaaaaa, this run bbbbbbbbbbbb"
+    ):
         load_checkpoint(tmp_path, "b" * 64, *trained())
 
 

@@ -39,3 +39,7 @@ def test_buckets_travel_before_the_pass_ends_from_the_second_step_on(trained, na
         else:
             assert sent[0] == 0 and len(sent) == overlap_probe.STEPS and min(sent[1:]) >= 3
         assert process[f"sent/{name}/after"].tolist() == []
+
+
+def test_the_first_process_gives_the_numbers_of_all(trained):
+    assert [process["from_first"].tolist() for process in trained] == [[1.5, 0.0]] * 2

@@ -12,7 +12,7 @@ from encoder_helpers import import_settings, tiny_bert
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
-from zerodr.encoders.inference import packed
+from zerodr.encoders.inference import attention, packed
 from zerodr.encoders.inference.bert_weights import read_bert
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.inference.packed import PackedBert, why_not
@@ -55,9 +55,20 @@ def test_float32_equals_the_plain_module(activation: str, lengths: list[int]) ->
 def test_slices_of_attention_do_not_change_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (ids, mask) = bert(), batch([30, 30, 12, 5, 3])
     with torch.inference_mode():
-        whole = PackedBert(model, torch.float32)(ids, mask)
-        monkeypatch.setattr(packed, "SLICE_SCORES", 1)
-        assert torch.allclose(PackedBert(model, torch.float32)(ids, mask), whole, atol=1e-6)
+        whole = PackedBert(model, torch.float32, "plain")(ids, mask)
+        monkeypatch.setattr(attention, "SLICE_SCORES", 1)
+        assert torch.allclose(PackedBert(model, torch.float32, "plain")(ids, mask), whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [[9, 9, 9], [40, 31, 2, 1]])
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 0.1)])
+def test_both_ways_of_attention_give_the_same_numbers(lengths: list[int], dtype: torch.dtype, near: float) -> None:
+    model, (ids, mask) = bert(), batch(lengths)
+    if why_not(model, dtype):
+        pytest.skip(str(why_not(model, dtype)))
+    with torch.inference_mode():
+        fused, plain = (PackedBert(model, dtype, way)(ids, mask)[mask > 0].float() for way in ("fused", "plain"))
+    assert (fused - plain).abs().max() < near and torch.cosine_similarity(fused, plain, dim=-1).min() > 0.999
 
 
 def test_bfloat16_stays_near() -> None:
@@ -85,7 +96,7 @@ def test_missing_operator_is_detected_and_the_plain_module_gives_the_same(
     fast = load_encoder(tmp_path, device="cpu")
     monkeypatch.setattr(packed, "pack", lambda weight: torch.ops.mkldnn.there_is_no_such_operator(weight))
     slow = load_encoder(tmp_path, device="cpu")
-    assert fast.backend == "packed"
+    assert fast.backend == "packed, fused attention"
     assert slow.backend.startswith("transformers (torch's packed multiplication is not available")
     tokens = fast.tokenize(["a few words", "", "z " * 80])
     rows = [tokens[row] for row in range(3)]
@@ -102,7 +113,7 @@ def test_a_folder_is_read_without_the_model_classes_and_gives_the_same_bits(tmp_
     program = (
         "import sys; from pathlib import Path; from zerodr.encoders.inference.encoder import load_encoder; "
         "encoder = load_encoder(Path(sys.argv[1]), device='cpu'); "
-        "assert encoder.backend == 'packed' and 'transformers.modeling_utils' not in sys.modules"
+        "assert encoder.backend == 'packed, fused attention' and 'transformers.modeling_utils' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     encoder = load_encoder(tmp_path, device="cpu")

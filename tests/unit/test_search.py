@@ -16,7 +16,8 @@ from search_helpers import as_lists, exact_scores, make_collection, oracle, run_
 from zerodr.config.index import IndexSettings
 from zerodr.encoders.inference.probing import Choice
 from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
-from zerodr.retrieval import candidates, gpu_index, half, kernels
+from zerodr.retrieval import candidates, gpu, gpu_index, half, kernels
+from zerodr.retrieval import resident as resident_slabs
 from zerodr.retrieval.approximate import Searcher, measure_recall
 from zerodr.retrieval.candidates import Ranking, id_ranks, join
 from zerodr.retrieval.estimates import pays_half, processor_supports_half
@@ -131,7 +132,7 @@ def test_the_probe_of_estimates_runs_in_earnest(monkeypatch, tmp_path):
     threads = torch.get_num_threads()
     assert half.is_faster(384) in (True, False) and torch.get_num_threads() == threads
     (written,) = tmp_path.glob("zerodr/kernels/*.json")
-    assert "bf16 or float32" in written.read_text()
+    assert '"estimates 384"' in written.read_text()
 
 
 def test_chunks_of_queries_change_nothing(monkeypatch):
@@ -145,15 +146,64 @@ def test_chunks_of_queries_change_nothing(monkeypatch):
 
 
 @settings(max_examples=40, deadline=None)
-@given(problems(), st.sampled_from([5, 16, 65536]))
-def test_torch_products_give_the_same_bits(problem, slab):
+@given(problems(), st.sampled_from([5, 16, 65536]), st.sampled_from([0, 1000, 10**9]))
+def test_torch_products_give_the_same_bits(problem, slab, room):
     """The path of GPUs, with torch on the CPU: another matrix product, the same result."""
     queries, corpus, ids, depth = problem
     ranks = id_ranks(pa.array(ids, pa.string()))
     skip = np.where(np.arange(len(queries)) % 2, np.arange(len(queries)), -1)
     skip = np.where(skip < len(ids), skip, -1)
-    ours = search_gpu(Vectors(queries), Vectors(corpus), ranks, depth, skip, 2, "cpu", slab=slab)
+    ours = search_gpu(Vectors(queries), Vectors(corpus), ranks, depth, skip, 2, "cpu", slab=slab, room=room)
     assert as_lists(ours, ids) == search(queries, corpus, ids, depth, skip)
+
+
+@pytest.mark.parametrize(("room", "resident", "copied"), [(0, 0, 12), (2 * 16 * 24 * 4, 2, 8), (10**9, 4, 4)])
+def test_slabs_that_fit_are_copied_once(monkeypatch, room, resident, copied):
+    """50 documents in 4 slabs, searched for three chunks of queries."""
+    monkeypatch.setattr(candidates, "CHUNK", 3)
+    random = np.random.default_rng(5)
+    corpus, queries = (random.standard_normal((n, 24)).astype(np.float32) for n in (50, 9))
+    ids, made = [f"{n:02}" for n in range(50)], list[resident_slabs.Slabs]()
+    slabs = resident_slabs.Slabs
+
+    def make(*given) -> resident_slabs.Slabs:
+        made.append(slabs(*given))
+        return made[-1]
+
+    monkeypatch.setattr(gpu, "Slabs", make)
+    ranks = id_ranks(pa.array(ids))
+    found = search_gpu(Vectors(queries), Vectors(corpus), ranks, 7, None, 2, "cpu", slab=16, room=room)
+    assert as_lists(found, ids) == oracle(queries, corpus, ids, 7)
+    assert (made[0].resident, made[0].copied, len(made[0])) == (resident, copied, 4)
+
+
+class FreeMemory:
+    """A GPU with some free memory."""
+
+    name = "card"
+
+    def __init__(self, gib: float) -> None:
+        self.gib = gib
+
+    def free(self) -> int:
+        return int(self.gib * 2**30)
+
+    def peak(self, work) -> int:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(("gib", "resident"), [(0.5, 0), (3, 9), (80, 16)])
+def test_documents_stay_on_a_gpu_where_they_fit_beside_the_estimates(gib, resident):
+    corpus = Vectors(np.broadcast_to(np.zeros(384, np.float32), (1_000_000, 384)))
+    room, facts = resident_slabs.choose_room(corpus, lambda: FreeMemory(gib))
+    assert facts == {
+        "device": "card",
+        "free_bytes": int(gib * 2**30),
+        "room_bytes": room,
+        "slabs": 16,
+        "resident": resident,
+    }
+    assert resident * 65536 * 384 * 4 <= room <= 0.8 * gib * 2**30
 
 
 @settings(max_examples=100, deadline=None)

@@ -167,9 +167,10 @@ def plan(
     check_planned(bench, (job.rule for job in jobs))
     if refusal := pin_refusal(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
         typer.echo(refusal)
+    estimates = costs.Estimates(bench)
     typer.echo(render(target, forecast(jobs, bench)))
     if jobs:
-        typer.echo(costs.render(jobs, costs.costs(jobs, costs.Estimates(bench))))
+        typer.echo(costs.render(jobs, costs.costs(jobs, estimates)))
 
 
 @app.command()

@@ -18,6 +18,7 @@ from typing import Any
 from zerodr.artifacts.record import Record
 from zerodr.config.registry import Collection
 from zerodr.config.speeds import Speeds, read_speeds
+from zerodr.footprint import Footprints
 from zerodr.forecast import Job
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
@@ -69,7 +70,7 @@ class Costs:
 
 
 class Estimates:
-    """Estimates of the time of a plan's jobs. From then on, jobs of the plan ask for time limits by them.
+    """Estimates of the time of a plan's jobs. From then on, jobs of the plan ask for time and memory by their work.
 
     Args:
         plan: the plan.
@@ -78,7 +79,7 @@ class Estimates:
 
     def __init__(self, plan: Plan, folder: Path = Path("results")) -> None:
         self.plan, self.folder = plan, folder
-        plan.machines.walltime = self.limit
+        plan.machines.walltime, plan.machines.memory = self.limit, Footprints(plan).mib
 
     @cached_property
     def past(self) -> dict[str, list[Past]]:

@@ -10,10 +10,10 @@ from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError, MachineError
+from zerodr.footprint import largest_training
 from zerodr.forecast import GIBI, MEBI, first_names, in_mirror, is_unpinned
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.plan import Plan, paths
-from zerodr.plan.resources import need
 from zerodr.preflight import (
     LEAST_MEMORY_MIB,
     PATIENCE_S,
@@ -141,7 +141,7 @@ def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, Scale]:
         except ConfigError:  # `scales` reports it
             continue
         trained = any(other.method(method).kind == "trained" for method in other.methods)
-        memory = need("finetune").base_mib if trained and other.bench.scale.gpus else LEAST_MEMORY_MIB
+        memory = largest_training(other) if trained and other.bench.scale.gpus else LEAST_MEMORY_MIB
         disk_gib = SCALES[name].disk_gib if name in SCALES else None
         needs[name] = Scale(disk_gib, memory, trained and other.machines.gpus("finetune") > 0)
     return needs

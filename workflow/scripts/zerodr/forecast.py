@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from zerodr.artifacts.guard import OURS, plainly
 from zerodr.config.families import PACKAGE, SCRATCH, line_of
@@ -20,6 +21,7 @@ from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.collections import archive_row
 from zerodr.plan.dense import model_of
+from zerodr.plan.memory import Network
 from zerodr.plan.targets import is_target, nearest_target
 
 TRIGGERS, CHECKSUM_BYTES = ("mtime", "params", "input"), 10**8  # as the profiles have them
@@ -28,6 +30,7 @@ WILDCARDS = re.compile(r"^    wildcards: (.+)$")
 FILES = re.compile(r"^    (input|output): (.+)$")
 MEBI, GIBI = 2**20, 2**30
 USUAL_DIMENSION, USUAL_LAYERS = 768, 12
+USUAL_NETWORK = Network(USUAL_DIMENSION, USUAL_LAYERS, 12, 30522)  # BERT-base
 FLOAT_BYTES = 4
 MOST_NAMES = 5
 MOST_SHARDS = 8
@@ -184,6 +187,17 @@ def is_unpinned(plan: Plan, row: Collection) -> bool:
 
 def model_shape(plan: Plan, model: str, scope: str) -> tuple[int, int] | None:
     """Return width and layers of a model, from its folder, settings or initial model; None when unknown yet."""
+    network = known_network(plan, model, scope)
+    return None if network is None else (network.width, network.layers)
+
+
+def network_of(plan: Plan, model: str, scope: str) -> Network:
+    """Return the network of a model, USUAL_NETWORK where it is unknown yet."""
+    return known_network(plan, model, scope) or USUAL_NETWORK
+
+
+def known_network(plan: Plan, model: str, scope: str) -> Network | None:
+    """Return the network of a model, from its folder, settings or initial model; None when unknown yet."""
     recipe, start, cut = model.partition("@")[0], "", None
     method = plan.bench.methods[recipe]
     if isinstance(method, EncoderMethod):
@@ -191,15 +205,32 @@ def model_shape(plan: Plan, model: str, scope: str) -> tuple[int, int] | None:
     elif isinstance(method, TrainedMethod):
         origin = line_of(recipe, plan.bench.methods)[-1]
         if isinstance(origin, InitSettings) and origin.init == SCRATCH:
-            return origin.architecture.hidden, origin.architecture.layers
+            small = origin.architecture
+            return Network(small.hidden, small.layers, small.heads, small.vocabulary, small.family == "t5")
         start, cut = origin.init, origin.layers
     for folder in [*_built(plan, model, scope), *(_model_folders(start) if start else ())]:
         if (folder / "config.json").exists():
-            config = json.loads((folder / "config.json").read_text())
-            layers = config.get("num_hidden_layers") or config.get("num_layers")
-            width = config.get("hidden_size") or config.get("d_model")
-            return (int(width), int(cut or layers or USUAL_LAYERS)) if width else None
+            network = _network(json.loads((folder / "config.json").read_text()))
+            return network and network._replace(layers=int(cut or network.layers))
     return None
+
+
+def _network(config: dict[str, Any]) -> Network | None:
+    """Read the network of a model's config.json; None where it has no width."""
+
+    def number(*names: str, usual: int) -> int:
+        return int(next((config[name] for name in names if config.get(name)), usual))
+
+    width, usual = number("hidden_size", "d_model", "dim", usual=0), USUAL_NETWORK
+    if not width:
+        return None
+    return Network(
+        width,
+        number("num_hidden_layers", "num_layers", "n_layers", usual=usual.layers),
+        number("num_attention_heads", "num_heads", "n_heads", usual=usual.heads),
+        number("vocab_size", usual=usual.vocabulary),
+        bool(config.get("is_encoder_decoder")),
+    )
 
 
 def _built(plan: Plan, model: str, scope: str) -> list[Path]:

@@ -51,8 +51,8 @@ class Scale(NamedTuple):
 MINI_GIB = 3
 SCALES = {
     "mini": Scale(MINI_GIB, LEAST_MEMORY_MIB, False),
-    "lab": Scale(20, 12000, True),
-    "paper": Scale(5000, 12000, True),
+    "lab": Scale(20, 5000, True),
+    "paper": Scale(5000, 20000, True),
 }
 
 

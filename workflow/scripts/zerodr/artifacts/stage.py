@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts import energy, provenance
+from zerodr.artifacts.choices import job_choices
 from zerodr.artifacts.damage import BlameInputs
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import MachineErrors, take_lock
@@ -46,7 +47,7 @@ class StageSpec:
         params: the stage's settings, canonical JSON types.
         seed: source of every random choice.
         threads: cores to use (no part of the digest).
-        site: what belongs to the machine and not to the result: mirror folders, offline (no part of the digest).
+        site: what belongs to the machine: mirror folders, offline, pinned kernels (no part of the digest).
     """
 
     rule: str
@@ -159,9 +160,10 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             _prepare_outputs(spec)
             try:
                 with BlameInputs(spec.input_list()), Spent(home, work) as spent:
-                    with Warnings() as warned:
+                    with Warnings() as warned, job_choices(work, spec.site) as choices:
                         function(stage)
                     stage.notes |= {"warnings": warned.messages} if warned.messages else {}
+                    stage.notes |= {"kernel_choices": facts} if (facts := choices.facts()) else {}
                     _publish(stage, digest, inputs, spent)
             finally:
                 _clear(spec)

@@ -57,12 +57,15 @@ class Machines:
         ceilings: what the cluster has for each rule, filled in before the first job is submitted.
         walltime: (rule, wildcards) -> minutes that a first attempt asks for by an estimate of its time; None: by its
             rule and the size of its collection.
+        memory: (rule, wildcards) -> MiB that a first attempt asks for by its work; None: by its rule and the size of
+            its collection.
     """
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.ceilings: dict[str, Ceiling] = {}
         self.walltime: Callable[[str, Any], int | None] = lambda rule, wildcards: None
+        self.memory: Callable[[str, Any], int | None] = lambda rule, wildcards: None
 
     @property
     def shard_size(self) -> int:
@@ -87,7 +90,13 @@ class Machines:
         """`resources: mem_mb=` of a rule."""
         wants = need(rule)
         base = wants.base_mib + PROCESS_MIB * (self.processes(rule) - 1)
-        return self._growing(rule, self._by_size(rule, base, wants.mib_per_million), "memory_mib", True)
+        usual = self._by_size(rule, base, wants.mib_per_million)
+
+        def first(wildcards: Any) -> int:
+            estimated = self.memory(rule, wildcards)
+            return usual(wildcards) if estimated is None else estimated
+
+        return self._growing(rule, first, "memory_mib", True)
 
     def minutes(self, rule: str) -> Callable[..., int]:
         """`resources: runtime=` of a rule; a rule that resumes asks for the same time again."""

@@ -40,9 +40,9 @@ RULES = {
     "search_bm25": Rule("lexical.search:search_bm25", 1, Need(6000, 200, 30, 30, threads=8), reads="queries"),
     "import_model": Rule("encoders.start.importing:import_model", 1, Need(4000, 0, 60)),
     "embed_corpus": Rule(
-        "retrieval.embed:embed_corpus", 1, encoding(6000, 3500, 30, 120, sharded=True), reads="corpus"
+        "retrieval.embed:embed_corpus", 2, encoding(6000, 3500, 30, 120, sharded=True), reads="corpus"
     ),
-    "embed_queries": Rule("retrieval.embed:embed_queries", 1, encoding(4000, 0, 30), reads="queries"),
+    "embed_queries": Rule("retrieval.embed:embed_queries", 2, encoding(4000, 0, 30), reads="queries"),
     "learn_attention": Rule("retrieval.learn_attention:learn_attention", 1, Need(6000, 8000, 30), seeded=True),
     "augment_queries": Rule("retrieval.feedback:augment_queries", 1, Need(4000, 0, 15)),
     "search_shard": Rule(
@@ -72,7 +72,7 @@ RULES = {
     "take_step": Rule("encoders.publishing.export:take_step", 1),
     "export_model": Rule("encoders.publishing.export:export_model", 1, Need(6000, 0, 30)),
     "export_adapted": Rule("encoders.publishing.adapted:export_adapted", 2, Need(6000, 0, 30)),
-    "score_pairs": Rule("training.teaching.teacher:score_pairs", 1, encoding(8000, 0, 1440)),
+    "score_pairs": Rule("training.teaching.teacher:score_pairs", 2, encoding(8000, 0, 1440)),
     "evaluate_run": Rule("evaluation.evaluate:evaluate_run", 2, Need(3000, 0, 15), seeded=True),
     "judge_adaptation": Rule("evaluation.judge_adaptation:judge_adaptation", 2, Need(3000, 0, 15), seeded=True),
     "compare_runs": Rule("evaluation.compare:compare_runs", 1, Need(4000, 0, 30), seeded=True),

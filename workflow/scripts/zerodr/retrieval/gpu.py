@@ -7,9 +7,8 @@ import torch
 
 from zerodr.retrieval.candidates import NameRow, Norms, QueryBlock, Ranking, Run, chunks, finish, workers
 from zerodr.retrieval.exact import check_dimensions
+from zerodr.retrieval.resident import SLAB, Slabs
 from zerodr.retrieval.vectors import Vectors
-
-SLAB = 65536  # documents of one matrix product
 
 
 def search_gpu(
@@ -22,21 +21,26 @@ def search_gpu(
     device: str,
     name_row: NameRow = str,
     slab: int = SLAB,
+    room: int = 0,
 ) -> Iterator[Ranking]:
-    """Search as `exact.search_exact`, bit-identical, with float32 products on torch device `device`."""
+    """Search as `exact.search_exact`, bit-identical, with float32 products on torch device `device`.
+
+    Args:
+        slab: documents of a matrix product.
+        room: bytes of the device that documents may occupy between chunks of queries; the result is the same.
+    """
     check_dimensions(queries, corpus, "corpus embeddings")
-    norms = Norms(corpus, name_row)
+    norms, slabs = Norms(corpus, name_row), Slabs(corpus, device, slab, room)
     torch.backends.cuda.matmul.allow_tf32 = False  # the error bound is that of float32
     with workers(threads) as run, torch.inference_mode():
         for blocks in chunks(queries, skip, min(depth, corpus.rows), threads):
             on_device = torch.from_numpy(np.concatenate([b.queries for b in blocks])).to(device)
-            for first in range(0, corpus.rows, slab):
-                stop = min(first + slab, corpus.rows)
+            for number in range(len(slabs)):
+                first, stop = slabs.bounds(number)
                 largest = norms.largest_until(stop, run)
                 for block in blocks:
                     block.bound_errors(largest)
-                rows = torch.from_numpy(corpus.array[first:stop].copy()).to(device)
-                _collect(on_device @ rows.T, first, blocks, corpus.array, ranks, run)
+                _collect(on_device @ slabs.rows(number).T, first, blocks, corpus.array, ranks, run)
                 corpus.release(first, stop)
             yield finish(blocks, corpus, ranks, run, slab)
 

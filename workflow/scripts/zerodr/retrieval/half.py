@@ -54,10 +54,5 @@ def is_faster(dimension: int) -> bool:
         half, single = (kind(queries) for kind in (HalfProducts, SingleProducts))
         return partial(half.multiply, documents, out), partial(single.multiply, documents, out)
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1, "blas"):
-            return not choose("search's estimates: bf16 or float32", (dimension,), ways).other
-    finally:
-        torch.set_num_threads(threads)
+    with threadpool_limits(1, "blas"):
+        return not choose("estimates", str(dimension), ("bf16", "float32"), ways).other

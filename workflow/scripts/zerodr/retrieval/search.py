@@ -132,6 +132,9 @@ def exact_rankings(
     stage.note(index="flat", device=device, estimates="bf16" if half else "float32")
     if device != "cpu":
         from zerodr.retrieval.gpu import search_gpu
+        from zerodr.retrieval.resident import choose_room
 
-        return search_gpu(queries, corpus, ranks, depth, skip, stage.threads, device, name_row)
+        room, facts = choose_room(corpus)
+        stage.note(documents_on_gpu=facts)
+        return search_gpu(queries, corpus, ranks, depth, skip, stage.threads, device, name_row, room=room)
     return search_exact(queries, corpus, ranks, depth, skip, stage.threads, name_row, half=half)

@@ -11,7 +11,6 @@ import pyarrow as pa
 import torch
 from torch.optim import Optimizer
 
-from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.base import validate
@@ -26,7 +25,7 @@ from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.data.frozen_index import FrozenIndex
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
+from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
 from zerodr.training.kinds import BI_ENCODER, Kind, Lessons, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.loop.compiling import compile_layers
@@ -114,7 +113,7 @@ def fit(task: Task) -> dict[str, Any]:
     model.to(device)
     if training.dropout is not None:
         set_dropout(model, training.dropout)
-    kernels = speed_up(model, device, precision, training.precision)
+    kernels = speed_up(model, device, precision, training.precision, group)
     plain = compile_layers(model, device, group) if training.compile else None
     lessons = (kind.lessons or mined_lessons)(task, model)
     examples, stream = lessons.examples, lessons.stream
@@ -134,14 +133,10 @@ def fit(task: Task) -> dict[str, Any]:
     def evaluate() -> dict[str, float]:
         return kind.evaluate(forward, lessons.dev_examples, lessons.dev, training.dev_negatives, group)
 
-    other: dict[str, str] = {}  # a state of another arithmetic is refused
-    other |= {} if precision == training.precision else {"precision": precision}
-    other |= {"compiled": "no"} if plain else {}
-    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world, **other})
     run = Run(
         stage.spec.name(),
         stage.state,
-        identity,
+        identity_of(stage, group, kernels, compiled=plain is None),
         words_of(task),
         position.first_step,
         evaluate if len(lessons.dev) else None,
@@ -155,7 +150,7 @@ def fit(task: Task) -> dict[str, Any]:
         if params.save_optimizer:
             write_tensors(task.output / MOMENTS, moments(optimizer))
     notes = lessons.facts | {
-        "kernels": kernels,
+        "kernels": kernels.words,
         **({"compiled": plain or "layers"} if training.compile else {}),
         "device": device,
         "processes": group.world,

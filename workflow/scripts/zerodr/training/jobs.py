@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
+from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import Workers
 from zerodr.encoders.publishing.export import STEPS
 from zerodr.training.distributed.processes import Group, launch
+from zerodr.training.loop.speed import Kernels
 
 Work = Callable[[Stage], dict[str, Any]]
 
@@ -42,6 +44,21 @@ def run_work(stage: Stage, workers: Workers, work: Work) -> None:
     for name, value, step in result["curves"]:
         stage.metric(name, value, step)
     stage.note(**result["notes"])
+
+
+def identity_of(stage: Stage, group: Group, kernels: Kernels, compiled: bool = True) -> str:
+    """Digest what decides a training's result: a checkpoint of another one is refused.
+
+    Args:
+        stage: what is trained.
+        group: its processes.
+        kernels: those that were chosen.
+        compiled: false where layers were to be compiled and are not.
+    """
+    other = {} if compiled else {"compiled": "no"}
+    return object_digest(
+        {"params": stage.params, "seed": stage.seed, "processes": group.world, **kernels.identity, **other}
+    )
 
 
 def device_of(gpus: int, group: Group) -> str:

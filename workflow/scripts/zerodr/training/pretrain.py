@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.stages import PretrainStage
@@ -22,7 +21,7 @@ from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, keeper, publish_steps, run_work
+from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
 from zerodr.training.loop.compiling import compile_layers
 from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.gradcache import WASTE
@@ -110,7 +109,7 @@ def train(stage: Stage) -> dict[str, Any]:
     precision = arithmetic(training.precision, device, group)
     model, taken = load_headed(stage.path("model"), settings, words, precision)
     model.to(device)
-    kernels = speed_up(model, device, precision, training.precision)
+    kernels = speed_up(model, device, precision, training.precision, group)
     plain = compile_layers(model, device, group) if training.compile else None
     rows, dev = split_documents(passages, training.dev_queries, stage.seed)
     maker = ViewMaker(
@@ -128,11 +127,8 @@ def train(stage: Stage) -> dict[str, Any]:
     stream = PassageStream(rows, training.batch_queries, words)
     evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}
-    other: dict[str, str] = {}  # a state of another arithmetic is refused
-    other |= {} if precision == training.precision else {"precision": precision}
-    other |= {"compiled": "no"} if plain else {}
-    identity = object_digest({"params": stage.params, "seed": stage.seed, "processes": group.world, **other})
     keep = keeper(stage.state, model)
+    identity = identity_of(stage, group, kernels, compiled=plain is None)
     run = Run(stage.spec.name(), stage.state, identity, words, position.first_step, evaluate, keep)
     ends = training.schedule_steps or position.total_steps - fewer
     factor = schedule(training.schedule, training.warmup_steps, ends)
@@ -142,7 +138,7 @@ def train(stage: Stage) -> dict[str, Any]:
     if group.rank == 0:
         model.save(stage.output("model"))
     facts = {
-        "kernels": kernels,
+        "kernels": kernels.words,
         **({"compiled": plain or "layers"} if training.compile else {}),
         "device": device,
         "processes": group.world,

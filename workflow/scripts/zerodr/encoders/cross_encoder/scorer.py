@@ -10,7 +10,7 @@ from torch import Tensor
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.pairs import PairTokens
 from zerodr.encoders.inference.packed import PackedBert, why_not
-from zerodr.encoders.network.moving import features_on
+from zerodr.encoders.network.moving import features_on, to_host
 from zerodr.encoders.network.towers import DTYPES
 
 log = logging.getLogger("zerodr")
@@ -26,7 +26,7 @@ class Scorer:
         packed: on the CPU, use the packed forward pass where it is available.
 
     Attributes:
-        backend: `packed`, or `transformers` with the reason.
+        backend: `packed` with its way of attention, or `transformers` with the reason.
         max_tokens: longest pair.
     """
 
@@ -34,8 +34,8 @@ class Scorer:
         self.model, self.device, self.max_tokens = model.to(device).eval(), device, model.contract.max_tokens
         network, dtype = model.network, DTYPES[model.precision]
         reason = why_not(network.bert if type(network).__name__ == BERT else network, dtype, device, packed)
-        self.backend = f"transformers ({reason})" if reason else "packed"
         self.body = None if reason else PackedBert(network.bert, dtype)
+        self.backend = self.body.backend if self.body else f"transformers ({reason})"
         if reason:
             log.info("forward pass of transformers, not the packed one: %s", reason)
 
@@ -47,7 +47,7 @@ class Scorer:
         """Compute raw logits of B pairs, (B,) float32."""
         with torch.inference_mode():
             features = features_on(self.model.pad(rows), self.device)
-            return (self._packed(features) if self.body else self.model.score(features)).cpu().numpy()
+            return to_host(self._packed(features) if self.body else self.model.score(features)).numpy()
 
     def _packed(self, features: dict[str, Tensor]) -> Tensor:
         """Compute hidden states by the packed pass; pooler and head in float32. -> (B,) float32."""

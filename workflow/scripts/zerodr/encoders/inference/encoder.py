@@ -21,7 +21,7 @@ from zerodr.encoders.inference.bert_weights import read_bert
 from zerodr.encoders.inference.packed import PackedBert, why_not, why_not_of
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.loading import short
-from zerodr.encoders.network.moving import on_device
+from zerodr.encoders.network.moving import on_device, to_host
 from zerodr.encoders.network.pooling import POOLINGS, unit_length
 from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.towers import (
@@ -65,7 +65,7 @@ class Encoder:
         tokenizer: of transformers.
         hidden: ids (B, L), mask (B, L) -> last hidden states (B, L, d), of a decoder (B, 1, d).
         projections: modules after the pooling, in float32.
-        backend: `packed`, or `transformers` with the reason.
+        backend: `packed` with its way of attention, or `transformers` with the reason.
     """
 
     contract: EncoderContract
@@ -115,7 +115,7 @@ class Encoder:
                 vectors = project(vectors)
             if self.contract.normalize:
                 vectors = unit_length(vectors)
-            return vectors.float().cpu().numpy()
+            return to_host(vectors.float()).numpy()
 
 
 def pad(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[Tensor, Tensor]:
@@ -168,7 +168,7 @@ def load_encoder(
         if bert is not None and why_not_of(bert.config, DTYPES[precision]) is None:
             last = list(load_projections(folder, contract, bert.config.hidden_size).values())
             hidden = PackedBert(bert, DTYPES[precision])
-            return Encoder(contract, tokenizer, hidden, last, precision, device, "packed")
+            return Encoder(contract, tokenizer, hidden, last, precision, device, hidden.backend)
     tower = load_tower(folder, contract)
     if contract.modules is not None:
         insert_modules(folder / contract.modules, tower.transformer)
@@ -184,7 +184,8 @@ def _forward(
     dtype = DTYPES[precision]
     reason = why_not(model, dtype, device, packed)
     if reason is None:
-        return PackedBert(model, dtype), "packed"
+        packed_model = PackedBert(model, dtype)
+        return packed_model, packed_model.backend
     if packed:
         log.info("forward pass of transformers, not the packed one: %s", reason)
     module = model.to(device=device, dtype=dtype)

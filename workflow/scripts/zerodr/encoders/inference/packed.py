@@ -1,7 +1,7 @@
 """Run a fast CPU forward pass of BERT: the same numbers as transformers' `BertModel`, in less time.
 
 Weights are reordered once into oneDNN's blocked layout; query, key and value are one multiplication; GELU and the
-residual sum are fused into the multiplications; attention runs in slices of a batch that fit the cache. The operators
+residual sum are fused into the multiplications; attention is the faster one of two on this processor. The operators
 are private to torch, so `why_not` looks for them, tries them, and gives the reason to use the plain module.
 """
 
@@ -13,17 +13,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from zerodr.encoders.inference.attention import Way, attend, choose_way
 from zerodr.encoders.inference.probing import choose
 
 TANH = ("gelu", "tanh")
 ACTIVATIONS = {"gelu": ("gelu", "none"), "gelu_new": TANH, "gelu_pytorch_tanh": TANH, "relu": ("relu", "")}
 PACKAGES = ("torch.", "transformers.")  # of a plain module's parts
+NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
 ROWS_BLOCK = 512  # rows of a multiplication: oneDNN chooses the layout for it, and intermediates stay in the cache
 ROWS_STEP = 128  # the last block is a multiple of it: oneDNN keeps megabytes for each number of rows that it ever saw
 LEAST_WIDTH = 256  # models that are narrower are not compared: they take no time
 PROBED = (4, 128)  # texts and tokens that are compared
-SLICE_SCORES = 1 << 20  # attention scores of one slice
 Pair = tuple[Tensor, Tensor]
 
 
@@ -74,9 +75,11 @@ def _slower(config: Any, dtype: torch.dtype) -> str | None:
 
         return run(packed), run(module)
 
-    shape = (config.hidden_size, config.intermediate_size, config.num_attention_heads, config.hidden_act, str(dtype))
-    choice = choose("forward pass: packed or transformers", shape, ways)
-    return f"transformers' is {choice.times:.2f} times faster on this processor" if choice.other else None
+    shape = f"{config.hidden_size}x{config.intermediate_size}x{config.num_attention_heads} {config.hidden_act}"
+    choice = choose("forward", f"{NAMES[dtype]} {shape}", ("packed", "transformers"), ways)
+    if not choice.other:
+        return None
+    return f"transformers' is {f'{choice.times:.2f} times faster' if choice.times > 1 else 'pinned'}"
 
 
 def _missing_operator(dtype: torch.dtype) -> str | None:
@@ -118,12 +121,14 @@ class PackedBert:
     Args:
         model: a `BertModel` in float32, or what `read_bert` gives; it may be freed afterwards.
         dtype: float32 (equal to the plain module up to rounding) or bfloat16.
+        attention: `fused` or `plain`; None: the faster one.
     """
 
-    def __init__(self, model: Any, dtype: torch.dtype) -> None:
+    def __init__(self, model: Any, dtype: torch.dtype, attention: Way | None = None) -> None:
         config, embeddings = model.config, model.embeddings
         self.dtype, self.epsilon = dtype, config.layer_norm_eps
         self.heads, self.width = config.num_attention_heads, config.hidden_size
+        self.attention = attention or choose_way(self.heads, self.width // self.heads, dtype)
         self.activation = ACTIVATIONS[config.hidden_act]
         self.words = self._plain(embeddings.word_embeddings.weight)
         types = embeddings.token_type_embeddings.weight
@@ -131,6 +136,11 @@ class PackedBert:
         self.other_types = self._plain(types - types[0])  # difference of each token type from type 0
         self.first_norm = self._norm(embeddings.LayerNorm)
         self.layers = [self._layer(layer) for layer in model.encoder.layer]
+
+    @property
+    def backend(self) -> str:
+        """Name the forward pass, for lineage."""
+        return f"packed, {self.attention} attention"
 
     def _plain(self, weight: Tensor) -> Tensor:
         return weight.detach().to(self.dtype)
@@ -166,13 +176,15 @@ class PackedBert:
         x[:tokens] = self._normed(words.view(tokens, self.width), self.first_norm)
         joint = torch.empty(rows, 3 * self.width, dtype=self.dtype)
         context = torch.zeros(rows, self.width, dtype=self.dtype)
+        heads = batch, length, self.heads, self.width // self.heads
+        joined = batch, length, 3, *heads[2:]
         bias = None
         if not bool(mask.all()):
             bias = torch.zeros(batch, 1, 1, length, dtype=self.dtype).masked_fill_(mask[:, None, None] == 0, MASKED)
         for weights in self.layers:
             for block in blocks:
                 joint[block] = linear(x[block], *weights[0])
-            self._attend(joint[:tokens], bias, batch, length, context[:tokens])
+            attend(self.attention, joint[:tokens].view(joined), bias, context[:tokens].view(heads))
             for block in blocks:
                 x[block] = self._feed_forward(context[block], x[block], *weights[1:])
         return x[:tokens].view(batch, length, self.width)
@@ -186,15 +198,3 @@ class PackedBert:
 
     def _normed(self, x: Tensor, norm: Pair) -> Tensor:
         return functional.layer_norm(x, (self.width,), *norm, self.epsilon)
-
-    def _attend(self, joint: Tensor, bias: Tensor | None, batch: int, length: int, context: Tensor) -> None:
-        """Write softmax(q k^T + bias) v to context (B*L, d) by slices of the batch. joint (B*L, 3d), scaled queries."""
-        joint = joint.view(batch, length, 3, self.heads, self.width // self.heads)
-        context = context.view(batch, length, self.heads, self.width // self.heads)
-        step = max(1, SLICE_SCORES // (self.heads * length * length))
-        for start in range(0, batch, step):
-            query, key, value = joint[start : start + step].permute(2, 0, 3, 1, 4)
-            scores = torch.matmul(query, key.transpose(2, 3))
-            if bias is not None:
-                scores += bias[start : start + step]
-            context[start : start + step] = torch.matmul(torch.softmax(scores, -1), value).transpose(1, 2)

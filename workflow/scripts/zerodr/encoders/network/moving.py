@@ -1,4 +1,4 @@
-"""Move tensors to the device of a model without stopping the host."""
+"""Move tensors to the device of a model without stopping the host, and back while waiting for nothing else."""
 
 from collections.abc import Mapping
 
@@ -23,3 +23,18 @@ def on_device(tensor: Tensor, device: str | torch.device) -> Tensor:
 def features_on(features: Mapping[str, Tensor], device: str | torch.device) -> Features:
     """Copy tensors of the host to `device`, as `on_device`."""
     return {name: on_device(tensor, device) for name, tensor in features.items()}
+
+
+def to_host(tensor: Tensor) -> Tensor:
+    """Copy a tensor to the host; from a GPU into pinned memory, waiting without work of the processor for this copy.
+
+    What other threads queued on the GPU after it is not waited for, and they may queue more meanwhile.
+    """
+    if not tensor.is_cuda:
+        return tensor.cpu()
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    host.copy_(tensor, non_blocking=True)
+    copied = torch.cuda.Event(blocking=True)
+    copied.record(torch.cuda.current_stream(tensor.device))
+    copied.synchronize()
+    return host

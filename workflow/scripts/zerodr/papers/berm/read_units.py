@@ -73,7 +73,8 @@ def read_units(stage: Stage) -> None:
     reader.to(device)
     kernels = speed_up(reader, device, settings.precision)
     pairs, shared = load_pairs(stage, settings), SharedTokens(TOKENS)
-    store = ScoreStore(stage.state, {"device": device, "torch": torch.__version__, "scores": int(pairs.offsets[-1])})
+    key = {"device": device, "torch": torch.__version__, "scores": int(pairs.offsets[-1])} | kernels.identity
+    store = ScoreStore(stage.state, key)
     progress = Progress(stage.spec.name(), len(pairs.names), "pairs", int(np.searchsorted(pairs.offsets, store.done)))
     for first in range(0, len(pairs.names), BLOCK):
         rows = range(first, min(first + BLOCK, len(pairs.names)))
@@ -88,7 +89,9 @@ def read_units(stage: Stage) -> None:
     queries, documents = zip(*pairs.names, strict=True)
     columns = [pa.array(queries, pa.string()), pa.array(documents, pa.string()), lists]
     pq.write_table(pa.table(columns, schema=READ_SCHEMA), stage.output("read") / READ)
-    stage.note(device=device, kernels=kernels, pairs=len(pairs.names), units=int(pairs.offsets[-1]), **store.totals)
+    stage.note(
+        device=device, kernels=kernels.words, pairs=len(pairs.names), units=int(pairs.offsets[-1]), **store.totals
+    )
 
 
 def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -58,7 +58,8 @@ class JointTexts(Texts):
     @classmethod
     def of(cls, main: Texts, views: Views) -> JointTexts:
         """Join both."""
-        return cls(main.tokens, main.documents, [*main.groups, *views.groups], main, views)
+        groups = [*main.groups, *views.groups]
+        return cls(main.tokens, main.documents, groups, main, views, features=main.features, rows=main.rows)
 
 
 @dataclass
@@ -75,9 +76,12 @@ class JointForward(Forward):
     words: SpanForward = field(kw_only=True)
     weight: float = field(kw_only=True)
 
+    def __post_init__(self) -> None:
+        self.main.shared = self.shared
+
     def prepare(self, batch: JointBatch, group: Group) -> Share:
         """Prepare this process's share of both."""
-        self.main.by_group, self.main.stored = self.by_group, self.stored
+        self.main.by_group = self.by_group
         share, documents = self.main.prepare(batch.main, group), self.words.prepare(batch.documents, group)
         return replace(share, texts=JointTexts.of(share.texts, documents.texts))
 
@@ -86,16 +90,16 @@ class JointForward(Forward):
         self.main.close()
         self.words.close()
 
-    def rows(self, texts: JointTexts, number: int) -> list[int]:
-        """Return the rows of a group's vectors; masked documents have none."""
-        return self.main.rows(texts.main, number) if number < len(texts.main.groups) else []
+    def row_numbers(self, texts: JointTexts, number: int) -> list[int]:
+        """List the rows of a group's vectors; masked documents have none."""
+        return self.main.row_numbers(texts.main, number) if number < len(texts.main.groups) else []
 
-    def totals(self, texts: JointTexts, group: Group) -> dict[str, float]:
+    def totals(self, texts: JointTexts, group: Group) -> dict[str, float | Tensor]:
         """Return divisors of the stage's losses of groups, and of masked words."""
-        return self.main.totals(texts.main, group) | {KEY: self.words.totals(texts.views, group)[LATE]}
+        return {**self.main.totals(texts.main, group), KEY: self.words.totals(texts.views, group)[LATE]}
 
     def run(
-        self, texts: JointTexts, number: int, seed: Sequence[int], totals: dict[str, float]
+        self, texts: JointTexts, number: int, seed: Sequence[int], totals: Mapping[str, float | Tensor]
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Run a group of the stage, or compute the share of masked documents in their loss, weighted."""
         first = len(texts.main.groups)
@@ -109,7 +113,7 @@ class JointForward(Forward):
         return self.main.view(replace(share, texts=share.texts.main), leaf, group)
 
     def represent(
-        self, texts: JointTexts, seed: Sequence[int], totals: dict[str, float] | None = None
+        self, texts: JointTexts, seed: Sequence[int], totals: Mapping[str, float | Tensor] | None = None
     ) -> Representation:
         """Encode the stage's texts; with caching, masked documents pass the network once, in the backward pass."""
         totals, held = totals or {}, self.main.represent(texts.main, seed, totals)

@@ -87,7 +87,7 @@ class MaskedWords(Addition):
         waste, seed = WASTE[torch.device(forward.device).type], [*self.seed, WORDS]
         maker = ViewMaker(model, self.settings.objective, passages, False, seed, waste, forward.chunk)
         words = SpanForward(model.headed(), passages, forward.device, forward.chunk, maker=maker)
-        words.stores += filter(None, [maker.take_stored(TOKENS)])
+        words.shared.stores += filter(None, [maker.take_stored(TOKENS)])
         self.facts[KEY] |= {"corpora": passages.corpora}
         plain = (model, forward.examples, forward.device, forward.chunk)
         return JointForward(*plain, main=forward, words=words, weight=self.weight)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -63,6 +64,16 @@ class Group:
         if self.world > 1:
             dist.all_reduce(seen, op=dist.ReduceOp.MAX)
         return seen
+
+    def from_first(self, make: Callable[[], list[float]], count: int) -> list[float]:
+        """Return on all processes the `count` numbers that `make` gives on the first one, where alone it is called."""
+        if self.world == 1:
+            return make()
+        numbers = torch.zeros(count, dtype=torch.float64)
+        if self.rank == 0:
+            numbers.copy_(torch.tensor(make(), dtype=torch.float64))
+        dist.broadcast(numbers, 0)
+        return numbers.tolist()
 
     def any(self, flag: bool, device: str = "cpu") -> bool:
         """Return true on all processes when it is true on one."""

@@ -3,14 +3,14 @@
 On the CPU, torch's fp32 multiplications go through MKL, which on some processors takes slower kernels than oneDNN has.
 `FastLinear` computes the three products of a linear layer with oneDNN. The operator is private to torch: it is tried
 first, and where it is missing or wrong the plain layers stay, and the run says so. They also stay for shapes for which
-they are clearly faster on this kind of processor (encoders/inference/probing.py).
+they are clearly faster on this kind of processor (encoders/inference/probing.py). The first process chooses for all.
 """
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from zerodr.training.distributed.processes import Group
 
 log = logging.getLogger("zerodr")
 NEAR = 1e-4
-LEAST_WEIGHTS = 1 << 16  # smaller layers are not compared: they take no time
+LEAST_WEIGHTS = 1 << 16  # of layers that are compared
 PROBED_ROWS, PROBED_WIDTH = 512, 768  # of a comparison: tokens, and components where no layer says how many
 MOST_OUTPUTS = 4096  # columns of a larger layer
 PREPARED = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")  # oneDNN keeps memory for each shape of text that it has seen
@@ -101,6 +101,24 @@ def _gradients(function: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gr
     return [output.detach(), *(leaf.grad for leaf in leaves if leaf.grad is not None)]
 
 
+class Kernels(NamedTuple):
+    """Kernels of a training.
+
+    Attributes:
+        words: for lineage.
+        unusual: what was chosen in place of the usual kernels, by name: a part of the training's identity, as a
+            training that resumes must not go on with others.
+    """
+
+    words: str
+    unusual: dict[str, str]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the kernels add to the facts that a training's identity is a digest of."""
+        return {"kernels": self.unusual} if self.unusual else {}
+
+
 def arithmetic(precision: Precision, device: str, group: Group | None = None) -> Precision:
     """Choose the arithmetic of a training run: `fp32` where `bf16` is wanted and a processor is slower in it.
 
@@ -120,66 +138,87 @@ def arithmetic(precision: Precision, device: str, group: Group | None = None) ->
             partial(_gradients, functional.linear, x, weight, bias, gradient),
         )
 
-    choice = choose("training's arithmetic: bf16 or fp32", (PROBED_ROWS, PROBED_WIDTH), ways)
+    (choice,) = _agreed([lambda: choose("arithmetic", "", ("bf16", "fp32"), ways)], group)
     if choice.other:
-        log.info("fp32 in place of bf16, which this processor multiplies %.2f times as slowly", choice.times)
-    slower = group.any(choice.other) if group is not None else choice.other  # processes are of one arithmetic
-    return "fp32" if slower else precision
+        log.info("fp32 in place of bf16: %s", _why(choice))
+    return "fp32" if choice.other else precision
 
 
-def speed_up(model: nn.Module, device: str, precision: str, wanted: str | None = None) -> str:
-    """Choose kernels for training `model` in place; returns what was chosen, for lineage.
+def _why(choice: Choice) -> str:
+    """Say why the other way is taken."""
+    return f"{choice.times:.2f} times faster" if choice.times > 1 else "as pinned"
+
+
+def _agreed(makers: Sequence[Callable[[], Choice]], group: Group | None) -> list[Choice]:
+    """Choose in the first process for all."""
+    if group is None:
+        return [make() for make in makers]
+    flat = group.from_first(lambda: [value for make in makers for value in make()], 2 * len(makers))
+    return [Choice(bool(other), times) for other, times in zip(flat[::2], flat[1::2], strict=True)]
+
+
+def speed_up(
+    model: nn.Module, device: str, precision: str, wanted: str | None = None, group: Group | None = None
+) -> Kernels:
+    """Choose kernels for training `model` in place.
 
     Args:
         model: its linear layers may be replaced.
         device: where it is.
         precision: its arithmetic.
         wanted: the arithmetic of the settings. None: `precision`.
+        group: the training's processes.
     """
     if wanted not in (None, precision):
-        return (
-            f"{precision} in place of {wanted}, which is slower on this processor; {speed_up(model, device, precision)}"
-        )
+        words, unusual = speed_up(model, device, precision, group=group)
+        return Kernels(f"{precision} in place of {wanted}; {words}", {"arithmetic": precision} | unusual)
     if device != "cpu":
-        return "torch"
+        return Kernels("torch", {})
     keep_freed_memory()
     os.environ.setdefault(*PREPARED)
     for module in model.modules():  # the fused attention has no dropout and no bf16 kernel on the CPU
         if hasattr(module, "set_attn_implementation"):
             module.set_attn_implementation("eager")  # type: ignore[operator]
     if precision != "fp32":
-        return "bf16 by oneDNN, plain attention"
+        return Kernels("bf16 by oneDNN, plain attention", {})
     reason = why_not_fast()
     if reason:
         log.info("plain linear layers, not oneDNN's: %s", reason)
-        return f"torch ({reason})"
-    plain: dict[str, float] = {}
-    for module in model.modules():
-        if type(module) is nn.Linear:
-            choice = compare(module.in_features, module.out_features)
-            if choice.other:
-                plain[f"{module.in_features} x {module.out_features}"] = choice.times
-            else:
-                module.__class__ = FastLinear
-    named = ", ".join(f"{shape} {times:.2f} times faster" for shape, times in plain.items())
-    return f"fp32 by oneDNN{f' (but torch where it is faster: {named})' if plain else ''}, plain attention"
+    if group is not None and group.any(reason is not None):
+        reason = reason or "another process lacks oneDNN's"
+    if reason:
+        return Kernels(f"torch ({reason})", {"linear": "torch"})
+    return _replace(model, group)
+
+
+def _replace(model: nn.Module, group: Group | None) -> Kernels:
+    """Replace linear layers by oneDNN's, but for shapes for which torch's are clearly faster."""
+    layers = [module for module in model.modules() if type(module) is nn.Linear]
+    shapes = sorted({(layer.in_features, layer.out_features) for layer in layers})
+    compared = [shape for shape in shapes if shape[0] * shape[1] >= LEAST_WEIGHTS]  # others take no time
+    choices = dict(zip(compared, _agreed([partial(compare, *shape) for shape in compared], group), strict=True))
+    plain = {f"{shape[0]}x{shape[1]}": _why(choice) for shape, choice in choices.items() if choice.other}
+    for layer in layers:
+        if not choices.get((layer.in_features, layer.out_features), USUAL).other:
+            layer.__class__ = FastLinear
+    named = ", ".join(f"{shape} {why}" for shape, why in plain.items())
+    words = f"fp32 by oneDNN{f' (but torch: {named})' if plain else ''}, plain attention"
+    return Kernels(words, {f"linear {shape}": "torch" for shape in plain})
 
 
 def compare(inputs: int, outputs: int) -> Choice:
     """Compare a step of `nn.Linear` with one of `FastLinear`, which stays unless the other is clearly faster."""
-    if inputs * outputs < LEAST_WEIGHTS:
-        return USUAL
-    outputs = min(outputs, MOST_OUTPUTS)
 
     def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
-        x, weight = (torch.linspace(-1, 1, n * inputs).view(n, inputs) for n in (PROBED_ROWS, outputs))
-        bias, gradient = torch.ones(outputs), torch.linspace(-1, 1, PROBED_ROWS * outputs).view(PROBED_ROWS, outputs)
+        columns = min(outputs, MOST_OUTPUTS)
+        x, weight = (torch.linspace(-1, 1, n * inputs).view(n, inputs) for n in (PROBED_ROWS, columns))
+        bias, gradient = torch.ones(columns), torch.linspace(-1, 1, PROBED_ROWS * columns).view(PROBED_ROWS, columns)
         fast, plain = (
             partial(_gradients, way, x, weight, bias, gradient) for way in (_Linear.apply, functional.linear)
         )
         return fast, plain
 
-    return choose("training's linear layer: oneDNN or torch", (inputs, outputs), ways)
+    return choose("linear", f"{inputs}x{outputs}", ("onednn", "torch"), ways)
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:

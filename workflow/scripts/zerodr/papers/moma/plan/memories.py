@@ -24,8 +24,8 @@ HITS, WITH_SELF = "hits", "hits-with-self"
 SAME_MODEL = "own"
 
 RULES |= {
-    "embed_memory": Rule("papers.moma.embed_fused:embed_memory", 1, encoding(6000, 3500, 30, 120, sharded=True)),
-    "embed_memory_queries": Rule("papers.moma.embed_fused:embed_memory_queries", 1, encoding(4000, 0, 30)),
+    "embed_memory": Rule("papers.moma.embed_fused:embed_memory", 2, encoding(6000, 3500, 30, 120, sharded=True)),
+    "embed_memory_queries": Rule("papers.moma.embed_fused:embed_memory_queries", 2, encoding(4000, 0, 30)),
     "search_memory": Rule(
         "papers.moma.search_memory:search_memory", 1, Need(4000, 6500, 30, 120, threads=8, sharded=True)
     ),
