@@ -12,7 +12,7 @@ ABSENT = "-"
 
 
 def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count: int = 5) -> str:
-    """List settings, inputs, code, environment, cost and metrics in which two artifacts differ.
+    """List settings, inputs, code, environment, kernels, cost and metrics in which two artifacts differ.
 
     For two runs or two evaluations also the `count` queries with the biggest gains and losses in `metric`.
     """
@@ -24,6 +24,8 @@ def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count
     lines += _section("inputs", _changed(_inputs(a), _inputs(b)))
     lines += _code(a["code"], b["code"])
     lines += _section("environment", _changed(flatten(a["environment"]), flatten(b["environment"])))
+    kernels = _kernels(a), _kernels(b)
+    lines += _section("kernels", _changed(*kernels), "chosen kernels") if any(kernels) else []
     lines += _section("cost", _cost(a, b))
     lines += _metrics(_evaluated(graph, left), _evaluated(graph, right))
     lines += render_winners(graph, left, right, metric, count)
@@ -40,6 +42,11 @@ def _inputs(record: Record) -> dict[str, str]:
         key = entry["name"] if entry["name"] not in named else f"{entry['name']}.{len(named)}"
         named[key] = f"{entry['path']} {entry['digest'][:12]}"
     return named
+
+
+def _kernels(record: Record) -> dict[str, str]:
+    """Name the way that was taken by choice of kernels."""
+    return {name: taken["way"] for name, taken in record["notes"].get("kernel_choices", {}).items()}
 
 
 def _code(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
