@@ -15,6 +15,7 @@ from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import JoinedTexts
 from zerodr.encoders.folder.contract import Side
+from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError
 from zerodr.mining.positives import rows_among
@@ -137,14 +138,14 @@ def embedded(
     vectors = np.zeros((len(texts), model.contract.dimension), np.float32)
     units, valid = np.zeros((len(texts), most, size), np.float32), np.zeros((len(texts), most), bool)
     for batch in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
-        features = {key: value.to(device) for key, value in model.pad([tokens[index] for index in batch]).items()}
+        features = features_on(model.pad([tokens[index] for index in batch]), device)
         numbers = np.full(features["input_ids"].shape, -1, np.int64)
         for line, index in enumerate(batch):
             for number, (first, stop) in enumerate(spans[index]):
                 numbers[line, first:stop] = number
         with torch.no_grad():
             encoded, states = model.encode_tokens(features, "document")
-            pooled, there = pool_units(states, torch.from_numpy(numbers).to(device), most)
+            pooled, there = pool_units(states, on_device(torch.from_numpy(numbers), device), most)
         vectors[batch], units[batch], valid[batch] = (tensor.cpu().numpy() for tensor in (encoded, pooled, there))
     return vectors, units, valid
 
@@ -154,7 +155,7 @@ def vectors_of(model: BiEncoder, texts: Sequence[str], device: str, side: Side =
     tokens = model.tokenize(list(texts), side)
     vectors = np.zeros((len(texts), model.contract.dimension), np.float32)
     for batch in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
-        features = {key: value.to(device) for key, value in model.pad([tokens[index] for index in batch]).items()}
+        features = features_on(model.pad([tokens[index] for index in batch]), device)
         with torch.no_grad():
             vectors[batch] = model.encode(features, side).cpu().numpy()
     return vectors

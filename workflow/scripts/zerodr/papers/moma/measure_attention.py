@@ -21,6 +21,7 @@ from zerodr.artifacts.trec import strings
 from zerodr.collections.access import split_queries
 from zerodr.collections.memories import MemoryTexts
 from zerodr.config.base import Settings, validate
+from zerodr.encoders.network.moving import features_on
 from zerodr.mining.batch import NAME
 from zerodr.papers.moma.attention_labels import banned_documents
 from zerodr.papers.moma.fid_attention import Aggregation, fid_attention
@@ -101,7 +102,7 @@ def attended(
     rows = [Grounded(ids, [given[number] for number in grounding.of(row)]) for row, ids in enumerate(asked)]
     for start, stop in _cuts([len(row) for row in rows]):
         batch = rows[start:stop]
-        features = {key: value.to(device) for key, value in model.pad(batch).items()}
+        features = features_on(model.pad(batch), device)
         wants = {"logits": aggregation == "logit_mean", "value_norms": aggregation == "prob_valuenorm_sum"}
         _, attention, segments, mask = cross_attention(model, features, **wants)
         width = max(len(row.documents) for row in batch)
