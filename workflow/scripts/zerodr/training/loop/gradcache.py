@@ -24,7 +24,7 @@ from zerodr.training.distributed.overlap import GradientSums
 from zerodr.training.distributed.processes import Group
 from zerodr.training.objectives.base import Encoded, Objective, Turn
 
-WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
+WASTE = {"cpu": 512, "cuda": 4096}  # padded tokens that cost less than one more forward pass
 GATHERED = ("known", "teacher", "groups")  # numbers of the whole micro-batch that objectives see
 
 

@@ -31,7 +31,7 @@ from zerodr.training.teaching.pairs import pair_tokens
 log = logging.getLogger("zerodr")
 HARDLY = 0.1  # of the way from chance to always; a teacher below it causes a warning
 BLOCK = 2048  # pairs between two records of progress
-WASTE = {"cpu": 512, "cuda": 16384}  # padded tokens that cost less than one more forward pass
+WASTE = {"cpu": 512, "cuda": 4096}  # padded tokens that cost less than one more forward pass
 
 
 @dataclass(frozen=True)
