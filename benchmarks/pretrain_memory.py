@@ -93,11 +93,12 @@ def main() -> None:
         inputs = {"model": "results/init/manifest.json", "collections": [collection]}
         peaks: dict[int, list[float]] = {few: [], many: []}
         seconds = []
-        for _ in range(chosen.rounds):
+        for number in range(chosen.rounds):
             spent = {}
             for steps in (few, many):
                 params = pretraining(chosen.objective, chosen.batch, steps)
-                peak, spent[steps], trained = run("pretrain", inputs, f"results/lm{steps}", params, chosen.threads)
+                place = f"results/lm{steps}-{number}"
+                peak, spent[steps], trained = run("pretrain", inputs, place, params, chosen.threads)
                 peaks[steps].append(peak)
             seconds.append((spent[many] - spent[few]) / (many - few))
         os.chdir(start)
