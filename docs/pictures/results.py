@@ -76,6 +76,13 @@ def ddr() -> list[Effect]:
     return [effect(target, row[0], cell) for row in rows for target, cell in zip(header[1:], row[1:], strict=True)]
 
 
+def ddr_coco() -> list[Effect]:
+    """COCO on the target's and on the source's texts, as the domain module of DDR, against no steps."""
+    _, *rows = cells("ddr", "| target | 0 steps |")
+    arms = {"target's texts": 3, "source's texts": 5}
+    return [effect(row[0], arm, row[at]) for row in rows for arm, at in arms.items()]
+
+
 def modir() -> list[Effect]:
     """Adversaries with and without a queue against none, three seeds."""
     _, *rows = cells("modir", "queue, minus it")
@@ -145,6 +152,7 @@ FIGURES = {
     "idro": ("Weights of query clusters against none, three seeds", idro),
     "berm": ("BERM's losses against none, at equal steps, three seeds", berm),
     "modir": ("A domain adversary of equal strength against none, three seeds", modir),
+    "ddr-coco": ("DDR whose domain module learns by COCO: 400 steps against none", ddr_coco),
     "ddr": ("Steps of the target's language model against none", ddr),
     "moma": ("The target plugged into the memory, same weights", moma),
     "moma-minilm": ("MiniLM that reads the target's documents, against MiniLM", moma_minilm),
