@@ -13,8 +13,10 @@ from svg import GREY, line, picture, text
 
 HERE = Path(__file__).resolve().parent
 BENCHMARKS = HERE.parents[1] / "benchmarks"
+ERROR = re.compile(r"([+-]?\.\d+) \((\.\d+)\)")  # a difference and its standard error
 INTERVAL = re.compile(r"([+-]?\.\d+) \[([+-]?\.\d+), ([+-]?\.\d+)\]")
 COLOURS = ["#2a9d8f", "#d97706", "#a371c6"]
+POINTS = [*COLOURS, "#e05263", "#4c7dd0", "#8a8d3b"]
 WIDTH, LEFT, ROW = 760, 190, 22
 
 
@@ -47,6 +49,15 @@ def effect(target: str, series: str, cell: str) -> Effect:
     if not found:
         raise ValueError(f"{target}, {series}: no `difference [low, high]` in {cell!r}")
     return Effect(target, series, *map(float, found.groups()))
+
+
+def with_error(target: str, series: str, cell: str) -> Effect:
+    """The difference that a cell such as `+.0582 (.0108)` shows, with 1.96 standard errors on each side."""
+    found = ERROR.search(cell)
+    if not found:
+        raise ValueError(f"{target}, {series}: no `difference (standard error)` in {cell!r}")
+    value, error = map(float, found.groups())
+    return Effect(target, series, value, value - 1.96 * error, value + 1.96 * error)
 
 
 def coco_dr() -> list[Effect]:
@@ -102,6 +113,14 @@ def moma_minilm() -> list[Effect]:
     return [effect(row[0], "moma-minilm", row[3]) for row in rows if row[3]]
 
 
+def zero() -> list[Effect]:
+    """Queries that read documents of the target, and the plain fusion, against MiniLM, on English targets."""
+    _, *rows = cells("adaptation", "zero, minus MiniLM")
+    arms = {"zero": 4, "BM25 + MiniLM": 6}
+    shown = [row for row in rows if row[2] and "CMRC" not in row[0]]  # its gains are many times the others'
+    return [with_error(row[0], arm, row[at]) for row in shown for arm, at in arms.items()]
+
+
 def learning() -> list[Effect]:
     """ANCE's own negatives against BM25's, at equal steps."""
     header, *rows = cells("learning", "| | SQuAD dev | SciFact | NFCorpus | ArguAna |")
@@ -109,6 +128,45 @@ def learning() -> list[Effect]:
     row = next(row for row in lines if row.startswith("| ANCE - DPR at equal steps"))
     values = [cell.strip() for cell in row.strip("|").split("|")][1:]
     return [effect(target, "own negatives", cell) for target, cell in zip(header[1:], values, strict=True)]
+
+
+def proxies() -> list[tuple[str, float, float]]:
+    """(method, gain by known items, gain by judgements) of each pair of method and English target."""
+    lines = (BENCHMARKS / "proxies.md").read_text().splitlines()
+    pattern = r"\| (?!CMRC)([^|]+) \| ([^|]+) \| ([+-]?\.\d+) \| ([+-]?\.\d+) \|"
+    found = [match for row in lines if (match := re.fullmatch(pattern, row))]
+    return [(match[2], float(match[4]), float(match[3])) for match in found]
+
+
+def scatter(title: str, points: list[tuple[str, float, float]]) -> str:
+    """Gains by known items from left to right, by judgements from bottom to top."""
+    reach = max(max(abs(x), abs(y)) for _, x, y in points) * 1.08
+    left, top, size = 80, 44, 460
+    scale, step = size / (2 * reach), 0.05
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return left + (x + reach) * scale, top + (reach - y) * scale
+
+    parts = [text(left, 22, title, size=14, font_weight="600")]
+    for number in range(-int(reach / step), int(reach / step) + 1):
+        value, width = number * step, 0.4 if number else 2
+        parts.append(line([at(value, -reach), at(value, reach)], width=width))
+        parts.append(line([at(-reach, value), at(reach, value)], width=width))
+        said = f"{value:+.2f}" if number else "0"
+        parts.append(text(at(value, 0)[0], top + size + 18, said, anchor="middle"))
+        parts.append(text(left - 8, at(0, value)[1] + 4, said, anchor="end"))
+    methods = list(dict.fromkeys(method for method, _, _ in points))
+    for number, method in enumerate(methods):
+        y = top + 20 + 24 * number
+        parts.append(f'<circle cx="{left + size + 24}" cy="{y}" r="5" fill="{POINTS[number]}"/>')
+        parts.append(text(left + size + 36, y + 4, method))
+    for method, x, y in points:
+        cx, cy = at(x, y)
+        parts.append(f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="6" fill="{POINTS[methods.index(method)]}"/>')
+    parts.append(text(left + size / 2, top + size + 38, "gain over MiniLM by known items, nDCG@10", anchor="middle"))
+    parts.append(text(left, top - 6, "gain by judgements", size=12))
+    told = "; ".join(f"{method}: {x:+.3f} by known items, {y:+.3f} by judgements" for method, x, y in points)
+    return picture(WIDTH, top + size + 50, title, told, parts)
 
 
 def draw(title: str, effects: list[Effect]) -> str:
@@ -155,9 +213,13 @@ FIGURES = {
     "ddr-coco": ("DDR whose domain module learns by COCO: 400 steps against none", ddr_coco),
     "ddr": ("Steps of the target's language model against none", ddr),
     "moma": ("The target plugged into the memory, same weights", moma),
+    "zero": ("Queries that read documents (zero), and plain fusion, against MiniLM", zero),
     "moma-minilm": ("MiniLM that reads the target's documents, against MiniLM", moma_minilm),
 }
 
+SCATTER = "Does a proxy predict the gain? A point is a method on a target"
+
 if __name__ == "__main__":
+    (HERE / "proxies.svg").write_text(scatter(SCATTER, proxies()))
     for name, (title, effects) in FIGURES.items():
         (HERE / f"{name}.svg").write_text(draw(title, effects()))
