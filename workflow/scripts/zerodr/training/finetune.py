@@ -67,7 +67,7 @@ class Task:
 def finetune(stage: Stage) -> None:
     """Stage: inputs `model`, `source`, `mined` for most, optional `scored`, and those of additions; output `model`.
 
-    The output holds `steps/<n>` of save_steps, and what the objective writes beside the model.
+    The output holds `steps/<n>` of save_steps, and what the objective writes next to the model.
     """
     task = task_of(stage)
     for addition in task.additions:

@@ -147,7 +147,7 @@ BALANCED = ("coco", "mlm")
 
 
 class BalanceSettings(Settings):
-    """R1, which needs no query, beside an objective of pretraining (specs/berm 9)."""
+    """R1, which needs no query, next to an objective of pretraining (specs/berm 9)."""
 
     w_r1: float = Field(1.0, ge=0)
     """Weight of R1, semantic unit balance. 0: the objective alone."""

@@ -19,7 +19,7 @@ class SpacesItem(Item):
 
 
 class PretrainingGainItem(Item):
-    """What one pretraining takes off the contrastive loss, beside what retrieval gains."""
+    """What one pretraining takes off the contrastive loss, next to what retrieval gains."""
 
     models: tuple[str, str]
     """`<method>@<stage>` without and with the pretraining."""

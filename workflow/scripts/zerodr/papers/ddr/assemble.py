@@ -24,7 +24,7 @@ class AssembleSettings(Settings):
     fold: bool = True
     """Write a plain model. False: the modular form, which other tools can't load whole."""
     keep_modular: bool = True
-    """Keep the modular form beside the plain one, in `modular`."""
+    """Keep the modular form next to the plain one, in `modular`."""
     sharpness: float | None = Field(None, gt=0)
     """k of the folded adapters. None: the relevance module's own setting."""
 

@@ -15,7 +15,7 @@ from zerodr.errors import ModelError
 from zerodr.papers.ddr.inserting import ADAPTER, Block, ParallelAdapter, blocks, join_output, join_residual, lora_layers
 from zerodr.papers.ddr.settings import RemSettings
 
-GATED = "its feed-forward blocks are gated, a plain model can't hold a parallel adapter beside them"
+GATED = "its feed-forward blocks are gated, a plain model can't hold a parallel adapter next to them"
 UNFOLDED = "for the modular form set rem.fold: false, and fold: false on the stage of kind assemble"
 SMOOTH = ("gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_python", "silu", "swish")  # relu in the limit
 WIDTHS = ("intermediate_size", "hidden_dim", "d_ff")  # of configurations, by family

@@ -94,7 +94,7 @@ class AssembleStage(ChainStage):
     fold: bool = True
     """Write a plain model. False: the modular form, which other tools can't load whole."""
     keep_modular: bool = True
-    """Keep the modular form beside the plain one."""
+    """Keep the modular form next to the plain one."""
     sharpness: float | None = Field(None, gt=0)
     """k of folded adapters; None: the relevance module's own."""
 

@@ -32,7 +32,7 @@ def corrupt(
     """Of each text what is left, with sentinels, and what was cut out, each stretch behind its sentinel.
 
     round(rate * L) tokens, at least one, go in about round(that / mean_span) stretches of random lengths at random
-    places, never two beside each other. A text of one token is cut out whole; an empty one stays empty.
+    places, never two next to each other. A text of one token is cut out whole; an empty one stays empty.
 
     Args:
         texts: ids without special tokens.
