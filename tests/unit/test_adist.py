@@ -1,4 +1,4 @@
-"""ADist: the oracle of the specification, and what the objective makes of labels."""
+"""ADist: numbers worked out apart from the code, and what the objective makes of labels."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ SCORES = torch.tensor([[2.0, 1.0]], dtype=torch.float64)
 @pytest.mark.parametrize(
     ("gold", "reduction", "expected"), [(1.0, "sum", 4.40813e-05), (1.0, "mean", 2.20407e-05), (0.1, "sum", 0.312887)]
 )
-def test_the_oracle(gold, reduction, expected):
-    """specs/moma, oracle O4."""
+def test_the_divergence_of_two_documents(gold, reduction, expected):
     made = attention_distillation(SCORES, ATTENTION, gold, 1.0, reduction)
     assert made.item() == pytest.approx(expected, rel=1e-4)
 

@@ -190,7 +190,7 @@ def test_gradient_caching_gives_the_same(tmp_path, changes):
         torch.testing.assert_close(two[name], value, rtol=1e-3, atol=1e-5)
 
 
-def test_oracle_10_positives_and_negatives_take_turns(tmp_path):
+def test_positives_and_negatives_take_turns(tmp_path):
     parts = Parts(tmp_path)
     for step in (0, 1):
         parts.step(step)

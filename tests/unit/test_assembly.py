@@ -125,7 +125,7 @@ def test_a_rem_leaves_the_dam_as_it_is(project):
     assert np.allclose(own, made_by(project / "results/plain"), atol=1e-4)
 
 
-def test_o11_a_dam_holds_no_module_of_its_parent(project):
+def test_a_dam_holds_no_module_of_its_parent(project):
     """After a step of DAM training on a model that a REM was trained into: a plain backbone of the DAM's shape."""
     rem("rem", "init")
     rem("modular", "init", settings={"fold": False})

@@ -1,4 +1,4 @@
-"""Numbers of BERM's losses (specs/berm 12), masking, gradients, and the loop that the vectorised form must equal."""
+"""Numbers of BERM's losses, masking, gradients, and the loop that the vectorised form must equal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def near(value: torch.Tensor, expected: object, at: float = 1e-6) -> bool:
     return value.tolist() == pytest.approx(expected, abs=at)
 
 
-def test_oracle_1_balance():
+def test_balance():
     assert near(unit_scores(P, E)[0], [1.5, 1.0])
     assert near(unit_scores(P, E).softmax(-1)[0], [0.622459, 0.377541])
     assert near(r1(P, E, BOTH), 0.030930)
@@ -29,13 +29,13 @@ def test_oracle_1_balance():
     assert not near(r1(P, E, BOTH), 0.030300), "the other direction of the divergence"
 
 
-def test_oracle_1_gradient_of_balance():
+def test_gradient_of_balance():
     passages = P.clone().requires_grad_()
     r1(passages, E, BOTH).backward()
     assert near(passages.grad[0], [0.122459, -0.122459, 0.122459, -0.122459])
 
 
-def test_oracle_1_extraction():
+def test_extraction():
     assert near(matching_vector(Q, P)[0], [0.841345, 0.345731, 0.841345, 0.0])
     assert near(unit_scores(matching_vector(Q, P), E)[0], [1.682689, 0.345731])
     assert near(r2(Q, P, E, BOTH, FIRST), 0.233207)
@@ -44,14 +44,14 @@ def test_oracle_1_extraction():
     assert near(r2(Q, P, E, BOTH, SECOND, softmaxes=2), 1.027173)
 
 
-def test_oracle_1_totals_of_presets():
+def test_totals_of_presets():
     paper = 1.0 * r1(P, E, BOTH) + 0.1 * r2(Q, P, E, BOTH, FIRST)
     released = 1.0 * r1(P, E, BOTH, "mean") + 0.1 * r2(Q, P, E, BOTH, FIRST, 2)
     assert near(paper, 0.054251) and near(released, 0.059784)
 
 
 @pytest.mark.parametrize("softmaxes", [1, 2])
-def test_oracle_2_masked_units_change_nothing(softmaxes: int):
+def test_masked_units_change_nothing(softmaxes: int):
     more, valid = torch.cat([E, torch.full((1, 1, 4), 9.0)], 1), torch.tensor([[True, True, False]])
     assert near(unit_balance(P, more, valid), unit_balance(P, E, BOTH).tolist())
     masked = unit_extraction(Q, P, more, valid, FIRST, softmaxes)
@@ -74,7 +74,7 @@ def by_loop(p: torch.Tensor, e: torch.Tensor, valid: torch.Tensor) -> list[float
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=8), st.integers(0, 1000))
-def test_oracle_3_vectorised_equals_loop(counts: list[int], seed: int):
+def test_vectorised_equals_loop(counts: list[int], seed: int):
     made = torch.Generator().manual_seed(seed)
     p, q = torch.randn(len(counts), 5, generator=made), torch.randn(len(counts), 5, generator=made)
     e = torch.randn(len(counts), 6, 5, generator=made)
@@ -94,7 +94,7 @@ def test_oracle_3_vectorised_equals_loop(counts: list[int], seed: int):
     assert near(r2(q, p, e, valid, labels), sum(losses) / max(len(losses), 1), 1e-5)
 
 
-def test_oracle_4_pooling():
+def test_pooling():
     states = torch.tensor([[[9.0, 9], [1, 2], [3, 4], [7, 7], [5, 6], [7, 7], [0, 0]]])
     period, valid = pool_units(states, torch.tensor([[-1, 0, 0, -1, 1, -1, -1]]), 3)
     assert near(period[0, :2], [pytest.approx([2, 3]), pytest.approx([5, 6])])
@@ -103,7 +103,7 @@ def test_oracle_4_pooling():
     assert inclusive[0].flatten().tolist() == pytest.approx([3.6667, 4.3333, 6, 6.5], abs=1e-4)
 
 
-def test_oracle_8_samples_without_label_are_left_out_of_the_mean():
+def test_samples_without_label_are_left_out_of_the_mean():
     p, q, e, valid = P.repeat(3, 1), Q.repeat(3, 1), E.repeat(3, 1, 1), BOTH.repeat(3, 1)
     assert near(r2(q, p, e, valid, torch.tensor([0, -100, 1])), (0.233207 + 1.570166) / 2)
 

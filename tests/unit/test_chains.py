@@ -186,7 +186,7 @@ def test_gated_corpora_are_left_out_of_pretraining_and_told(root):
 
 
 def test_coco_dr_lowers_its_rate_by_episode_as_the_released_schedule_does(root):
-    """specs/coco-dr 10, oracle 15: peaks by the step at which an episode starts."""
+    """Peaks by the step at which an episode starts."""
     chain = plan(root, scale="paper").chains.trained("coco-dr").chain
     episodes = [chain[stage].training for stage in ("ep1", "ep2", "ep3")]
     starts = [sum(training.steps for training in episodes[:place]) for place in range(3)]

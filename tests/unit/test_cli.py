@@ -215,7 +215,8 @@ def test_a_forecast_adds_up(plan, tmp_path):
     assert forecast.render("x", forecast.forecast([], lab)) == "x: nothing to be done"
     Path("results/models/dense/shared/imported/config.json").unlink()
     assert forecast.forecast(jobs, lab).embedding_bytes == {"dense": (3_000_000 + 10) * 768 * 4}
-    assert "768 wide assumed" in forecast.render("x", forecast.forecast(jobs, lab))
+    text = forecast.render("x", forecast.forecast(jobs, lab))
+    assert "(768 dimensions assumed for models that do not exist yet: dense)" in text
 
 
 def test_collections_that_are_here_already_and_memories_are_counted(plan):

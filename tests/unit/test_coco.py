@@ -25,12 +25,12 @@ def per_anchor(vectors: torch.Tensor) -> list[float]:
     return losses
 
 
-def test_oracle_11_per_anchor_and_mean():
+def test_per_anchor_and_mean():
     assert per_anchor(SPANS) == pytest.approx([0.59730148, 0.69674951, 0.64351302, 0.55827431], abs=1e-7)
     assert float(span_contrastive(SPANS)) == pytest.approx(0.62395958, abs=1e-7)
 
 
-def test_oracle_12_the_papers_equation_read_literally_is_another_number():
+def test_the_papers_equation_read_literally_is_another_number():
     """Eq. 4 pools the negatives of both spans and leaves the positive out: for documentation only."""
     across = torch.logsumexp((SPANS[:2] @ SPANS[2:].T).flatten(), 0)
     literal = [float(across - SPANS[2 * document] @ SPANS[2 * document + 1]) for document in (0, 1)]
@@ -50,7 +50,7 @@ def test_the_loss_is_the_mean_over_anchors_and_order_does_not_matter(seed, docum
 
 
 def test_two_ranks_with_their_gradients_added_give_the_gradient_of_one():
-    """Oracle 11: each rank holds its own rows with gradient and the others' without; the parts add up."""
+    """Each rank holds its own rows with gradient and the others' without; the parts add up."""
     whole = SPANS.clone().requires_grad_()
     span_contrastive(whole).backward()
     made = []

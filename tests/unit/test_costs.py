@@ -60,13 +60,16 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     told = costs.costs(jobs, Estimates(plan, tmp_path / "past"))
     assert told.seconds[0] == pytest.approx(60 + START_S), "only the record of the planned device counts"
     assert told.seconds[1] == pytest.approx(3 + START_S), "config/speeds.yaml"
-    assert told.path == [0, 1, 2] and told.reckoned == 1 and told.gpu_hours == 0 and told.spans == {}
+    assert told.path == [0, 1, 2] and (told.reckoned, told.light) == (1, 1) and told.gpu_hours == 0 and told.spans == {}
     assert told.unknown == [3] and told.limits[3] == 60 * 720, "a limit is never part of the estimate"
     assert told.limits[:3] == [60 * 30, 60 * 30, 0.0]
     assert told.seconds[2:] == [START_S, START_S]
     text = costs.render(jobs, told)
-    assert "about 2 min one after another" in text and "2 jobs are light or as finished ones here, 1 from" in text
-    assert "1 jobs of unknown time, at most 12.0 h:" in text and "embed_corpus dense" in text
+    assert "about 2 min one after another, 0.00 GPU-hours\n" in text and "embed_corpus dense" in text
+    assert "  1 job: estimated from finished jobs of this checkout\n" in text
+    assert "  1 job: estimated from work and config/speeds.yaml\n" in text
+    assert "  1 job: light, 10 s for the start\n" in text
+    assert "  1 job: time unknown, at most 12.0 h in all:\n" in text
     assert "about 2 min, 3 jobs" in text and "00000-of-00001 (limit 30 min)" in text and "at least" not in text
 
 

@@ -1,4 +1,4 @@
-"""How far domains lie apart: oracles 11 and 12 of specs/modir-ance 9, and the stage that measures it."""
+"""How far domains lie apart: KNN-Source% and Domain-Acc (MoDIR sections 4.4, 4.5), and the stage that measures them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def points(shift: float, seed: int, count: int = 600, far: float = 0.0) -> dict[
     return {kind: x + shift * torch.eye(8)[0] + far * torch.eye(8)[1] for kind, x in made.items()}
 
 
-def test_oracle_11_knn_source():
+def test_knn_source():
     query, source = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     target = torch.tensor([[0.9, 0.1], [0.0, -1.0]])
     assert knn_source(query, source, target, 2).tolist() == [0.5]
@@ -53,17 +53,17 @@ def test_a_perfect_mixture_has_the_base_rate_on_average(seed, k):
     assert 0 <= float(shares.mean()) <= 1 and knn_source(queries, both[:10], both[10:], 40).tolist() == [0.25] * 64
 
 
-def test_oracle_12_the_same_distribution_cannot_be_told_apart():
+def test_the_same_distribution_cannot_be_told_apart():
     for name, value in domain_accuracy(points(0, 1), points(0, 2)).items():
         assert abs(value - 0.5) < 0.1, name
 
 
-def test_oracle_12_six_sigmas_can():
+def test_six_sigmas_can_be_told_apart():
     found = domain_accuracy(points(0, 1), points(6, 2))
     assert found["domain_accuracy_converged_queries"] > 0.99 and found["domain_accuracy_converged_documents"] > 0.99
 
 
-def test_oracle_12_six_sigmas_of_one_domain_for_the_released_classifier():
+def test_six_sigmas_of_one_domain_for_the_released_classifier():
     """It has no bias: around 0 it halves the unmoved domain, so that 3/4 is the most; away from 0 it tells all."""
     around = domain_accuracy(points(0, 1), points(6, 2))
     away = domain_accuracy(points(0, 1, far=10), points(6, 2, far=10))
@@ -74,7 +74,7 @@ def test_oracle_12_six_sigmas_of_one_domain_for_the_released_classifier():
     assert max(domain_accuracy(points(0, 1, far=10), points(0, 2, far=10)).values()) < 0.6
 
 
-def test_oracle_12_the_names_of_the_domains_make_no_difference():
+def test_the_names_of_the_domains_make_no_difference():
     one, two = domain_accuracy(points(0, 1), points(0.5, 2)), domain_accuracy(points(0.5, 2), points(0, 1))
     assert one == pytest.approx(two, abs=1e-6)
 

@@ -1,4 +1,4 @@
-"""Group weights against the oracles of specs/coco-dr 10 and their properties."""
+"""Group weights against numbers worked out apart from the code, and their properties."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def near(made: Tensor, *expected: float) -> None:
     torch.testing.assert_close(made, vector(*expected), atol=5e-8, rtol=0)
 
 
-def test_oracle_1_similarities():
+def test_similarities():
     near(alpha(), 0.63245553, 0.94868330, 0.5)
     expected = torch.stack([vector(1.6, 0.72, 0), vector(0.72, 0.9, -0.18973666), vector(0, -0.18973666, 0.0625)])
     torch.testing.assert_close(dro.similarities(GRAM, alpha()), expected, atol=1e-8, rtol=0)
@@ -45,35 +45,35 @@ def test_oracle_1_similarities():
     "temperature, expected",
     [(1.0, (0.78059668, 0.19238457, 0.02701875)), (0.1, (0.99991796, 0.00008204, 0.0)), (1e9, (0.5, 0.3, 0.2))],
 )
-def test_oracle_2_temperatures(temperature, expected):
+def test_temperatures(temperature, expected):
     near(dro.update_weights(BEFORE, sums(), ALL, temperature=temperature), *expected)
 
 
-def test_oracle_3_powers():
+def test_powers_of_losses():
     near(sums(0.0), 5.2, 1.8, -0.15)
     near(dro.update_weights(BEFORE, sums(0.0), ALL), 0.97854709, 0.01959439, 0.00185852)
     near(sums(1.0), 0.25792, 0.79137, -0.01927344)
     near(dro.update_weights(BEFORE, sums(1.0), ALL), 0.42991422, 0.43975163, 0.13033415)
 
 
-def test_oracle_4_row_sums_need_one_vector():
+def test_row_sums_need_one_vector():
     together = alpha() @ GRADIENTS
     near(together, 1.83412104, 0.50894664)
     torch.testing.assert_close(alpha() * (GRADIENTS @ together), sums())
 
 
-def test_oracle_5_cosines():
+def test_cosines():
     found = sums(gram=dro.cosines(GRAM))
     near(found, 0.76, 0.88052668, -0.12947332)
     near(dro.update_weights(BEFORE, found, ALL), 0.54312306, 0.36761529, 0.08926164)
 
 
-def test_oracle_6_two_kl_form():
+def test_two_kl_form():
     near(dro.update_weights(BEFORE, sums(), ALL, 0.1, 1.0), 0.68061294, 0.26564865, 0.05373841)
     near(dro.update_weights(BEFORE, sums(), ALL, 0.1, 1000.0), 0.34970311, 0.33199246, 0.31830443)
 
 
-def test_oracle_7_loss():
+def test_weighted_loss():
     new = dro.update_weights(BEFORE, sums(), ALL)
     for omega, expected in ((new, 0.22766991), (BEFORE, 0.28737648)):
         weights = dro.loss_weights(omega, alpha(), ALL, normalise=False)
@@ -82,7 +82,7 @@ def test_oracle_7_loss():
         torch.testing.assert_close(scaled, weights / weights.sum())
 
 
-def test_oracle_8_an_absent_group():
+def test_an_absent_group():
     found = sums(present=TWO)
     near(found, 2.32, 1.62, 0.0)
     torch.testing.assert_close(
@@ -97,7 +97,7 @@ def official(before: Tensor, present: Tensor = ALL) -> tuple[float, Tensor]:
     return loss, dro.official_update(before, sums(present=present, gram=gram), present, 0.05, 0.1, 0.01)
 
 
-def test_oracle_9_the_released_step():
+def test_the_released_step():
     loss, made = official(vector(1, 1, 1))
     assert loss == pytest.approx(1.0325)
     near(made, 0.33475094, 0.33542405, 0.32982501)
@@ -112,11 +112,11 @@ def test_oracle_9_the_released_step():
     near(made, 0.37556975, 0.37471962, 0.24971062)
 
 
-def test_oracle_10_normalised_powers():
+def test_normalised_powers():
     near(dro.loss_powers(LOSSES, ALL, BETA, normalise=True), 0.30389877, 0.45584816, 0.24025307)
 
 
-def test_oracle_13_group_dro_and_greedy():
+def test_group_dro_and_greedy():
     made = dro.group_dro_update(BEFORE, LOSSES, ALL, 0.5)
     near(made, 0.45220507, 0.37551941, 0.17227552)
     assert (made * LOSSES).sum().item() == pytest.approx(0.38729075, abs=5e-9)
@@ -178,7 +178,7 @@ def step(omega: Tensor, losses: Tensor, present: Tensor, gradients: Tensor, shif
     absent=st.sampled_from(["keep", "decay"]),
     floor=st.sampled_from([0.0, 0.01]),
 )
-def test_oracle_17_weights_are_a_distribution(problem, kappa, absent, floor):
+def test_weights_are_a_distribution(problem, kappa, absent, floor):
     made = step(*problem, kappa=kappa, absent=absent, floor=floor)
     assert bool((made >= 0).all()) and made.sum().item() == pytest.approx(1.0)
     if absent == "keep" and floor == 0.0:
@@ -187,20 +187,20 @@ def test_oracle_17_weights_are_a_distribution(problem, kappa, absent, floor):
 
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(), seed=st.integers(0, 99))
-def test_oracle_17_permuted_groups_have_permuted_weights(problem, seed):
+def test_permuted_groups_have_permuted_weights(problem, seed):
     order = torch.randperm(len(problem[0]), generator=torch.Generator().manual_seed(seed))
     torch.testing.assert_close(step(*(x[order] for x in problem)), step(*problem)[order])
 
 
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(), shift=st.floats(-5, 5))
-def test_oracle_17_a_constant_changes_nothing(problem, shift):
+def test_a_constant_changes_nothing(problem, shift):
     torch.testing.assert_close(step(*problem, shift=shift), step(*problem))
 
 
 @settings(max_examples=40, deadline=None)
 @given(problem=problems(), absent=st.sampled_from(["keep", "decay"]))
-def test_oracle_17_equal_groups_keep_their_weights(problem, absent):
+def test_equal_groups_keep_their_weights(problem, absent):
     omega, losses, _, gradients = problem
     made = step(
         omega,
@@ -212,7 +212,7 @@ def test_oracle_17_equal_groups_keep_their_weights(problem, absent):
     torch.testing.assert_close(made, omega)
 
 
-def test_oracle_17_an_opposed_group_loses_weight():
+def test_an_opposed_group_loses_weight():
     gradients = torch.tensor([[1.0, 0.2], [1.0, -0.1], [-0.8, 0.1]], dtype=torch.float64)
     made = step(torch.full((3,), 1 / 3, dtype=torch.float64), vector(0.5, 0.5, 0.5), ALL, gradients)
     assert made[2] < 1 / 3 < made[1]

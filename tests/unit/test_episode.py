@@ -46,7 +46,7 @@ def weights(folder: Path) -> bytes:
 
 # ---- labels ----------------------------------------------------------------------------------------------------------
 def test_labels_of_the_augmenter():
-    """specs/moma, oracle O2."""
+    """The labelled and the three most attended documents (MoMA eq. 10), and what remains as negatives (eq. 12)."""
     labelled, retrieved = ["m7", "m9"], ["m7", "w1", "w2", "m3", "x5", "w4"]
     attention = [0.9, 0.5, 0.5, 0.2, 0.1, 0.7]
     assert most_attended(retrieved, attention, 3) == ["m7", "w4", "w1"], "ties go to the earlier retrieved"

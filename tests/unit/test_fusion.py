@@ -1,4 +1,4 @@
-"""Fusion-in-decoder: FidAtt against the oracle, invariants of the model, attention that must not be missing."""
+"""Fusion-in-decoder: FidAtt of a small example, invariants of the model, attention that must not be missing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plain(model: BiEncoder, queries: list[str]) -> Tensor:
 
 # ---- FidAtt ----------------------------------------------------------------------------------------------------------
 def toy() -> tuple[CrossAttention, Tensor, Tensor]:
-    """specs/moma, oracle O1: [query: 2][d1: 2][d2: 1 + 1 pad], two layers, two heads."""
+    """Attention to [query: 2][d1: 2][d2: 1 + 1 pad], two layers, two heads."""
     logits = torch.tensor([[[0, 0, 0, 0, 0], [1, 0, 0, 2, 1]], [[0, 1, 2, 0, 1], [2, 2, 0, 0, 0]]], dtype=torch.float32)
     logits = torch.cat([logits, torch.full((2, 2, 1), -1e9)], -1)[:, None]  # (L, B, H, T)
     norms = torch.tensor([1.0, 2.0, 1.0, 3.0, 2.0, 5.0]).expand(2, 1, 2, 6)

@@ -1,4 +1,4 @@
-"""LAMB and schedules against the oracles of specs/modir-ance."""
+"""LAMB and schedules as in ANCE's released code, against numbers worked out apart from ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses against the numeric oracles of the method specifications."""
+"""Losses against numbers worked out apart from the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_pairwise_likelihood_is_the_two_way_softmax():
     assert pairwise_nll(q, p, p).item() == pytest.approx(math.log(2))
 
 
-def test_pairwise_likelihood_modir_oracle_8():
+def test_pairwise_likelihood():
     q, p, n = torch.tensor([[[1.0, 2.0]], [[0.5, 1.0]], [[1.0, 0.2]]])
     assert pairwise_nll(q, p, n).item() == pytest.approx(0.28733533, abs=1e-7)
 

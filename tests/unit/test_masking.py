@@ -126,7 +126,7 @@ def test_t5_cannot_be_masked(tmp_path):
 
 
 def test_tokens_by_themselves_are_masked_in_berts_proportions():
-    """DDR's oracle O10: of over 10,000 tokens 15 % +- 1 are selected, of these 80/10/10 % +- 2."""
+    """Of over 10,000 tokens 15 % +- 1 are selected, of these 80/10/10 % +- 2."""
     texts = [text_of([1, 2, 1, 3] * 6)] * 1000
     made = mask_words(texts, 0.15, VOCABULARY, (3, 1), np.arange(1000), WIDTH, "token")
     labels, ids = np.stack([labels for _, labels in made]), np.stack([ids for ids, _ in made])
@@ -146,7 +146,7 @@ def test_tokens_by_themselves_are_masked_in_berts_proportions():
 
 
 def test_random_windows_begin_everywhere():
-    """O10: every offset of a window into a longer text occurs, about equally often."""
+    """Every offset of a window into a longer text occurs, about equally often."""
     text = text_of([1] * 20)
     starts = [int(crop([text], 16, (5, step), np.array([0]))[0].ids[0] - 10) for step in range(2000)]
     counts = np.bincount(starts, minlength=5)

@@ -1,4 +1,4 @@
-"""MoDIR's losses, classifier and momentum queue against the oracles of specs/modir-ance 9."""
+"""MoDIR's losses, classifier and momentum queue against numbers worked out apart from the code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def leaf(*values: float) -> torch.Tensor:
     return torch.tensor([values], dtype=torch.float64, requires_grad=True)
 
 
-def test_oracle_1_classifier_and_losses():
+def test_classifier_and_losses():
     every = torch.cat([*SOURCE, *TARGET])
     assert margins(every).tolist() == pytest.approx([3, 0, -2, 0.5])
     assert torch.sigmoid(margins(every)).tolist() == pytest.approx([0.95257413, 0.5, 0.11920292, 0.62245933])
@@ -42,14 +42,14 @@ def test_oracle_1_classifier_and_losses():
     assert found == pytest.approx({"confusion": 4.09273953, "minimax": -1.84273953, "gan": 2.60100500})
 
 
-def test_oracle_1_gradients():
+def test_gradients():
     for logits, slopes in (((2, -1), 0.45257413), ((0.5, 0.5), 0.0), ((-1, 1), -0.38079708)):
         z = leaf(*logits)
         confusion_losses(z).sum().backward()
         assert z.grad is not None and z.grad[0].tolist() == pytest.approx([slopes, -slopes])
 
 
-def test_oracle_2_gradient_to_the_encoder():
+def test_gradient_to_the_encoder():
     weight = torch.tensor([[0.1, -0.2, 0.3], [0.0, 0.1, -0.1]], dtype=torch.float64)
     e = leaf(1, 2, -1)
     logits = e @ weight.T
@@ -63,7 +63,7 @@ def test_oracle_2_gradient_to_the_encoder():
     assert after > before == pytest.approx(0.28905050)
 
 
-def test_oracle_3_clamp():
+def test_clamp():
     for limit, value, slopes in ((None, 5.50001670, (0.49998330, -0.49998330)), (5.0, 4.00033541, (0, -0.49966465))):
         z = leaf(8, -3)
         loss = confusion_losses(clamped(z, limit)).sum()
@@ -73,7 +73,7 @@ def test_oracle_3_clamp():
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=4, max_size=4))
-def test_oracle_4_the_least_loss_is_four_logs_of_two(logits):
+def test_the_least_loss_is_four_logs_of_two(logits):
     parts = [torch.tensor([row], dtype=torch.float64) for row in logits]
     assert float(adversarial_loss("confusion", parts[:2], parts[2:])) >= 4 * math.log(2) - 1e-9
     zero = [torch.zeros(1, 2, dtype=torch.float64, requires_grad=True) for _ in range(4)]
@@ -82,7 +82,7 @@ def test_oracle_4_the_least_loss_is_four_logs_of_two(logits):
     assert least.item() == pytest.approx(2.77258872) and all(not bool(z.grad.any()) for z in zero)
 
 
-def test_oracle_5_lambda():
+def test_lambda():
     expected = {0: 1, 1: 0.99993069, 5000: 0.70710678, 10000: 0.5, 20000: 0.25, 30000: 0.125, 50000: 0.03125}
     assert {k: adversary_weight(k, 1.0, 10000) for k in expected} == pytest.approx(expected)
 
@@ -134,7 +134,7 @@ def held(queue: MomentumQueue) -> list[float]:
     return queue.oldest_first()[:: queue.size, 0, 0].tolist()
 
 
-def test_oracle_9_the_queue_holds_the_last_batches():
+def test_the_queue_holds_the_last_batches():
     queue = MomentumQueue(3, 2, 4, 3)
     place = queue.rows.data_ptr()
     for number in range(1, 6):

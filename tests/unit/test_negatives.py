@@ -1,4 +1,4 @@
-"""The choice of negatives: oracle 13 of specs/modir-ance, and what must never matter."""
+"""The choice of negatives: which ranks may be chosen, and what must never matter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def kept(sizes: list[int], allowed: np.ndarray, words: np.ndarray, count: int, s
     return [rank[chosen][query[chosen] == number].tolist() for number in range(len(sizes))]
 
 
-def test_oracle_13():
+def test_negatives_are_of_the_first_ranks_without_the_positive():
     """Scores 5, 4, 3, 2, 1; the positive has rank 2; depth 4; 2 negatives."""
     found = set()
     for seed in range(60):

@@ -1,4 +1,4 @@
-"""Objectives give the losses of the specifications, and stack."""
+"""Objectives give the losses of small examples, and stack."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def random_batch(count: int, negatives: int, seed: int = 0, **more) -> Encoded:
 
 
 def ddr_o6() -> Encoded:
-    """specs/ddr.md O6: two queries; its negatives in the order of queries."""
+    """Two queries; the negatives in the order of queries."""
     queries = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     documents = torch.tensor([[[2.0, 0], [1, 1], [0, 2]], [[0, 1], [1, 0], [0.5, 0.5]]])
     return encoded(queries, documents, ["5", "7", "8", "6", "5", "9"], [{"5"}, {"6", "8"}])

@@ -86,7 +86,7 @@ def test_corpora_are_mixed_in_proportion(world):
 
 
 def test_two_spans_are_different_items_and_every_pair_is_as_likely():
-    """Oracle 18 of specs/coco-dr 10: two different list items, uniformly without replacement, in either order."""
+    """Two different list items, uniformly without replacement, in either order."""
     spans, generator = ["a", "b", "c", "c"], np.random.default_rng(1)
     counts: dict[str, int] = {}
     for _ in range(12000):

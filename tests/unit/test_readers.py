@@ -240,7 +240,7 @@ def test_mesh(tmp_path):
     for name in ("memory-mesh-descriptors", "memory-mesh-qualifiers", "memory-mesh"):
         block = pa.RecordBatch.from_pydict({"title": [one.title], "text": [one.text]})
         told = joined_texts(block, rows[name].title_join).to_pylist()
-        assert told == ["Calcimycin. An ionophorous, polyether antibiotic."], "specs/moma, oracle O8"
+        assert told == ["Calcimycin. An ionophorous, polyether antibiotic."], "name and note (MoMA appendix A.3)"
     (tmp_path / "qual2026.xml").write_text(MESH.replace("Descriptor", "Qualifier")[:-30])
     with pytest.raises(CollectionError, match="no well-formed XML"):
         documents(open_reader("mesh-xml", open_archive(tmp_path / "qual2026.xml")))

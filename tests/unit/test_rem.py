@@ -1,4 +1,4 @@
-"""DDR's relevance module: oracles O1 to O4, O7 to O9, O11, O12 of specs/ddr, families, files, bad input."""
+"""DDR's relevance module: small examples, sizes, merges, frozen backbones, families, files, bad input."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Attention(nn.Module):
         self.query.bias.data = torch.tensor([0.5, -0.5])
 
 
-def test_o1_lora_merges():
+def test_lora_merges():
     from peft import LoraConfig, inject_adapter_in_model
 
     x = torch.tensor([3.0, 1])
@@ -81,7 +81,7 @@ def example() -> tuple[ParallelAdapter, torch.Tensor]:
     return adapter, torch.tensor([1.0, -1, 2, 0])
 
 
-def test_o2_the_parallel_adapter():
+def test_the_parallel_adapter():
     adapter, h = example()
     assert adapter(h).tolist() == pytest.approx([6, 0.4, 3, -6.4])
     total = torch.tensor([0.2, 0.4, -0.6, 0.8]) + adapter(h) + h
@@ -98,7 +98,7 @@ def test_o2_the_parallel_adapter():
         (1024, [6, 0.4, 3, -6.4], 1e-5),
     ],
 )
-def test_o2_relu_by_a_wider_gelu(k, expected, error):
+def test_relu_by_a_wider_gelu(k, expected, error):
     """The block's own units are all zero, so that only the adapter's remain."""
     adapter, h = example()
     host = nn.Module()
@@ -114,7 +114,7 @@ def test_o2_relu_by_a_wider_gelu(k, expected, error):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_o3_fresh_modules_change_nothing(tmp_path, family):
+def test_fresh_modules_change_nothing(tmp_path, family):
     pooling = "mean" if family == "t5" else "cls"
     plain = vectors(tiny_model(tmp_path, family, pooling=pooling), "document")
     model = ModularEncoder.of(tiny_model(tmp_path, family, pooling=pooling), settings())
@@ -122,7 +122,7 @@ def test_o3_fresh_modules_change_nothing(tmp_path, family):
     assert not np.allclose(vectors(stirred(model), "document"), plain, atol=0.01)
 
 
-def test_o4_parameters_of_bert_base():
+def test_parameters_of_bert_base():
     from transformers import BertConfig, BertModel
 
     found = {}
@@ -146,7 +146,7 @@ def test_facts_tell_the_models_own_ratios(tmp_path):
     assert facts["trained_share"] == pytest.approx((lora + adapter) / facts["backbone"])
 
 
-def test_o7_a_merge_adds_the_same_to_any_backbone(tmp_path):
+def test_a_merge_adds_the_same_to_any_backbone(tmp_path):
     deltas = []
     for seed in (1, 2):
         base = tiny_model(tmp_path, seed=seed)
@@ -156,7 +156,7 @@ def test_o7_a_merge_adds_the_same_to_any_backbone(tmp_path):
     assert torch.allclose(*deltas, atol=1e-7) and deltas[0].abs().max() > 0.01
 
 
-def test_o8_merged_is_pefts_own_merge_and_the_formula(tmp_path):
+def test_merged_is_pefts_own_merge_and_the_formula(tmp_path):
     model = modular(tmp_path, shape="lora", alpha=6)
     model.rem = model.rem.model_copy(update={"fold": False})
     model.save(tmp_path / "m")
@@ -202,7 +202,7 @@ def exact_difference(model: ModularEncoder, folder: Path) -> float:
     "family, shape",
     [("bert", "both"), ("bert", "lora"), ("bert", "pa"), ("roberta", "both"), ("distilbert", "both"), ("t5", "both")],
 )
-def test_o9_the_plain_model_gives_the_modular_ones_vectors(tmp_path, family, shape):
+def test_the_plain_model_gives_the_modular_ones_vectors(tmp_path, family, shape):
     model = modular(tmp_path, family, shape)
     model.save(tmp_path / "plain")
     assert difference(model, model.plain()) < 1e-4
@@ -234,7 +234,7 @@ def test_a_small_sharpness_is_refused_by_the_check(tmp_path):
         model.save(tmp_path / "plain")
 
 
-def test_o11_the_backbone_is_left_as_it_is(tmp_path):
+def test_the_backbone_is_left_as_it_is(tmp_path):
     """After a step: every tensor of the DAM has its bits, every module learnt."""
     model = ModularEncoder.of(tiny_model(tmp_path), settings()).train()
     kept = {name: value.clone() for name, value in model._backbone().items()}
@@ -252,7 +252,7 @@ def test_o11_the_backbone_is_left_as_it_is(tmp_path):
     assert set(kept) == set(tiny_model(tmp_path).tower("document").transformer.state_dict())
 
 
-def test_o12_pooling():
+def test_pooling():
     states = torch.tensor([[[2.0, 4], [4, 8], [100, 100]]])
     assert POOLINGS["mean"](states, torch.tensor([[1, 1, 0]])).tolist() == [[3, 6]]
 

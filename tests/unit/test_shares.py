@@ -1,4 +1,4 @@
-"""Shares of memories: the oracle of the specification, and case studies with their sources."""
+"""Shares of memories of a small example, and case studies with their sources."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from zerodr.papers.moma.measure_attention import SCHEMA
 from zerodr.papers.moma.measure_shares import Row, shares_of
 
 
-def test_the_oracle():
-    """specs/moma, oracle O3."""
+def test_shares_of_two_queries():
     rows = [
         Row(["marco:1", "marco:2", "wiki:1", "mesh:1"], [4, 2, 1, 1], [1] * 4, [True, False, False, False]),
         Row(["wiki:2", "marco:3", "marco:2", "mesh:2"], [3, 3, 1, 1], [2] * 4, [False] * 4),

@@ -84,7 +84,7 @@ def test_dropout_matters_and_can_be_the_heads_alone(world):
 @pytest.mark.parametrize("unit", ["word", "token"])
 @pytest.mark.parametrize("name", ["mlm", "condenser", "coco"])
 def test_special_tokens_and_padding_are_never_predicted(world, monkeypatch, name, unit):
-    """DDR's oracle O10, on the views of whole batches and on the labels that the loss gets."""
+    """On the views of whole batches and on the labels that the loss gets."""
     used, seen = forward(world, name, waste=10**6, mask_unit=unit, mask_rate=0.999), []
     losses = used.model.masked_losses
     monkeypatch.setattr(used.model, "masked_losses", lambda *given: (seen.append(given[2:]), losses(*given))[1])

@@ -78,7 +78,7 @@ def test_spans_cover_all_sentences_and_only_single_ones_are_long(lengths, limit,
 
 
 def test_two_short_sentences_are_mostly_one_span():
-    """Oracle 18 of specs/coco-dr 10: a document of two sentences below 30 tokens is dropped with probability 0.9."""
+    """A document of two sentences below 30 tokens is dropped with probability 0.9."""
     parts = [len(merge([10, 10], 30, 0.1, draws_for(f"d{number}", 13))) for number in range(4000)]
     assert np.mean(np.array(parts) == 1) == pytest.approx(0.9, abs=4 * np.sqrt(0.09 / 4000))
 

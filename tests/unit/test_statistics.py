@@ -25,7 +25,7 @@ from zerodr.collections.statistics import (
 COUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 50), min_size=1).map(Counter)
 
 
-def test_oracle_of_the_spec():
+def test_jaccard_of_two_counts():
     assert weighted_jaccard(Counter(a=5, b=3, c=2), Counter(a=2, b=3, d=5)) == pytest.approx(1 / 3, abs=1e-6)
 
 

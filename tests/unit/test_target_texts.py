@@ -17,7 +17,7 @@ HOW = {"target": TargetTexts(split="test")}
 
 
 @given(st.integers(3, 40), st.integers(1, 9), st.integers(1, 9), st.integers(0, 9))
-def test_oracle_14_every_text_is_taken_once_an_epoch(documents, queries, batch, seed):
+def test_every_text_is_taken_once_an_epoch(documents, queries, batch, seed):
     stream = TargetStream(TargetSizes(documents, queries), batch, [seed])
     taken = np.concatenate([stream.documents(step) for step in range(-(-2 * documents // batch))])
     assert (np.bincount(taken[: 2 * documents], minlength=documents) == 2).all()
@@ -25,7 +25,7 @@ def test_oracle_14_every_text_is_taken_once_an_epoch(documents, queries, batch, 
     assert (np.bincount(asked[: 3 * queries], minlength=queries) == 3).all()
 
 
-def test_oracle_14_the_released_restart_reads_3200_lines():
+def test_the_released_restart_reads_3200_lines():
     sizes = TargetSizes(171_331, 50)
     stream = TargetStream(sizes, 4 * 4 * 2, [0], in_file_order=True, restart=100, micro_batches=4)
     lines = np.concatenate([stream.lines(step) for step in range(1000)])

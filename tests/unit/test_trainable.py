@@ -128,7 +128,7 @@ def test_pad_fills_on_the_right_up_to_the_longest(tmp_path):
 
 def test_score_is_the_inner_product(tmp_path):
     queries, documents = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5, 1.0], [1.0, 0.2]])
-    assert torch.allclose(tiny_model(tmp_path).score(queries, documents), torch.tensor([[2.5, 1.4]]))  # spec oracle 8
+    assert torch.allclose(tiny_model(tmp_path).score(queries, documents), torch.tensor([[2.5, 1.4]]))
 
 
 def test_the_decoder_reads_one_start_token_after_its_final_norm(tmp_path):

@@ -30,7 +30,7 @@ E = np.array([[[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [9.0, 9.0, 9.0, 9.0]]
 VALID = np.array([[True, True, False]])
 
 
-def test_oracle_1_variance_and_accuracy():
+def test_variance_and_accuracy():
     scores = unit_dots(P, E)
     assert balance_variance(scores, VALID).tolist() == pytest.approx([0.0625])
     assert relative_variance(scores, VALID).tolist() == pytest.approx([0.0625 / ((1.5**2 + 1) / 2)])

@@ -41,11 +41,11 @@ def tokens_of(text: str) -> list[Token]:
     ]
 
 
-def test_oracle_5_rule():
+def test_units_by_rule():
     assert cut(PARIS) == ["Paris is the capital of France.", "It has many museums!", "It costs 3.5 euros"]
 
 
-def test_oracle_5_full_stop():
+def test_units_by_full_stop():
     tokens = tokens_of(PARIS)
     units = by_full_stop(tokens, 7)
     assert [PARIS[unit.start : unit.end] for unit in units] == [
@@ -113,7 +113,7 @@ def as_released(query: list[str], units: list[list[str]]) -> list[float]:
     ]
 
 
-def test_oracle_6_bm25():
+def test_bm25():
     sentences = ["france is a country in europe", "the capital of france is paris", "it has many museums"]
     query, units = "what is the capital of france".split(), [sentence.split() for sentence in sentences]
     scores = scorer(16 / 3).scores(query, units)
@@ -124,7 +124,7 @@ def test_oracle_6_bm25():
     assert all(abs(own - other) > 1 for own, other in zip(scores[:2], wrong[:2], strict=True))
 
 
-def test_oracle_6_longer_units_score_lower():
+def test_longer_units_score_lower():
     """With the released formula it is the other way round."""
     units = [["france", "a", "b"], ["france", *["a"] * 200]]
     scores = scorer(100.0).scores(["france"], units)
@@ -133,7 +133,7 @@ def test_oracle_6_longer_units_score_lower():
     assert essential_unit(scores) == 0 and essential_unit(np.array(as_released(["france"], units))) == 1
 
 
-def test_oracle_7_and_8_labels():
+def test_labels_of_units():
     bm25, reader = np.array([3.0, 3.05]), np.array([0.9, 0.1])
     assert hybrid(bm25, reader, 0.1).tolist() == pytest.approx([3.09, 3.06])
     assert essential_unit(hybrid(bm25, reader, 0.1)) == 0 and essential_unit(hybrid(bm25, None, 0.1)) == 1

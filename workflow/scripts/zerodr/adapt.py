@@ -21,7 +21,7 @@ from zerodr.config.other_start import USUAL, renamed
 from zerodr.config.recipes import INIT
 from zerodr.costs import Estimates, costs, duration
 from zerodr.errors import ConfigError, nearest
-from zerodr.forecast import MEBI, Job, dry_run, forecast, model_shape
+from zerodr.forecast import MEBI, Job, counted, dry_run, forecast, model_shape
 from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE
@@ -242,10 +242,9 @@ def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[st
         lines.append(f"left out    {more}: give a larger --budget")
     if not choice.jobs:
         return [*lines, "time        nothing is left to do"]
-    unknown = (
-        f", and {choice.unknown} {'job' if choice.unknown == 1 else 'jobs'} of unknown time" if choice.unknown else ""
-    )
-    lines.append(f"time        about {duration(choice.seconds)}{unknown}, estimated; {len(choice.jobs)} jobs")
+    unknown = f", and {counted(choice.unknown, 'job')} of unknown time" if choice.unknown else ""
+    jobs = counted(len(choice.jobs), "job")
+    lines.append(f"time        about {duration(choice.seconds)}{unknown}, estimated; {jobs}")
     lines.append(f"disk        about {disk / MEBI:.0f} MiB")
     return [*lines, "Ctrl-C stops it; the same command resumes.", ""]
 

@@ -19,7 +19,7 @@ from zerodr.artifacts.record import Record
 from zerodr.config.registry import Collection
 from zerodr.config.speeds import Speeds, read_speeds
 from zerodr.footprint import Footprints
-from zerodr.forecast import Job
+from zerodr.forecast import Job, counted
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.plan.rules import RULES
@@ -54,6 +54,7 @@ class Costs:
         limits: time limit of each job, in seconds.
         unknown: positions of jobs whose time is unknown.
         reckoned: number of jobs whose time follows from their work and a usual speed.
+        light: number of jobs that count with their start alone.
         path: positions of the jobs on the critical path, first to last.
         spans: number of GPUs -> seconds until all jobs are finished.
         most_gpus: GPUs of the largest job; farms with fewer have no span.
@@ -64,6 +65,7 @@ class Costs:
     limits: list[float] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)
     reckoned: int = 0
+    light: int = 0
     path: list[int] = field(default_factory=list)
     spans: dict[int, float] = field(default_factory=dict)
     most_gpus: int = 0
@@ -93,7 +95,7 @@ class Estimates:
 
     def seconds(self, job: Job) -> tuple[float | None, bool]:
         """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0."""
-        if job.rule not in RULES or RULES[job.rule].need is None:
+        if _is_light(job):
             return 0.0, True
         units, model = units_of(job, self.plan), job.wildcards.get("model", "")
         past = [done for done in self.past.get(job.rule, []) if units <= SIMILAR * done.units or not done.units]
@@ -109,6 +111,10 @@ class Estimates:
         named = {name: value for name, value in vars(wildcards).items() if isinstance(value, str)}
         known, finished = self.seconds(Job(rule, named))
         return None if known is None else self.speeds.limits.minutes(START_S + known, finished)
+
+
+def _is_light(job: Job) -> bool:
+    return job.rule not in RULES or RULES[job.rule].need is None
 
 
 def _devices(job: Job, plan: Plan) -> int:
@@ -130,7 +136,8 @@ def costs(jobs: list[Job], estimates: Estimates) -> Costs:
     spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if 0 < most <= farm}
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
     limits = [limit(job, plan) for job in jobs]
-    return Costs(seconds, hours, limits, unknown, reckoned, longest_path(seconds, before), spans, most)
+    light = sum(_is_light(job) for job in jobs)
+    return Costs(seconds, hours, limits, unknown, reckoned, light, longest_path(seconds, before), spans, most)
 
 
 def limit(job: Job, plan: Plan) -> float:
@@ -223,21 +230,24 @@ def estimate(past: list[Past], model: str, units: float) -> float | None:
 def render(jobs: list[Job], estimates: Costs) -> str:
     """Format the estimates as text, with the limits that the jobs ask for."""
     seconds, path, limits, unknown = estimates.seconds, estimates.path, estimates.limits, estimates.unknown
-    alike = len(jobs) - estimates.reckoned - len(unknown)
-    lines = [
-        f"time        about {duration(sum(seconds))} one after another, {estimates.gpu_hours:.2f} GPU-hours: {alike} "
-        f"jobs are light or as finished ones here, {estimates.reckoned} from their work and config/speeds.yaml"
-    ]
+    others = estimates.reckoned + estimates.light + len(unknown)
+    sources = {
+        "estimated from finished jobs of this checkout": len(jobs) - others,
+        "estimated from work and config/speeds.yaml": estimates.reckoned,
+        f"light, {START_S:.0f} s for the start": estimates.light,
+    }
+    lines = [f"time        about {duration(sum(seconds))} one after another, {estimates.gpu_hours:.2f} GPU-hours"]
+    lines += [f"            {counted(count, 'job')}: {source}" for source, count in sources.items() if count]
     if unknown:
         most = sum(limits[number] for number in unknown)
-        lines.append(f"            and {len(unknown)} jobs of unknown time, at most {duration(most)}:")
+        lines.append(f"            {counted(len(unknown), 'job')}: time unknown, at most {duration(most)} in all:")
         by_rule: dict[str, float] = defaultdict(float)
         for number in unknown:
             by_rule[jobs[number].rule] += limits[number]
         lines += [f"            {duration(most):>12}  at most, {rule}" for rule, most in by_rule.items()]
     lines.append(
-        f"critical    about {duration(sum(seconds[n] for n in path))}, {len(path)} jobs, the longest of them "
-        "(the time limit that each asks Slurm for):"
+        f"critical    about {duration(sum(seconds[n] for n in path))}, {counted(len(path), 'job')}, "
+        "the longest of them (the time limit that each asks Slurm for):"
     )
     for number in sorted(sorted(path, key=lambda n: -seconds[n])[:SHOWN], key=path.index):
         job, about = jobs[number], "unknown" if number in unknown else duration(seconds[number])

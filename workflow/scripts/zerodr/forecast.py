@@ -255,29 +255,35 @@ def render(target: str, needs: Forecast) -> str:
     if not needs.jobs:
         return f"{target}: nothing to be done"
     width = max(len(rule) for rule in needs.jobs)
-    lines = [f"{target} needs {sum(needs.jobs.values())} jobs (memory and disk of the largest one of a rule):"]
+    jobs = counted(sum(needs.jobs.values()), "job")
+    lines = [f"{target} needs {jobs} (memory and disk of the largest one of a rule):"]
     for rule, count in needs.jobs.items():
         memory, disk = needs.largest[rule] if rule != "all" else (0, 0)
         written = f"{disk / MEBI:>9.0f} MiB of disk" if disk else ""
         lines.append(f"  {rule:<{width}}  {count:>7}  {memory:>7} MiB  {written}".rstrip())
     sharded = dict(Counter({name: count for name, count in needs.shards.items() if count > 1}).most_common(MOST_SHARDS))
     lines.append(
-        f"shards      {sum(needs.shards.values())} for {len(needs.shards)} pairs of model and collection"
+        f"shards      {sum(needs.shards.values())} for {counted(len(needs.shards), 'pair')} of model and collection"
         + "".join(f"\n            {name}: {count}" for name, count in sharded.items())
     )
     lines += [_downloads(needs), _disk(needs)]
     lines.append(f"memory      {max(memory for memory, _ in needs.largest.values())} MiB for the largest job")
-    lines.append(f"GPU         {needs.gpu_jobs} jobs need one" if needs.gpu_jobs else "GPU         not needed")
+    lines.append(f"GPU         for {counted(needs.gpu_jobs, 'job')}" if needs.gpu_jobs else "GPU         not needed")
     return "\n".join(lines)
 
 
 def _downloads(needs: Forecast) -> str:
     far = {name: size for name, size in needs.download_bytes.items() if name not in needs.local}
     unknown = [name for name, size in far.items() if size is None]
-    text = f"downloads   {sum(size or 0 for size in far.values()) / MEBI:.0f} MiB in {len(far)} archives"
+    text = f"downloads   {sum(size or 0 for size in far.values()) / MEBI:.0f} MiB in {counted(len(far), 'archive')}"
     text += f" ({len(unknown)} of unknown size: {', '.join(unknown)})" if unknown else ""
     text += f"; {len(needs.local)} more are in a mirror folder" if needs.local else ""
     return text + (f"; not pinned by a checksum: {first_names(needs.unpinned)}" if needs.unpinned else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a number with its noun: `1 job`, `2 jobs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def first_names(names: Sequence[str]) -> str:
@@ -288,7 +294,11 @@ def first_names(names: Sequence[str]) -> str:
 
 def _disk(needs: Forecast) -> str:
     total = sum(needs.embedding_bytes.values()) / GIBI
-    guess = f" ({first_names(needs.assumed)}: {USUAL_DIMENSION} wide assumed until imported)" if needs.assumed else ""
+    guess = (
+        f" ({USUAL_DIMENSION} dimensions assumed for models that do not exist yet: {first_names(needs.assumed)})"
+        if needs.assumed
+        else ""
+    )
     packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
     texts = (needs.text_bytes + packed) / GIBI
     return (

@@ -1,7 +1,7 @@
 """Put several collections behind one space of ids, `<memory>:<document id>`, and read the texts of such documents.
 
-A memory is a normalised collection whose queries are not used (MoMA 3.1). Names of collections hold no colon, so the
-first one of an id ends the memory's name.
+A memory is a normalised collection whose queries are not used (MoMA section 3.1). Names of collections hold no colon,
+so the first one of an id ends the memory's name.
 """
 
 from collections.abc import Iterator, Mapping

@@ -101,7 +101,7 @@ class InitSettings(StartSettings):
     pooling: Literal["mean", "cls", "decoder_first"] = "cls"
     """`decoder_first`: T5's decoder state at its first position."""
     head: Literal["none", "ance"] = "none"
-    """`ance`: Linear(D, D) and LayerNorm after pooling (specs/modir-ance 2.1)."""
+    """`ance`: Linear(D, D) and LayerNorm after pooling, as in ANCE's released code."""
     similarity: Literal["dot", "cosine"] = "dot"
     """`cosine` scales embeddings to length 1 in the model."""
     towers: Literal["tied", "separate"] = "tied"

@@ -10,7 +10,7 @@ Reduction = Literal["mean", "none"]
 
 
 def pairwise_nll(queries: Tensor, positives: Tensor, negatives: Tensor, reduction: Reduction = "mean") -> Tensor:
-    """Compute the two-way softmax loss of a positive and a negative (ANCE; specs/modir-ance 2.2), mean over the batch.
+    """Compute the two-way softmax loss of a positive and a negative (ANCE's released code), mean over the batch.
 
     `log(1 + exp(q.n - q.p))` in nats.
 
@@ -50,7 +50,7 @@ def info_nce(
     inverse_temperature: float = 1.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """Compute the cross entropy of each query's positive among all candidates (DDR 3.1), mean over queries.
+    """Compute the cross entropy of each query's positive among all candidates (DDR section 4.3), mean over queries.
 
     Args:
         scores: (N, M) similarities of queries and candidates.

@@ -1,4 +1,4 @@
-"""Compute losses of distillation from a cross-encoder: Margin-MSE (DDR 3.2) and KL divergence (BERM 6, KD)."""
+"""Compute losses of distillation from a cross-encoder: Margin-MSE (DDR section 4.3) and KL divergence."""
 
 import torch
 from torch import Tensor

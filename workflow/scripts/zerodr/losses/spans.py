@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 def span_contrastive(vectors: Tensor, inverse_temperature: float = 1.0) -> Tensor:
-    """Compute the cross entropy of each span's partner among all other spans (COCO-DR; specs/coco-dr 1.4).
+    """Compute the cross entropy of each span's partner among all other spans (COCO-DR eq. 4).
 
     -log exp(s_ap) / sum_{b != a} exp(s_ab) for anchor a with partner p, s the inner product, in nats. The positive is
     in the denominator, as in the released code; the paper's eq. 4, read literally, leaves it out.
@@ -28,7 +28,7 @@ def span_contrastive(vectors: Tensor, inverse_temperature: float = 1.0) -> Tenso
 
 
 def alignment(vectors: Tensor) -> Tensor:
-    """Compute the mean squared distance of a pair's two unit vectors, in [0, 4] (Wang and Isola 2020; specs/coco-dr 9).
+    """Compute the mean squared distance of a pair's two unit vectors, in [0, 4] (Wang and Isola 2020).
 
     Args:
         vectors: (2N, D), pairs next to each other.

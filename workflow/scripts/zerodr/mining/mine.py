@@ -1,6 +1,6 @@
 """Stage `mine_negatives`: write the training queries of a stage with their known positives and mined negatives.
 
-ANCE's rule (specs/modir-ance 2.5): examine the first `depth` ranks, exclude known positives, choose `count`. Options
+ANCE's rule, by its released code: examine the first `depth` ranks, exclude known positives, choose `count`. Options
 differ from it: `exclude: one` excludes only a query's first positive (best grade, then id), because that code knows a
 single positive for each query. (It uses the last in the judgements' file. Here the order of that file never matters,
 and the excluded positive is the one that a teacher scores. For queries with one positive both agree.)

@@ -108,7 +108,7 @@ def save_projection(module: Projection, folder: Path) -> None:
 
 
 def ance_head(size: int, generator: torch.Generator) -> dict[str, Projection]:
-    """Create Linear(D, D) with N(0, 0.02) weights and zero bias, then LayerNorm(D)  # specs/modir-ance 2.1
+    """Create Linear(D, D) with N(0, 0.02) weights and zero bias, then LayerNorm(D)  # ANCE's released code
 
     Returns:
         subfolder -> module, in order.

@@ -63,7 +63,7 @@ def hidden_states(transformer: Any, pooling: str, ids: Tensor, mask: Tensor) -> 
     mask = attended(transformer, mask)
     if pooling != "decoder_first":
         return transformer(input_ids=ids, attention_mask=mask).last_hidden_state
-    start = ids.new_full((ids.shape[0], 1), transformer.config.decoder_start_token_id)  # specs/moma 2
+    start = ids.new_full((ids.shape[0], 1), transformer.config.decoder_start_token_id)  # MoMA eq. 2
     return transformer(input_ids=ids, attention_mask=mask, decoder_input_ids=start, use_cache=False).last_hidden_state
 
 

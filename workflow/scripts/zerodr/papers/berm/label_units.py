@@ -1,4 +1,4 @@
-"""Stage `label_units`: the essential unit of each (query, positive) pair  # BERM 4.1, specs/berm 3"""
+"""Stage `label_units`: the essential unit of each (query, positive) pair  # BERM section 4.1"""
 
 import csv
 import logging

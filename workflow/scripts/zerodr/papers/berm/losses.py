@@ -1,4 +1,4 @@
-"""BERM: unit embeddings, semantic unit balance (R1) and extractability of the essential unit (R2)  # specs/berm 4, 5
+"""BERM: unit embeddings, semantic unit balance (R1) and extractability of the essential unit (R2)  # BERM section 4.2
 
 A unit is a sentence of a passage. Everything is float32 and differentiable in query, passage and units. Samples that
 say nothing (one unit; no label) are left out of means, and an empty mean is 0 with a zero gradient.
@@ -41,7 +41,7 @@ def unit_scores(vectors: Tensor, units: Tensor, similarity: Similarity = "dot", 
 
 
 def matching_vector(queries: Tensor, passages: Tensor) -> Tensor:
-    """GELU of the element-wise product, with the exact error function  # BERM eq. 5; (B, D), (B, D) -> (B, D)"""
+    """GELU of the element-wise product, with the exact error function  # BERM section 4.2; (B, D), (B, D) -> (B, D)"""
     return functional.gelu(queries.float() * passages.float())
 
 

@@ -1,4 +1,4 @@
-"""R1 next to a pretraining objective: the units of the texts that it encodes, and their balance  # specs/berm 9
+"""R1 next to a pretraining objective: the units of the texts that it encodes, and their balance  # R1: BERM eq. 4
 
 R1 needs a text's vector and the states of its tokens, nothing else. So it is a loss of a text's own, as the prediction
 of masked tokens is, taken from the same pass through the network and of the same view: the words that are masked there

@@ -1,4 +1,4 @@
-"""Stage `read_units`: a reader's score of every unit of each (query, positive) pair  # BERM eq. 2, specs/berm 3.2"""
+"""Stage `read_units`: a reader's score of every unit of each (query, positive) pair  # BERM eq. 2"""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Stage `segment_units`: the passages that are some query's positive, cut into units  # BERM eq. 1, specs/berm 2
+"""Stage `segment_units`: the passages that are some query's positive, cut into units  # BERM eq. 1
 
 Units are kept as characters of the passage and as tokens of the model that will train on it. What decides the tokens
 (tokenizer, length, prefix, title join) is in statistics.json, and training refuses units made for other tokens.

@@ -1,4 +1,4 @@
-"""Settings of BERM: how positives are cut into units and labelled, and the two losses over units (specs/berm 2-5)."""
+"""Settings of BERM: how positives are cut into units and labelled, and the two losses over units (BERM section 4)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Preset(NamedTuple):
     skips_last: bool = False
 
 
-PRESETS = {  # specs/berm 5
+PRESETS = {  # weights, also those of `paper`: BERM's released code
     "paper": Preset("sum", 1, 1.0, ((None, 0.1),)),
     "released_ance": Preset("mean", 2, 1.0, ((None, 0.1),), True),
     "released_dpr": Preset("mean", 2, 1.0, ((None, 0.0),), True),
@@ -147,7 +147,7 @@ BALANCED = ("coco", "mlm")
 
 
 class BalanceSettings(Settings):
-    """R1, which needs no query, next to an objective of pretraining (specs/berm 9)."""
+    """R1 (BERM eq. 4), which needs no query, next to an objective of pretraining."""
 
     w_r1: float = Field(1.0, ge=0)
     """Weight of R1, semantic unit balance. 0: the objective alone."""

@@ -1,4 +1,4 @@
-"""Measures of a model's units: balance, extractability, dispersion, orthogonality (BERM tables 5 and 6; specs/berm 8).
+"""Measures of a model's units: balance, extractability, dispersion, orthogonality (BERM tables 5 and 6).
 
 Pure functions of arrays: P pairs, U units at most, D components; `valid` (P, U) says which units there are.
 """

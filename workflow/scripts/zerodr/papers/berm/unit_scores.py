@@ -1,4 +1,4 @@
-"""Score the units of a passage for a query: BM25, a reader's score, and the label. Pure functions  # specs/berm 3"""
+"""Score the units of a passage for a query: BM25, a reader's score, the label. Pure functions  # BERM section 4.1"""
 
 import math
 from collections import Counter
@@ -57,7 +57,7 @@ class UnitScorer:
 
 
 def hybrid(bm25: np.ndarray, reader: np.ndarray | None, delta: float) -> np.ndarray:
-    """S_bm25 + delta * S_reader, (units,)  # BERM 4.1"""
+    """S_bm25 + delta * S_reader, (units,)  # BERM section 4.1"""
     return bm25 if reader is None else bm25 + delta * reader
 
 

@@ -1,4 +1,4 @@
-"""Units of a passage: character spans by rules, and the tokens that each one has. Pure functions  # specs/berm 2
+"""Units of a passage: character spans by rules, and the tokens that each one has. Pure functions  # BERM eq. 1
 
 A token belongs to the unit in which its first character that is no white space lies; special tokens, prefixes and
 padding belong to none.

@@ -1,6 +1,6 @@
 """Stage `cluster_queries`: compute K-means of a source's training queries by the embeddings of the current model.
 
-COCO-DR groups training queries anew at each episode, with its negatives (specs/coco-dr 3). The released code clusters
+COCO-DR groups training queries anew at each episode, with its negatives (section 5.1). The released code clusters
 by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take all points.
 """
 

@@ -1,4 +1,4 @@
-"""Compute the agreement of group gradients (specs/coco-dr 8): four engines with the same results.
+"""Compute the agreement of group gradients (COCO-DR eq. 12): four engines with the same results.
 
 `segment` and `ghost` read the backward pass of training itself where they can, or take one of their own through the
 compared layers. `jvp` needs no assumption on the model or on which group a text belongs to. `loop` is the reference.

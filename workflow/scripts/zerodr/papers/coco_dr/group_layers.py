@@ -1,7 +1,7 @@
 """Record what passes the compared layers: inputs and gradients of outputs, sorted by the group of each text.
 
 A text belongs to one group, so a token's contribution to a weight's gradient does, too: of inputs a and output
-gradients delta of a group's tokens, delta^T a is that group's gradient (specs/coco-dr 8). Gradients of outputs come
+gradients delta of a group's tokens, delta^T a is that group's gradient. Gradients of outputs come
 from hooks on tensors; one weight's contributions of all passes of a step are taken together.
 """
 

@@ -12,7 +12,7 @@ TINY = 1e-300
 
 
 def loss_powers(losses: Tensor, present: Tensor, beta: float, normalise: bool = False) -> Tensor:
-    """alpha_k = losses_k^beta of present groups, 0 of absent ones (COCO-DR eq. 6; specs/coco-dr 4.2).
+    """alpha_k = losses_k^beta of present groups, 0 of absent ones (COCO-DR eq. 6).
 
     Args:
         losses: (K,) group means, at least 0.
@@ -40,7 +40,7 @@ def similarities(gram: Tensor, alpha: Tensor, outer_alpha: bool = True) -> Tenso
     Args:
         gram: (K, K) inner products of group gradients.
         alpha: (K,) powers of losses, not normalised.
-        outer_alpha: False leaves alpha_j out, which is eq. 7 read literally (4.3, item 1).
+        outer_alpha: False leaves alpha_j out, which is eq. 7 read literally.
 
     Returns:
         (K, K).
@@ -49,7 +49,7 @@ def similarities(gram: Tensor, alpha: Tensor, outer_alpha: bool = True) -> Tenso
 
 
 def row_sums(similarity: Tensor, exclude_self: bool = False) -> Tensor:
-    """s_i = sum_j r_ij, (K, K) -> (K,); without r_ii, which is mostly noise in small groups, if asked (4.3, item 6)."""
+    """s_i = sum_j r_ij, (K, K) -> (K,); without r_ii, which is mostly noise in small groups, if asked."""
     sums = similarity.sum(1)
     return sums - similarity.diagonal() if exclude_self else sums
 
@@ -63,7 +63,7 @@ def update_weights(
     absent: str = "keep",
     floor: float = 0.0,
 ) -> Tensor:
-    """omega_i ~ omega_i^kappa exp(s_i / T): COCO-DR eq. 11 where kappa is 1 (specs/coco-dr 4.3 item 5, 4.7).
+    """omega_i ~ omega_i^kappa exp(s_i / T): COCO-DR eq. 11 where kappa is 1.
 
     It minimises -omega.s + T1 KL(omega | previous) + T2 KL(omega | uniform) with T = T1 + T2 and kappa = T1 / T.
 

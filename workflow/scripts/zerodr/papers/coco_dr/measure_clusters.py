@@ -1,6 +1,6 @@
 """Stage `measure_clusters`: a model's loss, by query cluster, on queries of a split that its recipe did not learn from.
 
-iDRO is meant to help the clusters that a model serves worst (specs/coco-dr 4); these losses say whether it does.
+iDRO is meant to help the clusters that a model serves worst (COCO-DR section 4.2); these losses say whether it does.
 """
 
 import json

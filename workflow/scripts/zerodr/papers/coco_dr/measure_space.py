@@ -1,7 +1,7 @@
 """Stage `measure_space`: compute contrastive loss, alignment and uniformity of a model on held-out documents.
 
-Two spans of a document are a pair (specs/coco-dr 1.4, 9). The documents are those that every pretraining stage with
-this seed holds out, so no model of the DAG has learned from them.
+Two spans of a document are a pair (COCO-DR sections 4.1 and 5.4). The documents are those that every pretraining
+stage with this seed holds out, so no model of the DAG has learned from them.
 """
 
 import logging

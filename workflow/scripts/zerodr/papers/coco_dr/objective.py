@@ -1,4 +1,4 @@
-"""Losses weighted by group of query: iDRO and the weightings that it is compared with (specs/coco-dr 4, 5).
+"""Losses weighted by group of query: iDRO and the weightings that it is compared with (COCO-DR section 4.2).
 
 Every process sees the vectors of the whole batch, so group losses and sizes are global without a collective; the
 engines add up gradients over processes. So all processes have the same weights, those of one process on that batch.

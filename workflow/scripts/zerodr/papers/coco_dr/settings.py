@@ -32,7 +32,7 @@ class ClusterSettings(Settings):
 
 
 class GroupSettings(Settings):
-    """How the losses of query groups are weighted (specs/coco-dr 4, 5)."""
+    """How the losses of query groups are weighted (COCO-DR section 4.2)."""
 
     mode: Mode = "idro"
     """`idro`: the weights of eq. 11, with kappa. `official`: as released. Controls: `balanced` (mean of group means),
@@ -119,7 +119,7 @@ def couples_groups(objective: ObjectiveSettings) -> bool:
 
 
 def choose_engine(groups: GroupSettings, objective: ObjectiveSettings) -> tuple[EngineName, str]:
-    """Choose how similarities of group gradients are computed, and say why (specs/coco-dr 8).
+    """Choose how similarities of group gradients are computed, and say why.
 
     Raises:
         ValueError: settings that can't be combined; the sentence says which can.

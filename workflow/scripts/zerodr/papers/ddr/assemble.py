@@ -1,4 +1,4 @@
-"""Stage `assemble`: put a trained relevance module (REM) on the domain module (DAM) of any corpus  # specs/ddr 5"""
+"""Stage `assemble`: put a trained relevance module (REM) on the domain module (DAM) of any corpus  # DDR section 3"""
 
 import logging
 from pathlib import Path

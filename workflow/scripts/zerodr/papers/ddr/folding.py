@@ -1,6 +1,6 @@
 """Fold inserted modules into a plain transformer: LoRA merged, parallel adapters in wider feed-forward blocks.
 
-relu(x) = lim gelu(kx)/k, so with the adapter's units appended to those of the block (specs/ddr 7):
+relu(x) = lim gelu(kx)/k, so with the adapter's units appended to those of the block:
 W_i' = [W_i; k W_down], b_i' = [b_i; k b_down], W_o' = [W_o | (s/k) W_up], b_o' = b_o + s b_up.
 Where the block's activation equals the adapter's, k = 1 is exact.
 """
@@ -74,7 +74,7 @@ def folded(where: object, transformer: Any, settings: RemSettings) -> Any:
 
 
 def merge_lora(transformer: Any) -> None:
-    """W' = W + (alpha/r) B A in every layer that has LoRA, and the layer is a plain one again  # specs/ddr 1.1"""
+    """W' = W + (alpha/r) B A in every layer that has LoRA, and the layer is a plain one again  # DDR section 3.1"""
     for name, layer in list(lora_layers(transformer)):
         layer.merge(safe_merge=True)
         parent, _, name_in_parent = name.rpartition(".")

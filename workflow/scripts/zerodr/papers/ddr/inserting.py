@@ -1,4 +1,4 @@
-"""Insert networks into a transformer: LoRA (by peft) and parallel adapters (ours, specs/ddr 1.1, 1.2).
+"""Insert networks into a transformer: LoRA (by peft) and parallel adapters (ours)  # DDR section 3.1
 
 Both are zero at their start, so that a backbone with fresh ones gives the same vectors.
 """
@@ -32,7 +32,7 @@ NAMES: dict[str, dict[str, str]] = {
 
 
 class ParallelAdapter(nn.Module):
-    """PA(h) = s (W_up act(W_down h + b_down) + b_up)  # He et al. 2022; specs/ddr 1.2
+    """PA(h) = s (W_up act(W_down h + b_down) + b_up)  # He et al. 2022
 
     Args:
         size: D of h; bottleneck: rows of W_down.
@@ -149,7 +149,7 @@ def _attach(block: Block, adapter: ParallelAdapter) -> None:
 
 
 def join_residual(module: Any, inputs: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """LayerNorm(Dropout(FFN(h)) + (h + PA(h))), where the host adds its second input  # specs/ddr 1.2"""
+    """LayerNorm(Dropout(FFN(h)) + (h + PA(h))), where the host adds its second input  # He et al. 2022"""
     inner, h = inputs
     return inner, h + module.parallel(h)
 

@@ -17,7 +17,7 @@ READ: dict[str, set[str]] = {"lora": LORA, "pa": ADAPTER, "both": LORA | ADAPTER
 
 
 class RemSettings(Settings):
-    """The relevance module of a fine-tuning stage (specs/ddr 1). The parent model is its domain module (DAM)."""
+    """The relevance module of a fine-tuning stage (DDR section 3.1). The parent model is its domain module (DAM)."""
 
     shape: Shape = "both"
     """`lora`, `pa` (parallel adapter) or `both`, with the backbone frozen. `full`: no module, all weights learn."""

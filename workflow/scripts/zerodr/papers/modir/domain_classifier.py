@@ -1,4 +1,4 @@
-"""The linear classifier of domains: source or target, from an embedding (specs/modir-ance 3.3)."""
+"""The linear classifier of domains: source or target, from an embedding (MoDIR eq. 3)."""
 
 import math
 

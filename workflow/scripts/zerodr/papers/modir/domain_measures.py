@@ -1,4 +1,4 @@
-"""Measure how far source and target lie apart as embeddings (specs/modir-ance 5). Pure functions of vectors.
+"""Measure how far source and target lie apart as embeddings (MoDIR sections 4.4, 4.5). Pure functions of vectors.
 
 Domain-Acc is the accuracy of a classifier of domains on vectors that it has not seen: 0.5 where nothing separates them
 apart, on as many vectors of one domain as of the other. KNN-Source% is the share of source documents among the nearest

@@ -1,4 +1,4 @@
-"""MoDIR's losses: a linear classifier tells source from target, the encoder makes that impossible (specs/modir-ance 3).
+"""MoDIR's losses: a linear classifier tells source from target, the encoder makes that impossible (MoDIR section 3).
 
 Notation: logits (..., 2), component 0 for the source; margin m = z0 - z1; sigmoid(m) is the probability of the source.
 All forms are of softplus, so no probability is ever rounded to 0.
@@ -83,5 +83,5 @@ def classifier_gradient(
 
 
 def adversary_weight(finished: int, start: float, half_life: float) -> float:
-    """lambda after `finished` steps: halved every `half_life` steps, continuously (specs/modir-ance 3.6)."""
+    """lambda after `finished` steps: halved every `half_life` steps, continuously (MoDIR appendix B)."""
     return start * 2.0 ** (-finished / half_life)

@@ -66,7 +66,7 @@ class MomentumQueue:
         """(count B, G, D) of each update as in the released code: whole batches from the second oldest on.
 
         Batch j = 1, 2, ... of a step is number min(j, filled - 1) from the oldest. So the oldest of a full queue is
-        never learned from, the newest twice, and the newest again and again while it fills (specs/modir-ance 3.4).
+        never learned from, the newest twice, and the newest again and again while it fills.
         """
         ages = np.minimum(np.arange(updates * count) % self.length + 1, self.filled - 1).reshape(updates, count)
         first = self.next if self.filled == self.length else 0

@@ -1,4 +1,4 @@
-"""Adversarial adaptation to a target as an objective next to a ranking loss (MoDIR; specs/modir-ance 3).
+"""Adversarial adaptation to a target as an objective next to a ranking loss (MoDIR section 3.3).
 
 A micro-batch goes into the momentum queue; once a step, with its last micro-batch, the classifier learns from the
 queue; then the encoder gets the gradient of the adversarial loss through frozen logits. Earlier micro-batches of a step
@@ -122,7 +122,7 @@ class Adversary(Objective):
 
     # ---- the classifier ----------------------------------------------------------------------------------------
     def _look(self, vectors: Tensor) -> None:
-        """Add to local Domain-Acc: the classifier's accuracy on texts that it has not seen (specs/modir-ance 5)."""
+        """Add to local Domain-Acc: the classifier's accuracy on texts that it has not seen (MoDIR section 4.4)."""
         differences = margins(clamped(self.classifier(vectors), self.settings.clamp))  # (b, G)
         right = ((differences > 0) == self.labels).float() * (differences != 0) + 0.5 * (differences == 0)
         by_group = right.mean(0)

@@ -16,7 +16,7 @@ TargetQueries = Literal["test", "train", "unlabelled", "none"]
 
 
 class AdversarySettings(Settings):
-    """A domain classifier that the encoder learns to confuse (specs/modir-ance 3, 4, 6).
+    """A domain classifier that the encoder learns to confuse (MoDIR section 3).
 
     The classifier's learning rate follows the schedule of the stage, an update of the encoder at a time.
     """
@@ -72,7 +72,7 @@ class AdversarySettings(Settings):
 
     @property
     def batches_per_update(self) -> int:
-        """Batches of the queue that an update reads in mode official (specs/modir-ance 3.4)."""
+        """Batches of the queue that an update reads in mode official, as in MoDIR's released code."""
         return max(1, self.queue_length // self.updates)
 
     @property

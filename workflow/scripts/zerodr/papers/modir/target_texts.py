@@ -35,8 +35,8 @@ class TargetStream:
         batch: texts of each kind in a step, over all processes.
         seed: words that the orders come from.
         in_file_order: line i of a file is (query i, documents 2i and 2i + 1), each counted from the beginning again at
-            its end; micro-batches take the first and the second document in turn (specs/modir-ance 4.3). Else: a new
-            random order of all documents, and of all queries, each time they are through.
+            its end; micro-batches take the first and the second document in turn, as in MoDIR's released code. Else:
+            a new random order of all documents, and of all queries, each time they are through.
         restart: steps after which it begins anew; 0: never.
         micro_batches: of a step.
     """

@@ -1,7 +1,7 @@
 """Label augmentation documents: positives by labels and attention, negatives from the augmenter's own ranking.
 
 D^{a+} = D^{s+} and the N documents with the most attention; D^{a-} from the ranking of the mixture, without D^{a+}
-(MoMA 3.3; specs/moma 6.2). Pure functions of one query's lists.
+(MoMA eq. 10 and 12). Pure functions of one query's lists.
 """
 
 from collections.abc import Sequence

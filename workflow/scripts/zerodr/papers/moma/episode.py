@@ -1,4 +1,4 @@
-"""Stages `train_augmenter` and `join_components` of an episode (specs/moma 6.2, step 5).
+"""Stages `train_augmenter` and `join_components` of an episode (MoMA section 3.2, step 5).
 
 Both trainings of an episode are `finetune`'s: rule `train_main` is that stage with augmented queries (training.py). The
 augmenter learns from a collection of its own that `mine_memories` made.

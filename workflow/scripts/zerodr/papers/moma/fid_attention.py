@@ -1,4 +1,4 @@
-"""FidAtt: how much a decoder's first position attends to each segment of a fused input (MoMA eq. 9; specs/moma 4).
+"""FidAtt: how much a decoder's first position attends to each segment of a fused input (MoMA eq. 9).
 
 A fused input of one query is a row of T token states: the query's, then those of its documents. `segments` (B, T) says
 where a token belongs: 0 the query, k the k-th document. `mask` (B, T) is 1 for real tokens.

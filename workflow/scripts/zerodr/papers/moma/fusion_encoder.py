@@ -1,4 +1,4 @@
-"""T5 with fusion-in-decoder: a query and the documents that augment it become one vector (MoMA eq. 5; specs/moma 3).
+"""T5 with fusion-in-decoder: a query and the documents that augment it become one vector (MoMA eq. 5).
 
 Query and documents pass the encoder one by one; the decoder's first position looks at all their states at once. Its
 cross-attention knows no positions, so the order of documents does not matter, and without documents the vector is the

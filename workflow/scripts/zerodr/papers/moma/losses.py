@@ -1,4 +1,4 @@
-"""ADist: a retriever learns how another model's attention is spread over documents (specs/moma 8; FiD-KD, Atlas)."""
+"""ADist: a retriever learns how another model's attention is spread over documents (FiD-KD, Atlas)."""
 
 from typing import Literal
 

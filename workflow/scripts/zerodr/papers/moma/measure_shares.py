@@ -1,4 +1,4 @@
-"""Stage `measure_shares`: which memories augment queries and which of them the main model attends to (specs/moma 9)."""
+"""Stage `measure_shares`: which memories augment queries and which of them the main model attends to (MoMA fig. 2)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Stages `search_memory` and `merge_memories`: one ranking over several memories, each searched alone.
 
 Scores of a (query, document) pair do not depend on what else is searched and the order is total, so the merged shards
-of all memories equal one flat index over them (MoMA 3.1; specs/moma 5), unless a recipe asks for an approximate one.
+of all memories equal one flat index over them (MoMA eq. 4), unless a recipe asks for an approximate one.
 Plugging a memory in or out chooses other shards to merge and changes no file of any memory.
 """
 

@@ -32,7 +32,7 @@ class MemorySettings(Settings):
     stop_gradient: bool = False
     """Training does not change how augmentation documents are encoded through their queries."""
     aggregation: Literal["prob_sum", "prob_mean", "logit_mean", "prob_valuenorm_sum"] = "prob_sum"
-    """Aggregation of attention to a document (specs/moma 4)."""
+    """Aggregation of attention to a document; `prob_sum` is MoMA's eq. 9."""
     search: IndexSettings | None = None
     """Index for searches by the augmenter of a stage: for the stages after it, and when targets are ranked. The first
     stage is augmented by another recipe's model, exactly. None: exact."""

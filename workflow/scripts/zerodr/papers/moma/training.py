@@ -143,7 +143,7 @@ def evaluate_fused(
 
 @dataclass
 class AttentionDistillation(Objective):
-    """ADist: the main model's attention over the K documents that were retrieved (specs/moma 8).
+    """ADist: the main model's attention over the K documents that were retrieved (MoMA section 5.3).
 
     A query's documents are a judged positive, then the K; the teacher's scores of the K are attention.
     """

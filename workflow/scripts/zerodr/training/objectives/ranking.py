@@ -17,7 +17,7 @@ from zerodr.training.objectives.base import Encoded, Objective, QueryObjective
 
 
 class PairwiseNLL(QueryObjective):
-    """Two-way softmax of the positive and each hard negative, no in-batch negatives (ANCE; specs/modir-ance 2.2)."""
+    """Two-way softmax of the positive and each hard negative, no in-batch negatives (ANCE's released code)."""
 
     name = "pairwise_nll"
 
@@ -37,7 +37,7 @@ class PairwiseNLL(QueryObjective):
 
 @dataclass
 class InfoNCE(QueryObjective):
-    """Softmax of the query's positive among all positives and hard negatives of the batch (DDR 3.1)."""
+    """Softmax of the query's positive among all positives and hard negatives of the batch (DDR section 4.3)."""
 
     in_batch: bool = True
     mask_known_positives: bool = True

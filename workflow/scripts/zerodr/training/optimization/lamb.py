@@ -1,4 +1,4 @@
-"""LAMB exactly as ANCE's released code uses it (specs/modir-ance 2.8): no bias correction, weight norm cut at 10."""
+"""LAMB exactly as ANCE's released code uses it: no bias correction, weight norm cut at 10."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar

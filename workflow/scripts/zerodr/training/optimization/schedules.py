@@ -10,7 +10,7 @@ def schedule(kind: Literal["linear", "constant"], warmup_steps: int, total_steps
     """Factor on the learning rate for the update after `k` finished steps.
 
     Linear warm-up from 0 over `warmup_steps`; then `linear` falls to 0 at `total_steps`, `constant` stays at 1.
-    With warm-up, the first update has learning rate 0, as in the released ANCE code (specs/modir-ance 3.6).
+    With warm-up, the first update has learning rate 0, as in ANCE's released code.
     """
 
     def factor(finished: int) -> float:

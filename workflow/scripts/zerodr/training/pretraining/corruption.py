@@ -1,4 +1,4 @@
-"""Corrupt spans as T5: sentinels replace stretches of a text, the target repeats these (specs/moma 6.5).
+"""Corrupt spans as T5 (Raffel et al. 2020): sentinels replace stretches of a text, the target repeats these.
 
 Random numbers are those of (seed, number of the text), whatever the process that holds it.
 """

@@ -80,7 +80,7 @@ def mask_words(
     """Mask whole words of each text: in random order those that still fit into round(rate * L) tokens, at least one.
 
     So long words are masked somewhat more rarely than short ones, as in BERT's whole-word masking. A text whose every
-    word is larger than that gets no mask, as in COCO-DR's code. Special tokens are never masked  # specs/ddr O10
+    word is larger than that gets no mask, as in COCO-DR's code. Special tokens are never masked.
 
     Args:
         texts: of at most `width` tokens each; an empty one, or one of special tokens alone, stays as it is.

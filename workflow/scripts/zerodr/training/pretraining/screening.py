@@ -18,7 +18,7 @@ Blocks = Iterator[pa.RecordBatch]
 
 
 def screened(name: str, blocks: Callable[[], Blocks], tokenizer: Any, left_out: Counter[str]) -> Blocks:
-    """Yield documents of a corpus without those of fewer than 3 tokens and without repeated texts  # specs/ddr 9
+    """Yield documents of a corpus without those of fewer than 3 tokens and without repeated texts.
 
     Of equal texts the first remains. The corpus is read twice, so that only 8 bytes a document are held.
 

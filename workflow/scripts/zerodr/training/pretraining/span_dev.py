@@ -19,7 +19,7 @@ NO_STEP = 2**31  # views of the evaluation are drawn as if for this step: always
 def evaluate_spans(forward: SpanForward, dev: Mapping[str, np.ndarray], seed: int, group: Group) -> dict[str, float]:
     """Losses and measures by `<name>.<corpus>`, and by `<name>` their means over corpora.
 
-    `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are (specs/coco-dr 1.4, 9),
+    `contrastive`, `alignment` and `uniformity` are of the vectors of two spans as they are (COCO-DR sections 4.1, 5.4),
     compared as the objective does, by inner products where it has none. `masked_contrastive` is the same of masked
     spans. `late_mlm`, `head_mlm` and `reconstruction` are means over predicted tokens. Whole documents have
     no second span, so only `uniformity` and losses of tokens. A paper's loss is reported without its
