@@ -121,7 +121,9 @@ def numbered(count: int, word: str) -> list[tuple[str, str, str]]:
     depth=st.integers(1, 30),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_merged_shards_are_one_flat_index_and_plugging_out_is_rebuilding_without(
     tmp_path_factory, monkeypatch, sizes, shards, depth, seed
 ):
