@@ -138,7 +138,11 @@ def test_other_parquet_files_are_refused(tmp_path, columns, said):
         import_candidates(file, pa.array(["1"]), 10, tmp_path / "candidates.parquet")
 
 
-@pytest.mark.parametrize("content", [b"\x80\x04\x95}\x94.", gzip.compress(b"\x80\x04\x95}\x94."), b"PAR1 and no more"])
+PICKLE = b"\x80\x04\x95}\x94."
+DAMAGED = {"pickle": PICKLE, "gzip": gzip.compress(PICKLE, mtime=0), "parquet": b"PAR1 and no more"}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)  # ids: test runners must collect the same names
 def test_pickles_and_damaged_files_are_refused_in_a_sentence(tmp_path, content):
     (tmp_path / "given").write_bytes(content)
     with pytest.raises(ArtifactError, match="is no TREC run|is a damaged Parquet file"):
