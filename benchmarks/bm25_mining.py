@@ -6,38 +6,23 @@ Run from the project's root: python benchmarks/bm25_mining.py [--collection squa
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from zerodr.lexical.jvm import java_class  # noqa: E402
-from zerodr.lexical.light import LightIndex  # noqa: E402
-from zerodr.lexical.lucene import LuceneSearcher  # noqa: E402
-from zerodr.lexical.lucene_index import LuceneWriter  # noqa: E402
+from train import records
 
-
-def records(name: str, file: str) -> Iterator[dict]:
-    """Lines of a jsonl file of a collection in a mirror folder."""
-    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
-        path = ROOT / mirror / f"{name}.zip"
-        if path.exists():
-            with zipfile.ZipFile(path) as archive:
-                member = next(entry for entry in archive.namelist() if entry.endswith(file))
-                with archive.open(member) as lines:
-                    yield from (json.loads(line) for line in lines if line.strip())
-            return
-    raise SystemExit(f"{name}.zip is in no mirror folder of config/config.yaml")
+from zerodr.lexical.jvm import java_class
+from zerodr.lexical.light import LightIndex
+from zerodr.lexical.lucene import LuceneSearcher
+from zerodr.lexical.lucene_index import LuceneWriter
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:

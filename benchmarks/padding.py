@@ -10,34 +10,24 @@ Run from the project's root: python benchmarks/padding.py [--collections scifact
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
-import zipfile
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from train import ROOT, quiet, say
+from train import quiet, records, say
 
 TEXTS = 8192  # of a collection: the window that embedding plans at once
 BATCH, DOCUMENTS, CUT = 256, 2, 128
 
 
-def lines(name: str, member: str) -> list[dict[str, str]]:
-    """Read the first `TEXTS` lines of a member of a collection's zip in a mirror folder."""
-    import yaml
-
-    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
-        path = ROOT / mirror / f"{name}.zip"
-        if path.exists():
-            with zipfile.ZipFile(path) as archive:
-                file = next(found for found in archive.namelist() if found.endswith(member))
-                with archive.open(file) as opened:
-                    return [json.loads(line) for line, _ in zip(opened, range(TEXTS), strict=False)]
-    raise SystemExit(f"{name}.zip is in no mirror folder of config/config.yaml")
+def lines(name: str, file: str) -> list[dict[str, str]]:
+    """Read the first `TEXTS` lines of a collection's file."""
+    return list(islice(records(name, file), TEXTS))
 
 
 def padding(lengths: np.ndarray, groups: list[np.ndarray]) -> float:
@@ -58,8 +48,7 @@ def main() -> None:
     from transformers import AutoTokenizer
 
     from zerodr.retrieval.batching import plan_batches
-    from zerodr.training.data.grouping import length_groups
-    from zerodr.training.loop.gradcache import WASTE
+    from zerodr.training.data.grouping import WASTE, length_groups
 
     tokenizer = AutoTokenizer.from_pretrained(str(package.MODEL_DIR), local_files_only=True)
 

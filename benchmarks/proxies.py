@@ -1,4 +1,4 @@
-"""How well known items predict gains: proxies against judgements, over methods and targets.
+"""Compare gains by known items with gains by judgements, over methods and targets.
 
 Reads what `zerodr adapt FOLDER --proxies` compared in folders with judgements
 (`results/adapted/*/answer/comparison.tsv`). A gain is a method's nDCG@10 minus the baseline's: by judgements, and by
@@ -37,7 +37,7 @@ def gains(file: Path, baseline: str) -> Any:
 
 
 def signs(rows: Any) -> str:
-    """How often both gains have the same sign."""
+    """Count how often both gains have the same sign."""
     return f"the same sign {int((rows['judged'] * rows['proxy'] > 0).sum())} of {len(rows)} times"
 
 

@@ -1,4 +1,4 @@
-"""What a Slurm job costs beside the same job run here: seconds of a whole run, per job, rounds interleaved.
+"""Compare a Slurm job with the same job run here: seconds of a whole run, per job, rounds interleaved.
 
 Run from the project's root on a login node, after `make mini`: python benchmarks/scheduling.py [--rounds 3]
 It makes one, then all evaluations of results/evaluation again, with the profile `local` and with `slurm`, and divides

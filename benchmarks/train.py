@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,25 @@ sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 BATCH, LENGTH, WARM, THREADS, SCALE = 32, 128, 2, 2, 20.0
 
 
-def passages(count: int) -> list[str]:
-    """Texts of at least 128 tokens: neighbouring SQuAD passages, joined."""
+def records(name: str, file: str) -> Iterator[dict[str, str]]:
+    """Read the lines of a jsonl file of a collection in a mirror folder."""
     import yaml
 
     for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
-        path = ROOT / mirror / "squad-v1.1.zip"
+        path = ROOT / mirror / f"{name}.zip"
         if path.exists():
             with zipfile.ZipFile(path) as archive:
-                member = next(name for name in archive.namelist() if name.endswith("corpus.jsonl"))
+                member = next(entry for entry in archive.namelist() if entry.endswith(file))
                 with archive.open(member) as lines:
-                    texts = [json.loads(line)["text"] for line, _ in zip(lines, range(3 * count), strict=False)]
-            return [" ".join(texts[i : i + 3]) for i in range(0, 3 * count, 3)]
-    raise SystemExit("squad-v1.1.zip is in no mirror folder of config/config.yaml")
+                    yield from (json.loads(line) for line in lines if line.strip())
+            return
+    raise SystemExit(f"{name}.zip is in no mirror folder of config/config.yaml")
+
+
+def passages(count: int) -> list[str]:
+    """Texts of at least 128 tokens: neighbouring SQuAD passages, joined."""
+    texts = [record["text"] for record in islice(records("squad-v1.1", "corpus.jsonl"), 3 * count)]
+    return [" ".join(texts[i : i + 3]) for i in range(0, 3 * count, 3)]
 
 
 def pairs(batches: int, batch: int = BATCH) -> list[tuple[str, str]]:

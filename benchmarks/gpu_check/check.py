@@ -43,7 +43,7 @@ class Check:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is a GPU."""
+        """Tell whether the device is a GPU."""
         return self.device != "cpu"
 
     def name(self) -> str:

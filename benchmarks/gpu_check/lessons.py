@@ -25,7 +25,7 @@ HEAD_LAYERS = 2  # Condenser's
 
 @dataclass
 class Lesson:
-    """What an engine trains: how it encodes, the batches, the loss."""
+    """Parts that an engine trains with: the forward pass, the batches, the loss."""
 
     forward: Any
     stream: Any

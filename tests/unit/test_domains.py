@@ -1,4 +1,4 @@
-"""How far domains lie apart: KNN-Source% and Domain-Acc (MoDIR sections 4.4, 4.5), and the stage that measures them."""
+"""Distances of domains, KNN-Source% and Domain-Acc (MoDIR sections 4.4, 4.5), and the stage that measures them."""
 
 from __future__ import annotations
 

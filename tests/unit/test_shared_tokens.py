@@ -44,7 +44,7 @@ from zerodr.training.loop.gradcache import Forward
 
 @pytest.fixture
 def tokenised(monkeypatch) -> Counter:
-    """How often each text was tokenised, by the way of calling."""
+    """Count how often each text was tokenised, by the way of calling."""
     counts: Counter = Counter()
     ids, offsets = Call.ids, Reader._with_offsets
 

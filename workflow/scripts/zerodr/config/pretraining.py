@@ -25,7 +25,7 @@ COSINE = {"simcse": ("cosine", 20.0)}  # similarity and inverse temperature unle
 
 
 class SpanSettings(Settings):
-    """How documents are cut into spans of about a sentence (COCO-DR's released code)."""
+    """Rules by which documents are cut into spans of about a sentence (COCO-DR's released code)."""
 
     max_tokens: int = Field(30, ge=2)
     """Sentences are merged while a span has at most so many tokens, special tokens not counted."""

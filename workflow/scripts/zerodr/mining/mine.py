@@ -59,7 +59,7 @@ class MineSettings(Settings):
 
     @property
     def sample(self) -> SampleSettings:
-        """What decides which queries are mined."""
+        """Settings of the draw of the mined queries."""
         shared = self.model_dump(include={"split", "stage_index", "dev_queries"})
         return SampleSettings(queries=self.negatives.queries, **shared)
 

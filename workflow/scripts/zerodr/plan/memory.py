@@ -38,7 +38,7 @@ class Network(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one process holds at once.
+    """Texts that one process holds at once.
 
     Attributes:
         texts: number of texts.

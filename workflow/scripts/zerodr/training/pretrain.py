@@ -20,11 +20,11 @@ from zerodr.encoders.network.trainable import BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
+from zerodr.training.data.grouping import WASTE
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
 from zerodr.training.loop.compiling import compile_layers
 from zerodr.training.loop.engine import Curve, Engine, Run
-from zerodr.training.loop.gradcache import WASTE
 from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
 from zerodr.training.optimization.optimizers import make_optimizer
 from zerodr.training.optimization.schedules import schedule

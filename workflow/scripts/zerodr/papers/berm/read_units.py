@@ -26,10 +26,10 @@ from zerodr.papers.berm.segment_units import joined, passages_of
 from zerodr.papers.berm.settings import Aggregation
 from zerodr.papers.berm.unit_pairs import positives_of
 from zerodr.papers.berm.unit_spans import first_letters
-from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.speed import speed_up
-from zerodr.training.teaching.scoring import WASTE, ScoreStore
+from zerodr.training.teaching.scoring import ScoreStore
 from zerodr.training.teaching.teacher import ScoreSettings
 
 BLOCK = 2048  # pairs between two records of progress

@@ -22,10 +22,10 @@ from zerodr.papers.berm.answers import read_answers
 from zerodr.papers.berm.reader_network import Reader, ReadTokens
 from zerodr.papers.berm.segment_units import joined
 from zerodr.training.data.batches import epoch_order
-from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group
-from zerodr.training.loop.gradcache import WASTE, Forward, Share, set_random
+from zerodr.training.loop.gradcache import Forward, Share, set_random
 
 IGNORED = -100
 BATCH_PAIRS = 64

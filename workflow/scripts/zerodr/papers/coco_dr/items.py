@@ -19,7 +19,7 @@ class SpacesItem(Item):
 
 
 class PretrainingGainItem(Item):
-    """What one pretraining takes off the contrastive loss, next to what retrieval gains."""
+    """Fall of the contrastive loss by one pretraining, next to the gain of retrieval."""
 
     models: tuple[str, str]
     """`<method>@<stage>` without and with the pretraining."""

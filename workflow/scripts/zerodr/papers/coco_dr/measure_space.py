@@ -18,8 +18,8 @@ from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.errors import CollectionError
+from zerodr.training.data.grouping import WASTE
 from zerodr.training.distributed.processes import Group
-from zerodr.training.loop.gradcache import WASTE
 from zerodr.training.loop.speed import speed_up
 from zerodr.training.pretraining.passages import (
     Passages,

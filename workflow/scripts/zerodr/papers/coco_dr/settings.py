@@ -32,7 +32,7 @@ class ClusterSettings(Settings):
 
 
 class GroupSettings(Settings):
-    """How the losses of query groups are weighted (COCO-DR section 4.2)."""
+    """Weights of the losses of query groups (COCO-DR section 4.2)."""
 
     mode: Mode = "idro"
     """`idro`: the weights of eq. 11, with kappa. `official`: as released. Controls: `balanced` (mean of group means),

@@ -21,11 +21,11 @@ from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.settings import AugmenterObjective, MemoryParams, MemorySettings, MemoryStage
 from zerodr.training.additions import Addition, PaperTraining, together
 from zerodr.training.data.examples import Examples
-from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.distributed.processes import Group
 from zerodr.training.kinds import Kind
 from zerodr.training.loop.dev import evaluate_tokens
-from zerodr.training.loop.gradcache import WASTE, Forward, Texts
+from zerodr.training.loop.gradcache import Forward, Texts
 from zerodr.training.objectives.base import Encoded, Objective
 from zerodr.training.objectives.ranking import InfoNCE, teacher_scores
 

@@ -16,8 +16,9 @@ from zerodr.papers.udalm.joint_batches import WORDS, JointForward, JointStream
 from zerodr.papers.udalm.settings import KEY, MaskedWordsSettings, WordParams, words_of
 from zerodr.papers.udalm.word_encoder import WordEncoder
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
+from zerodr.training.data.grouping import WASTE
 from zerodr.training.loop.engine import Batches
-from zerodr.training.loop.gradcache import WASTE, Forward
+from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.base import Objective, Stack
 from zerodr.training.pretraining.corpora import PASSAGES, store_passages, warn_of_gated, whole_documents
 from zerodr.training.pretraining.passages import Passages, PassageStream

@@ -214,7 +214,7 @@ class Engine:
         return [prepare(self.forward, batch.shard(number, shards), self.group) for number in range(shards)]
 
     def _asked_to_stop(self) -> bool:
-        """Whether to stop after this step: several processes as they agreed during it, one alone at once."""
+        """Decide whether to stop after this step: several processes as they agreed during it, one alone at once."""
         return self.stopping or (self.group.world == 1 and self.stop.requested)
 
     def _one(self, position: Position, feed: Feed[list[Share]]) -> float:

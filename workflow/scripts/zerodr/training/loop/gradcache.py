@@ -18,13 +18,12 @@ from torch import Tensor
 
 from zerodr.encoders.network.moving import Features, features_on, on_device, pinned
 from zerodr.training.data.examples import Examples, known_positives
-from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.overlap import GradientSums
 from zerodr.training.distributed.processes import Group
 from zerodr.training.objectives.base import Encoded, Objective, Turn
 
-WASTE = {"cpu": 512, "cuda": 4096}  # padded tokens that cost less than one more forward pass
 GATHERED = ("known", "teacher", "groups")  # numbers of the whole micro-batch that objectives see
 
 

@@ -18,11 +18,11 @@ from zerodr.encoders.cross_encoder.pairs import BARE_CALL, PairTokens
 from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
+from zerodr.training.data.grouping import WASTE as TRAINING_WASTE
 from zerodr.training.data.grouping import length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.dev import BATCH_TEXTS, WASTE, ranking_metrics
-from zerodr.training.loop.gradcache import WASTE as TRAINING_WASTE
 from zerodr.training.loop.gradcache import Forward, Texts
 
 PAIR = "pair"

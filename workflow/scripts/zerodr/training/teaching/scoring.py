@@ -23,7 +23,7 @@ from zerodr.encoders.cross_encoder.scorer import Scorer
 from zerodr.encoders.inference.parallel import encode_batches
 from zerodr.errors import NonFiniteScore
 from zerodr.training.data.examples import Examples
-from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.feed import Feed
 from zerodr.training.teaching.pairs import pair_tokens
@@ -31,7 +31,6 @@ from zerodr.training.teaching.pairs import pair_tokens
 log = logging.getLogger("zerodr")
 HARDLY = 0.1  # of the way from chance to always; a teacher below it causes a warning
 BLOCK = 2048  # pairs between two records of progress
-WASTE = {"cpu": 512, "cuda": 4096}  # padded tokens that cost less than one more forward pass
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ class ScoreStore:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How pairs are scored.
+    """Settings of scoring pairs.
 
     Attributes:
         name: for messages.
