@@ -79,6 +79,12 @@ def berm() -> list[Effect]:
     return [effect(row[0], "DPR + BERM", row[header.index("difference")]) for row in rows]
 
 
+def berm_weights() -> list[Effect]:
+    """BERM's losses at three weights of R2 against none, one seed."""
+    header, *rows = cells("berm", "| R2 at 1 |")
+    return [effect(row[0], header[at], row[at]) for row in rows for at in (1, 2, 3)]
+
+
 def ddr() -> list[Effect]:
     """The target's language model after 200 and 400 steps against none."""
     header, *rows = cells("ddr", "| | NFCorpus | ArguAna | SciFact | FiQA-13k | MLQuestions | SQuADShifts reddit |")
@@ -209,6 +215,7 @@ FIGURES = {
     "coco-dr": ("COCO on the targets' texts against COCO on the source alone, three seeds", coco_dr),
     "idro": ("Weights of query clusters against none, three seeds", idro),
     "berm": ("BERM's losses against none, at equal steps, three seeds", berm),
+    "berm-weights": ("BERM's losses against none by the weight of R2, one seed", berm_weights),
     "modir": ("A domain adversary of equal strength against none, three seeds", modir),
     "ddr-coco": ("DDR whose domain module learns by COCO: 400 steps against none", ddr_coco),
     "ddr": ("Steps of the target's language model against none", ddr),
