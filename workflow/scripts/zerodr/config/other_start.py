@@ -110,8 +110,9 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
     encoder: dict[str, Any] = {"init": start.model, "revision": start.revision}
     encoder |= {"pooling": start.pooling, "similarity": "cosine"}
     lengths, chain = written["settings"]["encoder"], written["settings"]["chain"]
-    if start.prefix_tokens:
-        encoder["query_tokens"] = min(start.max_tokens, lengths["query_tokens"] + start.prefix_tokens)
+    query_tokens = min(start.max_tokens, lengths["query_tokens"] + start.prefix_tokens)
+    if query_tokens != lengths["query_tokens"]:
+        encoder["query_tokens"] = query_tokens
     if start.max_tokens < lengths["document_tokens"] or any(stage.get("keep_index") for stage in chain.values()):
         encoder["document_tokens"] = start.max_tokens  # an index that is kept holds documents at the model's own length
     settings = {"encoder": encoder, "chain": _changed(chain, names)}
