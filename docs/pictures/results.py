@@ -127,6 +127,12 @@ def zero() -> list[Effect]:
     return [with_error(row[0], arm, row[at]) for row in shown for arm, at in arms.items()]
 
 
+def adapt_query() -> list[Effect]:
+    """Queries that learned from the fusion against MiniLM, three seeds."""
+    _, *rows = cells("adaptation", "adapt-query, minus it")
+    return [effect(row[0], "adapt-query", row[2]) for row in rows]
+
+
 def learning() -> list[Effect]:
     """ANCE's own negatives against BM25's, at equal steps."""
     header, *rows = cells("learning", "| | SQuAD dev | SciFact | NFCorpus | ArguAna |")
@@ -221,6 +227,7 @@ FIGURES = {
     "ddr": ("Steps of the target's language model against none", ddr),
     "moma": ("The target plugged into the memory, same weights", moma),
     "zero": ("Queries that read documents (zero), and plain fusion, against MiniLM", zero),
+    "adapt-query": ("MiniLM whose queries learned from the fusion, against MiniLM, three seeds", adapt_query),
     "moma-minilm": ("MiniLM that reads the target's documents, against MiniLM", moma_minilm),
 }
 
