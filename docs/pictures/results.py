@@ -74,9 +74,13 @@ def idro() -> list[Effect]:
 
 
 def berm() -> list[Effect]:
-    """BERM's losses against none, at equal steps."""
-    header, *rows = cells("berm", "likeness")
-    return [effect(row[0], "DPR + BERM", row[header.index("difference")]) for row in rows]
+    """BERM's losses at two weights of R2 against none, at equal steps, three seeds."""
+    weights = {"R2 at 1": cells("berm", "likeness"), "R2 at .3": cells("berm", "R2 at .3, minus it")}
+    return [
+        effect(row[0], name, next(cell for cell in row if "[" in cell))
+        for name, (_, *rows) in weights.items()
+        for row in rows
+    ]
 
 
 def berm_weights() -> list[Effect]:
