@@ -1,6 +1,6 @@
 """Draw the measured effects: `python docs/pictures/results.py` reads `benchmarks/*.md`, writes a figure a table.
 
-A point is a difference in nDCG@10 with its 95 % interval, as the tables of the benchmarks have it.
+A point is a difference with its 95 % interval, in nDCG@10 or a figure's own unit, as the tables of the benchmarks have it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIDTH, LEFT, ROW = 760, 190, 22
 
 @dataclass(frozen=True)
 class Effect:
-    """A difference with its interval, in nDCG@10."""
+    """A difference with its interval."""
 
     target: str
     series: str
@@ -71,6 +71,12 @@ def idro() -> list[Effect]:
     header, *rows = cells("coco-dr", "iDRO, temperature .3, minus `erm`")
     arms = {header[at].partition(",")[0].strip("`"): at for at in (2, 3, 4)}
     return [effect(row[0], arm, row[at]) for row in rows for arm, at in arms.items()]
+
+
+def idro_clusters() -> list[Effect]:
+    """Weights of clusters against none by regime: the loss of the source's worst cluster."""
+    _, *rows = cells("coco-dr", "| regime |")
+    return [effect(row[0], row[1].strip("`"), row[3]) for row in rows]
 
 
 def berm() -> list[Effect]:
@@ -185,7 +191,7 @@ def scatter(title: str, points: list[tuple[str, float, float]]) -> str:
     return picture(WIDTH, top + size + 50, title, told, parts)
 
 
-def draw(title: str, effects: list[Effect]) -> str:
+def draw(title: str, effects: list[Effect], unit: str) -> str:
     """Targets from top to bottom, a point and an interval for each series."""
     targets, series = list(dict.fromkeys(e.target for e in effects)), list(dict.fromkeys(e.series for e in effects))
     reach = max(max(abs(e.low), abs(e.high)) for e in effects) * 1.08
@@ -202,7 +208,7 @@ def draw(title: str, effects: list[Effect]) -> str:
         x = at(number * step)
         parts.append(line([(x, top - 6), (x, bottom)], width=2 if number == 0 else 0.4))
         parts.append(text(x, bottom + 18, f"{number * step:+.3f}".rstrip("0") if number else "0", anchor="middle"))
-    parts.append(text((LEFT + right) / 2, bottom + 38, "difference in nDCG@10, 95 % interval", anchor="middle"))
+    parts.append(text((LEFT + right) / 2, bottom + 38, f"difference in {unit}, 95 % interval", anchor="middle"))
     for number, name in enumerate(series) if len(series) > 1 else ():
         x = LEFT + number * 170
         parts.append(f'<circle cx="{x + 5:g}" cy="42" r="5" fill="{COLOURS[number]}"/>')
@@ -224,6 +230,7 @@ FIGURES = {
     "learning": ("ANCE's own negatives against BM25's, at equal steps", learning),
     "coco-dr": ("COCO on the targets' texts against COCO on the source alone, three seeds", coco_dr),
     "idro": ("Weights of query clusters against none, three seeds", idro),
+    "idro-clusters": ("Weights of query clusters against none: loss of the worst cluster of the source", idro_clusters),
     "berm": ("BERM's losses against none, at equal steps, three seeds", berm),
     "berm-weights": ("BERM's losses against none by the weight of R2, one seed", berm_weights),
     "modir": ("A domain adversary of equal strength against none, three seeds", modir),
@@ -235,9 +242,18 @@ FIGURES = {
     "moma-minilm": ("MiniLM that reads the target's documents, against MiniLM", moma_minilm),
 }
 
+UNITS = {"idro-clusters": "nats"}  # of figures whose unit is not nDCG@10
+
+
+def figure(name: str) -> str:
+    """The figure of that name, as SVG."""
+    title, effects = FIGURES[name]
+    return draw(title, effects(), UNITS.get(name, "nDCG@10"))
+
+
 SCATTER = "Does a proxy predict the gain? A point is a method on a target"
 
 if __name__ == "__main__":
     (HERE / "proxies.svg").write_text(scatter(SCATTER, proxies()))
-    for name, (title, effects) in FIGURES.items():
-        (HERE / f"{name}.svg").write_text(draw(title, effects()))
+    for name in FIGURES:
+        (HERE / f"{name}.svg").write_text(figure(name))
