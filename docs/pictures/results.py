@@ -1,6 +1,6 @@
 """Draw the measured effects: `python docs/pictures/results.py` reads `benchmarks/*.md`, writes a figure a table.
 
-A point is a difference with its 95 % interval, in nDCG@10 or a figure's own unit, as the tables of the benchmarks have it.
+A point is a difference with its 95 % interval, in nDCG@10 or a figure's own unit, as the benchmarks' tables have it.
 """
 
 from __future__ import annotations
