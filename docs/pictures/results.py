@@ -76,7 +76,7 @@ def idro() -> list[Effect]:
 def idro_clusters() -> list[Effect]:
     """Weights of clusters against none by regime: the loss of the source's worst cluster."""
     _, *rows = cells("coco-dr", "| regime |")
-    return [effect(row[0], row[1].strip("`"), row[3]) for row in rows]
+    return [effect(row[0], row[1], row[3]) for row in rows]
 
 
 def berm() -> list[Effect]:
@@ -230,7 +230,7 @@ FIGURES = {
     "learning": ("ANCE's own negatives against BM25's, at equal steps", learning),
     "coco-dr": ("COCO on the targets' texts against COCO on the source alone, three seeds", coco_dr),
     "idro": ("Weights of query clusters against none, three seeds", idro),
-    "idro-clusters": ("Weights of query clusters against none: loss of the worst cluster of the source", idro_clusters),
+    "idro-clusters": ("Weights of query clusters against none: the worst cluster's loss", idro_clusters),
     "berm": ("BERM's losses against none, at equal steps, three seeds", berm),
     "berm-weights": ("BERM's losses against none by the weight of R2, one seed", berm_weights),
     "modir": ("A domain adversary of equal strength against none, three seeds", modir),
@@ -242,7 +242,7 @@ FIGURES = {
     "moma-minilm": ("MiniLM that reads the target's documents, against MiniLM", moma_minilm),
 }
 
-UNITS = {"idro-clusters": "nats"}  # of figures whose unit is not nDCG@10
+UNITS = {"idro-clusters": "nats (lower is better)"}  # of figures whose unit is not nDCG@10
 
 
 def figure(name: str) -> str:
