@@ -84,6 +84,13 @@ def test_a_variant_that_only_trains_otherwise_shares_queries_and_candidates(root
     assert not re.fullmatch(Patterns(made).splits(), "adapt-query+titles.other")
 
 
+def test_queries_are_shared_whatever_is_taken_for_positives(root):
+    words = {"model": "genq+fusion", "scope": "scifact", "stage": "questions"}
+    files = inputs(plan(root), "finetune", **words)
+    assert files["source"] == "results/generated/genq/scifact/questions/manifest.json"
+    assert files["mined"] == "results/mined/genq+fusion/scifact/questions/manifest.json"
+
+
 def test_a_column_of_several_collections_is_refused(root):
     with pytest.raises(ConfigError, match="cqadupstack: is a column of 12 collections; queries are generated for one"):
         inputs(plan(root), "generate_queries", **WORDS | {"scope": "cqadupstack"})

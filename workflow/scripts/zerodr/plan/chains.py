@@ -227,7 +227,7 @@ class Chains(Lines):
     @remembered
     def generated(self, link: Link) -> Link:
         """The stage whose generated queries a stage learns from: itself, or the recipe's equal one."""
-        return self.first_alike(link, self._generation)
+        return self.first_alike(link, self._written)
 
     @remembered
     def generated_splits(self) -> dict[str, Link]:
@@ -253,6 +253,11 @@ class Chains(Lines):
     def _generation(self, link: Link) -> GenerateSettings | None:
         stage = self.find_stage(link)
         return stage.generate if isinstance(stage, FinetuneStage) else None
+
+    def _written(self, link: Link) -> GenerateSettings | None:
+        """The settings that generated queries depend on: what a stage takes for positives is none of them."""
+        generate = self._generation(link)
+        return generate and generate.model_copy(update={"positives": "origin"})
 
     # ---- what a model is made from -----------------------------------------------------------------------------
     def first_alike(self, link: Link, history: Callable[[Link], Any]) -> Link:
