@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,14 @@ from zerodr.artifacts.manifest import publish_folder
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, shard_rows
 from zerodr.plan import paths
-from zerodr.retrieval.candidates import Ranking
+from zerodr.retrieval.candidates import Ranking, id_ranks
+from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.merge import merge_run
 from zerodr.retrieval.search import search_shard
+from zerodr.retrieval.vectors import Vectors
 
 Hits = list[list[tuple[str, float]]]
+INDEX = {"hnsw_links": 8, "hnsw_search": 64, "ivf_lists": 16, "ivf_probes": 4, "pq_bytes": 4}
 
 
 def exact_scores(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:
@@ -43,6 +47,28 @@ def as_lists(rankings: Iterable[Ranking], ids: list[str]) -> Hits:
         ends = np.cumsum(ranking.counts)
         rows += [pairs[end - count : end] for end, count in zip(ends, ranking.counts, strict=True)]
     return rows
+
+
+def search(
+    queries: np.ndarray,
+    corpus: np.ndarray,
+    ids: list[str],
+    depth: int,
+    skip: np.ndarray | None = None,
+    **options: Any,
+) -> Hits:
+    """Exact search of one shard."""
+    ranking = list(search_exact(Vectors(queries), Vectors(corpus), id_ranks(pa.array(ids)), depth, skip, **options))
+    return as_lists(ranking, ids)
+
+
+def clustered(rows: int, queries: int) -> tuple[np.ndarray, np.ndarray]:
+    """Documents and queries of length 1 near 20 centers."""
+    random = np.random.default_rng(8)
+    centers = random.standard_normal((20, 16))
+    both = centers[random.integers(0, 20, rows + queries)] + 0.3 * random.standard_normal((rows + queries, 16))
+    both = (both / np.linalg.norm(both, axis=1, keepdims=True)).astype(np.float32)
+    return both[:rows], both[rows:]
 
 
 def make_collection(folder: Path, documents: list[str], queries: list[str]) -> Path:

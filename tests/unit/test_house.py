@@ -1,4 +1,4 @@
-"""The rules of the house: who imports whom, sizes, forbidden calls, generated files."""
+"""The rules of the house: sizes, forbidden calls, rules and recipes, generated files, names, docstrings."""
 
 from __future__ import annotations
 
@@ -6,59 +6,20 @@ import ast
 import re
 import statistics
 import subprocess
-import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.unit.house_helpers import ADAPTERS, CONVERTER, LIBRARY, MODULES, ROOT, dotted, name_of, trees
 
-from zerodr import papers
 from zerodr.config.files import read_yaml
 from zerodr.config.load import config_schema, read_starts
 from zerodr.config.methods import METHOD_KINDS
 from zerodr.config.recipes import load_methods
 from zerodr.plan.rules import RULES
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ROOT / "workflow/scripts"
-LIBRARY = SCRIPTS / "zerodr"
-GROUND, TOP = "config plan artifacts collections lexical encoders losses", "mining training retrieval evaluation"
-ROOMS = [*GROUND.split(), *TOP.split(), "analysis", "reporting", "lineage", "pages", "lookup", "papers"]
-NOT_AT_PARSE_TIME = {
-    "torch",
-    "pandas",
-    "numpy",
-    "pyarrow",
-    "mlflow",
-    "snakemake",
-    "transformers",
-    "faiss",
-    "matplotlib",
-}
-BANNED = {  # room -> packages that it must not import, not even lazily
-    "config": NOT_AT_PARSE_TIME,
-    "plan": NOT_AT_PARSE_TIME,
-    "artifacts": {"torch"},
-    "collections": {"torch", "transformers", "sentence_transformers"},
-    "lexical": {"torch"},
-    "encoders": {"snakemake"},
-    "losses": {"snakemake", "mlflow", "logging", "pandas"},
-    "training": {"snakemake", "mlflow"},
-    "evaluation": {"torch", "transformers"},
-    "lineage": {"torch", "snakemake"},
-}
-BANNED_ROOMS = {  # rooms above that a room must not import all the same
-    "collections": {"lexical", "encoders"},
-    "encoders": {"losses"},
-    "losses": set(ROOMS) - {"losses"},
-    "mining": {"training"},
-    "evaluation": {"encoders", "losses", "mining", "training", "retrieval"},
-}
-LIGHT_LAYERS = ("settings", "checks", "items", "plan")  # of a paper: what Snakemake parses
-PAPER_PAIRS: set[tuple[str, str]] = set()  # (paper, paper that it builds on)
-CONVERTER = LIBRARY / "encoders/start/convert.py"  # the one reader of pickled files, of tensors alone
-EVERYWHERE_BANNED = {"pickle", "dill", "joblib", "shelve", "marshal", "beir"}
+__all__ = ["trees"]
 BANNED_CALLS = {
     "print",
     "eval",
@@ -97,169 +58,14 @@ MACHINE_PATH = re.compile(r"(?<![\w.~}*$/-])/(?:work|home|root|tmp|Users|mnt|scr
 SHORT_FLOW = 60  # letters of a mapping on one line
 MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 150, 20, 200
 
-MODULES = sorted(LIBRARY.rglob("*.py"))
-ADAPTERS = sorted(SCRIPTS.glob("*.py"))
 RULE_FILES = sorted((ROOT / "workflow/rules").rglob("*.smk"))
 RECIPES = sorted((ROOT / "config/methods").glob("*.yaml"))
 SCALES = set(read_yaml(ROOT / "config/scales.yaml"))
 STARTS = read_starts(ROOT / "config")
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
-
-
 def lines_of(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
-
-
-def room_of(path: Path) -> str | None:
-    """The room of a module; None for the modules at the top (errors, run, cli, doctor, forecast)."""
-    parts = path.relative_to(LIBRARY).parts
-    return parts[0] if len(parts) > 1 else None
-
-
-def imports_of(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
-            module = node.module or ""
-            yield module
-            if module == "zerodr":
-                yield from (f"zerodr.{alias.name}" for alias in node.names)
-
-
-def dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return f"{dotted(node.value)}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-@pytest.fixture(scope="module")
-def trees() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in [*MODULES, *ADAPTERS]}
-
-
-def test_every_room_is_known():
-    found = {path.name for path in LIBRARY.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert found <= set(ROOMS)
-
-
-def test_a_room_imports_only_from_rooms_above_it(trees):
-    wrong = []
-    for path in MODULES:
-        room = room_of(path)
-        if room is None:
-            continue
-        allowed = set(ROOMS[: ROOMS.index(room) + 1]) - BANNED_ROOMS.get(room, set()) | {"errors"}
-        for module in imports_of(trees[path]):
-            parts = module.split(".")
-            if module == "zerodr.papers":
-                continue
-            if parts[0] == "zerodr" and len(parts) > 1 and parts[1] not in allowed:
-                wrong.append(f"{name_of(path)} imports {module}")
-    assert wrong == []
-
-
-def paper_of(path: Path) -> str | None:
-    parts = path.relative_to(LIBRARY).parts
-    return parts[1] if parts[0] == "papers" and len(parts) > 2 else None
-
-
-def layer_of(path: Path) -> str:
-    return path.relative_to(LIBRARY).with_suffix("").parts[2]
-
-
-def test_every_paper_is_listed():
-    folders = {path.name for path in (LIBRARY / "papers").iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders == set(papers.NAMES)
-
-
-def test_papers_import_one_another_only_where_one_builds_on_another(trees):
-    wrong = []
-    for path in MODULES:
-        paper = paper_of(path)
-        others = {m.split(".")[2] for m in imports_of(trees[path]) if m.startswith("zerodr.papers.")}
-        if paper is not None:
-            wrong += [
-                f"{name_of(path)} imports {other}" for other in others - {paper} if (paper, other) not in PAPER_PAIRS
-            ]
-    assert wrong == []
-
-
-def code_words(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Lines and names of a module's code, strings included, docstrings and comments left out."""
-    described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described:
-            yield node.lineno, node.value
-        for field in ("id", "name", "attr", "arg", "module"):
-            if isinstance(value := getattr(node, field, None), str):
-                yield getattr(node, "lineno", 0), value
-
-
-def test_the_core_names_no_paper(trees):
-    words = re.compile(rf"(?<![a-z])({'|'.join(papers.NAMES)})(?![a-z])", re.I)
-    wrong = []
-    for path in MODULES:
-        if room_of(path) != "papers":
-            wrong += [
-                f"{name_of(path)}:{line} {word[:60]}" for line, word in code_words(trees[path]) if words.search(word)
-            ]
-    assert wrong == []
-
-
-def test_what_snakemake_parses_of_a_paper_is_light(trees):
-    wrong = []
-    for path in MODULES:
-        if paper_of(path) and layer_of(path) in LIGHT_LAYERS:
-            wrong += [f"{name_of(path)}: {m}" for m in imports_of(trees[path]) if m.split(".")[0] in NOT_AT_PARSE_TIME]
-    assert wrong == []
-
-
-def test_losses_of_papers_are_pure(trees):
-    for path in MODULES:
-        if paper_of(path) and path.stem == "losses":
-            assert not [m for m in imports_of(trees[path]) if m.startswith("zerodr") and m != "zerodr.errors"], name_of(
-                path
-            )
-
-
-def test_no_modules_import_in_a_circle(trees):
-    known = {
-        ".".join(path.relative_to(SCRIPTS).with_suffix("").parts).removesuffix(".__init__"): path for path in MODULES
-    }
-    graph = {name: named_modules(trees[path], known.keys()) - {name} for name, path in known.items()}
-    while free := [name for name, needs in graph.items() if not needs & graph.keys()]:
-        graph = {name: needs for name, needs in graph.items() if name not in free}
-    assert graph == {}, "these import one another, or what does"
-
-
-def named_modules(tree: ast.Module, known: Collection[str]) -> set[str]:
-    """Modules among `known` that import statements name; of `from package import module`, the module alone."""
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= inner & set(known) if inner <= set(known) else {node.module or "", *inner}
-    return found & set(known)
-
-
-def test_errors_stand_on_the_ground(trees):
-    assert not [m for m in imports_of(trees[LIBRARY / "errors.py"]) if m.startswith("zerodr")]
-
-
-def test_no_room_imports_what_it_must_not_touch(trees):
-    wrong = []
-    for path in MODULES:
-        banned = BANNED.get(room_of(path) or "", set()) | EVERYWHERE_BANNED
-        banned -= {"pickle"} if path == CONVERTER else set()  # for the name of an error
-        wrong += [f"{name_of(path)} imports {m}" for m in imports_of(trees[path]) if m.split(".")[0] in banned]
-    assert wrong == []
 
 
 def test_nothing_is_printed_unpickled_or_evaluated(trees):
@@ -282,6 +88,11 @@ def test_nothing_is_printed_unpickled_or_evaluated(trees):
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_modules_are_small(path):
     assert lines_of(path) <= MODULE_LINES
+
+
+def test_tests_and_benchmarks_are_small():
+    others = [path for folder in ("tests", "benchmarks", "docs/pictures") for path in (ROOT / folder).rglob("*.py")]
+    assert [name_of(path) for path in others if lines_of(path) > MODULE_LINES] == []
 
 
 def test_the_median_module_is_small():
@@ -343,15 +154,6 @@ def test_places_on_machines_are_recognized(line):
 @pytest.mark.parametrize("line", ["results/work/x", "https://site.org/home/page", "a/tmp/b", "$HOME/tmp/x"])
 def test_other_paths_are_left_alone(line):
     assert not MACHINE_PATH.search(line)
-
-
-def test_snakemake_parses_without_heavy_packages():
-    script = (
-        "import sys; import zerodr.config.load, zerodr.plan, zerodr.artifacts.guard;"
-        f" sys.stdout.write(repr(sorted(set({sorted(NOT_AT_PARSE_TIME)}) & set(sys.modules))))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=SCRIPTS, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]"
 
 
 @pytest.mark.parametrize("scale", sorted(SCALES))

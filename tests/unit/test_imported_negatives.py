@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
-from tests.unit.test_mine import RANKED, make_source
+from tests.unit.mine_helpers import RANKED, make_source
 
 from zerodr.artifacts.rankings import iterate_rankings
 from zerodr.artifacts.record import read_record

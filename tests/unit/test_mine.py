@@ -1,10 +1,9 @@
-"""Stage `mine_negatives`: files, statistics by hand, properties, and input that is refused."""
+"""Stage `mine_negatives`: files, samples of queries, properties, and input that is refused."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,123 +11,30 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.training_helpers import seal
+from tests.unit.mine_helpers import (
+    DOCUMENTS,
+    RANKED,
+    facts_of,
+    here,
+    make_source,
+    rows_of,
+    run_mine,
+    write_candidates,
+)
 
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
-from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, read_qrels
+from zerodr.collections.access import read_qrels
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining import dev
 from zerodr.mining import mine as module
-from zerodr.mining.batch import SCHEMA
 from zerodr.mining.dev import held_out
 from zerodr.mining.mine import MineSettings, mine
 from zerodr.mining.positives import Positives, known_positives
-from zerodr.mining.statistics import histogram
 from zerodr.training.data.examples import load_examples
 
-Row = tuple[str, list[str], list[str], list[int]]
-DOCUMENTS = [f"d{n}" for n in range(12)]
-RANKED = {
-    "q0": ["d0", "d1", "d2", "d3", "d4", "d5"],  # one positive, d1
-    "q1": ["d6", "d5", "d4", "d3", "d2", "d1"],  # positives d2 (grade 2), d10 (2), d3 (1); d9 has grade 0
-    "q2": ["d7", "d8"],  # positives d7 and d8
-    "q3": [],  # positive d0
-    "q4": ["d1", "d2", "d3", "d4", "d5", "d6"],  # judged, no positive
-}
-QRELS = [
-    ("q1", "d3", 1),
-    ("q1", "d10", 2),
-    ("q1", "d2", 2),
-    ("q1", "d9", 0),
-    ("q0", "d1", 1),
-    ("q0", "d1", 1),
-    ("q2", "d8", 1),
-    ("q2", "d7", 1),
-    ("q3", "d0", 1),
-    ("q4", "d11", 0),
-    ("q3", "gone", 3),
-]
-
-
-def make_source(folder: Path, texts: dict[str, str] | None = None, qrels: list[tuple] = QRELS) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    said = [(texts or {}).get(name, f"text of {name}") for name in DOCUMENTS]
-    pq.write_table(pa.table([DOCUMENTS, [""] * len(DOCUMENTS), said], schema=CORPUS_SCHEMA), folder / "corpus.parquet")
-    names = [*RANKED, "other"]
-    pq.write_table(pa.table([names, [f"ask {n}" for n in names]], schema=QUERY_SCHEMA), folder / "queries.parquet")
-    lines = "".join(f"{query}\t{document}\t{grade}\n" for query, document, grade in qrels)
-    (folder / "qrels.train.tsv").write_text("query-id\tcorpus-id\tscore\n" + lines)
-    seal(folder)
-    return folder
-
-
-def write_candidates(path: Path, ranked: dict[str, list[str]], depth: int = 6, piece: int = 100) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = list(ranked.items())
-    with RankingsWriter(path, depth) as writer:
-        for first in range(0, len(rows), piece):
-            part = rows[first : first + piece]
-            documents = [document for _, row in part for document in row]
-            sizes = np.array([len(row) for _, row in part], np.int64)
-            writer.write(
-                Rankings(
-                    pa.array([query for query, _ in part], pa.string()),
-                    sizes,
-                    pa.array(documents, pa.string()),
-                    np.zeros(len(documents), np.float32),
-                )
-            )
-    return path
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    make_source(tmp_path / "results/source")
-    write_candidates(tmp_path / "results/candidates.parquet", RANKED)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def run_mine(
-    name: str = "ep0",
-    candidates: str | None = "results/candidates.parquet",
-    previous: str = "",
-    stage_index: int = 0,
-    seed: int = 13,
-    split: str = "train",
-    dev_queries: int = 0,
-    **negatives: Any,
-) -> Path:
-    inputs = {"source": "results/source/manifest.json"}
-    inputs |= {"candidates": candidates} if candidates else {}
-    inputs |= {"previous": f"results/mined/{previous}/manifest.json"} if previous else {}
-    kept = {"source": "bm25", "depth": 6, "count": 3, "sampling": "top"} | negatives
-    params = {"negatives": kept, "split": split, "stage": name, "stage_index": stage_index, "dev_queries": dev_queries}
-    run_spec(
-        StageSpec(
-            "mine_negatives",
-            1,
-            {},
-            inputs,
-            {"mined": f"results/mined/{name}/manifest.json"},
-            params,
-            seed,
-        )
-    )
-    return Path("results/mined") / name
-
-
-def rows_of(folder: Path) -> list[Row]:
-    table = pq.read_table(folder / "mined.parquet")
-    assert table.schema.equals(SCHEMA)
-    return [tuple(row.values()) for row in table.to_pylist()]
-
-
-def facts_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "statistics.json").read_text())
+__all__ = ["here"]
 
 
 def test_the_file(here):
@@ -159,78 +65,6 @@ def test_training_reads_it(here):
     assert examples.queries.to_pylist() == ["q0", "q1", "q2", "q3"]
     assert examples.document_ids(examples.positives[1]) == ["d10", "d2", "d3"]
     assert examples.document_ids(examples.negatives[0]) == ["d0", "d2", "d3"] and len(examples.negatives[3]) == 0
-
-
-def test_statistics_by_hand(here):
-    """Negatives at ranks 1 3 4 and 1 2 3; best positives at 2 (q0), 4 (q1: d3), 1 (q2), nowhere (q3)."""
-    folder = run_mine()
-    facts = facts_of(folder)
-    assert facts["queries"] == {"asked": 5, "mined": 4, "short": 0, "empty": 2, "without_positive": 1}
-    assert facts["positives"] == {"known": 7, "missing": 1}
-    assert facts["negatives"] == {
-        "kept": 6,
-        "distinct": 6,
-        "mean_rank": pytest.approx(14 / 6),
-        "median_rank": 2.5,
-        "top10_share": 1.0,
-    }
-    assert facts["best_positive"] == {
-        "found_share": 0.75,
-        "median_rank": 2.0,
-        "reciprocal_rank": pytest.approx((1 / 2 + 1 / 4 + 1) / 4),
-    }
-    assert facts["suspects"] == {
-        "above_best_positive": 4,
-        "above_share": pytest.approx(4 / 6),
-        "copies_of_positives": 0,
-        "known_positives": 0,
-    }
-    assert facts["previous"] is None and facts["stage"] == "ep0" and facts["split"] == "train"
-    assert [row["negatives"] for row in facts["histogram"]] == [2, 1, 2, 1, 0, 0]
-    record = read_record("results/mined/ep0/manifest.json")
-    metrics = {row["name"]: row["value"] for row in record["metrics"]}
-    assert metrics["queries_empty"] == 2 and metrics["best_positive_found_share"] == 0.75
-    assert record["notes"]["statistics"]["negatives"]["kept"] == 6
-
-
-def test_short_pools_are_kept_and_told(here, caplog):
-    facts = facts_of(run_mine(count=5))
-    assert facts["queries"]["short"] == 1 and facts["queries"]["empty"] == 2  # q1 has four candidates left
-    said = caplog.text
-    for words in ("1 queries have no positive and do not train", "1 queries have fewer", "2 queries have no negative"):
-        assert words in said
-
-
-def test_histogram_covers_the_ranks():
-    counts = np.zeros(201, np.int64)
-    counts[[11, 29, 30, 200]] = 1, 2, 4, 8
-    found = histogram(counts, 10)
-    assert [(row["from"], row["to"]) for row in found][:2] == [(11, 29), (30, 48)] and len(found) == 10
-    assert [row["negatives"] for row in found] == [3, 4, 0, 0, 0, 0, 0, 0, 0, 8] and found[-1]["to"] == 200
-    assert [(row["from"], row["to"]) for row in histogram(np.zeros(4, np.int64), 1)] == [(2, 2), (3, 3)]
-
-
-def test_copies_of_a_positive_are_counted(here):
-    make_source(here / "results/source", {"d1": "same words", "d3": " same words ", "d6": "same words"})
-    facts = facts_of(run_mine())
-    assert facts["suspects"]["copies_of_positives"] == 2  # d3 for q0; d6 for q1, whose positive is d3
-
-
-def test_overlap_with_the_previous_stage(here):
-    """q0 keeps 2 of its 3 negatives, q1 two of three, q2 and q3 have none."""
-    run_mine("ep0")
-    facts = facts_of(run_mine("ep1", previous="ep0", stage_index=1, skip=1))
-    assert rows_of(Path("results/mined/ep1"))[0][2] == ["d2", "d3", "d4"]
-    assert rows_of(Path("results/mined/ep1"))[1][2] == ["d5", "d4", "d1"]
-    assert facts["previous"] == {"common": 2, "share": pytest.approx(2 / 3)}
-
-
-def test_overlap_counts_common_queries_only(here):
-    path = run_mine("ep0") / "mined.parquet"
-    pq.write_table(pq.read_table(path).slice(0, 1), path)  # q0
-    seal(path.parent)
-    facts = facts_of(run_mine("ep1", previous="ep0", skip=1))
-    assert facts["previous"] == {"common": 1, "share": pytest.approx(2 / 3)}
 
 
 def test_without_negatives(here):
@@ -362,21 +196,6 @@ def test_inputs_that_contradict_the_settings_are_refused(here):
         run_mine(skip=6)
     with pytest.raises(ConfigError, match="unknown key"):
         run_mine(amount=3)
-
-
-def test_a_foreign_previous_stage_is_refused(here):
-    run_mine("ep0")
-    folder = Path("results/mined/ep0")
-    rows = pq.read_table(folder / "mined.parquet").to_pylist()
-    rows[0]["negatives"][0] = "strange"
-    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), folder / "mined.parquet")
-    seal(folder)
-    with pytest.raises(ArtifactError, match="the first is strange"):
-        run_mine("ep1", previous="ep0")
-    pq.write_table(pa.table({"query": ["q0"]}), folder / "mined.parquet")
-    seal(folder)
-    with pytest.raises(ArtifactError, match="expected columns"):
-        run_mine("ep1", previous="ep0")
 
 
 def test_leaders_take_the_place_of_positives(here):

@@ -1,125 +1,24 @@
-"""From memories to vectors of queries: the stages that search with a model, and the same from Python."""
+"""Retriever of MoMA from Python: it gives what the stages give, memories are plugged in and out, it is exported."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from moma_helpers import DOCUMENTS, JOINS, QUERIES, K, collection, run, sentence, t5, written
+from moma_helpers import DOCUMENTS, K, run, sentence, written
+from retriever_helpers import EMBEDDING, JOIN, NAMES, embed, here, made
 
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.encoders.inference.encoder import load_encoder
-from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
+from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.papers.moma.components import AUGMENTER
 from zerodr.papers.moma.fusion_encoder import FUSION
-from zerodr.papers.moma.report import PRINTED_TIMES
 from zerodr.papers.moma.retriever import MoMA
 
-NAMES, JOIN = ("source", "other"), ". "
-EMBEDDING = {"query_tokens": None, "document_tokens": None, "title_join": " ", "precision": "fp32", "batch_tokens": 256}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Model, embeddings by its augmenter, rankings of the mixture, fused queries, exported memories."""
-    folder = tmp_path_factory.mktemp("moma")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        collection("source", DOCUMENTS, QUERIES)
-        collection("other", DOCUMENTS, seed=1)
-        t5("main")
-        t5("augmenter", seed=8)
-        Path("main/fusion.json").write_text(json.dumps({"documents": K, "document_tokens": 16}))
-        run(
-            "papers.moma.episode:join_components",
-            {"main": "main/manifest.json", "augmenter": "augmenter/manifest.json"},
-            {"model": "model/manifest.json"},
-            {"parent_learned": False},
-        )
-        for name in NAMES:
-            embed(name)
-        run(
-            "papers.moma.embed_fused:embed_memory_queries",
-            {"collection": "source/manifest.json", "model": "model/manifest.json"},
-            {"embeddings": "queries.npy"},
-            EMBEDDING | {"collection": "source", "split": "train"},
-        )
-        for name in NAMES:
-            run(
-                "papers.moma.search_memory:search_memory",
-                {
-                    "queries": "queries.npy",
-                    "corpus": f"{name}.npy",
-                    "collection": "source/manifest.json",
-                    "memory": f"{name}/manifest.json",
-                },
-                {"hits": f"{name}.parquet"},
-                {
-                    "collection": "source",
-                    "split": "train",
-                    "memory": name,
-                    "depth": K,
-                    "title_join": " ",
-                    "exclude_self": False,
-                    "shard": 0,
-                    "shards": 1,
-                },
-            )
-        run(
-            "papers.moma.search_memory:merge_memories",
-            {
-                "hits": [f"{name}.parquet" for name in NAMES],
-                "collection": "source/manifest.json",
-                "memories": [f"{name}/manifest.json" for name in NAMES],
-            },
-            {"rankings": "rankings.parquet"},
-            {"collection": "source", "split": "train", "memories": NAMES, "depth": K, "needed": K},
-        )
-        fused("fused.npy")
-    return folder
-
-
-def embed(name: str) -> None:
-    """Vectors of a memory by the augmenter, and the exported memory."""
-    run(
-        "papers.moma.embed_fused:embed_memory",
-        {"collection": f"{name}/manifest.json", "model": "model/manifest.json"},
-        {"embeddings": f"{name}.npy"},
-        EMBEDDING | {"collection": name, "shard": 0, "shards": 1, "title_join": JOIN},
-    )
-    run(
-        "papers.moma.retriever:export_memory",
-        {"collection": f"{name}/manifest.json", "embeddings": f"{name}.npy", "model": "model/manifest.json"},
-        {"memory": f"exported-{name}/manifest.json"},
-        {"memory": name, "title_join": JOIN},
-    )
-
-
-def fused(place: str, **more: object) -> np.ndarray:
-    run(
-        "papers.moma.embed_fused:embed_fused_queries",
-        {
-            "collection": "source/manifest.json",
-            "model": "model/manifest.json",
-            "rankings": "rankings.parquet",
-            "memories": [f"{name}/manifest.json" for name in NAMES],
-        },
-        {"embeddings": place},
-        EMBEDDING
-        | {"collection": "source", "split": "train", "joins": JOINS, "documents": K, "document_limit": 16}
-        | more,
-    )
-    return np.load(place)
-
-
-@pytest.fixture
-def here(made, monkeypatch):
-    monkeypatch.chdir(made)
-    return made
+__all__ = ["here", "made"]
 
 
 def asked() -> list[str]:
@@ -267,40 +166,6 @@ def test_memories_of_another_augmenter_are_refused(here):
         model.unplug("source")
 
 
-def test_fewer_documents_make_other_vectors_and_no_cache_the_same(here):
-    assert np.abs(fused("one.npy", documents=1) - np.load("fused.npy")).max() > 1e-4
-    np.testing.assert_allclose(fused("uncached.npy", cache_mib=0), np.load("fused.npy"), atol=1e-5)
-    with pytest.raises(ArtifactError, match="is ranked to depth 3, expected at least 4"):
-        fused("more.npy", documents=4)
-
-
-def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here, monkeypatch):
-    from zerodr.papers.moma import embed_fused as stage
-
-    assert stage.CHECKPOINT_QUERIES > 100_000, "collections that fit into one part keep their bytes"
-    monkeypatch.setattr(stage, "WINDOW", 3)
-    monkeypatch.setattr(stage, "CHECKPOINT_QUERIES", 9)
-    fused("whole.npy")
-    done, calls = stage.Fuser.vectors_of_tokens, []
-
-    def killed(self, queries, keys, tokens_of):
-        calls.append(len(queries))
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return done(self, queries, keys, tokens_of)
-
-    monkeypatch.setattr(stage.Fuser, "vectors_of_tokens", killed)
-    with pytest.raises(KeyboardInterrupt):
-        fused("parts.npy")
-    assert not Path("parts.npy").exists()
-    fused("parts.npy")
-    assert calls == [3] * 6 + [3] * 5 and sum(calls[6:]) == QUERIES - 9
-    assert Path("parts.npy").read_bytes() == Path("whole.npy").read_bytes()
-    notes = json.loads(Path("parts.npy.lineage.json").read_text())["notes"]
-    assert notes["resumed_at"] == 9 and notes["states_found"] + notes["states_made"] > QUERIES
-    assert 0 <= notes["waited_for_data"] < 1
-
-
 def test_exported_with_its_augmenter(here):
     from zerodr.encoders.publishing.export import copy_plain_model
     from zerodr.papers.moma.folders import copy_augmenter
@@ -356,56 +221,3 @@ def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):
         write_fusion(
             tmp_path / "bert", Augmentation(memories=("other",), documents=1, document_tokens=8, exclude_self=True)
         )
-
-
-def test_times_of_a_query_and_a_document_are_positive(here):
-    lexical = {"backend": "bm25s", "fields": "flat", "language": "en"}
-    run("lexical.index:index_bm25", {"collection": "source/manifest.json"}, {"index": "bm25/manifest.json"}, lexical)
-    inputs = {"collection": "source/manifest.json", "model": "model/manifest.json", "rankings": "rankings.parquet"}
-    inputs |= {"memories": [f"{name}/manifest.json" for name in NAMES], "corpus": ["source.npy"]}
-    wanted = EMBEDDING | {"collection": "source", "split": "train", "joins": dict.fromkeys(NAMES, " ")}
-    wanted |= {"documents": K, "document_limit": 16, "queries": 5, "passages": 4, "depth": 3}
-    lexical |= {"collection": "source", "split": "train", "depth": 3, "exclude_self": False}
-    index = {"index": "bm25/manifest.json"}
-    run(
-        "papers.moma.measure_latency:measure_latency",
-        inputs | index,
-        {"latency": "latency.json"},
-        wanted | {"lexical": lexical},
-    )
-    facts = json.loads(Path("latency.json").read_text())
-    assert (facts["device"], facts["queries"]) == ("cpu", 5)
-    assert set(facts["milliseconds"]) == {name for names in PRINTED_TIMES.values() for name in names} | {
-        "query_without_documents",
-        "query_with_cached_documents",
-    }
-    assert all(value > 0 for value in facts["milliseconds"].values())
-
-
-def test_single_queries_read_the_memories_that_are_plugged_in(here, tmp_path, monkeypatch):
-    """The vectors of the page are those of the stage; attention to query and documents sums to 1."""
-    from zerodr.lookup.sources import DENSE, Source, list_memories
-    from zerodr.papers.moma.live_queries import AugmentedQueries
-
-    for name in NAMES:
-        shutil.copytree(here / f"exported-{name}", tmp_path / f"results/exported-memories/m/shared/{name}")
-    monkeypatch.chdir(tmp_path)
-    params = {"documents": K, "document_limit": 16, "query_tokens": None}
-    inputs = {"model": [str(here / "model/manifest.json")]}
-    source = Source("m", "source/manifest.json", DENSE, ("x.npy",), params, "embed_fused_queries", inputs)
-    assert list_memories(source) == sorted(NAMES)
-    live = AugmentedQueries(source)
-    texts = pq.read_table(here / "source/queries.parquet")["text"].to_pylist()
-    rankings = read_rankings(here / "rankings.parquet")
-    for row, (text, expected) in enumerate(zip(texts, np.load(here / "fused.npy"), strict=True)):
-        vector, fields = live.encode(text, {})
-        np.testing.assert_allclose(vector, expected, atol=1e-5)
-        assert [entry["id"] for entry in fields["read"]] == rankings.documents[row * K : (row + 1) * K].to_pylist()
-        own = float(fields["notice"].removeprefix("the query itself has attention "))
-        assert abs(own + sum(entry["attention"] for entry in fields["read"]) - 1) < 1e-3
-    one, fields = live.encode(texts[0], {"memories": ["other"]})
-    assert {entry["memory"] for entry in fields["read"]} == {"other"}
-    plain, fields = live.encode(texts[0], {"memories": []})
-    assert fields == {"read": [], "notice": "no memory is plugged in"} and np.abs(one - plain).max() > 1e-4
-    with pytest.raises(ConfigError, match="memory nope: has no vectors of this model here"):
-        live.encode(texts[0], {"memories": ["nope"]})

@@ -16,7 +16,7 @@ import torch
 from cross_helpers import tiny_teacher, train_spec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit import test_adversary, test_frozen_index, test_reader
+from tests.unit import adversary_helpers, test_frozen_index, test_reader
 from tests.unit.training_helpers import (
     QUERIES,
     finetune_spec,
@@ -78,8 +78,8 @@ def queries_alone(root: Path) -> None:
 
 def two_domains(root: Path) -> None:
     lay_out(root)
-    test_adversary.make_target(root / "results/target")
-    run_spec(test_adversary.spec(evaluate_steps=4))
+    adversary_helpers.make_target(root / "results/target")
+    run_spec(adversary_helpers.spec(evaluate_steps=4))
 
 
 def fused_queries(root: Path) -> None:

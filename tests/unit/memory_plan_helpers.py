@@ -1,0 +1,43 @@
+"""A recipe with one stage with memories in a copy of the configuration, and its plan, for the tests of MoMA's plan."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from zerodr.config.load import load_bench
+from zerodr.plan import Plan
+
+ROOT = Path(__file__).parents[2]
+EPISODE = {
+    "kind": "moma",
+    "memory": {"memories": ["source", "memory-mesh"], "documents": 4},
+    "augmenter": {"selected": 2},
+    "objective": {"name": "info_nce"},
+    "training": {"schedule": "constant"},
+}
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "resources").symlink_to(ROOT / "resources")
+    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
+    return tmp_path
+
+
+def add(root: Path, name: str = "mine", chain: dict | None = None, **settings: dict) -> None:
+    made = {"encoder": {"init": "t5-ance/ep0"}, "chain": chain or {"moma1": EPISODE}} | settings
+    value = {"kind": "trained", "label": name, "description": "test", "settings": made}
+    (root / f"config/methods/{name}.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
+
+
+def plan(root: Path = ROOT, **config: object) -> Plan:
+    return Plan(load_bench(root, {"scale": "lab"} | config))
+
+
+def wc(stage: str = "moma2", model: str = "moma-t5ance", **wildcards: str) -> SimpleNamespace:
+    return SimpleNamespace(model=model, stage=stage, scope="shared", **wildcards)
