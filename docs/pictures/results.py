@@ -152,6 +152,13 @@ def learning() -> list[Effect]:
     return [effect(target, "own negatives", cell) for target, cell in zip(header[1:], values, strict=True)]
 
 
+def genq() -> list[Effect]:
+    """Questions that a language model wrote for a target's documents, two ways to learn from them."""
+    header, *rows = cells("adaptation", "GenQ, minus MiniLM")
+    series = [(column, name.partition(",")[0]) for column, name in enumerate(header) if "minus MiniLM" in name]
+    return [effect(row[0], name, row[column]) for row in rows for column, name in series]
+
+
 def proxies() -> list[tuple[str, float, float]]:
     """(method, gain by known items, gain by judgements) of each pair of method and English target."""
     lines = (BENCHMARKS / "proxies.md").read_text().splitlines()
@@ -239,6 +246,7 @@ FIGURES = {
     "moma": ("The target plugged into the memory, same weights", moma),
     "zero": ("Queries that read documents (zero), and plain fusion, against MiniLM", zero),
     "adapt-query": ("MiniLM whose queries learned from the fusion, against MiniLM, three seeds", adapt_query),
+    "genq": ("MiniLM that learned from written questions, against MiniLM, one seed", genq),
     "moma-minilm": ("MiniLM that reads the target's documents, against MiniLM", moma_minilm),
 }
 
