@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 import yaml
+from tests.unit.config_helpers import root
 
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
+
+__all__ = ["root"]
 
 ROOT = Path(__file__).parents[2]
 EPISODE = {
@@ -20,13 +21,6 @@ EPISODE = {
     "objective": {"name": "info_nce"},
     "training": {"schedule": "constant"},
 }
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
-    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
-    return tmp_path
 
 
 def add(root: Path, name: str = "mine", chain: dict | None = None, **settings: dict) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 import torch
 import yaml
 from search_helpers import make_collection
+from tests.unit.config_helpers import copy_config
 
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
@@ -128,8 +128,7 @@ def test_refusals_name_what_is_wrong(source):
     ],
 )
 def test_recipes_that_can_learn_no_attention_are_refused(tmp_path, settings, said):
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
+    copy_config(tmp_path)
     path = tmp_path / "config/methods/moma-minilm.yaml"
     recipe = yaml.safe_load(path.read_text())
     recipe["settings"] = recipe["settings"] | settings

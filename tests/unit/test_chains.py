@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
+from tests.unit.config_helpers import root
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.chains import Link
 
+__all__ = ["root"]
+
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
-    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
-    return tmp_path
 
 
 def plan(root: Path, **config: object) -> Plan:

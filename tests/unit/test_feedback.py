@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 from search_helpers import make_collection
+from tests.unit.config_helpers import copy_config
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import write_run
@@ -105,8 +105,7 @@ def test_refusals_name_what_is_wrong(vectors):
     ],
 )
 def test_a_recipe_that_makes_no_sense_is_refused(tmp_path, settings, said):
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
+    copy_config(tmp_path)
     written = {"model": "all-minilm-l6-v2", "memory": "bm25-flat"} | settings
     recipe = {"kind": "feedback", "label": "bad", "description": "none", "settings": written}
     (tmp_path / "config/methods/bad.yaml").write_text(yaml.safe_dump(recipe))

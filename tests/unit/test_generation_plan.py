@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
+from tests.unit.config_helpers import root
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
@@ -17,17 +17,12 @@ from zerodr.plan import Plan, paths
 from zerodr.plan.chains import Link
 from zerodr.plan.patterns import Patterns
 
+__all__ = ["root"]
+
 ROOT = Path(__file__).parents[2]
 RECIPE = "adapt-query"
 GENERATED = "results/generated/adapt-query/scifact/distil/manifest.json"
 WORDS = {"model": RECIPE, "scope": "scifact", "stage": "distil"}
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
-    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
-    return tmp_path
 
 
 def plan(root: Path, **variants: dict) -> Plan:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
+from tests.unit.config_helpers import root
 
 from zerodr.config.load import load_bench
 from zerodr.config.speeds import read_speeds
@@ -19,16 +19,11 @@ from zerodr.plan import Plan, paths
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.samples import Sample, ranked_share, read_name, split_of
 
+__all__ = ["root"]
+
 ROOT = Path(__file__).parents[2]
 ANCE = "train.sample20000-stage0-dev500-seed13"
 BM25 = {"model": "bm25-flat+bm25s", "scope": "shared", "collection": "squad-v1.1", "depth": "200"}
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
-    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
-    return tmp_path
 
 
 def plan(root: Path, **config: object) -> Plan:

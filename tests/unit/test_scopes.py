@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
+from tests.unit.config_helpers import root
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
@@ -17,6 +17,8 @@ from zerodr.plan.chains import Link
 from zerodr.plan.dense import model_of
 from zerodr.plan.targets import is_target, nearest_target, render
 
+__all__ = ["root"]
+
 ROOT = Path(__file__).parents[2]
 ADAPTED = {
     "scope": "target",
@@ -24,13 +26,6 @@ ADAPTED = {
     "objective": {"name": "pairwise_nll"},
     "training": {"schedule": "constant"},
 }
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
-    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
-    return tmp_path
 
 
 def add(root: Path, name: str, chain: dict, init: str = "dpr/ep0", **variants: dict) -> None:

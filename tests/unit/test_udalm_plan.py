@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from tests.unit.config_helpers import root
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
@@ -17,16 +17,11 @@ from zerodr.plan import Plan
 from zerodr.plan.chains import Link
 from zerodr.plan.items import target_steps
 
+__all__ = ["root"]
+
 ROOT = Path(__file__).parents[2]
 RECIPE = "dr-contrast+udalm"
 STAGE = {"model": RECIPE, "scope": "scifact", "stage": "ep0"}
-
-
-@pytest.fixture
-def root(tmp_path):
-    (tmp_path / "resources").symlink_to(ROOT / "resources")
-    shutil.copytree(ROOT / "config", tmp_path / "config", symlinks=True)
-    return tmp_path
 
 
 def plan(root: Path, scale: str = "lab", recipe: str = "dr-contrast", **variants: dict) -> Plan:
