@@ -34,6 +34,12 @@ def never() -> float:
         ),
         ("A heading\n\nTwo   words\nand more. End", ["A heading", "Two words and more.", "End"]),
         ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
+        (
+            "one jet . it mixes (see fig. 3) . does it?  'yes.'",
+            ["one jet .", "it mixes (see fig. 3) .", "does it?", "'yes.'"],
+        ),
+        ("so groß. ßen bleibt, ŉ auch. und gut", ["so groß. ßen bleibt, ŉ auch.", "und gut"]),
+        ("One jet . it mixes. it does not.", ["One jet . it mixes. it does not."]),
         ("", []),
         (" \n ", []),
         ("no end", ["no end"]),

@@ -6,20 +6,30 @@ from collections.abc import Callable, Sequence
 
 EAST_ASIAN_END = re.compile(r"(?<=[。！？｡])(?![。！？｡”’」』）])")  # no space follows, so syntok sees no end there
 IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff"
+AFTER_STOP = re.compile(r"""[.!?]["')\]]*\s+["'(\[]*[^\W\d_]""")  # as far as the next sentence's first letter
 WORD = re.compile(rf"[{IDEOGRAPHS}]|[^\W{IDEOGRAPHS}]+")  # in writing without spaces: each character
 Sentences = list[str]
 
 
 def sentences_of(text: str) -> Sentences:
-    """Split a text into sentences, in order, with single spaces; a blank line ends a sentence, too."""
+    """Split a text into sentences, in order, with single spaces; a blank line ends a sentence, too.
+
+    Where a text has no capital letter, any letter after a full stop begins a sentence.
+    """
     from syntok import segmenter
 
     sentences = []
-    for paragraph in segmenter.analyze(text):
+    for paragraph in segmenter.analyze(AFTER_STOP.sub(_capital, text) if text == text.lower() else text):
         for tokens in paragraph:
             passage = text[tokens[0].offset : tokens[-1].offset + len(tokens[-1].value)]
             sentences += [" ".join(piece.split()) for piece in EAST_ASIAN_END.split(passage)]
     return [sentence for sentence in sentences if sentence]
+
+
+def _capital(match: re.Match[str]) -> str:
+    """Write the last letter of a match large, unless that makes two of it: places of the text must stay."""
+    letter = match[0][-1].upper()
+    return match[0][:-1] + letter if len(letter) == 1 else match[0]
 
 
 def sentences_of_all(texts: Sequence[tuple[str, str]]) -> list[Sentences]:
