@@ -6,9 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import yaml
-from tests.unit.config_helpers import root
+from tests.unit.config_helpers import lab_plan, root
 
-from zerodr.config.load import load_bench
 from zerodr.plan import Plan
 
 __all__ = ["root"]
@@ -30,7 +29,7 @@ def add(root: Path, name: str = "mine", chain: dict | None = None, **settings: d
 
 
 def plan(root: Path = ROOT, **config: object) -> Plan:
-    return Plan(load_bench(root, {"scale": "lab"} | config))
+    return lab_plan(root, **config)
 
 
 def wc(stage: str = "moma2", model: str = "moma-t5ance", **wildcards: str) -> SimpleNamespace:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from tests.unit.config_helpers import root
+from tests.unit.config_helpers import add_variants, lab_plan, params, root
 
-from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.chains import Link
@@ -20,24 +18,12 @@ __all__ = ["root"]
 ROOT = Path(__file__).parents[2]
 
 
-def plan(root: Path, **config: object) -> Plan:
-    return Plan(load_bench(root, {"scale": "lab"} | config))
-
-
-def change(root: Path, name: str, **variants: dict) -> None:
-    """Add variants to a recipe."""
-    path = root / f"config/methods/{name}.yaml"
-    value = yaml.safe_load(path.read_text())
-    value.setdefault("variants", {}).update(variants)
-    path.write_text(yaml.safe_dump(value, sort_keys=False))
-
-
 def settings(made: Plan, rule: str, **wildcards: str) -> dict:
-    return json.loads(made.settings(rule)(SimpleNamespace(scope="shared", **wildcards)))
+    return params(made, rule, scope="shared", **wildcards)
 
 
 def test_one_name_for_one_model(root):
-    chains = plan(root).chains
+    chains = lab_plan(root).chains
     assert chains.link("dpr") == chains.link("dpr@ep0") == chains.link("ance@init") == Link("dpr", "ep0")
     assert chains.link("ance").name == "ance@ep2" and chains.link("dpr@ep0.200").name == "dpr@ep0.200"
     assert chains.parent(Link("ance", "ep1")) == Link("dpr", "ep0")
@@ -45,8 +31,8 @@ def test_one_name_for_one_model(root):
 
 
 def test_a_variant_shares_the_stages_that_it_does_not_change(root):
-    change(root, "ance", late={"settings": {"chain": {"ep2": {"repeat": 2}}}})
-    chains = plan(root).chains
+    add_variants(root, "ance", late={"settings": {"chain": {"ep2": {"repeat": 2}}}})
+    chains = lab_plan(root).chains
     assert chains.link("ance+late@ep1") == Link("ance", "ep1") and chains.link("ance+late@ep2") == Link("ance", "ep2")
     assert chains.link("ance+late") == Link("ance+late", "ep3")
     assert chains.link("ance+bm25@ep1") == Link("ance+bm25", "ep1")
@@ -54,20 +40,20 @@ def test_a_variant_shares_the_stages_that_it_does_not_change(root):
 
 
 def test_adding_an_episode_leaves_the_earlier_jobs_as_they_are(root):
-    before = plan(root)
+    before = lab_plan(root)
     jobs = [("finetune", {"model": "ance", "stage": "ep2"}), ("mine_negatives", {"model": "ance", "stage": "ep2"})]
     old = [settings(before, rule, **wildcards) for rule, wildcards in jobs]
     path = root / "config/methods/ance.yaml"
     path.write_text(path.read_text().replace("repeat: 1}", "repeat: 2}"))
-    after = plan(root)
+    after = lab_plan(root)
     assert [settings(after, rule, **wildcards) for rule, wildcards in jobs] == old
     assert after.chains.link("ance") == Link("ance", "ep3")
 
 
 def test_a_linear_schedule_ends_with_the_chain(root):
     linear = {"training": {"schedule": "linear", "schedule_steps": None}}
-    change(root, "ance", linear={"settings": {"chain": {"ep1": linear}}})
-    made = plan(root)
+    add_variants(root, "ance", linear={"settings": {"chain": {"ep1": linear}}})
+    made = lab_plan(root)
     jobs = (settings(made, "finetune", model="ance+linear", stage=stage) for stage in ("ep1", "ep2"))
     one, two = (job["settings"]["schedule"] for job in jobs)
     assert (one["first_step"], one["total_steps"], two["first_step"], two["total_steps"]) == (0, 400, 200, 400)
@@ -76,22 +62,22 @@ def test_a_linear_schedule_ends_with_the_chain(root):
 
 
 def test_moments_are_kept_for_a_stage_that_continues_with_them(root):
-    change(root, "ance", anew={"settings": {"chain": {"ep2": {"training": {"keep_optimizer": False}}}}})
-    made = plan(root)
+    add_variants(root, "ance", anew={"settings": {"chain": {"ep2": {"training": {"keep_optimizer": False}}}}})
+    made = lab_plan(root)
     for name, expected in (("ance", [True, True]), ("ance+anew", [False, False])):
         saved = [settings(made, "finetune", model=name, stage=s)["settings"]["save_optimizer"] for s in ("ep1", "ep2")]
         assert saved == expected
 
 
 def test_negatives_come_from_the_parent_or_from_a_named_method(root):
-    made = plan(root)
+    made = lab_plan(root)
     ance = made.inputs("mine_negatives")(SimpleNamespace(scope="shared", model="ance", stage="ep2"))
     sample = "train.sample20000-stage1-dev500-seed13"
     assert ance["candidates"] == f"results/candidates/ance@ep1/shared/squad-v1.1/{sample}.top200.parquet"
     assert ance["previous"] == "results/mined/ance/shared/ep1/manifest.json"
     dpr = made.inputs("mine_negatives")(SimpleNamespace(scope="shared", model="dpr", stage="ep0"))
     assert "bm25-flat+bm25s" in dpr["candidates"] and "previous" not in dpr
-    change(
+    add_variants(
         root,
         "dpr",
         alone={
@@ -99,13 +85,13 @@ def test_negatives_come_from_the_parent_or_from_a_named_method(root):
         },
     )
     assert set(
-        plan(root).inputs("mine_negatives")(SimpleNamespace(scope="shared", model="dpr+alone", stage="ep0"))
+        lab_plan(root).inputs("mine_negatives")(SimpleNamespace(scope="shared", model="dpr+alone", stage="ep0"))
     ) == {"source"}
 
 
 def test_variants_that_only_train_otherwise_share_mined_queries(root):
-    change(root, "dpr", fast={"settings": {"chain": {"ep0": {"training": {"learning_rate": 1e-4}}}}})
-    made = plan(root)
+    add_variants(root, "dpr", fast={"settings": {"chain": {"ep0": {"training": {"learning_rate": 1e-4}}}}})
+    made = lab_plan(root)
     inputs = made.inputs("finetune")(SimpleNamespace(scope="shared", model="dpr+fast", stage="ep0"))
     assert inputs["mined"] == "results/mined/dpr/shared/ep0/manifest.json"
     assert inputs["model"] == "results/models/dpr/shared/init/manifest.json"
@@ -114,7 +100,7 @@ def test_variants_that_only_train_otherwise_share_mined_queries(root):
 
 
 def test_what_another_recipe_says_of_its_encoder_holds(root):
-    chains = plan(root).chains
+    chains = lab_plan(root).chains
     ance, kd, dpr = (chains.encoder(name) for name in ("ance", "kd", "dpr"))
     assert ance == dpr.model_copy(update={"init": "dpr/ep0"})
     assert kd.similarity == "dot" and dpr.similarity == "cosine"
@@ -122,7 +108,7 @@ def test_what_another_recipe_says_of_its_encoder_holds(root):
 
 
 def test_seeds_reach_the_init_only_where_it_is_random(root):
-    made = plan(root, seed=7)
+    made = lab_plan(root, seed=7)
     seeds = [settings(made, "init_model", model=m)["seed"] for m in ("genq", "dpr+scratch", "dpr+official")]
     assert seeds == [0, 7, 7]
 
@@ -150,25 +136,25 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
 )
 def test_chains_that_are_refused(root, change_of, told):
     path = root / "config/methods/dpr.yaml"
-    change(root, "dpr", odd={"settings": change_of})
+    add_variants(root, "dpr", odd={"settings": change_of})
     if "starts from itself" in told:
         value = yaml.safe_load(path.read_text())
         del value["scales"]["lab"]["start"]
         value["scales"]["lab"]["settings"]["encoder"] = {"init": "ance/ep2"}
         path.write_text(yaml.safe_dump(value))
     with pytest.raises(ConfigError, match=told):
-        plan(root, methods=("dpr+odd", "bm25-flat"))
+        lab_plan(root, methods=("dpr+odd", "bm25-flat"))
 
 
 def test_a_teacher_is_no_row(root):
     with pytest.raises(ConfigError, match="is a cross_encoder, which reads pairs of texts and ranks no collection"):
-        plan(root, methods=("cross-encoder", "bm25-flat"))
+        lab_plan(root, methods=("cross-encoder", "bm25-flat"))
 
 
 def test_gated_corpora_are_left_out_of_pretraining_and_told(root):
     closed, opened = (
         settings(
-            plan(root, scale="paper", collections=("scifact", "robust04"), **more),
+            lab_plan(root, scale="paper", collections=("scifact", "robust04"), **more),
             "pretrain",
             model="coco-dr",
             stage="coco",
@@ -177,12 +163,12 @@ def test_gated_corpora_are_left_out_of_pretraining_and_told(root):
     )
     assert closed["settings"]["left_out"] == ["robust04"] and opened["settings"]["left_out"] == []
     link = Link("coco-dr", "coco")
-    assert "robust04" not in plan(root, scale="paper", collections=("scifact", "robust04")).chains.corpora(link)
+    assert "robust04" not in lab_plan(root, scale="paper", collections=("scifact", "robust04")).chains.corpora(link)
 
 
 def test_coco_dr_lowers_its_rate_by_episode_as_the_released_schedule_does(root):
     """Peaks by the step at which an episode starts."""
-    chain = plan(root, scale="paper").chains.trained("coco-dr").chain
+    chain = lab_plan(root, scale="paper").chains.trained("coco-dr").chain
     episodes = [chain[stage].training for stage in ("ep1", "ep2", "ep3")]
     starts = [sum(training.steps for training in episodes[:place]) for place in range(3)]
     peaks = [5e-6 * max(0.2, 1 - start / 300_000) for start in starts]
@@ -207,9 +193,9 @@ def test_coco_dr_lowers_its_rate_by_episode_as_the_released_schedule_does(root):
     ],
 )
 def test_starts_that_no_hub_can_mean_are_refused(root, init, told):
-    change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
+    add_variants(root, "ance", odd={"settings": {"encoder": {"init": init}}})
     with pytest.raises(ConfigError, match=told):
-        plan(root)
+        lab_plan(root)
 
 
 def test_hub_names_and_folders_that_are_there_start_a_recipe(root, tmp_path):
@@ -221,32 +207,32 @@ def test_hub_names_and_folders_that_are_there_start_a_recipe(root, tmp_path):
         "drp/model",
         "organisation/ep0",
     ):
-        change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
-        assert plan(root).chains.parent_of(init) is None
+        add_variants(root, "ance", odd={"settings": {"encoder": {"init": init}}})
+        assert lab_plan(root).chains.parent_of(init) is None
 
 
 def test_a_revision_says_that_a_name_is_of_the_hub(root):
     """`cross-encoder` is a recipe and an organisation."""
     init = "cross-encoder/model"
-    change(root, "ance", odd={"settings": {"encoder": {"init": init, "revision": "1234"}}})
-    assert plan(root).chains.parent_of(init) is None
-    change(root, "ance", odd={"settings": {"encoder": {"init": init}}})
+    add_variants(root, "ance", odd={"settings": {"encoder": {"init": init, "revision": "1234"}}})
+    assert lab_plan(root).chains.parent_of(init) is None
+    add_variants(root, "ance", odd={"settings": {"encoder": {"init": init}}})
     with pytest.raises(ConfigError, match="cross-encoder has no stage 'model'"):
-        plan(root)
+        lab_plan(root)
 
 
 def test_a_bi_encoder_does_not_start_from_what_ranks_nothing(root):
-    change(root, "dpr", odd={"settings": {"encoder": {"init": "cross-encoder/ep0"}}})
+    add_variants(root, "dpr", odd={"settings": {"encoder": {"init": "cross-encoder/ep0"}}})
     with pytest.raises(ConfigError, match="is a model that ranks nothing"):
-        plan(root)
+        lab_plan(root)
 
 
 @pytest.mark.parametrize("teacher", ["cross-encoder", "cross-encoder/ep0"])
 def test_a_teacher_is_a_recipe_or_one_of_its_stages(root, teacher):
-    change(root, "kd", odd={"settings": {"chain": {"ep0": {"teacher": teacher}}}})
-    made, wc = plan(root), SimpleNamespace(model="kd+odd", scope="shared", stage="ep0")
+    add_variants(root, "kd", odd={"settings": {"chain": {"ep0": {"teacher": teacher}}}})
+    made, wc = lab_plan(root), SimpleNamespace(model="kd+odd", scope="shared", stage="ep0")
     assert made.inputs("score_pairs")(wc)["teacher"] == "results/models/cross-encoder/shared/ep0/manifest.json"
-    published = plan(root, scale="paper") if teacher == "cross-encoder" else None
+    published = lab_plan(root, scale="paper") if teacher == "cross-encoder" else None
     if published is not None:
         assert (
             published.inputs("score_pairs")(wc)["teacher"] == "results/models/cross-encoder/shared/init/manifest.json"
@@ -254,7 +240,7 @@ def test_a_teacher_is_a_recipe_or_one_of_its_stages(root, teacher):
 
 
 def test_what_ranks_nothing_is_trained_by_the_rules_of_all_models(root):
-    made = plan(root)
+    made = lab_plan(root)
     teacher = SimpleNamespace(model="cross-encoder", scope="shared", stage="ep0")
     reader = SimpleNamespace(model="reader", scope="shared", stage="squad")
     assert set(made.inputs("finetune")(teacher)) == {"model", "mined", "source"}
@@ -284,7 +270,7 @@ def test_what_ranks_nothing_is_trained_by_the_rules_of_all_models(root):
 def test_models_of_other_kinds_are_looked_at_too(root, recipe, told):
     (root / "config/methods/mine.yaml").write_text(f"label: x\ndescription: x\n{recipe}\n")
     with pytest.raises(ConfigError, match=told):
-        plan(root)
+        lab_plan(root)
 
 
 @pytest.mark.parametrize(
@@ -310,6 +296,6 @@ def test_fp16_is_refused_for_what_is_known_to_be_a_t5(root, encoder, refused):
     (root / "config/methods/half.yaml").write_text(yaml.safe_dump(value, sort_keys=False))
     if refused:
         with pytest.raises(ConfigError, match="method half: stage ep0: training.precision: fp16 is refused for T5"):
-            plan(root)
+            lab_plan(root)
     else:
-        assert plan(root)
+        assert lab_plan(root)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import yaml
-from tests.unit.config_helpers import root
+from tests.unit.config_helpers import add_variants, inputs, lab_plan, params, root
 
-from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan, paths
 from zerodr.plan.chains import Link
@@ -26,18 +22,8 @@ WORDS = {"model": RECIPE, "scope": "scifact", "stage": "distil"}
 
 
 def plan(root: Path, **variants: dict) -> Plan:
-    path = root / f"config/methods/{RECIPE}.yaml"
-    value = yaml.safe_load(path.read_text()) | {"variants": variants}
-    path.write_text(yaml.safe_dump(value, sort_keys=False))
-    return Plan(load_bench(root, {"scale": "lab"}))
-
-
-def inputs(made: Plan, rule: str, **words: str) -> dict:
-    return made.inputs(rule)(SimpleNamespace(**words))
-
-
-def settings(made: Plan, rule: str, **words: str) -> dict:
-    return json.loads(made.settings(rule)(SimpleNamespace(**words)))["settings"]
+    add_variants(root, RECIPE, **variants)
+    return lab_plan(root)
 
 
 def test_training_reads_generated_queries_and_embeddings_that_exist(root):
@@ -47,7 +33,7 @@ def test_training_reads_generated_queries_and_embeddings_that_exist(root):
     assert files["source"] == GENERATED and files["vectors"] == [kept] and "scored" not in files
     mined = inputs(made, "mine_negatives", **WORDS)
     assert mined["candidates"].endswith("candidates/hybrid+teacher/shared/scifact/adapt-query.distil.top100.parquet")
-    assert settings(made, "mine_negatives", **WORDS)["leaders"] is True
+    assert params(made, "mine_negatives", **WORDS)["settings"]["leaders"] is True
 
 
 def test_documents_are_searched_where_they_were(root):

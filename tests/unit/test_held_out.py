@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 from encoder_helpers import make_collection
+from tests.unit.config_helpers import inputs, lab_plan, params
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import read_qrels, split_queries
@@ -116,18 +116,10 @@ def notes(tmp_path) -> Path:
 
 
 def plan(folder: Path, **changed) -> Plan:
-    return Plan(load_bench(ROOT, {"scale": "lab", "byo": str(folder), "candidates": CANDIDATES} | changed))
+    return lab_plan(ROOT, **({"byo": str(folder), "candidates": CANDIDATES} | changed))
 
 
 CANDIDATES = ["bm25-flat+bm25s", "all-minilm-l6-v2", "adapt-query", "hybrid+adapt-query"]
-
-
-def inputs(made: Plan, rule: str, **words: str) -> dict:
-    return made.inputs(rule)(SimpleNamespace(**words))
-
-
-def settings(made: Plan, rule: str, **words: str) -> dict:
-    return json.loads(made.settings(rule)(SimpleNamespace(**words)))["settings"]
 
 
 def test_models_of_a_folder_learn_from_the_documents_without_known_items(notes):
@@ -150,7 +142,7 @@ def test_without_known_items_models_are_made_for_the_folder(notes):
 def test_judgements_and_known_items_are_compared_next_to_each_other(notes):
     (notes / "qrels").mkdir()
     (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
-    rows = settings(plan(notes, held_out=300), "judge_adaptation", collection="notes")["collections"]
+    rows = params(plan(notes, held_out=300), "judge_adaptation", collection="notes")["settings"]["collections"]
     assert rows == [
         {"name": "notes", "proxy": False, "split": "test"},
         {"name": "notes.proxy", "proxy": True, "split": "known-items"},
@@ -164,9 +156,9 @@ def test_queries_without_judgements_are_ranked_for_a_person_to_judge(notes):
 
 
 def test_what_learned_from_documents_is_known(notes):
-    methods = settings(plan(notes, held_out=300), "judge_adaptation", collection="notes")["methods"]
+    methods = params(plan(notes, held_out=300), "judge_adaptation", collection="notes")["settings"]["methods"]
     assert [method["adapted"] for method in methods] == [False, False, True, True]
-    exported = settings(plan(notes, held_out=300), "export_adapted", collection="notes")
+    exported = params(plan(notes, held_out=300), "export_adapted", collection="notes")["settings"]
     assert exported["encoders"] == ["all-minilm-l6-v2", "adapt-query"]
     assert exported["methods"][3]["encoder"] == "adapt-query" and set(exported["methods"][3]["searches"]) == {
         "bm25-flat+bm25s"

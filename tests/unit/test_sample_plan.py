@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from tests.unit.config_helpers import root
+from tests.unit.config_helpers import inputs, lab_plan, params, root
 
-from zerodr.config.load import load_bench
 from zerodr.config.speeds import read_speeds
 from zerodr.costs import Estimates, units_of
 from zerodr.forecast import Job
@@ -26,21 +25,9 @@ ANCE = "train.sample20000-stage0-dev500-seed13"
 BM25 = {"model": "bm25-flat+bm25s", "scope": "shared", "collection": "squad-v1.1", "depth": "200"}
 
 
-def plan(root: Path, **config: object) -> Plan:
-    return Plan(load_bench(root, {"scale": "lab"} | config))
-
-
 def candidates(made: Plan, model: str, stage: str) -> str:
-    files = made.inputs("mine_negatives")(SimpleNamespace(model=model, stage=stage, scope="shared"))
+    files = inputs(made, "mine_negatives", model=model, stage=stage, scope="shared")
     return files["candidates"].removeprefix("results/candidates/")
-
-
-def files_of(made: Plan, rule: str, **words: str) -> dict:
-    return made.inputs(rule)(SimpleNamespace(**words))
-
-
-def settings_of(made: Plan, rule: str, **words: str) -> dict:
-    return json.loads(made.settings(rule)(SimpleNamespace(**words)))
 
 
 @pytest.mark.parametrize("split", ["train", "adapt-query.distil", "dev_2"])
@@ -54,7 +41,7 @@ def test_names_are_read_as_they_are_written(split):
 
 
 def test_a_split_and_its_samples_are_told_apart_in_paths(root):
-    ranked, plain = (re.compile(p()) for p in (Patterns(plan(root)).ranked_splits, Patterns(plan(root)).splits))
+    ranked, plain = (re.compile(p()) for p in (Patterns(lab_plan(root)).ranked_splits, Patterns(lab_plan(root)).splits))
     generated = "adapt-query.distil.sample5-stage1-dev0-seed13"
     for name in ("train", ANCE, generated):
         assert ranked.fullmatch(name)
@@ -62,12 +49,12 @@ def test_a_split_and_its_samples_are_told_apart_in_paths(root):
 
 
 def test_a_stage_with_a_sample_reads_a_ranking_of_it_and_others_of_all(root):
-    made = plan(root)
+    made = lab_plan(root)
     assert candidates(made, "ance", "ep1") == f"dpr@ep0/shared/squad-v1.1/{ANCE}.top200.parquet"
     later = ANCE.replace("stage0", "stage1")
     assert candidates(made, "ance", "ep2") == f"ance@ep1/shared/squad-v1.1/{later}.top200.parquet"
     assert candidates(made, "dpr", "ep0") == "bm25-flat+bm25s/shared/squad-v1.1/train.top200.parquet"
-    assert files_of(made, "rank_bm25", **BM25, split="train") == {
+    assert inputs(made, "rank_bm25", **BM25, split="train") == {
         "index": "results/bm25/bm25s-flat/squad-v1.1/manifest.json",
         "collection": "results/collections/squad-v1.1/manifest.json",
     }
@@ -75,7 +62,7 @@ def test_a_stage_with_a_sample_reads_a_ranking_of_it_and_others_of_all(root):
 
 def test_equal_draws_share_one_ranking_across_recipes(root):
     """Distilled DR and KD mine at the same position of their chains, with the same numbers."""
-    made = plan(root, seeds=[14])
+    made = lab_plan(root, seeds=[14])
     shared = candidates(made, "kd", "ep0")
     assert shared == f"bm25-flat+bm25s/shared/squad-v1.1/{ANCE}.top200.parquet"
     assert candidates(made, "dr-distill", "ep0") == candidates(made, "kd+kl", "ep0") == shared
@@ -85,17 +72,17 @@ def test_equal_draws_share_one_ranking_across_recipes(root):
 def test_a_fixed_method_ranks_all_queries_once_the_samples_of_a_model_are_more(root):
     """Four samples of 20,500 are below the split's 87,599, five are not; the model before always ranks samples."""
     edit(root, "ance", "repeat: 1}", "repeat: 5}")
-    made, stages = plan(root), [f"ep{n}" for n in range(1, 7)]
+    made, stages = lab_plan(root), [f"ep{n}" for n in range(1, 7)]
     every = candidates(made, "dpr", "ep0")
     assert {candidates(made, "ance+bm25", stage) for stage in stages} == {every}, "DPR, its start, reads all queries"
     assert all(".sample" in candidates(made, "ance", stage) for stage in stages)
     edit(root, "dpr", "depth: 200, count: 30}", "depth: 200, count: 30, queries: 20000}")
-    made = plan(root)
+    made = lab_plan(root)
     fixed = [candidates(made, name, stage) for name, stage in [("dpr", "ep0"), *(("ance+bm25", s) for s in stages)]]
     assert [".sample" in ranking for ranking in fixed] == [True] * 4 + [False] * 3 and len(set(fixed)) == 4
     assert fixed[0] == fixed[1] and fixed[-1] == every
     edit(root, "ance", "queries: 20000", "queries: 87599")
-    assert not any(".sample" in candidates(plan(root), name, "ep1") for name in ("ance", "ance+bm25"))
+    assert not any(".sample" in candidates(lab_plan(root), name, "ep1") for name in ("ance", "ance+bm25"))
 
 
 def edit(root: Path, name: str, old: str, new: str) -> None:
@@ -105,34 +92,32 @@ def edit(root: Path, name: str, old: str, new: str) -> None:
 
 
 def test_the_sample_is_drawn_as_the_stage_that_mines_draws(root):
-    made = plan(root, seeds=[14])
+    made = lab_plan(root, seeds=[14])
     sample = Sample("train", 20000, 0, 500, 14)
     words = {"collection": "squad-v1.1"} | {key: str(value) for key, value in sample._asdict().items()}
-    drawn = settings_of(made, "sample_queries", **words)
-    mining = settings_of(made, "mine_negatives", model="kd-seed14", scope="shared", stage="ep0")
+    drawn = params(made, "sample_queries", **words)
+    mining = params(made, "mine_negatives", model="kd-seed14", scope="shared", stage="ep0")
     assert drawn["seed"] == mining["seed"] == 14
     shared = {key: mining["settings"][key] for key in ("split", "stage_index", "dev_queries")}
     assert drawn["settings"] == shared | {"queries": mining["settings"]["negatives"]["queries"]}
-    ranking = files_of(made, "rank_bm25", **BM25, split=sample.name)
+    ranking = inputs(made, "rank_bm25", **BM25, split=sample.name)
     assert ranking["sample"] == paths.sample("squad-v1.1", *sample)
-    assert settings_of(made, "rank_bm25", **BM25, split=sample.name) == settings_of(
-        made, "rank_bm25", **BM25, split="train"
-    )
+    assert params(made, "rank_bm25", **BM25, split=sample.name) == params(made, "rank_bm25", **BM25, split="train")
 
 
 def test_a_sample_is_searched_with_the_vectors_of_all(root):
-    made = plan(root)
+    made = lab_plan(root)
     words = BM25 | {"model": "dpr@ep0", "shard": "00000-of-00001"}
-    some, every = (files_of(made, "search_candidates", **words, split=split) for split in (ANCE, "train"))
+    some, every = (inputs(made, "search_candidates", **words, split=split) for split in (ANCE, "train"))
     assert some["sample"].endswith(f"/{ANCE}.parquet") and "sample" not in every
     assert some["queries"] == every["queries"] and some["queries"].endswith("/queries.train.npy")
-    merged = files_of(made, "merge_candidates", **words, split=ANCE)
+    merged = inputs(made, "merge_candidates", **words, split=ANCE)
     assert merged["sample"] == some["sample"] and f"/{ANCE}.top200/" in merged["hits"][0]
 
 
 def test_both_rankings_of_a_fusion_are_of_the_sample(root):
     words = BM25 | {"model": "hybrid+teacher", "split": ANCE}
-    rankings = files_of(plan(root), "fuse_candidates", **words)["rankings"]
+    rankings = inputs(lab_plan(root), "fuse_candidates", **words)["rankings"]
     assert len(rankings) == 2 and all(f"/{ANCE}.top200.parquet" in path for path in rankings)
 
 
@@ -141,23 +126,23 @@ def test_a_sample_of_generated_queries_is_of_their_collection(root):
     value = yaml.safe_load(path.read_text())
     value["variants"] = {"few": {"settings": {"chain": {"distil": {"negatives": {"queries": 50}}}}}}
     path.write_text(yaml.safe_dump(value, sort_keys=False))
-    made = plan(root)
-    mined = files_of(made, "mine_negatives", model="adapt-query+few", scope="scifact", stage="distil")
+    made = lab_plan(root)
+    mined = inputs(made, "mine_negatives", model="adapt-query+few", scope="scifact", stage="distil")
     ranked = re.fullmatch(r".*/scifact/(adapt-query\.distil\.sample50-[^.]*)\.top100\.parquet", mined["candidates"])
     assert ranked is not None
     sample = read_name(ranked.group(1))
     assert sample is not None
     drawn = {key: str(value) for key, value in sample._asdict().items()} | {"collection": "scifact"}
     generated = {"collection": "results/generated/adapt-query/scifact/distil/manifest.json"}
-    assert files_of(made, "sample_queries", **drawn) == generated
-    ranking = files_of(made, "rank_bm25", **BM25 | {"collection": "scifact"}, split=sample.name)
+    assert inputs(made, "sample_queries", **drawn) == generated
+    ranking = inputs(made, "rank_bm25", **BM25 | {"collection": "scifact"}, split=sample.name)
     assert ranking["collection"] == generated["collection"]
 
 
 def test_a_ranking_costs_in_proportion_to_its_queries(root, monkeypatch):
     """100,500 of MS MARCO's 502,939 training queries."""
     monkeypatch.chdir(root)
-    made, ance = plan(root, scale="paper"), "train.sample100000-stage0-dev500-seed13"
+    made, ance = lab_plan(root, scale="paper"), "train.sample100000-stage0-dev500-seed13"
     assert ranked_share(ance, {"train": 502939}) == pytest.approx(100500 / 502939)
     assert ranked_share(ance, {}) == ranked_share("train", {"train": 5}) == ranked_share(ance, {"train": 99}) == 1.0
     words = {"model": "dpr@ep0", "scope": "shared", "collection": "msmarco", "depth": "200", "shard": "00000-of-00005"}

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
-from tests.unit.config_helpers import root
+from tests.unit.config_helpers import add_variants, inputs, lab_plan, params, root
 
-from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.chains import Link
@@ -25,15 +21,8 @@ STAGE = {"model": RECIPE, "scope": "scifact", "stage": "ep0"}
 
 
 def plan(root: Path, scale: str = "lab", recipe: str = "dr-contrast", **variants: dict) -> Plan:
-    path = root / f"config/methods/{recipe}.yaml"
-    value = yaml.safe_load(path.read_text())
-    value.setdefault("variants", {}).update(variants)
-    path.write_text(yaml.safe_dump(value, sort_keys=False))
-    return Plan(load_bench(root, {"scale": scale}))
-
-
-def inputs(made: Plan, rule: str, **words: str) -> dict[str, Any]:
-    return made.inputs(rule)(SimpleNamespace(**words))
+    add_variants(root, recipe, **variants)
+    return lab_plan(root, scale=scale)
 
 
 def joint(*, chain: dict[str, Any] | None = None, **words: Any) -> dict[str, Any]:
@@ -47,8 +36,8 @@ def test_a_stage_reads_its_target_and_starts_from_its_language_model(root, scale
     files = inputs(made, "finetune", **STAGE)
     assert files["corpora"] == ["results/collections/scifact/manifest.json"]
     assert files["model"] == "results/models/ddr-contrast+per-target/scifact/target-dam/manifest.json"
-    params = json.loads(made.settings("finetune")(SimpleNamespace(**STAGE)))["settings"]
-    assert params["left_out"] == [] and params["settings"]["masked_words"]["corpora"] == ["target"]
+    told = params(made, "finetune", **STAGE)["settings"]
+    assert told["left_out"] == [] and told["settings"]["masked_words"]["corpora"] == ["target"]
     assert made.chains.is_adapted(RECIPE) and not made.chains.is_adapted("dr-contrast")
     assert made.chains.mined(Link(RECIPE, "ep0", "scifact")) == Link("dr-contrast", "ep0")
     steps = made.chains.trained(RECIPE).chain["ep0"].training.steps
