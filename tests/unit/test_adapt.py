@@ -19,7 +19,7 @@ from zerodr.adapt import Request, choose, filled, named, needed, offer, prepare,
 from zerodr.cli import parse_words
 from zerodr.config.load import load_bench, read_config
 from zerodr.config.training import InitSettings
-from zerodr.costs import Costs
+from zerodr.costs import START_HERE_S, START_S, Costs
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.other import read_start
 from zerodr.errors import ConfigError, ModelError
@@ -86,6 +86,17 @@ def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     assert choice.seconds == pytest.approx(
         10 * len(chosen) + (500 if NEW[2] in chosen else 0) + (5000 if NEW[4] in chosen else 0)
     )
+
+
+@pytest.mark.parametrize(("profile", "start"), [("", START_HERE_S), ("slurm", START_S)])
+def test_a_job_starts_sooner_here_than_on_a_cluster(notes, monkeypatch, profile, start):
+    given = []
+    monkeypatch.setattr(module, "dry_run", lambda *words: jobs_of([*OLD, *NEW]))
+    monkeypatch.setattr(module, "costs", lambda jobs, estimates, seconds: given.append(seconds) or Costs([1.0] * 99))
+    request = Request(str(notes), profile=profile)
+    words, name = prepare(request, plan_of)
+    choose(request, plan_of(words), "target", words, name)
+    assert given == [start]
 
 
 def test_one_method_is_compared_with_what_there_is(notes):

@@ -64,6 +64,8 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     assert told.unknown == [3] and told.limits[3] == 60 * 720, "a limit is never part of the estimate"
     assert told.limits[:3] == [60 * 30, 60 * 30, 0.0]
     assert told.seconds[2:] == [START_S, START_S]
+    here = costs.costs(jobs, Estimates(plan, tmp_path / "past"), costs.START_HERE_S)
+    assert here.seconds == pytest.approx([seconds - 8 for seconds in told.seconds])
     text = costs.render(jobs, told)
     assert "about 2 min one after another, 0.00 GPU-hours\n" in text and "embed_corpus dense" in text
     assert "  1 job: estimated from finished jobs of this checkout\n" in text

@@ -19,7 +19,7 @@ from zerodr.config.files import known
 from zerodr.config.held_out import ADAPTING, ENDING
 from zerodr.config.other_start import USUAL, renamed
 from zerodr.config.recipes import INIT
-from zerodr.costs import Estimates, costs, duration
+from zerodr.costs import START_HERE_S, START_S, Estimates, costs, duration
 from zerodr.errors import ConfigError, nearest
 from zerodr.forecast import MEBI, Job, counted, dry_run, forecast, model_shape
 from zerodr.plan import Plan, paths
@@ -161,7 +161,7 @@ def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
     jobs = dry_run(target, [*words, f"candidates=[{','.join(every)}]"], plan)
-    estimates = costs(jobs, Estimates(plan))
+    estimates = costs(jobs, Estimates(plan), START_S if "slurm" in request.profile else START_HERE_S)
     needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
     final = [
         n for n, job in enumerate(jobs) if job.rule in ("judge_adaptation", "export_adapted", "build_adapted_page")

@@ -30,7 +30,8 @@ from zerodr.work import reckon
 TRAINING = ("finetune", "pretrain", "train_main", "train_augmenter")
 FARMS = (8, 64)
 HOUR_S = 3600
-START_S = 10.0  # a job's start: Snakemake in the job, Python, imports
+START_S = 10.0  # a job's start on a cluster: its queue, Snakemake in the job, Python, imports
+START_HERE_S = 2.0  # the same on this machine
 SIMILAR = 10  # a job that is more times larger than any finished one is reckoned from its work, where that is known
 SHOWN = 8
 
@@ -121,12 +122,12 @@ def _devices(job: Job, plan: Plan) -> int:
     return max(1, plan.machines.gpus(job.rule)) if job.rule in TRAINING else 1
 
 
-def costs(jobs: list[Job], estimates: Estimates) -> Costs:
-    """Estimate the time of all jobs, and of the longest chain of them."""
+def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Costs:
+    """Estimate the time of all jobs, and of the longest chain of them; `start`: seconds until a job's stage runs."""
     plan, seconds, unknown, reckoned = estimates.plan, list[float](), list[int](), 0
     for number, job in enumerate(jobs):
         known, finished = estimates.seconds(job)
-        seconds.append(START_S + (known or 0.0))
+        seconds.append(start + (known or 0.0))
         unknown += [number] if known is None else []
         reckoned += known is not None and not finished
     gpus = [plan.machines.gpus(job.rule) for job in jobs]
