@@ -10,16 +10,11 @@ import yaml
 from tests.unit.config_helpers import add_variants, lab_plan, params, root
 
 from zerodr.errors import ConfigError
-from zerodr.plan import Plan
 from zerodr.plan.chains import Link
 
 __all__ = ["root"]
 
 ROOT = Path(__file__).parents[2]
-
-
-def settings(made: Plan, rule: str, **wildcards: str) -> dict:
-    return params(made, rule, scope="shared", **wildcards)
 
 
 def test_one_name_for_one_model(root):
@@ -42,11 +37,11 @@ def test_a_variant_shares_the_stages_that_it_does_not_change(root):
 def test_adding_an_episode_leaves_the_earlier_jobs_as_they_are(root):
     before = lab_plan(root)
     jobs = [("finetune", {"model": "ance", "stage": "ep2"}), ("mine_negatives", {"model": "ance", "stage": "ep2"})]
-    old = [settings(before, rule, **wildcards) for rule, wildcards in jobs]
+    old = [params(before, rule, **wildcards) for rule, wildcards in jobs]
     path = root / "config/methods/ance.yaml"
     path.write_text(path.read_text().replace("repeat: 1}", "repeat: 2}"))
     after = lab_plan(root)
-    assert [settings(after, rule, **wildcards) for rule, wildcards in jobs] == old
+    assert [params(after, rule, **wildcards) for rule, wildcards in jobs] == old
     assert after.chains.link("ance") == Link("ance", "ep3")
 
 
@@ -54,10 +49,10 @@ def test_a_linear_schedule_ends_with_the_chain(root):
     linear = {"training": {"schedule": "linear", "schedule_steps": None}}
     add_variants(root, "ance", linear={"settings": {"chain": {"ep1": linear}}})
     made = lab_plan(root)
-    jobs = (settings(made, "finetune", model="ance+linear", stage=stage) for stage in ("ep1", "ep2"))
+    jobs = (params(made, "finetune", model="ance+linear", stage=stage) for stage in ("ep1", "ep2"))
     one, two = (job["settings"]["schedule"] for job in jobs)
     assert (one["first_step"], one["total_steps"], two["first_step"], two["total_steps"]) == (0, 400, 200, 400)
-    flat = settings(made, "finetune", model="ance", stage="ep1")["settings"]["schedule"]
+    flat = params(made, "finetune", model="ance", stage="ep1")["settings"]["schedule"]
     assert (flat["first_step"], flat["total_steps"]) == (0, 200)
 
 
@@ -65,7 +60,7 @@ def test_moments_are_kept_for_a_stage_that_continues_with_them(root):
     add_variants(root, "ance", anew={"settings": {"chain": {"ep2": {"training": {"keep_optimizer": False}}}}})
     made = lab_plan(root)
     for name, expected in (("ance", [True, True]), ("ance+anew", [False, False])):
-        saved = [settings(made, "finetune", model=name, stage=s)["settings"]["save_optimizer"] for s in ("ep1", "ep2")]
+        saved = [params(made, "finetune", model=name, stage=s)["settings"]["save_optimizer"] for s in ("ep1", "ep2")]
         assert saved == expected
 
 
@@ -109,7 +104,7 @@ def test_what_another_recipe_says_of_its_encoder_holds(root):
 
 def test_seeds_reach_the_init_only_where_it_is_random(root):
     made = lab_plan(root, seed=7)
-    seeds = [settings(made, "init_model", model=m)["seed"] for m in ("genq", "dpr+scratch", "dpr+official")]
+    seeds = [params(made, "init_model", model=m)["seed"] for m in ("genq", "dpr+scratch", "dpr+official")]
     assert seeds == [0, 7, 7]
 
 
@@ -153,7 +148,7 @@ def test_a_teacher_is_no_row(root):
 
 def test_gated_corpora_are_left_out_of_pretraining_and_told(root):
     closed, opened = (
-        settings(
+        params(
             lab_plan(root, scale="paper", collections=("scifact", "robust04"), **more),
             "pretrain",
             model="coco-dr",
@@ -245,11 +240,11 @@ def test_what_ranks_nothing_is_trained_by_the_rules_of_all_models(root):
     reader = SimpleNamespace(model="reader", scope="shared", stage="squad")
     assert set(made.inputs("finetune")(teacher)) == {"model", "mined", "source"}
     assert set(made.inputs("finetune")(reader)) == {"model", "source"}
-    assert settings(made, "finetune", model="reader", stage="squad")["settings"]["encoder"] == "reader"
-    assert "encoder" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]
+    assert params(made, "finetune", model="reader", stage="squad")["settings"]["encoder"] == "reader"
+    assert "encoder" not in params(made, "finetune", model="dpr", stage="ep0")["settings"]
     for model in ("cross-encoder", "reader"):
-        assert "type" in settings(made, "init_model", model=model)["settings"]
-    assert "type" not in settings(made, "init_model", model="dpr")["settings"]
+        assert "type" in params(made, "init_model", model=model)["settings"]
+    assert "type" not in params(made, "init_model", model="dpr")["settings"]
 
 
 @pytest.mark.parametrize(

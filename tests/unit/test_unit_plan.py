@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.test_chains import change, plan, root, settings
+from tests.unit.config_helpers import add_variants, lab_plan, params, root
 
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
@@ -21,23 +21,22 @@ def of(model: str, stage: str = "ep0", **more: str) -> SimpleNamespace:
 
 
 def test_finetuning_reads_units_and_labels(root):
-    made = plan(root)
+    made = lab_plan(root)
     inputs = made.inputs("finetune")(of("berm-dpr"))
     assert inputs["units"] == "results/units/berm-dpr/shared/ep0/cut/manifest.json"
     assert inputs["labels"] == "results/units/berm-dpr/shared/ep0/labels/manifest.json"
-    assert (
-        settings(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["settings"]["berm"]["preset"] == "paper"
-    )
+    told = params(made, "finetune", model="berm-dpr", stage="ep0")["settings"]["settings"]
+    assert told["berm"]["preset"] == "paper"
     assert "units" not in made.inputs("finetune")(of("berm-dpr+plain"))
-    assert "berm" not in settings(made, "finetune", model="dpr", stage="ep0")["settings"]["settings"]
+    assert "berm" not in params(made, "finetune", model="dpr", stage="ep0")["settings"]["settings"]
 
 
 def test_pretraining_is_told_of_r1_only_where_it_has_it(root):
-    made = plan(root)
-    told = settings(made, "pretrain", model="coco-dr+r1", stage="coco")["settings"]["settings"]["balance"]
+    made = lab_plan(root)
+    told = params(made, "pretrain", model="coco-dr+r1", stage="coco")["settings"]["settings"]["balance"]
     assert (told["w_r1"], told["similarity"], told["cut"]["segmenter"]) == (1.0, "cosine", "rule")
     for model in ("coco-dr", "coco-dr+long-spans"):
-        assert "balance" not in settings(made, "pretrain", model=model, stage="coco")["settings"]["settings"]
+        assert "balance" not in params(made, "pretrain", model=model, stage="coco")["settings"]["settings"]
     chains = made.chains
     assert chains.parent(Link("coco-berm+balanced-coco", "ep0")) == Link("coco-dr+r1", "coco")
     assert chains.parent(Link("coco-berm", "ep0")) == Link("coco-dr", "coco")
@@ -47,13 +46,13 @@ def test_pretraining_is_told_of_r1_only_where_it_has_it(root):
 @pytest.mark.parametrize("objective", ["condenser", "simcse", "tsdae", "ict"])
 def test_r1_is_refused_beside_other_objectives(root, objective):
     stage = {"objective": {"name": objective, **UNSET}, "balance": {}, "training": {"dropout": None}}
-    change(root, "coco-dr", odd={"settings": {"chain": {"coco": stage}}})
+    add_variants(root, "coco-dr", odd={"settings": {"chain": {"coco": stage}}})
     with pytest.raises(ConfigError, match=f"balance joins the objectives coco and mlm, found {objective}"):
-        plan(root)
+        lab_plan(root)
 
 
 def test_variants_share_what_they_do_not_change(root):
-    made, first = plan(root), Link("berm-dpr", "ep0")
+    made, first = lab_plan(root), Link("berm-dpr", "ep0")
     for variant in ("no-r1", "no-r2", "swapped", "r2-1"):
         link = Link(f"berm-dpr+{variant}", "ep0")
         assert [find(made, link) for find in (cut_units, labelled_units, units_read)] == [first] * 3
@@ -64,7 +63,7 @@ def test_variants_share_what_they_do_not_change(root):
 
 
 def test_episodes_share_labels_of_all_queries_and_none_of_samples(root):
-    sampled, whole = plan(root, scale="mini"), plan(root, scale="paper")
+    sampled, whole = lab_plan(root, scale="mini"), lab_plan(root, scale="paper")
     assert cut_units(sampled, Link("berm-ance", "ep2")) == Link("berm-ance", "ep1")
     assert labelled_units(sampled, Link("berm-ance", "ep2")) == Link("berm-ance", "ep2")
     first, last = Link("berm-ance", "ep1"), Link("berm-ance", "ep7")
@@ -72,10 +71,10 @@ def test_episodes_share_labels_of_all_queries_and_none_of_samples(root):
 
 
 def test_labels_wait_for_a_reader_only_where_there_is_one(root):
-    made = plan(root)
+    made = lab_plan(root)
     assert set(made.inputs("label_units")(of("berm-dpr"))) == {"source", "units", "index", "mined", "read"}
     assert set(made.inputs("label_units")(of("berm-dpr+bm25-labels"))) == {"source", "units", "index", "mined"}
-    assert "mined" not in plan(root, scale="paper").inputs("label_units")(of("berm-dpr"))
+    assert "mined" not in lab_plan(root, scale="paper").inputs("label_units")(of("berm-dpr"))
     assert made.inputs("read_units")(of("berm-dpr"))["reader"] == "results/models/reader/shared/squad/manifest.json"
     assert made.inputs("segment_units")(of("berm-dpr"))["model"] == made.chains.model(
         made.chains.link(f"berm-dpr@{INIT}")
@@ -83,7 +82,7 @@ def test_labels_wait_for_a_reader_only_where_there_is_one(root):
 
 
 def test_any_model_is_measured_over_the_units_of_another(root):
-    made = plan(root, scale="mini")
+    made = lab_plan(root, scale="mini")
     inputs = made.inputs("measure_units")(SimpleNamespace(units_of="berm-ance", model="berm-dpr+plain"))
     assert inputs["model"] == "results/models/berm-dpr+plain/shared/ep0/manifest.json"
     assert inputs["labels"] == "results/units/berm-ance/shared/ep2/labels/manifest.json"
@@ -93,7 +92,7 @@ def test_units_of_documents_of_another_length_are_refused_in_the_plan(root):
     with pytest.raises(
         ConfigError, match="units of berm-dpr: are cut for documents of 128 tokens, berm-ance reads 256"
     ):
-        plan(root, scale="paper").inputs("measure_units")(SimpleNamespace(units_of="berm-dpr", model="berm-ance"))
+        lab_plan(root, scale="paper").inputs("measure_units")(SimpleNamespace(units_of="berm-dpr", model="berm-ance"))
 
 
 @pytest.mark.parametrize(
@@ -108,23 +107,23 @@ def test_units_of_documents_of_another_length_are_refused_in_the_plan(root):
     ids=str,
 )
 def test_what_can_not_be_meant_is_refused(root, stage, said):
-    change(root, "berm-dpr", odd={"settings": {"chain": {"ep0": stage}}})
+    add_variants(root, "berm-dpr", odd={"settings": {"chain": {"ep0": stage}}})
     with pytest.raises(ConfigError, match=said):
-        plan(root)
+        lab_plan(root)
 
 
 def test_a_reader_is_no_row_of_the_table(root):
     with pytest.raises(ConfigError, match="is a reader, which reads pairs of texts and ranks no collection"):
-        plan(root, methods=("reader", "bm25-flat"))
+        lab_plan(root, methods=("reader", "bm25-flat"))
 
 
 @pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
 def test_every_recipe_can_be_planned(root, scale):
-    made = plan(root, scale=scale)
+    made = lab_plan(root, scale=scale)
     names = [name for name in made.chains.names() if name.startswith(("berm", "coco-berm"))]
     assert len(names) > 20
     for name in names:
         link = made.chains.link(name)
-        assert made.inputs("finetune")(of(link.method, link.stage)) and settings(
+        assert made.inputs("finetune")(of(link.method, link.stage)) and params(
             made, "finetune", model=link.method, stage=link.stage
         )

@@ -63,6 +63,7 @@ def test_units_by_full_stop():
         ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
         ("他来了吗?来了!好", ["他来了吗?", "来了!", "好"]),
         ("no boundary at all", ["no boundary at all"]),
+        ("the jet mixes . it spreads (see fig. 3) . why?", ["the jet mixes .", "it spreads (see fig. 3) .", "why?"]),
         ("", []),
     ],
     ids=str,

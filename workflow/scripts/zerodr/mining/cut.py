@@ -19,11 +19,16 @@ def sentences_of(text: str) -> Sentences:
     from syntok import segmenter
 
     sentences = []
-    for paragraph in segmenter.analyze(AFTER_STOP.sub(_capital, text) if text == text.lower() else text):
+    for paragraph in segmenter.analyze(with_capitals(text)):
         for tokens in paragraph:
             passage = text[tokens[0].offset : tokens[-1].offset + len(tokens[-1].value)]
             sentences += [" ".join(piece.split()) for piece in EAST_ASIAN_END.split(passage)]
     return [sentence for sentence in sentences if sentence]
+
+
+def with_capitals(text: str) -> str:
+    """Give a text that has no capital letter one after each full stop, where syntok needs it; the length stays."""
+    return AFTER_STOP.sub(_capital, text) if text == text.lower() else text
 
 
 def _capital(match: re.Match[str]) -> str:

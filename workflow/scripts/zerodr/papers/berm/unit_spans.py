@@ -9,6 +9,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from zerodr.mining.cut import with_capitals
+
 NO_SPACE_END = re.compile(r"(?:(?<=[。！？｡])|(?<=[\u3040-\u30ff\u3400-\u9fff][!?]))(?![。！？｡!?”’」』）])")
 LINE = re.compile(r"[^\r\n\u2028\u2029]+")
 Span = tuple[int, int]
@@ -36,13 +38,14 @@ def sentence_starts(text: str) -> list[int]:
     """Offsets at which each sentence of a text begins, ascending.
 
     Ends are . ! ? (syntok's rules: abbreviations, decimals and addresses are none) and line breaks; where no space
-    follows, as in Chinese, full-width punctuation alone.
+    follows, as in Chinese, full-width punctuation alone. In a line without a capital letter any letter after an end
+    begins a sentence.
     """
     from syntok import segmenter
 
     starts: list[int] = []
     for line in LINE.finditer(text):
-        for paragraph in segmenter.analyze(line.group()):
+        for paragraph in segmenter.analyze(with_capitals(line.group())):
             for tokens in paragraph:
                 first, last = tokens[0], tokens[-1]
                 low, high = first.offset, last.offset + len(last.value)
