@@ -30,7 +30,6 @@ from zerodr.mining.written import lots_of, write
 
 TITLES, SENTENCES = KINDS = ("titles", "sentences")
 QUESTIONS = "questions"
-APART = re.compile(r"(?<=\s[.!?])\s+")  # where a lower-case text with spaced full stops has a sentence end
 
 
 class HoldOutSettings(Settings):
@@ -132,15 +131,10 @@ def count_texts(source: Path) -> Seen:
     for block in read_corpus(source, columns=("title", "text")):
         for title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
             seen.titles[folded(title or "")] += 1
-            seen.sentences.update({folded(one) for one in pieces_of(text or "")})
+            seen.sentences.update({folded(one) for one in sentences_of(text or "")})
         progress.add(len(block))
     progress.finish()
     return seen
-
-
-def pieces_of(text: str) -> list[str]:
-    """Split a text into sentences."""
-    return [piece for one in sentences_of(text) for piece in APART.split(one)]
 
 
 def folded(text: str) -> int:
@@ -159,7 +153,7 @@ def held_out(
         item = Item(TITLES, " ".join(title.split()), "", rest)
     else:
         short, long = settings.words
-        fitting = [one for one in pieces_of(text) if short <= len(WORD.findall(one)) <= long]
+        fitting = [one for one in sentences_of(text) if short <= len(WORD.findall(one)) <= long]
         alone = [one for one in fitting if seen.sentences[folded(one)] == 1 and folded(one) != folded(title)]
         usable = bool(alone)
         chosen = draw.choice(alone) if alone else ""

@@ -58,14 +58,14 @@ RULES = {
     ),
     "merge_candidates": Rule("retrieval.merge:merge_candidates", 1, Need(6000, 100, 30, 10)),
     "hold_out_items": Rule(
-        "mining.held_out:hold_out_items", 2, Need(6000, 4000, 60, 60, threads=8), seeded=True, reads="corpus"
+        "mining.held_out:hold_out_items", 3, Need(6000, 4000, 60, 60, threads=8), seeded=True, reads="corpus"
     ),
     "generate_queries": Rule(
-        "mining.questions:generate_queries", 2, encoding(8000, 500, 480), seeded=True, reads="corpus"
+        "mining.questions:generate_queries", 3, encoding(8000, 500, 480), seeded=True, reads="corpus"
     ),
     "fuse_candidates": Rule("retrieval.fuse:fuse_candidates", 1, Need(4000, 100, 30, 30)),
     "mine_negatives": Rule("mining.mine:mine_negatives", 1, Need(8000, 0, 60), seeded=True),
-    "cut_spans": Rule("mining.spans:cut_spans", 1, Need(4000, 500, 30, 30, threads=8), seeded=True, reads="corpus"),
+    "cut_spans": Rule("mining.spans:cut_spans", 2, Need(4000, 500, 30, 30, threads=8), seeded=True, reads="corpus"),
     "pretrain": Rule("training.pretrain:pretrain", 4, training(16000, 2880), seeded=True, reads="corpus"),
     "init_model": Rule("training.kinds:init_model", 2, Need(6000, 0, 60), seeded=True),
     "finetune": Rule("training.finetune:finetune", 1, training(12000, 1440), seeded=True),

@@ -22,7 +22,7 @@ MEASURED_PAIRS = 10000
 MEASURING = Need(8000, 0, 120, threads=8, gpu=True)
 
 RULES |= {
-    "segment_units": Rule("papers.berm.segment_units:segment_units", 1, Need(4000, 0, 60)),
+    "segment_units": Rule("papers.berm.segment_units:segment_units", 2, Need(4000, 0, 60)),
     "label_units": Rule("papers.berm.label_units:label_units", 1, Need(8000, 0, 60)),
     "measure_units": Rule("papers.berm.measure_units:measure_units", 1, MEASURING, seeded=True),
     "read_units": Rule("papers.berm.read_units:read_units", 1, encoding(8000, 0, 720)),
