@@ -120,8 +120,22 @@ def test_a_training_on_more_gpus_takes_less_time(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
     stage = {"settings": {"training": {"steps": 1000, "batch_queries": 1000}}, "gpus": 2}
     put(tmp_path / "past", "a", "finetune", 800.0, {"model": "m"}, stage, device="cuda:0")
-    times = [Estimates(plan_of([f"gpus={n}"]), tmp_path / "past").seconds(Job("finetune", {})) for n in (1, 8)]
+    times = [
+        Estimates(plan_of([f"gpus={n}"]), tmp_path / "past").seconds(Job("finetune", {"model": "m"})) for n in (1, 8)
+    ]
     assert times == [(1600.0, True), (200.0, True)]
+
+
+def test_a_finished_training_of_another_model_says_nothing(plan, tmp_path, monkeypatch):
+    """`adapt` reads 99 documents with each query, `adapt-query` none: the same steps take fifty times as long."""
+    monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
+    put(tmp_path / "past", "a", "finetune", 170.0, {"model": "adapt-query"}, {"settings": {}})
+    estimates = Estimates(plan, tmp_path / "past")
+    monkeypatch.setattr(costs, "reckon", lambda *_: 5400.0)
+    assert estimates.seconds(Job("finetune", {"model": "adapt"})) == (5400.0, False)
+    assert estimates.seconds(Job("finetune", {"model": "adapt-query"})) == (170.0, True)
+    monkeypatch.setattr(costs, "reckon", lambda *_: None)
+    assert estimates.seconds(Job("finetune", {"model": "adapt"})) == (170.0, True), "better than nothing"
 
 
 def test_pairs_and_augmented_queries_are_reckoned(root, monkeypatch):

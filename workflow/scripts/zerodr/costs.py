@@ -95,12 +95,16 @@ class Estimates:
         return read_speeds(Path("."))
 
     def seconds(self, job: Job) -> tuple[float | None, bool]:
-        """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0."""
+        """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0.
+
+        A training is reckoned from its work where no training of its model is finished: others read other texts a step.
+        """
         if _is_light(job):
             return 0.0, True
         units, model = units_of(job, self.plan), job.wildcards.get("model", "")
         past = [done for done in self.past.get(job.rule, []) if units <= SIMILAR * done.units or not done.units]
-        if past:
+        alike = job.rule not in TRAINING or any(done.model == model for done in past)
+        if past and alike:
             return (estimate(past, model, units) or 0.0) / _devices(job, self.plan), True
         known = reckon(job, self.plan, self.speeds, units)
         if known is None and job.rule in self.past:
