@@ -127,7 +127,7 @@ def test_a_training_on_more_gpus_takes_less_time(tmp_path, monkeypatch):
 
 
 def test_a_finished_training_of_another_model_says_nothing(plan, tmp_path, monkeypatch):
-    """`adapt` reads 99 documents with each query, `adapt-query` none: the same steps take fifty times as long."""
+    """`adapt` reads eight documents with each query, `adapt-query` none: a step takes many times as long."""
     monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
     put(tmp_path / "past", "a", "finetune", 170.0, {"model": "adapt-query"}, {"settings": {}})
     estimates = Estimates(plan, tmp_path / "past")
