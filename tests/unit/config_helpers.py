@@ -48,5 +48,5 @@ def inputs(made: Plan, rule: str, **words: str) -> dict[str, Any]:
 
 
 def params(made: Plan, rule: str, *, scope: str = "shared", **words: str) -> dict[str, Any]:
-    """What a job's stage is told, by the wildcards in its outputs."""
+    """Parameters of a job's stage, by the wildcards in its outputs."""
     return json.loads(made.settings(rule)(SimpleNamespace(scope=scope, **words)))
