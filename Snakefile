@@ -137,7 +137,8 @@ onstart:
         (job.rule.name, job.output) for job in workflow.dag.needrun_jobs()
     )
     if SCREEN is not None:
-        SCREEN.expect(expected_seconds(workflow.dag, ESTIMATES))
+        here = workflow.executor_plugin.name == "local"
+        SCREEN.expect(expected_seconds(workflow.dag, ESTIMATES, here), here)
 
 
 onerror:

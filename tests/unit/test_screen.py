@@ -66,6 +66,15 @@ def test_running_jobs_count_up_to_their_estimate(clock):
     assert progress.seconds_left([job], 60.0) == pytest.approx(10.0 * 60 / 30)
 
 
+def test_on_this_machine_fast_small_jobs_do_not_make_the_long_ones_short(clock):
+    progress = screen.Progress({1: 10.0, 2: 3000.0}, here=True)
+    clock.seconds = 1.0
+    progress.finish(1)
+    assert progress.seconds_left([], 1.0) == pytest.approx(3000 * 301 / 310)  # by the first job's rate alone: 300 s
+    job = screen.Running("finetune", "", 1.0, 3000.0)
+    assert progress.seconds_left([job], 2001.0) == pytest.approx(1000 * 2301 / 2310)
+
+
 def test_noise_is_left_out_and_messages_come_once(clock):
     lines = shown(
         record("Building DAG of jobs..."),

@@ -17,7 +17,7 @@ from typing import Any
 
 from zerodr.artifacts.adapter import QUIET_STAGES
 from zerodr.artifacts.guard import FAILED
-from zerodr.costs import Estimates, costs, duration
+from zerodr.costs import START_HERE_S, START_S, Estimates, costs, duration
 from zerodr.forecast import Job
 
 LOGGER = logging.getLogger("snakemake.logging")
@@ -39,6 +39,7 @@ NOISE = (
 )
 FAILED_RUN = re.compile(rf"^Complete log|{re.escape(FAILED)}")
 BEAT_S, STATUS_S = 60.0, 1.0  # between lines without a terminal; between changes of a terminal's last line
+TRUST_S = 300.0  # on this machine, estimates count as much as so many seconds of seen work
 CLEAR = "\r\x1b[2K"
 
 
@@ -64,10 +65,12 @@ class Progress:
 
     Args:
         expected: estimated seconds by job.
+        here: jobs run on this machine, so about one after another. On a cluster nothing is assumed.
     """
 
-    def __init__(self, expected: Mapping[int, float]) -> None:
+    def __init__(self, expected: Mapping[int, float], here: bool = False) -> None:
         self.expected, self.done, self.start = dict(expected), 0.0, time.monotonic()
+        self.trust = TRUST_S if here else 0.0
         self.finished = 0
 
     def finish(self, job: int) -> None:
@@ -76,12 +79,15 @@ class Progress:
         self.done += self.expected.get(job, 0.0)
 
     def seconds_left(self, running: list[Running], now: float) -> float | None:
-        """Estimate the time left from the rate up to now; None before anything is known."""
+        """Estimate the time left from the rate up to now; None before anything is known.
+
+        Small jobs run first and say little of the long ones: on this machine the estimates count, too.
+        """
         under_way = sum(min(now - job.since, job.expected) for job in running)
         total, done = sum(self.expected.values()), self.done + under_way
         if done <= 0 or now - self.start < STATUS_S:
             return None
-        return (total - done) * (now - self.start) / done
+        return (total - done) * (now - self.start + self.trust) / (done + self.trust)
 
     def shown(self, running: list[Running], now: float) -> str:
         """Format it: `[12 of 62, about 14 min left]`."""
@@ -107,9 +113,9 @@ class Screen(logging.Handler):
         self.failed = False
         self.written = time.monotonic()
 
-    def expect(self, expected: Mapping[int, float]) -> None:
-        """Start to show progress, with the estimated seconds by job."""
-        self.progress = Progress(expected)
+    def expect(self, expected: Mapping[int, float], here: bool = False) -> None:
+        """Start to show progress, with the estimated seconds by job; `here`: jobs run on this machine."""
+        self.progress = Progress(expected, here)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -206,11 +212,12 @@ def take_screen(settings: Any, main: bool) -> Screen | None:
     return screen
 
 
-def expected_seconds(dag: Any, estimates: Estimates) -> dict[int, float]:
-    """Estimate the seconds of each planned job, by its number."""
+def expected_seconds(dag: Any, estimates: Estimates, here: bool) -> dict[int, float]:
+    """Estimate the seconds of each planned job, by its number; `here`: jobs run on this machine."""
     planned = list(dag.needrun_jobs())
     jobs = [
         Job(job.rule.name, dict(job.wildcards.items()), tuple(map(str, job.input)), tuple(map(str, job.output)))
         for job in planned
     ]
-    return {dag.jobid(job): seconds for job, seconds in zip(planned, costs(jobs, estimates).seconds, strict=True)}
+    seconds = costs(jobs, estimates, START_HERE_S if here else START_S).seconds
+    return dict(zip(map(dag.jobid, planned), seconds, strict=True))
