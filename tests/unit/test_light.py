@@ -56,6 +56,14 @@ def test_terms_of_latin_texts_are_lucenes(text):
     assert analyze_english(text) == analyze(analyzer("en"), text)
 
 
+PICTURES = "©☃👍🏽🏴🇩🇪1#\u20e3 z\u200d\ufe0e\ufe0f\u00ad\u0301\U000e0067\U000e007f"  # and what may follow them
+
+
+@given(st.text(PICTURES, max_size=8))
+def test_terms_of_pictures_are_lucenes(text):
+    assert analyze_english(text) == analyze(analyzer("en"), text)
+
+
 @given(st.text("aeiouybcdlstz", min_size=1, max_size=12))
 def test_stems_are_lucenes(word):
     assert [stem(word)] == analyze(analyzer("en"), word) or analyze(analyzer("en"), word) == []

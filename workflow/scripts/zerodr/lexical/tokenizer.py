@@ -19,9 +19,15 @@ _OLD_PICTURES = (
 """Pictures of Lucene's older tables (among them signs and reserved places)."""
 
 
+_EXTENDER = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]"
+"""A character that rule WB4 (UAX #29) lets the one before absorb."""
+_AFTER_PICTURE = rf"(?:(?![\uFE0E\uFE0F]){_EXTENDER})*"
+"""Such characters after a picture, without the two that choose its form, as text or as a picture."""
+
+
 def _spelled(letters: str) -> str:
     """Return the pattern of a Word_Break class (UAX #29) and the characters that rule WB4 lets it absorb."""
-    return rf"(?![{_NO_LETTER}])[{letters}][\p{{WB=Extend}}\p{{WB=Format}}\p{{WB=ZWJ}}]*"
+    return rf"(?![{_NO_LETTER}])[{letters}]{_EXTENDER}*"
 
 
 _LINK = _spelled(r"\p{WB=ExtendNumLet}")
@@ -40,11 +46,17 @@ _CORE = rf"""(?:{_KATAKANA}(?:(?:{_LINK})*{_KATAKANA})*
        |{_ANY_LETTER}(?:(?:(?:{_LINK})*|{_MID_LETTER}){_ANY_LETTER})*)+)"""
 _COMPLEX, _HAN = _spelled(r"\p{Line_Break=Complex_Context}"), _spelled(r"\p{Script=Han}")
 _HIRAGANA = _spelled(r"\p{Script=Hiragana}")
-_PICTURE = rf"(?:\p{{Emoji_Modifier_Base}}\p{{Emoji_Modifier}}|[\p{{Extended_Pictographic}}{_OLD_PICTURES}]\uFE0F?)"
+_MODIFIER = r"\p{Emoji_Modifier}"
+_TAGS = r"(?:[\U000E0020-\U000E007E]+\U000E007F)?"  # of flags of regions
+_SIGN = rf"(?!{_MODIFIER})[\p{{Extended_Pictographic}}{_OLD_PICTURES}]{_AFTER_PICTURE}\uFE0F?{_TAGS}"
+_PICTURE = rf"(?:{_SIGN}|{_MODIFIER}{_AFTER_PICTURE})"
+_PICTURES = rf"(?:\u200D+(?!{_MODIFIER}))?{_PICTURE}(?:(?:\u200D|(?<=\u200D)){_PICTURE})*"
+_KEYCAP = rf"[0-9\#*]{_AFTER_PICTURE}\uFE0F?\u20E3{_AFTER_PICTURE}"
+_FLAG = rf"(?:\p{{WB=Regional_Indicator}}{_EXTENDER}*){{2}}"
 WORD = regex.compile(
     rf"""(?P<word>{_START}{_CORE}(?:(?:{_LINK})+{_CORE})*(?:{_LINK})*)
     |(?P<complex>(?:{_COMPLEX})+)
-    |(?P<emoji>[0-9\#*]\uFE0F?\u20E3|\p{{WB=Regional_Indicator}}{{2}}|{_PICTURE}(?:\u200D{_PICTURE})*)
+    |(?P<emoji>{_KEYCAP}|{_FLAG}|{_PICTURES})
     |(?P<han>{_HAN})
     |(?P<hiragana>{_HIRAGANA})""",
     regex.VERBOSE,
