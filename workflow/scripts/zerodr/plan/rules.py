@@ -36,7 +36,7 @@ RULES = {
         "collections.user_folders:normalize_judgements", 1, Need(2000, 100, 20, 20), reads="queries"
     ),
     "measure_statistics": Rule("collections.statistics:measure_statistics", 1, Need(2000, 1000, 20, 20, threads=2)),
-    "index_bm25": Rule("lexical.index:index_bm25", 2, Need(6000, 2500, 15, 30), reads="corpus"),
+    "index_bm25": Rule("lexical.index:index_bm25", 1, Need(6000, 2500, 15, 30), reads="corpus"),
     "search_bm25": Rule("lexical.search:search_bm25", 1, Need(6000, 200, 30, 30, threads=8), reads="queries"),
     "import_model": Rule("encoders.start.importing:import_model", 1, Need(4000, 0, 60)),
     "embed_corpus": Rule(
