@@ -75,6 +75,27 @@ def test_on_this_machine_fast_small_jobs_do_not_make_the_long_ones_short(clock):
     assert progress.seconds_left([job], 2001.0) == pytest.approx(1000 * 2301 / 2310)
 
 
+def test_a_running_job_that_tells_a_longer_time_counts_with_it(clock, tmp_path):
+    log = tmp_path / "finetune.log"
+    progress = screen.Progress({1: 600.0, 2: 600.0}, here=True)
+    job = screen.Running("finetune", str(log), 0.0, 600.0)
+    assert progress.seconds_left([job], 300.0) == pytest.approx(900), "no log yet"
+    log.write_text("10:00:00 [finetune dpr] train: 2/6 steps, 0.0/s, 9:59:59 left\n" + 500 * "x" + "\n")
+    with log.open("a") as lines:
+        lines.write("10:05:00 [finetune dpr] train: 3/9 steps, 0.0/s, 10:00 left, loss 2\nstep 3\n")
+    assert progress.seconds_left([job], 300.0) == pytest.approx(1200)
+    assert progress.seconds_left([job], 700.0) == pytest.approx(1200), "past its estimate"
+    progress.finish(1)
+    assert progress.seconds_left([], 1300.0) == pytest.approx(600 * 1600 / 900), "it took twice its estimate"
+
+
+def test_the_first_short_part_of_a_running_job_does_not_make_it_short(clock, tmp_path):
+    log = tmp_path / "finetune.log"
+    log.write_text("10:00:00 [finetune dpr] rank scifact: 7/9 queries, 9.0/s, 0:01 left\n")
+    job = screen.Running("finetune", str(log), 0.0, 600.0)
+    assert screen.Progress({1: 600.0}, here=True).seconds_left([job], 100.0) == pytest.approx(500)
+
+
 def test_noise_is_left_out_and_messages_come_once(clock):
     lines = shown(
         record("Building DAG of jobs..."),

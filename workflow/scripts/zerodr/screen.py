@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.adapter import QUIET_STAGES
 from zerodr.artifacts.guard import FAILED
+from zerodr.artifacts.progress import told_left
 from zerodr.costs import START_HERE_S, START_S, Estimates, costs, duration
 from zerodr.forecast import Job
 
@@ -59,6 +61,11 @@ class Running:
     since: float
     expected: float
 
+    def seconds(self, now: float) -> float:
+        """Seconds that it takes: as estimated, or longer where its own log tells so."""
+        left = told_left(Path(self.log)) if self.log else None
+        return self.expected if left is None else max(self.expected, now - self.since + left)
+
 
 class Progress:
     """Estimated work of a run: how much is done, and when the rest will be.
@@ -81,10 +88,13 @@ class Progress:
     def seconds_left(self, running: list[Running], now: float) -> float | None:
         """Estimate the time left from the rate up to now; None before anything is known.
 
-        Small jobs run first and say little of the long ones: on this machine the estimates count, too.
+        Small jobs run first and say little of the long ones: on this machine the estimates count, too. A running job
+        that tells in its log that it will take longer than estimated counts with what it tells.
         """
-        under_way = sum(min(now - job.since, job.expected) for job in running)
-        total, done = sum(self.expected.values()), self.done + under_way
+        whole = [job.seconds(now) for job in running]
+        under_way = sum(min(now - job.since, seconds) for job, seconds in zip(running, whole, strict=True))
+        longer = sum(whole) - sum(job.expected for job in running)
+        total, done = sum(self.expected.values()) + longer, self.done + under_way
         if done <= 0 or now - self.start < STATUS_S:
             return None
         return (total - done) * (now - self.start + self.trust) / (done + self.trust)

@@ -1,9 +1,14 @@
 """Log progress lines with rate and time left, at a limited frequency."""
 
 import logging
+import os
+import re
 import time
+from pathlib import Path
 
 log = logging.getLogger("zerodr")
+LEFT = re.compile(r", (?:(\d+):)?(\d+):(\d\d) left\b")
+TAIL_BYTES = 4096
 
 
 class Progress:
@@ -62,6 +67,20 @@ def _clock(seconds: float) -> str:
     minutes, remainder = divmod(int(round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
+
+
+def told_left(logfile: Path) -> float | None:
+    """Read the seconds left that the last progress line of a stage's log tells; None without one."""
+    try:
+        with logfile.open("rb") as lines:
+            lines.seek(-min(TAIL_BYTES, os.fstat(lines.fileno()).st_size), os.SEEK_END)
+            told = LEFT.findall(lines.read().decode(errors="replace"))
+    except OSError:
+        return None  # not there yet
+    if not told:
+        return None
+    hours, minutes, seconds = (int(part or 0) for part in told[-1])
+    return 3600.0 * hours + 60.0 * minutes + seconds
 
 
 def log_waiting(name: str, share: float) -> None:
