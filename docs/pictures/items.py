@@ -33,8 +33,8 @@ ours, with difference, verdict, tolerance and source: in its page, and in `resul
 | its values as numbers | `{run} results/coco-dr/table5.published.tsv` |
 | all items of a paper | `{run} results/coco-dr/all.html` |
 
-At scale `paper` an item has its paper's collections, protocol and base. At other scales the main table's columns stand
-in. The page with all items has those marked "at `paper`" at that scale alone, and never those marked "apart". Verdicts:
+At scale `paper` an item has its paper's collections, protocol and base. At other scales the main table's columns are
+used instead. The page with all items has those marked "at `paper`" at that scale alone, and never those marked "apart". Verdicts:
 
 """
 MIDDLE = """
