@@ -34,7 +34,8 @@ ours, with difference, verdict, tolerance and source: in its page, and in `resul
 | all items of a paper | `{run} results/coco-dr/all.html` |
 
 At scale `paper` an item has its paper's collections, protocol and base. At other scales the main table's columns are
-used instead. The page with all items has those marked "at `paper`" at that scale alone, and never those marked "apart". Verdicts:
+used instead. The page with all items has those marked "at `paper`" at that scale alone, and never those marked
+"apart". Verdicts:
 
 """
 MIDDLE = """

@@ -80,8 +80,12 @@ def idro_clusters() -> list[Effect]:
 
 
 def berm() -> list[Effect]:
-    """BERM's losses at two weights of R2 against none, at equal steps, three seeds."""
-    weights = {"R2 at 1": cells("berm", "likeness"), "R2 at .3": cells("berm", "R2 at .3, minus it")}
+    """BERM's losses at three weights of R2 against none, at equal steps, three seeds."""
+    weights = {
+        "R2 at 1": cells("berm", "likeness"),
+        "R2 at .3": cells("berm", "R2 at .3, minus it"),
+        "R2 at .1, 3,000 steps": cells("berm", "R2 at .1, minus it"),
+    }
     return [
         effect(row[0], name, next(cell for cell in row if "[" in cell))
         for name, (_, *rows) in weights.items()
