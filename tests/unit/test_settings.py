@@ -16,6 +16,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.methods import EncoderMethod, LexicalSettings
 from zerodr.config.settings import Config
 from zerodr.config.trained import FinetuneParams
+from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
 
 
@@ -257,3 +258,9 @@ def test_gpus_that_nodes_cannot_share_are_refused(root, gpus, nodes):
 def test_gpus_that_nodes_share_are_taken(root):
     assert load_bench(root, {"gpus": 8, "nodes": 2}).config.nodes == 2
     assert load_bench(root, {"gpus": 0, "nodes": 3}).config.nodes == 3
+
+
+def test_an_end_of_a_schedule_that_has_none_is_refused():
+    with pytest.raises(ValueError, match=r"schedule_steps is where a linear schedule ends.*leave one of them out"):
+        TrainingSettings(schedule="constant", schedule_steps=100)
+    assert TrainingSettings(schedule_steps=100).schedule == "linear"

@@ -308,8 +308,11 @@ def test_answers_that_stand_elsewhere_are_left_out(project, caplog):
     answers = read_answers(source, "train", texts)
     assert answers.displaced == 1 and ("q0", "d0") not in answers.spans and "q0" in answers.texts
     assert "1 answers do not stand where" in caplog.text
+    caplog.clear()
+    some = read_answers(source, "train", {"d1": texts["d1"]})
+    assert some.displaced == 0 and {document for _, document in some.spans} == {"d1"} and not caplog.text
     with pytest.raises(CollectionError, match="none of its 40 answers stands"):
-        read_answers(source, "train", {})
+        read_answers(source, "train", dict.fromkeys(texts, ""))
     with pytest.raises(CollectionError, match=r"has no answers \(have: train\)"):
         read_answers(source, "dev", texts)
 

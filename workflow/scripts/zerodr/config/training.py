@@ -267,6 +267,14 @@ class TrainingSettings(Settings):
         return {key: value for key, value in write(self).items() if key != "compile" or value}
 
     @model_validator(mode="after")
+    def _ends(self) -> TrainingSettings:
+        if self.schedule == "constant" and self.schedule_steps is not None:
+            raise ValueError(
+                "schedule_steps is where a linear schedule ends, and schedule: constant does not: leave one of them out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _repeatable(self) -> TrainingSettings:
         if self.compile and self.cache_chunk is not None and self.dropout != 0:
             raise ValueError(

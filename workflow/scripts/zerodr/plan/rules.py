@@ -82,7 +82,7 @@ RULES = {
     "build_query_page": Rule("pages.queries:build_query_page", 1),
     "build_leaderboard": Rule("pages.leaderboard:build_leaderboard", 1),
     "plot_table": Rule("reporting.figure:plot_table", 2, seeded=True),
-    "build_item": Rule("reporting.items:build_item", 4, seeded=True),
+    "build_item": Rule("reporting.items:build_item", 5, seeded=True),
     "plot_item": Rule("reporting.item_figures:plot_item", 3),
     "build_paper": Rule("reporting.items:build_paper", 2),
     "build_published": Rule("reporting.published_page:build_published", 3),

@@ -30,9 +30,11 @@ class Answers:
     displaced: int
 
 
-def has_answers(collection: Path) -> bool:
-    """Whether a normalised collection came with answers."""
-    return (collection / FILE).exists()
+def has_answers(collection: Path, split: str | None = None) -> bool:
+    """Whether a normalised collection came with answers, of a split where one is named."""
+    if not (collection / FILE).exists():
+        return False
+    return split is None or pq.read_table(collection / FILE, filters=[("split", "=", split)]).num_rows > 0
 
 
 def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers:
@@ -41,7 +43,7 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
     Args:
         collection: normalised, with answers.parquet.
         split: whose answers.
-        texts: text of each document (without title) by id.
+        texts: text of each document (without title) by id; answers in other documents are left out.
 
     Raises:
         CollectionError: no answers came along, the split has none, or none is at the offset that is recorded for it.
@@ -60,7 +62,9 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
     gold: dict[str, list[str]] = {}
     displaced, first = 0, ""
     for row in rows:
-        text, pair = texts.get(row["corpus_id"], ""), (row["query_id"], row["corpus_id"])
+        if row["corpus_id"] not in texts:
+            continue
+        text, pair = texts[row["corpus_id"]], (row["query_id"], row["corpus_id"])
         for answer in row["answers"]:
             gold.setdefault(row["query_id"], []).append(answer["text"])
             if matches(text, answer):
@@ -69,7 +73,7 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
                 displaced += 1
                 first = first or f"{row['query_id']}: {answer['text']!r} at {answer['start']}"
     where = f"{collection.name}/{split}"
-    if not spans:
+    if displaced and not spans:
         raise CollectionError(
             where,
             f"none of its {displaced} answers stands in its document where it is said to stand, the first is {first}",

@@ -266,7 +266,8 @@ def _row(
 
 
 def _answers(source: Path, split: str, passages: dict[str, Passage]) -> Answers | None:
-    if not has_answers(source):
+    """Answers of the split in these passages, for statistics alone; None where the split has none."""
+    if not has_answers(source, split):
         return None
     return read_answers(source, split, {key: passage.text[passage.begin :] for key, passage in passages.items()})
 

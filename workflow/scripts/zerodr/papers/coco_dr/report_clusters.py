@@ -35,13 +35,13 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     for of_seed in frames:
         if any(not frame[["query", "cluster"]].equals(of_seed[0][["query", "cluster"]]) for frame in of_seed):
             raise ArtifactError("losses by cluster", "are of other queries or clusters", "measure all again")
+        if not of_seed[0]["query"].equals(frames[0][0]["query"]):
+            raise ArtifactError("losses by cluster", "are of other queries for another seed", "measure all again")
         if of_seed[0].groupby("cluster").size().max() < 2:
             what = f"have no cluster with two of {len(of_seed[0])} queries"
             raise ArtifactError("losses by cluster", what, "take a source with more judged queries, or fewer clusters")
-    pairs = zip(seeds, frames, strict=True)
-    resampled = [_resample(of_seed, settings.bootstrap_samples, stage.seed + seed) for seed, of_seed in pairs]
     values = np.stack([_measures(of_seed) for of_seed in frames])  # (seeds, methods, measures)
-    means = np.mean(resampled, axis=0)  # (samples, methods, measures)
+    means = _resample(frames, settings.bootstrap_samples, stage.seed)  # (samples, methods, measures)
     rows: list[dict[str, Any]] = []
     for number, method in enumerate(named):
         for column, measure in enumerate(MEASURES):
@@ -93,16 +93,18 @@ def _half(frame: pd.DataFrame) -> np.ndarray:
     return frame.groupby("cluster").cumcount().to_numpy() % 2
 
 
-def _resample(frames: list[pd.DataFrame], samples: int, seed: int) -> np.ndarray:
-    """Compute the measures of resamples of each half of the queries, with replacement, (samples, methods, 2)."""
-    generator, halves = np.random.default_rng(seed), _half(frames[0])
+def _resample(frames: list[list[pd.DataFrame]], samples: int, seed: int) -> np.ndarray:
+    """Compute the measures of resamples of the queries, with replacement, means of seeds: (samples, methods, 2).
+
+    All seeds are judged on the same queries, so each resample is drawn once for all: what queries differ by is no
+    smaller with more seeds.
+    """
+    generator, queries = np.random.default_rng(seed), len(frames[0][0])
     every = []
     for start in range(0, samples, BLOCK):
-        counts = np.empty((min(BLOCK, samples - start), len(halves)))
-        for half in (0, 1):
-            size = int((halves == half).sum())
-            counts[:, halves == half] = generator.multinomial(size, np.full(size, 1 / size), size=len(counts))
-        every.append(_weighted(frames, counts))
+        size = min(BLOCK, samples - start)
+        counts = generator.multinomial(queries, np.full(queries, 1 / queries), size=size).astype(float)
+        every.append(np.mean([_weighted(of_seed, counts) for of_seed in frames], axis=0))
     return np.concatenate(every)
 
 

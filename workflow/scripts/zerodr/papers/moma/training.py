@@ -75,7 +75,8 @@ class FusedQueries(Addition):
             ArtifactError: a query has no ranking, or a document stands in no memory.
         """
         memory, source = self.memory, self.stage.path("source")
-        model.fusion = FusionContract(documents=memory.documents, document_tokens=memory.document_tokens)
+        limits = {"documents": memory.documents, "document_tokens": memory.document_tokens}
+        model.fusion = FusionContract(**limits, exclude_self=memory.exclude_self)
         model.stop_gradient = memory.stop_gradient
         texts = MemoryTexts(_folders(self.stage), _joins(self.params))
         split = self.params.source_split
