@@ -18,7 +18,7 @@ from typing import Any
 
 from zerodr.artifacts.adapter import QUIET_STAGES
 from zerodr.artifacts.guard import FAILED
-from zerodr.artifacts.progress import told_left
+from zerodr.artifacts.progress import time_left
 from zerodr.costs import START_HERE_S, START_S, Estimates, costs, duration
 from zerodr.forecast import Job
 
@@ -63,7 +63,7 @@ class Running:
 
     def seconds(self, now: float) -> float:
         """Seconds that it takes: as estimated, or longer where its own log tells so."""
-        left = told_left(Path(self.log)) if self.log else None
+        left = time_left(Path(self.log)) if self.log else None
         return self.expected if left is None else max(self.expected, now - self.since + left)
 
 

@@ -69,17 +69,17 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
 
 
-def told_left(logfile: Path) -> float | None:
+def time_left(logfile: Path) -> float | None:
     """Read the seconds left that the last progress line of a stage's log tells; None without one."""
     try:
         with logfile.open("rb") as lines:
             lines.seek(-min(TAIL_BYTES, os.fstat(lines.fileno()).st_size), os.SEEK_END)
-            told = LEFT.findall(lines.read().decode(errors="replace"))
+            matches = LEFT.findall(lines.read().decode(errors="replace"))
     except OSError:
         return None  # not there yet
-    if not told:
+    if not matches:
         return None
-    hours, minutes, seconds = (int(part or 0) for part in told[-1])
+    hours, minutes, seconds = (int(number or 0) for number in matches[-1])
     return 3600.0 * hours + 60.0 * minutes + seconds
 
 
