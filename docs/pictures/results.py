@@ -114,6 +114,13 @@ def ddr_coco() -> list[Effect]:
     return [effect(row[0], arm, row[at]) for row in rows for arm, at in arms.items()]
 
 
+def ddr_coco_steps() -> list[Effect]:
+    """COCO on the target's texts for 200 and 400 steps, as the domain module of DDR, against no steps, two seeds."""
+    _, *rows = cells("ddr", "| target | seed 13: 200 steps |")
+    arms = {"200 steps": 3, "400 steps": 5}
+    return [effect(row[0], arm, row[at]) for row in rows for arm, at in arms.items()]
+
+
 def modir() -> list[Effect]:
     """Adversaries with and without a queue against none, three seeds."""
     _, *rows = cells("modir", "queue, minus it")
@@ -246,6 +253,7 @@ FIGURES = {
     "berm-weights": ("BERM's losses against none by the weight of R2, one seed", berm_weights),
     "modir": ("A domain adversary of equal strength against none, three seeds", modir),
     "ddr-coco": ("DDR whose domain module learns by COCO: 400 steps against none", ddr_coco),
+    "ddr-coco-steps": ("DDR by COCO on the target: 200 and 400 steps, seeds 14 and 15", ddr_coco_steps),
     "ddr": ("Steps of the target's language model against none", ddr),
     "moma": ("The target plugged into the memory, same weights", moma),
     "zero": ("Queries that read documents (zero), and plain fusion, against MiniLM", zero),

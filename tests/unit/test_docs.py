@@ -134,7 +134,7 @@ def test_figures_of_results_are_those_of_the_benchmarks(root, monkeypatch):
         drawn = results.figure(name)
         assert drawn == (root / f"docs/pictures/{name}.svg").read_text(), "run: make pictures"
     points = [len(effects()) for _, effects in results.FIGURES.values()]
-    assert points == [4, 7, 21, 7, 21, 21, 14, 14, 14, 4, 24, 7, 14, 11]
+    assert points == [4, 7, 21, 7, 21, 21, 14, 14, 14, 14, 4, 24, 7, 14, 11]
     pairs = results.proxies()
     assert results.scatter(results.SCATTER, pairs) == (root / "docs/pictures/proxies.svg").read_text(), (
         "run: make pictures"
