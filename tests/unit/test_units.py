@@ -18,7 +18,7 @@ from tests.unit.unit_helpers import CHINESE, QUERIES, label, lay_out, segment, s
 from zerodr.config.base import validate
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
-from zerodr.papers.berm.answers import read_answers
+from zerodr.papers.berm.answers import has_answers, read_answers
 from zerodr.papers.berm.label_units import READ_SCHEMA
 from zerodr.papers.berm.settings import BermSettings, CutSettings, UnitSettings
 from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
@@ -311,6 +311,7 @@ def test_answers_that_stand_elsewhere_are_left_out(project, caplog):
     caplog.clear()
     some = read_answers(source, "train", {"d1": texts["d1"]})
     assert some.displaced == 0 and {document for _, document in some.spans} == {"d1"} and not caplog.text
+    assert has_answers(source) and has_answers(source, "train") and not has_answers(source, "dev")
     with pytest.raises(CollectionError, match="none of its 40 answers stands"):
         read_answers(source, "train", dict.fromkeys(texts, ""))
     with pytest.raises(CollectionError, match=r"has no answers \(have: train\)"):
