@@ -261,6 +261,6 @@ def test_gpus_that_nodes_share_are_taken(root):
 
 
 def test_an_end_of_a_schedule_that_has_none_is_refused():
-    with pytest.raises(ValueError, match=r"schedule: constant has no end: leave schedule_steps out"):
+    with pytest.raises(ValueError, match=r"schedule: constant has no end: leave schedule_steps out "):
         TrainingSettings(schedule="constant", schedule_steps=100)
     assert TrainingSettings(schedule_steps=100).schedule == "linear"

@@ -270,8 +270,8 @@ class TrainingSettings(Settings):
     def _ends(self) -> TrainingSettings:
         if self.schedule == "constant" and self.schedule_steps is not None:
             raise ValueError(
-                "schedule_steps is where a linear schedule ends; schedule: constant has no end: leave schedule_steps out "
-                "(`null` where a recipe below sets it), or take schedule: linear"
+                "schedule_steps is where a linear schedule ends; schedule: constant has no end: leave schedule_steps "
+                "out (`null` where a recipe below sets it), or take schedule: linear"
             )
         return self
 
