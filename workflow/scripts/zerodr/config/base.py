@@ -1,9 +1,9 @@
 """Base of all settings, and the sentences of their errors."""
 
 import re
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Tag, ValidationError, model_validator
 
 from zerodr.errors import ConfigError, nearest
 
@@ -12,6 +12,19 @@ class Settings(BaseModel):
     """Frozen, refuses unknown keys. A docstring below each field describes it (config/descriptions.py)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    read_with: ClassVar[dict[str, tuple[str, tuple[Any, ...]]]] = {}
+    """Fields that are read only where another field has, or holds, one of some values: that field and these values."""
+
+    @model_validator(mode="after")
+    def _read(self) -> Self:
+        """Refuse a value, other than the default, that nothing would read."""
+        for key, (decides, values) in self.read_with.items():
+            setting = getattr(self, decides)
+            given = setting if isinstance(setting, tuple) else (setting,)
+            if getattr(self, key) != type(self).model_fields[key].default and not set(values) & set(given):
+                now, wanted = ", ".join(map(_written, given)), " or ".join(map(_written, values))
+                raise ValueError(f"{key} has no effect with {decides}: {now}: leave it out, or set {decides}: {wanted}")
+        return self
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -70,6 +83,11 @@ def _explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     if kind == "literal_error" and isinstance(first["input"], str):
         step = nearest(first["input"], re.findall(r"'([^']*)'", first["ctx"]["expected"]))
     return f"{named}{first['msg'].lower()}, found {first['input']!r}{more}", step
+
+
+def _written(value: Any) -> str:
+    """`value` as YAML has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _walk(model: Any, location: tuple) -> tuple[list[str], list[str]]:

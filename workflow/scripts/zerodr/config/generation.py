@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -20,7 +20,7 @@ class WriterSettings(Settings):
     revision: str | None = None
     """Hub revision."""
     precision: Literal["fp32", "bf16"] = "bf16"
-    """Arithmetic."""
+    """Arithmetic. A processor that is slower in bf16 takes fp32."""
     batch_passages: int = Field(16, ge=1)
     """Passages of a batch."""
     passage_tokens: int = Field(128, ge=8)
@@ -46,6 +46,10 @@ class WriterSettings(Settings):
 class GenerateSettings(Settings):
     """Queries made from the target's documents; they take the place of the source's queries."""
 
+    read_with: ClassVar = {
+        "least_words": ("forms", ("sentences", "phrases")),
+        "phrase_words": ("forms", ("phrases",)),
+    }
     forms: tuple[Form, ...] = Field(("sentences",), min_length=1)
     """`sentences` of the texts, `titles`, `phrases`: some neighbouring words of a sentence, or `questions`, which a
     language model writes. Of several forms each gives an equal share, as far as there are enough."""

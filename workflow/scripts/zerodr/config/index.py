@@ -1,6 +1,6 @@
 """Settings for the search of a shard of embeddings, of an encoder's recipe and of the params of rule search_shard."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,14 @@ from zerodr.config.base import Settings
 class IndexSettings(Settings):
     """Exact search, or an approximate index with its sizes."""
 
+    read_with: ClassVar = {
+        "hnsw_links": ("index", ("hnsw",)),
+        "hnsw_search": ("index", ("hnsw",)),
+        "ivf_lists": ("index", ("ivfpq",)),
+        "ivf_probes": ("index", ("ivfpq",)),
+        "pq_bytes": ("index", ("ivfpq",)),
+        "recall_queries": ("index", ("hnsw", "ivfpq")),
+    }
     index: Literal["flat", "hnsw", "ivfpq"] = "flat"
     """`flat` is exact. The others report their recall against exact search."""
     hnsw_links: int = Field(32, ge=2)

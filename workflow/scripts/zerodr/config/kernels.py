@@ -19,7 +19,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "arithmetic": Kind(("bf16", "fp32"), ""),
+    "arithmetic": Kind(("bf16", "fp32"), r"(writer)?"),
     "linear": Kind(("onednn", "torch"), r"(\d+x\d+)?"),
     "forward": Kind(("packed", "transformers"), r"((fp32|bf16)( \d+x\d+x\d+ \w+)?)?"),
     "attention": Kind(("fused", "plain"), r"((fp32|bf16)( \d+x\d+)?)?"),

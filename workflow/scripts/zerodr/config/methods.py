@@ -5,7 +5,7 @@ A method's full name is `<recipe>` or `<recipe>+<variant>`; it is the first part
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,9 @@ from zerodr.errors import ConfigError
 class LexicalSettings(Settings):
     """BM25, optionally with RM3 feedback."""
 
+    read_with: ClassVar = dict.fromkeys(
+        ("feedback_documents", "feedback_terms", "original_query_weight"), ("expansion", ("rm3",))
+    )
     backend: Literal["lucene", "bm25s"] = "lucene"
     """`lucene`: Anserini's jar, the reported baseline. `bm25s`: no JVM, the same formula and analyser."""
     fields: Literal["flat", "multifield"] = "flat"
@@ -74,6 +77,7 @@ class EncoderSettings(IndexSettings):
 class FusionSettings(Settings):
     """Fusion of the runs of two methods."""
 
+    read_with: ClassVar = {"rank_constant": ("fusion", ("reciprocal_rank",))}
     runs: tuple[str, str]
     """Full names of the two methods."""
     fusion: Literal["reciprocal_rank", "weighted_score", "standard_score"] = "reciprocal_rank"

@@ -231,6 +231,8 @@ class TrainedSettings(Settings):
             raise ValueError("chain has no stage: a bi-encoder that comes trained is a recipe of kind encoder")
         if not self.chain and self.encoder.layers is not None:
             raise ValueError("encoder.layers is for training, but chain is empty: the model comes trained")
+        if not self.ranks and self.batch_tokens != type(self).model_fields["batch_tokens"].default:
+            raise ValueError(f"batch_tokens is for embeddings, and a {self.encoder.type} has none: leave it out")
         for name, stage in self.chain.items():
             if self.encoder.type not in stage.trains:
                 types = " or ".join(stage.trains)

@@ -9,11 +9,14 @@ import io
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import functional
 
+from zerodr.encoders.inference.probing import choose
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.start.importing import PACKAGE, resolve
 from zerodr.errors import ModelError
@@ -38,6 +41,7 @@ EXAMPLES = (
     ),
 )
 HEAD, TAIL = "Passage: ", "\nQuestion:"
+PROBED = (16, 576, 1536)  # texts, and columns of a layer, that are compared: a step of writing by SmolLM2-135M
 SHOWN = "".join(f"{HEAD}{text}{TAIL} {question}\n\n" for text, question in EXAMPLES) + HEAD
 
 
@@ -131,6 +135,8 @@ def first_line(text: str) -> str:
 def load_writer(name: str, revision: str | None, offline: bool, precision: str = "bf16") -> Writer:
     """Load a language model: a folder, a hub name, or `package:<module>` of a package that holds a GGUF file.
 
+    With `bf16` it computes in fp32 on a processor that is slower in bf16.
+
     Raises:
         ModelError: no such model, or transformers can't load it.
     """
@@ -138,7 +144,7 @@ def load_writer(name: str, revision: str | None, offline: bool, precision: str =
 
     folder, file = _located(name, revision, offline)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    dtype = torch.bfloat16 if precision == "bf16" and not fp32_is_faster(device) else torch.float32
     more = {"gguf_file": file} if file else {}
     unpacked = {"quantization_config": GgufConfig(dequantize=True)} if file else {}
     try:
@@ -154,6 +160,20 @@ def load_writer(name: str, revision: str | None, offline: bool, precision: str =
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return Writer(model, tokenizer, device)
+
+
+def fp32_is_faster(device: str) -> bool:
+    """Report whether a processor writes faster in fp32 than in bf16, which is wanted for speed alone."""
+    if device != "cpu":
+        return False
+
+    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
+        rows, width, outputs = PROBED
+        x, weight = (torch.linspace(-1, 1, n * width).view(n, width) for n in (rows, outputs))
+        run = torch.inference_mode()(functional.linear)
+        return partial(run, x.bfloat16(), weight.bfloat16()), partial(run, x, weight)
+
+    return choose("arithmetic", "writer", ("bf16", "fp32"), ways).other
 
 
 def _located(name: str, revision: str | None, offline: bool) -> tuple[Path, str]:

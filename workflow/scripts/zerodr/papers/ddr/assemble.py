@@ -2,6 +2,7 @@
 
 import logging
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -21,6 +22,7 @@ MODULAR = "modular"
 class AssembleSettings(Settings):
     """Params of rule assemble."""
 
+    read_with: ClassVar = dict.fromkeys(("keep_modular", "sharpness"), ("fold", (True,)))
     fold: bool = True
     """Write a plain model. False: the modular form, which other tools can't load whole."""
     keep_modular: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -85,6 +85,7 @@ class ModuleStage(FinetuneStage):
 class AssembleStage(ChainStage):
     """One stage of a chain that puts a trained relevance module into a domain module (DDR). Nothing is trained."""
 
+    read_with: ClassVar = dict.fromkeys(("keep_modular", "sharpness"), ("fold", (True,)))
     kind: Literal["assemble"]
     """Joins two stages' models."""
     dam: str
