@@ -153,6 +153,9 @@ def publish(artifacts: Artifacts = None) -> None:
 def plan(
     target: Annotated[str, typer.Argument(help="Target for snakemake.")] = "all",
     scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Profile of snakemake; default: slurm at scale paper, else this machine.")
+    ] = None,
     config: Words = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
@@ -170,7 +173,9 @@ def plan(
     estimates = costs.Estimates(bench)
     typer.echo(render(target, forecast(jobs, bench)))
     if jobs:
-        typer.echo(costs.render(jobs, costs.costs(jobs, estimates)))
+        slurm = bench.bench.scale.as_published if profile is None else "slurm" in profile
+        start = costs.START_S if slurm else costs.START_HERE_S
+        typer.echo(costs.render(jobs, costs.costs(jobs, estimates, start)))
 
 
 @app.command()

@@ -59,6 +59,7 @@ class Costs:
         path: positions of the jobs on the critical path, first to last.
         spans: number of GPUs -> seconds until all jobs are finished.
         most_gpus: GPUs of the largest job; farms with fewer have no span.
+        start: seconds until a job's stage runs.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -70,6 +71,7 @@ class Costs:
     path: list[int] = field(default_factory=list)
     spans: dict[int, float] = field(default_factory=dict)
     most_gpus: int = 0
+    start: float = START_S
 
 
 class Estimates:
@@ -142,7 +144,7 @@ def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Cost
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
     limits = [limit(job, plan) for job in jobs]
     light = sum(_is_light(job) for job in jobs)
-    return Costs(seconds, hours, limits, unknown, reckoned, light, longest_path(seconds, before), spans, most)
+    return Costs(seconds, hours, limits, unknown, reckoned, light, longest_path(seconds, before), spans, most, start)
 
 
 def limit(job: Job, plan: Plan) -> float:
@@ -239,7 +241,7 @@ def render(jobs: list[Job], estimates: Costs) -> str:
     sources = {
         "estimated from finished jobs of this checkout": len(jobs) - others,
         "estimated from work and config/speeds.yaml": estimates.reckoned,
-        f"light, {START_S:.0f} s for the start": estimates.light,
+        f"light, {estimates.start:.0f} s for the start": estimates.light,
     }
     lines = [f"time        about {duration(sum(seconds))} one after another, {estimates.gpu_hours:.2f} GPU-hours"]
     lines += [f"            {counted(count, 'job')}: {source}" for source, count in sources.items() if count]
