@@ -246,6 +246,11 @@ def test_plan_asks_snakemake(root, monkeypatch):
     monkeypatch.chdir(root)
     text = call("plan", "--scale", "paper", "results/beir/bm25-flat.tsv", "--config", "offline=true")
     assert "build_row" in text and "search_bm25" in text and "MiB for the largest job" in text
+    assert " 10 s for the start" in text
+    text = call(
+        "plan", "--scale", "paper", "--profile", "local", "results/beir/bm25-flat.tsv", "--config", "offline=true"
+    )
+    assert " 2 s for the start" in text
     told = "can't be planned: results/beir/al.tsv: is no target: did you mean results/beir/all.tsv"
     with pytest.raises(ConfigError, match=told):
         call("plan", "results/beir/al.tsv")
