@@ -21,7 +21,11 @@ from zerodr.retrieval.search import search_shard
 from zerodr.retrieval.vectors import Vectors
 
 Hits = list[list[tuple[str, float]]]
-INDEX = {"hnsw_links": 8, "hnsw_search": 64, "ivf_lists": 16, "ivf_probes": 4, "pq_bytes": 4}
+INDEX: dict[str, dict[str, int]] = {
+    "flat": {},
+    "hnsw": {"hnsw_links": 8, "hnsw_search": 64},
+    "ivfpq": {"ivf_lists": 16, "ivf_probes": 4, "pq_bytes": 4},
+}
 
 
 def exact_scores(queries: np.ndarray, corpus: np.ndarray) -> np.ndarray:

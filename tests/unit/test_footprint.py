@@ -101,9 +101,9 @@ def test_settings_of_a_stage_decide(root):
     assert of(root, "finetune", job("dpr", "ep0"), scale="mini") == 4000
     assert of(root, "pretrain", job("coco-dr", "coco"), scale="mini") == 4500
     cpu, gpu = (of(root, "finetune", job("cross-encoder", "ep0"), scale="lab", gpus=number) for number in (0, 1))
-    assert cpu > 3 * gpu, "activations of a batch are on the GPU"
+    assert cpu > 1.2 * gpu, "activations of a batch are on the GPU"
     whole, queries = (of(root, "finetune", job(r, "distil", "scifact"), scale="lab", gpus=0) for r in MEMORY_OF)
-    assert whole > 3 * queries, "where documents stay as they are, queries alone are encoded"
+    assert whole > 2 * queries, "where documents stay as they are, queries alone are encoded"
     one, eight = (of(root, "finetune", job("coco-dr", "ep0"), scale="paper", gpus=number) for number in (1, 8))
     assert 10_000 < one < 24_000 and 7 * one < eight < 8 * one
     assert of(root, "mine_negatives", job("coco-dr", "ep0"), scale="paper") == 6000

@@ -303,7 +303,7 @@ def test_stage_writes_hits_and_record(tmp_path, monkeypatch, index):
     monkeypatch.chdir(tmp_path)
     corpus, queries = clustered(300, 6)
     collection = make_collection(Path("c"), [f"d{n}" for n in range(300)], [f"d{n}" for n in range(6)])
-    hits = run_search(collection, queries, corpus, shards=2, index=index, depth=20, exclude_self=True, **INDEX)
+    hits = run_search(collection, queries, corpus, shards=2, index=index, depth=20, exclude_self=True, **INDEX[index])
     record = json.loads(hits[0].with_name(hits[0].name + ".lineage.json").read_text())
     assert record["notes"]["index"] == index
     assert [m["name"] for m in record["metrics"]] == ([] if index == "flat" else ["recall_10", "recall_20"])
