@@ -180,3 +180,12 @@ def test_the_page_and_the_figure_are_drawn_from_the_table(tmp_path):
     stage.inputs["table"] = [tmp_path / "table"]
     item_figures.plot_item(stage)
     assert (tmp_path / "png").stat().st_size > 5000
+
+
+def test_methods_of_a_claim_are_drawn_on_one_scale():
+    frame = pd.DataFrame({"method": ["small"] * 2 + ["large"] * 2, "difference": [0.01, 0.0, 0.5, -0.5]})
+    frame = frame.assign(difference_low=frame["difference"] - 0.01, difference_high=frame["difference"] + 0.01)
+    item, names = {"methods": ["small", "large"], "baseline": "plain"}, ("small", "large", "plain")
+    settings = SimpleNamespace(item=item, collections={"a": "A"}, methods={name: name for name in names})
+    left, right = claims.draw_claim(frame, settings).axes
+    assert left.get_xlim() == right.get_xlim() and left.get_xlim()[0] < -0.51

@@ -83,7 +83,7 @@ RULES = {
     "build_leaderboard": Rule("pages.leaderboard:build_leaderboard", 1),
     "plot_table": Rule("reporting.figure:plot_table", 2, seeded=True),
     "build_item": Rule("reporting.items:build_item", 5, seeded=True),
-    "plot_item": Rule("reporting.item_figures:plot_item", 3),
+    "plot_item": Rule("reporting.item_figures:plot_item", 4),
     "build_paper": Rule("reporting.items:build_paper", 2),
     "build_published": Rule("reporting.published_page:build_published", 3),
     "build_adapted_page": Rule("pages.adapted:build_adapted_page", 3),

@@ -132,9 +132,11 @@ def _mark(row: object) -> str:
 
 
 def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
-    """Draw differences from the control, a panel a method: intervals over queries, a small dot for each seed."""
+    """Draw differences from the control, a panel a method, on one scale: intervals over queries, a small dot a seed."""
     methods, labels = settings.item["methods"], [*settings.collections.values(), "mean"]
     figure, every = panels(len(methods), height=1.1 + 0.28 * len(labels))
+    for axes in every[1:]:
+        axes.sharex(every[0])
     seeds = [column for column in frame.columns if column.startswith("difference_seed")]
     for axes, method in zip(every, methods, strict=True):
         rows = frame[frame["method"] == method]
