@@ -103,12 +103,8 @@ def test_phrases_are_neighbouring_words():
 def test_a_language_without_spaces_has_words():
     text = "这是一个比较长的中文句子。短。"
     assert queries_of("", text, "sentences", 3, settings_of(), random.Random(1)) == ["这是一个比较长的中文句子。"]
-    assert (
-        len(
-            queries_of("", text, "phrases", 1, settings_of(forms=["phrases"], phrase_words=[3, 3]), random.Random(1))[0]
-        )
-        == 3
-    )
+    settings = settings_of(forms=["phrases"], phrase_words=[3, 3])
+    assert len(queries_of("", text, "phrases", 1, settings, random.Random(1))[0]) == 3
 
 
 def test_nothing_to_make_is_an_error(tmp_path):
