@@ -39,7 +39,7 @@ drill-input: $(READY) ## malformed collections, configurations, model folders an
 	$(BIN)/python -m pytest tests/unit/test_bad_inputs.py
 
 doctor: ## what this machine lacks, and how to mend it; installs nothing
-	@PYTHONPATH=workflow/scripts $(ANY) -m zerodr.diagnose
+	@PYTHONPATH=workflow/scripts $(ANY) -m zerodr.operations.doctor
 
 docs: $(READY) ## the documentation in site/, built strictly: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

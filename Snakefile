@@ -29,7 +29,7 @@ if find_spec("pydantic") is None:
 
 from zerodr.config.load import load_bench
 from zerodr.errors import ZerodrError
-from zerodr.user_folders import examine, notices
+from zerodr.operations.folders import examine, notices
 from zerodr import papers
 from zerodr.plan import Plan, paths
 from zerodr.plan.user_folders import section_files as list_files
@@ -48,11 +48,16 @@ from zerodr.artifacts.guard import (
     withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
-from zerodr.cluster import request_of, ceilings, default_scale, submitting
-from zerodr.costs import Estimates
-from zerodr.lingering import start_again, wait_for_jobs
-from zerodr.screen import expected_seconds, take_screen
-from zerodr.submission import refusal
+from zerodr.operations.slurm.cluster import (
+    request_of,
+    ceilings,
+    default_scale,
+    submitting,
+)
+from zerodr.operations.estimate.costs import Estimates
+from zerodr.operations.slurm.lingering import start_again, wait_for_jobs
+from zerodr.operations.screen import expected_seconds, take_screen
+from zerodr.operations.slurm.submission import refusal
 
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))

@@ -13,7 +13,7 @@ import typer
 import yaml
 from tests.dag.conftest import clone
 
-from zerodr.lookup_commands import app
+from zerodr.operations.lookup_commands import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "config/README.md", *sorted((ROOT / "docs").rglob("*.md"))]

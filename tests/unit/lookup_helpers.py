@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
+from zerodr.operations.folders import examine
 from zerodr.plan import Plan, paths
 from zerodr.plan.user_folders import section_files
-from zerodr.user_folders import examine
 
 ROOT = Path(__file__).parents[2]
 DENSE, LEXICAL, FUSED, PROTOCOL = "all-minilm-l6-v2", "bm25-flat+bm25s", "hybrid+teacher", "standard"

@@ -14,16 +14,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from zerodr import adapt as module
-from zerodr.adapt import Request, choose, filled, named, needed, offer, prepare, seconds_of
-from zerodr.cli import parse_words
 from zerodr.config.load import load_bench, read_config
 from zerodr.config.training import InitSettings
-from zerodr.costs import START_HERE_S, START_S, Costs
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.other import read_start
 from zerodr.errors import ConfigError, ModelError
-from zerodr.forecast import Job
+from zerodr.operations import adapt as module
+from zerodr.operations.adapt import Request, choose, filled, named, needed, offer, prepare, seconds_of
+from zerodr.operations.cli import parse_words
+from zerodr.operations.estimate.costs import START_HERE_S, START_S, Costs
+from zerodr.operations.estimate.forecast import Job
 from zerodr.plan import Plan, paths
 
 ROOT = Path(__file__).parents[2]
@@ -230,7 +230,7 @@ def test_the_workflow_ends_with_a_killed_command(tmp_path):
     (tmp_path / "sleeper.py").write_text(
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)\n"
     )
-    code = "from zerodr.adapt import run; run(['sleeper'], [], print)"
+    code = "from zerodr.operations.adapt import run; run(['sleeper'], [], print)"
     env = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'workflow/scripts'}"}
     command = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env)
     pid = tmp_path / "pid"

@@ -12,11 +12,12 @@ import pytest
 from tiny_bench import ARCHIVE, COLLECTION, TABLE, make_bench
 from typer.testing import CliRunner
 
-from zerodr import cli, forecast
 from zerodr.artifacts.record import read_record
 from zerodr.checkout import split_config
 from zerodr.errors import ArtifactError, ConfigError, ZerodrError
-from zerodr.forecast import Job, parse_jobs
+from zerodr.operations import cli
+from zerodr.operations.estimate import forecast
+from zerodr.operations.estimate.forecast import Job, parse_jobs
 from zerodr.plan import paths
 
 RUNS = [paths.run(model, "toy", "standard") for model in ("bm25-flat", "dense")]

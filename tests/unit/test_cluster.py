@@ -8,9 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from zerodr import cluster
-from zerodr.cluster import Node, Request, check_fit, minutes_of, parse_partitions, request_of, submitting
 from zerodr.errors import MachineError
+from zerodr.operations.slurm import cluster
+from zerodr.operations.slurm.cluster import (
+    Node,
+    Request,
+    check_fit,
+    minutes_of,
+    parse_partitions,
+    request_of,
+    submitting,
+)
 from zerodr.plan.resources import Ceiling, need
 from zerodr.plan.rules import RULES
 

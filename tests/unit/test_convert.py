@@ -12,13 +12,13 @@ from tests.unit.encoder_helpers import VOCABULARY, save_tokenizer
 from transformers import BertConfig, BertForMaskedLM
 from typer.testing import CliRunner
 
-from zerodr.cli import app
 from zerodr.config.training import InitSettings
 from zerodr.encoders.pretraining.additions import carry_additions, load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.encoders.start.convert import convert_checkpoint
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.errors import ModelError
+from zerodr.operations.cli import app
 
 
 def network(seed: int = 3) -> BertForMaskedLM:

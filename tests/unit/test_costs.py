@@ -9,11 +9,11 @@ from types import SimpleNamespace
 import pytest
 from tiny_bench import make_bench
 
-from zerodr import costs, work
 from zerodr.config.load import load_bench
 from zerodr.config.speeds import read_speeds
-from zerodr.costs import START_S, Estimates, Past
-from zerodr.forecast import Job, parse_jobs
+from zerodr.operations.estimate import costs, work
+from zerodr.operations.estimate.costs import START_S, Estimates, Past
+from zerodr.operations.estimate.forecast import Job, parse_jobs
 from zerodr.plan import Plan
 
 WHERE = {"model": "dense", "scope": "shared", "collection": "other", "protocol": "standard"}
@@ -115,7 +115,7 @@ def test_limits_are_a_multiple_of_the_estimate_and_have_a_floor(plan, tmp_path):
 def test_a_training_on_more_gpus_takes_less_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_bench(tmp_path)
-    from zerodr.cli import plan_of
+    from zerodr.operations.cli import plan_of
 
     monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
     stage = {"settings": {"training": {"steps": 1000, "batch_queries": 1000}}, "gpus": 2}
@@ -163,7 +163,7 @@ def test_durations_are_readable(seconds, text):
 def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_bench(tmp_path)
-    from zerodr.cli import plan_of
+    from zerodr.operations.cli import plan_of
 
     lab = plan_of(["scale=lab", "gpus=2"])
     assert (lab.machines.gpus("embed_corpus"), lab.machines.gpus("finetune")) == (1, 2)
@@ -186,7 +186,7 @@ def test_a_search_in_a_memory_is_as_large_as_the_memory(plan):
 def test_augmented_queries_are_counted_by_their_split(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_bench(tmp_path)
-    from zerodr.cli import plan_of
+    from zerodr.operations.cli import plan_of
 
     plan = plan_of([])
     row = plan.bench.collections["other"]
@@ -201,7 +201,7 @@ def test_augmented_queries_are_counted_by_their_split(tmp_path, monkeypatch):
 def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_bench(tmp_path)
-    from zerodr.cli import plan_of
+    from zerodr.operations.cli import plan_of
 
     monkeypatch.setattr(costs, "units_of", lambda job, plan: 1.0)
     monkeypatch.setattr(costs, "reckon", lambda *_: None)

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 import pytest
 from tiny_bench import plan_of, write_config
 
-from zerodr import doctor, preflight
 from zerodr.config.load import load_bench
+from zerodr.operations.doctor import bench as doctor
+from zerodr.operations.doctor import machine as preflight
+from zerodr.operations.doctor.machine import Finding, Scale, render, runnable
 from zerodr.plan import Plan, paths
-from zerodr.preflight import Finding, Scale, render, runnable
 from zerodr.retrieval import device
 
 
@@ -288,7 +289,7 @@ def test_the_system_s_python_diagnoses_without_a_package(root, tmp_path):
     """No site-packages: each lacking thing is one line with its command."""
     python = Path(sys.base_prefix) / "bin" / "python3.11"
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(root / "workflow/scripts"), "HF_HUB_OFFLINE": "1"}
-    command = [str(python), "-S", "-m", "zerodr.diagnose"]
+    command = [str(python), "-S", "-m", "zerodr.operations.doctor"]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and not done.stderr
     lines = dict(line.split(maxsplit=2)[1:] for line in done.stdout.splitlines() if line.startswith(("ok", "missing")))

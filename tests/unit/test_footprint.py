@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from zerodr import costs
 from zerodr.config.load import load_bench
-from zerodr.footprint import Footprints, largest_training
+from zerodr.operations.estimate import costs
+from zerodr.operations.estimate.footprint import Footprints, largest_training
 from zerodr.plan import Plan
 from zerodr.plan.memory import (
     COPY_BYTES,

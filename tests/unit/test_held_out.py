@@ -15,9 +15,9 @@ from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.load import load_bench
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.mining.held_out import without
+from zerodr.operations.folders import examine
 from zerodr.plan import Plan, paths
 from zerodr.plan.patterns import Patterns
-from zerodr.user_folders import examine
 
 ROOT = Path(__file__).parents[2]
 FILLER = " ".join(f"word{n}" for n in range(25))

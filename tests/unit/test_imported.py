@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import read_run
-from zerodr.cli import app
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, ConfigError
+from zerodr.operations.cli import app
 from zerodr.plan import Plan, paths
 from zerodr.retrieval.imported import import_run
 

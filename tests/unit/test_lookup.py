@@ -22,7 +22,7 @@ from zerodr.lookup.highlight import Highlighter
 from zerodr.lookup.server import make_app
 from zerodr.lookup.sources import Sources
 from zerodr.lookup.terminal import open_desk
-from zerodr.lookup_commands import app
+from zerodr.operations.lookup_commands import app
 
 MODEL = f"results/models/{DENSE}/shared/imported"
 

@@ -7,8 +7,8 @@ import pytest
 from zerodr.config.load import load_bench
 from zerodr.config.origins import recipe_values
 from zerodr.errors import ConfigError
+from zerodr.operations.reference import render
 from zerodr.papers import modules
-from zerodr.reference import render
 
 
 def test_each_paper_has_a_recipe_whose_values_have_sources(root):

@@ -9,7 +9,7 @@ import snakemake_executor_plugin_slurm as plugin
 from snakemake.cli import get_argument_parser
 from snakemake_executor_plugin_slurm import accounts, submit_string
 
-from zerodr import cluster, lingering, submission
+from zerodr.operations.slurm import cluster, lingering, submission
 
 NEWER = "a newer version does this itself: read the issue, then delete the workaround and this line"
 WORKAROUNDS = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from zerodr.cli import app
 from zerodr.config.advanced import advanced_fields
 from zerodr.config.load import load_bench
 from zerodr.config.methods import EncoderSettings
 from zerodr.config.provenance import Value, render, render_difference, values_of
 from zerodr.errors import ConfigError
+from zerodr.operations.cli import app
 
 
 @pytest.fixture(scope="module")

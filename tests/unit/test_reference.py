@@ -7,7 +7,7 @@ import re
 import pytest
 
 from zerodr.config.training import TrainingSettings
-from zerodr.reference import render
+from zerodr.operations.reference import render
 
 
 @pytest.fixture(scope="module")

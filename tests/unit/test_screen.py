@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from zerodr import screen
 from zerodr.artifacts.adapter import QUIET_STAGES, configure_logging
 from zerodr.artifacts.guard import FAILED
+from zerodr.operations import screen
 
 
 def record(message: str = "", level: int = logging.INFO, **facts: Any) -> logging.LogRecord:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerodr.cli import plan_of
 from zerodr.config.base import validate
 from zerodr.config.canonical import canonical_json
 from zerodr.config.files import read_yaml
@@ -20,6 +19,7 @@ from zerodr.config.settings import Config
 from zerodr.config.trained import FinetuneParams
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
+from zerodr.operations.cli import plan_of
 from zerodr.papers.ddr.assemble import AssembleSettings
 
 

@@ -7,10 +7,10 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from zerodr import submission
-from zerodr.cluster import Request
 from zerodr.errors import MachineError
-from zerodr.submission import file_system
+from zerodr.operations.slurm import submission
+from zerodr.operations.slurm.cluster import Request
+from zerodr.operations.slurm.submission import file_system
 
 
 def test_a_host_without_slurm(monkeypatch, tmp_path):

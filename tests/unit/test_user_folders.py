@@ -17,9 +17,9 @@ from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
 from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import CollectionError, ConfigError
+from zerodr.operations.folders import STATE, examine, notices
 from zerodr.plan import Plan, paths
 from zerodr.plan.user_folders import section_files
-from zerodr.user_folders import STATE, examine, notices
 
 ROOT = Path(__file__).parents[2]
 RUN = {"model": "bm25-flat", "collection": "notes", "protocol": "standard"}
@@ -122,7 +122,7 @@ def test_a_replaced_file_with_the_same_size_and_time_is_noticed(notes):
 
 def test_contents_are_read_once(notes, monkeypatch):
     plan(notes)
-    monkeypatch.setattr("zerodr.user_folders.file_digest", None)
+    monkeypatch.setattr("zerodr.operations.folders.file_digest", None)
     assert plan(notes).bench.folders["notes"].digests
     assert len(list(STATE.iterdir())) == 1
 

@@ -4,9 +4,9 @@ import os
 import sys
 
 from zerodr.checkout import split_config
-from zerodr.cli import COMPLETES
 from zerodr.errors import ZerodrError
-from zerodr.lookup_commands import app
+from zerodr.operations.cli import COMPLETES
+from zerodr.operations.lookup_commands import app
 
 
 def main() -> None:

@@ -2,19 +2,19 @@
 
 import sys
 
-from zerodr import preflight
+from zerodr.operations.doctor import machine
 
 
 def main() -> int:
     """Print the findings; 1 when something is missing."""
-    if preflight.packages().state == "missing":
-        findings = preflight.examine()
+    if machine.packages().state == "missing":
+        findings = machine.examine()
     else:
-        from zerodr.cli import plan_of
-        from zerodr.doctor import examine
+        from zerodr.operations.cli import plan_of
+        from zerodr.operations.doctor.bench import examine
 
         findings = examine(plan_of([]))
-    sys.stdout.write(preflight.render(findings) + "\n")
+    sys.stdout.write(machine.render(findings) + "\n")
     return int(any(finding.state == "missing" for finding in findings))
 
 

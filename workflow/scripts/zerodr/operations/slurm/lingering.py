@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from zerodr.cluster import ask_slurm
+from zerodr.operations.slurm.cluster import ask_slurm
 
 QUEUE = ["squeue", "--me", "--noheader", "--format=%i|%V|%Z|%k"]
 OF_SNAKEMAKE = "rule_"  # start of the executor plugin's comment on each job

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-LOCK = Path(__file__).resolve().parents[3] / "envs" / "requirements.lock"
+LOCK = Path(__file__).resolve().parents[5] / "envs" / "requirements.lock"
 GPU_LOCK = LOCK.with_name("gpu.lock")
 PIN = re.compile(r"^([\w.-]+)==([^\s;#]+)", re.M)
 PYTHON = (3, 11)

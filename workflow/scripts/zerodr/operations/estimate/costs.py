@@ -18,14 +18,14 @@ from typing import Any
 from zerodr.artifacts.record import Record
 from zerodr.config.registry import Collection
 from zerodr.config.speeds import Speeds, read_speeds
-from zerodr.footprint import Footprints
-from zerodr.forecast import Job, counted
+from zerodr.operations.estimate.footprint import Footprints
+from zerodr.operations.estimate.forecast import Job, counted
+from zerodr.operations.estimate.schedule import longest_path, makespan
+from zerodr.operations.estimate.work import reckon
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.plan.rules import RULES
 from zerodr.plan.samples import ranked_share
-from zerodr.schedule import longest_path, makespan
-from zerodr.work import reckon
 
 TRAINING = ("finetune", "pretrain", "train_main", "train_augmenter")
 FARMS = (8, 64)

@@ -19,9 +19,9 @@ from zerodr.config.files import known
 from zerodr.config.held_out import ADAPTING, ENDING
 from zerodr.config.other_start import USUAL, renamed
 from zerodr.config.recipes import INIT
-from zerodr.costs import START_HERE_S, START_S, Estimates, costs, duration
 from zerodr.errors import ConfigError, nearest
-from zerodr.forecast import MEBI, Job, counted, dry_run, forecast, model_shape
+from zerodr.operations.estimate.costs import START_HERE_S, START_S, Estimates, costs, duration
+from zerodr.operations.estimate.forecast import MEBI, Job, counted, dry_run, forecast, model_shape
 from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zerodr.checkout import from_root
-from zerodr.cli import CALLED_IN, app
+from zerodr.operations.cli import CALLED_IN, app
 
 Result = Annotated[
     str,

@@ -9,7 +9,7 @@ from typing import Any
 from zerodr.config.families import PACKAGE
 from zerodr.config.speeds import Speeds
 from zerodr.config.training import InitSettings, PairSettings
-from zerodr.forecast import EMBEDDING, USUAL_DIMENSION, USUAL_LAYERS, Job, model_shape, text_rows
+from zerodr.operations.estimate.forecast import EMBEDDING, USUAL_DIMENSION, USUAL_LAYERS, Job, model_shape, text_rows
 from zerodr.plan import Plan
 from zerodr.plan.lines import link_of
 from zerodr.plan.resources import need

@@ -19,8 +19,8 @@ from typing import Any
 from zerodr.artifacts.adapter import QUIET_STAGES
 from zerodr.artifacts.guard import FAILED
 from zerodr.artifacts.progress import time_left
-from zerodr.costs import START_HERE_S, START_S, Estimates, costs, duration
-from zerodr.forecast import Job
+from zerodr.operations.estimate.costs import START_HERE_S, START_S, Estimates, costs, duration
+from zerodr.operations.estimate.forecast import Job
 
 LOGGER = logging.getLogger("snakemake.logging")
 REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
@@ -119,7 +119,7 @@ class Screen(logging.Handler):
         self.stream, self.terminal = stream, terminal
         self.running: dict[int, Running] = {}
         self.progress: Progress | None = None
-        self.said: set[str] = set()
+        self.spoken: set[str] = set()
         self.failed = False
         self.written = time.monotonic()
 
@@ -139,9 +139,9 @@ class Screen(logging.Handler):
 
     def _message(self, record: logging.LogRecord) -> str:
         text = str(record.msg or "").strip()
-        if not text or text.startswith(NOISE) or text in self.said or (self.failed and FAILED_RUN.search(text)):
+        if not text or text.startswith(NOISE) or text in self.spoken or (self.failed and FAILED_RUN.search(text)):
             return ""  # the errors of the stages are repeated last
-        self.said.add(text)
+        self.spoken.add(text)
         return text
 
     def _on_run_info(self, record: Any) -> str:

@@ -8,8 +8,8 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from zerodr.cluster import PROFILE, Request, ask_slurm, check_fit, last_line, read_partitions
 from zerodr.errors import MachineError, ZerodrError
+from zerodr.operations.slurm.cluster import PROFILE, Request, ask_slurm, check_fit, last_line, read_partitions
 
 PROBE_S = 10
 LONGEST_POLL_S = 180

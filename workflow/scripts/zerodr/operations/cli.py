@@ -159,9 +159,9 @@ def plan(
     config: Words = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
-    from zerodr import costs
-    from zerodr.cluster import check_planned
-    from zerodr.forecast import dry_run, forecast, render
+    from zerodr.operations.estimate import costs
+    from zerodr.operations.estimate.forecast import dry_run, forecast, render
+    from zerodr.operations.slurm.cluster import check_planned
     from zerodr.plan.pins import pin_refusal
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
@@ -195,8 +195,8 @@ def adapt(
     config: Words = None,
 ) -> None:
     """Adapt a retriever to each folder of documents, with or without judgements, and say whether that helped."""
-    from zerodr.adapt import Request, gpus_here, seconds_of
-    from zerodr.adapt import adapt as run
+    from zerodr.operations.adapt import Request, gpus_here, seconds_of
+    from zerodr.operations.adapt import adapt as run
 
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
     if name is not None and len(folders) > 1:
@@ -249,8 +249,8 @@ def recipe(
 @app.command()
 def doctor(config: Words = None) -> None:
     """List what this machine lacks and how to provide it. Exit status 0 when the mini job can run."""
-    from zerodr.doctor import examine
-    from zerodr.preflight import render
+    from zerodr.operations.doctor.bench import examine
+    from zerodr.operations.doctor.machine import render
 
     findings = examine(plan_of(config or []))
     typer.echo(render(findings))
@@ -322,7 +322,7 @@ def settings(
     write: Annotated[bool, typer.Option("--write", help=f"Write it to {REFERENCE}.")] = False,
 ) -> None:
     """Print the reference of all settings: key, value, default, meaning."""
-    from zerodr.reference import render
+    from zerodr.operations.reference import render
 
     if write:
         REFERENCE.write_text(render())
@@ -350,8 +350,8 @@ def plan_of(words: list[str]) -> Plan:
         ConfigError: a word without `=`, or a wrong configuration.
     """
     from zerodr.config.load import load_bench, read_config
+    from zerodr.operations.folders import examine, notices
     from zerodr.plan import Plan
-    from zerodr.user_folders import examine, notices
 
     bench = examine(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
     for line in (line for line in notices(bench) if line not in SHOWN):

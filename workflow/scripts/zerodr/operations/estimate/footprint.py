@@ -7,7 +7,7 @@ from typing import Any
 
 from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.config.training import InitSettings, PairSettings
-from zerodr.forecast import network_of
+from zerodr.operations.estimate.forecast import network_of
 from zerodr.plan import Plan
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.memory import Batch, Data, mining_mib, training_mib

@@ -10,11 +10,8 @@ from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError, MachineError
-from zerodr.footprint import largest_training
-from zerodr.forecast import GIBI, MEBI, first_names, in_mirror, is_unpinned
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
-from zerodr.plan import Plan, paths
-from zerodr.preflight import (
+from zerodr.operations.doctor.machine import (
     LEAST_MEMORY_MIB,
     PATIENCE_S,
     SCALES,
@@ -34,6 +31,9 @@ from zerodr.preflight import (
     slurm,
     writable,
 )
+from zerodr.operations.estimate.footprint import largest_training
+from zerodr.operations.estimate.forecast import GIBI, MEBI, first_names, in_mirror, is_unpinned
+from zerodr.plan import Plan, paths
 
 
 def examine(plan: Plan) -> list[Finding]:

@@ -1,1 +1,0 @@
-"""Measure models beyond their rankings: domains, neighbours, spaces of spans, units."""

@@ -1,0 +1,1 @@
+"""Run what a person types: commands, adapt, doctor, screen, folders, estimates, Slurm."""

@@ -1,0 +1,1 @@
+"""Check what a machine lacks, and name the remedy; nothing is changed."""

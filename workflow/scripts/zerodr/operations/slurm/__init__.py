@@ -1,0 +1,1 @@
+"""Check that a Slurm cluster can run the jobs, before the first one."""
