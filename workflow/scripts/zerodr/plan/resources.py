@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from zerodr.config.bench import Bench
 from zerodr.config.registry import Collection
 from zerodr.plan.memo import with_signature
-from zerodr.plan.needs import Need
-from zerodr.plan.rules import RULES
+from zerodr.plan.rules import Need, facts_of
 
 OF_ALL_JOBS = "--open-mode=append --signal=TERM@120"  # as the profile `slurm` has it: `slurm_extra` replaces it
 SIGNATURE = inspect.signature(lambda wildcards, attempt=1: None)
@@ -26,7 +25,7 @@ class Ceiling(NamedTuple):
 
 def need(rule: str) -> Need:
     """Needs of a rule; light ones take the default."""
-    return (RULES[rule].need if rule in RULES else None) or Need()
+    return facts_of(rule).need or Need()
 
 
 def read_collection(wildcards: Any) -> str:
@@ -39,7 +38,7 @@ def millions(row: Collection | None, shard_documents: int, rule: str, split: str
 
     Of rules that count queries, millions of the queries of the split.
     """
-    if need(rule).queries:
+    if facts_of(rule).time == "queries":
         return (row and row.splits.get(split) or 0) / 1e6
     documents = row.planned_documents if row else 0
     if need(rule).sharded:
@@ -80,9 +79,9 @@ class Machines:
 
     def resources(self, rule: str) -> dict[str, Any]:
         """All `resources:` of a rule; nothing for light ones, which take the profile's defaults."""
-        if RULES[rule].need is None:
+        if facts_of(rule).light:
             return {}
-        placement = self.placement(rule) if need(rule).nodes else {}
+        placement = self.placement(rule) if facts_of(rule).trains else {}
         gpu = {"gpu": self.gpus(rule)} if need(rule).gpu else {}
         return placement | {"mem_mb": self.memory_mib(rule), "runtime": self.minutes(rule)} | gpu
 
@@ -139,15 +138,15 @@ class Machines:
     def gpus(self, rule: str) -> int:
         """`resources: gpu=` of a rule: all GPUs of the configuration for trainings, one for others that use a GPU."""
         gpus = self.training_gpus if need(rule).gpu else 0
-        return gpus if need(rule).nodes else min(gpus, 1)
+        return gpus if facts_of(rule).trains else min(gpus, 1)
 
     def nodes(self, rule: str) -> int:
         """Machines of one job of a rule."""
-        return self.bench.config.nodes if need(rule).nodes else 1
+        return self.bench.config.nodes if facts_of(rule).trains else 1
 
     def processes(self, rule: str) -> int:
         """Processes of a job on each of its machines: one for each GPU of a training."""
-        return max(1, self.gpus(rule) // self.nodes(rule)) if need(rule).nodes else 1
+        return max(1, self.gpus(rule) // self.nodes(rule)) if facts_of(rule).trains else 1
 
     def placement(self, rule: str) -> dict[str, Any]:
         """`resources:` that put a job on as many nodes as it can use: one, however many GPUs it takes, or several.

@@ -1,12 +1,65 @@
-"""List the facts of each rule: its library function, the version of its results, random numbers, what a job needs.
+"""List the facts of each rule: its function, the kind of its work, what a job needs, what decides its time and memory.
 
-Raise a version when the function's results change: every artifact of that rule and what depends on it is rebuilt. A
-function that moves keeps its results, because its address is no part of a stage's identity. Papers add their rules.
+No other module compares names of rules: `facts_of("finetune").trains` answers. Raise a version when the function's
+results change: every artifact of that rule and what depends on it is rebuilt. A function that moves keeps its results,
+because its address is no part of a stage's identity. Papers add their rules.
 """
 
 from typing import Literal, NamedTuple
 
-from zerodr.plan.needs import Need, encoding, training
+Kind = Literal[
+    "fetch",  # download
+    "prepare",  # a collection of the registry: one format, statistics
+    "import",  # a user's files, a model or a run made elsewhere
+    "index",
+    "search",
+    "merge",  # results of shards
+    "fuse",  # rankings of several models
+    "embed",
+    "augment",  # queries by documents
+    "sample",
+    "generate",
+    "mine",
+    "cut",  # texts into spans or units
+    "annotate",
+    "cluster",
+    "score",  # pairs, by a teacher
+    "init",
+    "pretrain",  # on texts alone
+    "train",
+    "assemble",  # a model from others
+    "export",
+    "evaluate",
+    "judge",
+    "measure",
+    "report",  # tables, figures and pages
+    "publish",
+    "other",
+]
+
+
+class Need(NamedTuple):
+    """Needs of one job. Schedulers read them; they are never part of a digest.
+
+    Attributes:
+        base_mib: memory whatever the collection's size.
+        mib_per_million: memory for each million documents that the job reads.
+        base_minutes: time whatever the size.
+        minutes_per_million: time for each million documents.
+        threads: cores it can use.
+        gpu: whether it runs on the scale's GPUs.
+        sharded: whether it reads one shard of a collection.
+        resumes: whether another attempt continues where one stopped, so that it needs no more time than the first.
+    """
+
+    base_mib: int = 1000
+    mib_per_million: int = 0
+    base_minutes: int = 10
+    minutes_per_million: int = 0
+    threads: int = 1
+    gpu: bool = False
+    sharded: bool = False
+    resumes: bool = False
 
 
 class Rule(NamedTuple):
@@ -15,77 +68,191 @@ class Rule(NamedTuple):
     Attributes:
         function: `module:function` below `zerodr`.
         version: of its results.
-        need: what a job asks the scheduler for; None: no more than any job.
+        kind: of its work.
+        need: what a job asks the scheduler for; None: no more than any job, whose time is that of its start.
         seeded: whether it draws random numbers.
         reads: sections of a collection that it reads, which are artifacts of their own in a user's folder.
+        time: what a job's time grows with: documents that it reads, queries of its split, queries (or texts) of all
+            steps of a training, or pairs that a teacher scores.
+        memory: what a job's memory follows from: what it asks for and the size of its collection, the network and
+            batches of a training, or lists that are mined.
+        writes: what it writes, where that is a large thing that others recognise.
+        questions: the setting that counts the questions that a language model writes in a job; empty: none.
+        temporary: whether Snakemake removes its output after the last use.
+        downloads: whether it may ask servers outside; the others work offline.
     """
 
     function: str
     version: int
+    kind: Kind
     need: Need | None = None
     seeded: bool = False
     reads: Literal["corpus", "queries", "all"] = "all"
+    time: Literal["documents", "queries", "training", "pairs"] = "documents"
+    memory: Literal["request", "training", "mining"] = "request"
+    writes: Literal["", "archive", "collection", "index", "embeddings", "run", "model"] = ""
+    questions: str = ""
+    temporary: bool = False
+    downloads: bool = False
+
+    @property
+    def embeds(self) -> bool:
+        """True where it embeds texts with a model."""
+        return self.kind == "embed"
+
+    @property
+    def trains(self) -> bool:
+        """True where it trains a model by optimisation steps, on all GPUs and in several processes."""
+        return self.kind in ("train", "pretrain")
+
+    @property
+    def light(self) -> bool:
+        """True where a job's time is that of its start."""
+        return self.need is None
+
+    @property
+    def local(self) -> bool:
+        """True where a job runs next to Snakemake: it is light, or needs a way to the internet."""
+        return self.light or self.downloads
+
+
+def encoding(mib: int, per_million: int, minutes: int, minutes_per_million: int = 0, sharded: bool = False) -> Need:
+    """Needs of a rule that runs a model over texts, and resumes."""
+    return Need(mib, per_million, minutes, minutes_per_million, threads=8, gpu=True, sharded=sharded, resumes=True)
+
+
+def training(
+    function: str, version: int, mib: int, minutes: int, kind: Literal["train", "pretrain"] = "train", **facts: str
+) -> Rule:
+    """Facts of a rule that trains a model on all GPUs, and resumes."""
+    need = Need(mib, 0, minutes, threads=8, gpu=True, resumes=True)
+    return Rule(function, version, kind, need, seeded=True, time="training", writes="model", **facts)  # type: ignore[arg-type]
 
 
 RULES = {
-    "fetch_archive": Rule("collections.fetch:fetch_archive", 1, Need(500, 0, 120, 30)),
-    "normalize_collection": Rule("collections.normalize:normalize_collection", 1, Need(2000, 500, 20, 20)),
-    "normalize_corpus": Rule("collections.user_folders:normalize_corpus", 1, Need(2000, 500, 20, 20)),
-    "normalize_queries": Rule("collections.user_folders:normalize_queries", 1, Need(2000, 100, 20, 20)),
+    "fetch_archive": Rule(
+        "collections.fetch:fetch_archive", 1, "fetch", Need(500, 0, 120, 30), writes="archive", downloads=True
+    ),
+    "normalize_collection": Rule(
+        "collections.normalize:normalize_collection", 1, "prepare", Need(2000, 500, 20, 20), writes="collection"
+    ),
+    "normalize_corpus": Rule(
+        "collections.user_folders:normalize_corpus", 1, "import", Need(2000, 500, 20, 20), writes="collection"
+    ),
+    "normalize_queries": Rule("collections.user_folders:normalize_queries", 1, "import", Need(2000, 100, 20, 20)),
     "normalize_judgements": Rule(
-        "collections.user_folders:normalize_judgements", 1, Need(2000, 100, 20, 20), reads="queries"
+        "collections.user_folders:normalize_judgements", 1, "import", Need(2000, 100, 20, 20), reads="queries"
     ),
-    "measure_statistics": Rule("collections.statistics:measure_statistics", 1, Need(2000, 1000, 20, 20, threads=2)),
-    "index_bm25": Rule("lexical.index:index_bm25", 1, Need(6000, 2500, 15, 30), reads="corpus"),
-    "search_bm25": Rule("lexical.search:search_bm25", 1, Need(6000, 200, 30, 30, threads=8), reads="queries"),
-    "import_model": Rule("encoders.start.importing:import_model", 1, Need(4000, 0, 60)),
+    "measure_statistics": Rule(
+        "collections.statistics:measure_statistics", 1, "prepare", Need(2000, 1000, 20, 20, threads=2)
+    ),
+    "index_bm25": Rule(
+        "lexical.index:index_bm25", 1, "index", Need(6000, 2500, 15, 30), reads="corpus", writes="index"
+    ),
+    "search_bm25": Rule(
+        "lexical.search:search_bm25", 1, "search", Need(6000, 200, 30, 30, threads=8), reads="queries", writes="run"
+    ),
+    "import_model": Rule(
+        "encoders.start.importing:import_model", 1, "import", Need(4000, 0, 60), writes="model", downloads=True
+    ),
     "embed_corpus": Rule(
-        "retrieval.embed:embed_corpus", 2, encoding(6000, 3500, 30, 120, sharded=True), reads="corpus"
+        "retrieval.embed:embed_corpus",
+        2,
+        "embed",
+        encoding(6000, 3500, 30, 120, sharded=True),
+        reads="corpus",
+        writes="embeddings",
     ),
-    "embed_queries": Rule("retrieval.embed:embed_queries", 2, encoding(4000, 0, 30), reads="queries"),
-    "learn_attention": Rule("retrieval.learn_attention:learn_attention", 1, Need(6000, 8000, 30), seeded=True),
-    "augment_queries": Rule("retrieval.feedback:augment_queries", 1, Need(4000, 0, 15)),
+    "embed_queries": Rule(
+        "retrieval.embed:embed_queries", 2, "embed", encoding(4000, 0, 30), reads="queries", writes="embeddings"
+    ),
+    "learn_attention": Rule(
+        "retrieval.learn_attention:learn_attention", 1, "augment", Need(6000, 8000, 30), seeded=True
+    ),
+    "augment_queries": Rule("retrieval.feedback:augment_queries", 1, "augment", Need(4000, 0, 15)),
     "search_shard": Rule(
-        "retrieval.search:search_shard", 1, Need(4000, 6500, 20, 60, threads=8, gpu=True, sharded=True), reads="queries"
+        "retrieval.search:search_shard",
+        1,
+        "search",
+        Need(4000, 6500, 20, 60, threads=8, gpu=True, sharded=True),
+        reads="queries",
     ),
-    "merge_run": Rule("retrieval.merge:merge_run", 1, Need(4000, 100, 15, 5), reads="queries"),
-    "fuse_runs": Rule("retrieval.fuse:fuse_runs", 1, Need(4000, 0, 15), reads="queries"),
-    "import_run": Rule("retrieval.imported:import_run", 1, Need(4000, 1000, 15, 5), reads="queries"),
-    "sample_queries": Rule("mining.sample:sample_queries", 1, Need(4000, 0, 30), seeded=True),
-    "rank_bm25": Rule("lexical.candidates:rank_bm25", 1, Need(4000, 4000, 30, 30, threads=8)),
+    "merge_run": Rule("retrieval.merge:merge_run", 1, "merge", Need(4000, 100, 15, 5), reads="queries", writes="run"),
+    "fuse_runs": Rule("retrieval.fuse:fuse_runs", 1, "fuse", Need(4000, 0, 15), reads="queries", writes="run"),
+    "import_run": Rule(
+        "retrieval.imported:import_run", 1, "import", Need(4000, 1000, 15, 5), reads="queries", writes="run"
+    ),
+    "sample_queries": Rule("mining.sample:sample_queries", 1, "sample", Need(4000, 0, 30), seeded=True),
+    "rank_bm25": Rule("lexical.candidates:rank_bm25", 1, "search", Need(4000, 4000, 30, 30, threads=8)),
     "search_candidates": Rule(
-        "retrieval.search:search_shard", 1, Need(4000, 6500, 30, 120, threads=8, gpu=True, sharded=True)
+        "retrieval.search:search_shard",
+        1,
+        "search",
+        Need(4000, 6500, 30, 120, threads=8, gpu=True, sharded=True),
+        temporary=True,
     ),
-    "merge_candidates": Rule("retrieval.merge:merge_candidates", 1, Need(6000, 100, 30, 10)),
+    "merge_candidates": Rule("retrieval.merge:merge_candidates", 1, "merge", Need(6000, 100, 30, 10)),
     "hold_out_items": Rule(
-        "mining.held_out:hold_out_items", 3, Need(6000, 4000, 60, 60, threads=8), seeded=True, reads="corpus"
+        "mining.held_out:hold_out_items",
+        3,
+        "sample",
+        Need(6000, 4000, 60, 60, threads=8),
+        seeded=True,
+        reads="corpus",
+        questions="questions",
     ),
     "generate_queries": Rule(
-        "mining.questions:generate_queries", 3, encoding(8000, 500, 480), seeded=True, reads="corpus"
+        "mining.questions:generate_queries",
+        3,
+        "generate",
+        encoding(8000, 500, 480),
+        seeded=True,
+        reads="corpus",
+        questions="count",
     ),
-    "fuse_candidates": Rule("retrieval.fuse:fuse_candidates", 1, Need(4000, 100, 30, 30)),
-    "mine_negatives": Rule("mining.mine:mine_negatives", 1, Need(8000, 0, 60), seeded=True),
-    "cut_spans": Rule("mining.spans:cut_spans", 2, Need(4000, 500, 30, 30, threads=8), seeded=True, reads="corpus"),
-    "pretrain": Rule("training.pretrain:pretrain", 4, training(16000, 2880), seeded=True, reads="corpus"),
-    "init_model": Rule("training.kinds:init_model", 2, Need(6000, 0, 60), seeded=True),
-    "finetune": Rule("training.finetune:finetune", 1, training(12000, 1440), seeded=True),
-    "take_step": Rule("encoders.publishing.export:take_step", 1),
-    "export_model": Rule("encoders.publishing.export:export_model", 1, Need(6000, 0, 30)),
-    "export_adapted": Rule("encoders.publishing.adapted:export_adapted", 2, Need(6000, 0, 30)),
-    "score_pairs": Rule("training.teaching.teacher:score_pairs", 2, encoding(8000, 0, 1440)),
-    "evaluate_run": Rule("evaluation.evaluate:evaluate_run", 2, Need(3000, 0, 15), seeded=True),
-    "judge_adaptation": Rule("evaluation.judge_adaptation:judge_adaptation", 2, Need(3000, 0, 15), seeded=True),
-    "compare_runs": Rule("evaluation.compare:compare_runs", 1, Need(4000, 0, 30), seeded=True),
-    "build_table": Rule("reporting.table:build_table", 4),
-    "build_row": Rule("reporting.table:build_table", 3),
-    "build_queries": Rule("pages.queries:build_queries", 1, Need(6000, 0, 60)),
-    "build_query_page": Rule("pages.queries:build_query_page", 1),
-    "build_leaderboard": Rule("pages.leaderboard:build_leaderboard", 1),
-    "plot_table": Rule("reporting.figure:plot_table", 2, seeded=True),
-    "build_item": Rule("reporting.items:build_item", 5, seeded=True),
-    "plot_item": Rule("reporting.item_figures:plot_item", 4),
-    "build_paper": Rule("reporting.items:build_paper", 2),
-    "build_published": Rule("reporting.published_page:build_published", 3),
-    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 3),
-    "publish_lineage": Rule("lineage.publish:publish_lineage", 1),
+    "fuse_candidates": Rule("retrieval.fuse:fuse_candidates", 1, "fuse", Need(4000, 100, 30, 30)),
+    "mine_negatives": Rule("mining.mine:mine_negatives", 1, "mine", Need(8000, 0, 60), seeded=True, memory="mining"),
+    "cut_spans": Rule(
+        "mining.spans:cut_spans", 2, "cut", Need(4000, 500, 30, 30, threads=8), seeded=True, reads="corpus"
+    ),
+    "pretrain": training("training.pretrain:pretrain", 4, 16000, 2880, "pretrain", memory="training", reads="corpus"),
+    "init_model": Rule(
+        "training.kinds:init_model", 2, "init", Need(6000, 0, 60), seeded=True, writes="model", downloads=True
+    ),
+    "finetune": training("training.finetune:finetune", 1, 12000, 1440, memory="training"),
+    "take_step": Rule("encoders.publishing.export:take_step", 1, "assemble", writes="model"),
+    "export_model": Rule("encoders.publishing.export:export_model", 1, "export", Need(6000, 0, 30), writes="model"),
+    "export_adapted": Rule(
+        "encoders.publishing.adapted:export_adapted", 2, "export", Need(6000, 0, 30), writes="model"
+    ),
+    "score_pairs": Rule("training.teaching.teacher:score_pairs", 2, "score", encoding(8000, 0, 1440), time="pairs"),
+    "evaluate_run": Rule("evaluation.evaluate:evaluate_run", 2, "evaluate", Need(3000, 0, 15), seeded=True),
+    "judge_adaptation": Rule(
+        "evaluation.judge_adaptation:judge_adaptation", 2, "judge", Need(3000, 0, 15), seeded=True
+    ),
+    "compare_runs": Rule("evaluation.compare:compare_runs", 1, "report", Need(4000, 0, 30), seeded=True),
+    "build_table": Rule("reporting.table:build_table", 4, "report"),
+    "build_row": Rule("reporting.table:build_table", 3, "report"),
+    "build_queries": Rule("pages.queries:build_queries", 1, "report", Need(6000, 0, 60)),
+    "build_query_page": Rule("pages.queries:build_query_page", 1, "report"),
+    "build_leaderboard": Rule("pages.leaderboard:build_leaderboard", 1, "report"),
+    "plot_table": Rule("reporting.figure:plot_table", 2, "report", seeded=True),
+    "build_item": Rule("reporting.items:build_item", 5, "report", seeded=True),
+    "plot_item": Rule("reporting.item_figures:plot_item", 4, "report"),
+    "build_paper": Rule("reporting.items:build_paper", 2, "report"),
+    "build_published": Rule("reporting.published_page:build_published", 3, "report"),
+    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 3, "report"),
+    "publish_lineage": Rule("lineage.publish:publish_lineage", 1, "publish"),
 }
+
+OTHER = Rule("", 0, "other")
+
+
+def facts_of(name: str) -> Rule:
+    """Return the facts of a rule; of `all`, and of a rule that only an old record names, facts that claim nothing."""
+    return RULES.get(name, OTHER)
+
+
+def names(kind: Kind, writes: str | None = None) -> list[str]:
+    """List the rules of a kind, and with `writes` those of them that write it."""
+    return [name for name, facts in RULES.items() if facts.kind == kind and writes in (None, facts.writes)]

@@ -24,7 +24,7 @@ from zerodr.operations.estimate.schedule import longest_path, makespan
 from zerodr.operations.estimate.work import reckon
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
-from zerodr.plan.rules import RULES
+from zerodr.plan.rules import RULES, facts_of
 from zerodr.plan.samples import ranked_share
 
 TRAINING = ("finetune", "pretrain", "train_main", "train_augmenter")
@@ -196,7 +196,7 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
 
 def _done(row: Collection | None, rule: str, record: Record) -> float:
     split = record["wildcards"].get("split", "")
-    if need(rule).queries:
+    if facts_of(rule).time == "queries":
         return millions(row, 0, rule, split)
     documents = (row.planned_documents if row else 0) / int(record["spec"]["params"].get("shards", 1))
     return documents / 1e6 * _ranked_share(row, split)

@@ -11,21 +11,20 @@ from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.mining import INDEX
-from zerodr.plan.needs import Need, encoding
 from zerodr.plan.patterns import alternatives
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
-from zerodr.plan.rules import RULES, Rule
+from zerodr.plan.rules import RULES, Need, Rule, encoding
 from zerodr.plan.targets import Placeholder, Target, add_targets
 
 MEASURED_PAIRS = 10000
 MEASURING = Need(8000, 0, 120, threads=8, gpu=True)
 
 RULES |= {
-    "segment_units": Rule("papers.berm.segment_units:segment_units", 2, Need(4000, 0, 60)),
-    "label_units": Rule("papers.berm.label_units:label_units", 1, Need(8000, 0, 60)),
-    "measure_units": Rule("papers.berm.measure_units:measure_units", 1, MEASURING, seeded=True),
-    "read_units": Rule("papers.berm.read_units:read_units", 1, encoding(8000, 0, 720)),
+    "segment_units": Rule("papers.berm.segment_units:segment_units", 2, "cut", Need(4000, 0, 60)),
+    "label_units": Rule("papers.berm.label_units:label_units", 1, "annotate", Need(8000, 0, 60)),
+    "measure_units": Rule("papers.berm.measure_units:measure_units", 1, "measure", MEASURING, seeded=True),
+    "read_units": Rule("papers.berm.read_units:read_units", 1, "annotate", encoding(8000, 0, 720)),
 }
 
 

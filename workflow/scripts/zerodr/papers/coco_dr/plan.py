@@ -18,16 +18,15 @@ from zerodr.papers.coco_dr.settings import ClusterSettings, GroupedStage
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, counterparts, per_query, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
-from zerodr.plan.needs import Need
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
-from zerodr.plan.rules import RULES, Rule
+from zerodr.plan.rules import RULES, Need, Rule
 
 CLUSTERING, MEASURING = Need(6000, 0, 60, threads=8), Need(6000, 500, 60, threads=8, gpu=True)
 RULES |= {
-    "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", 1, CLUSTERING, seeded=True),
-    "measure_clusters": Rule("papers.coco_dr.measure_clusters:measure_clusters", 2, MEASURING),
-    "measure_space": Rule("papers.coco_dr.measure_space:measure_space", 1, MEASURING, seeded=True),
+    "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", 1, "cluster", CLUSTERING, seeded=True),
+    "measure_clusters": Rule("papers.coco_dr.measure_clusters:measure_clusters", 2, "measure", MEASURING),
+    "measure_space": Rule("papers.coco_dr.measure_space:measure_space", 1, "measure", MEASURING, seeded=True),
 }
 
 

@@ -7,12 +7,11 @@ from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
 from zerodr.papers.ddr.settings import AssembleStage, ModuleStage, RemSettings
 from zerodr.plan.items import Reads, reads, target_steps
 from zerodr.plan.lines import Link, link_of
-from zerodr.plan.needs import Need
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
-from zerodr.plan.rules import RULES, Rule
+from zerodr.plan.rules import RULES, Need, Rule
 
-RULES["assemble"] = Rule("papers.ddr.assemble:assemble", 1, Need(8000, 0, 30))
+RULES["assemble"] = Rule("papers.ddr.assemble:assemble", 1, "assemble", Need(8000, 0, 30), writes="model")
 
 
 # ---- relevance modules -----------------------------------------------------------------------------------------

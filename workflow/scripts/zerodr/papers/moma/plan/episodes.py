@@ -26,23 +26,23 @@ from zerodr.plan.dense import embedding
 from zerodr.plan.items import Reads, reads
 from zerodr.plan.lexical import ranking
 from zerodr.plan.lines import SCOPE, Link, link_of
-from zerodr.plan.needs import Need, training
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_params, inputs, params, remarks
-from zerodr.plan.rules import RULES, Rule
+from zerodr.plan.rules import RULES, Need, Rule, training
 from zerodr.plan.targets import Placeholder, Target, add_targets
 from zerodr.plan.training import finetune_params
 
 LEXICAL = "bm25-flat"  # whose time stands next to the model's
-READING = Need(12000, 40000, 240, 1000, threads=8, gpu=True, queries=True)
+TIMING = Need(12000, 20000, 60, gpu=True)
+READING = Need(12000, 40000, 240, 1000, threads=8, gpu=True)
 RULES |= {
-    "train_main": Rule("training.finetune:finetune", 1, training(24000, 1440), seeded=True),
-    "measure_attention": Rule("papers.moma.measure_attention:measure_attention", 3, READING),
-    "mine_memories": Rule("papers.moma.mine_memories:mine_memories", 2, Need(16000, 0, 120), seeded=True),
-    "train_augmenter": Rule("papers.moma.episode:train_augmenter", 2, training(12000, 1440), seeded=True),
-    "join_components": Rule("papers.moma.episode:join_components", 1, Need(4000, 0, 30)),
-    "measure_latency": Rule("papers.moma.measure_latency:measure_latency", 1, Need(12000, 20000, 60, gpu=True)),
-    "measure_shares": Rule("papers.moma.measure_shares:measure_shares", 2, Need(8000, 500, 60)),
+    "train_main": training("training.finetune:finetune", 1, 24000, 1440),
+    "measure_attention": Rule("papers.moma.measure_attention:measure_attention", 3, "measure", READING, time="queries"),
+    "mine_memories": Rule("papers.moma.mine_memories:mine_memories", 2, "mine", Need(16000, 0, 120), seeded=True),
+    "train_augmenter": training("papers.moma.episode:train_augmenter", 2, 12000, 1440),
+    "join_components": Rule("papers.moma.episode:join_components", 1, "assemble", Need(4000, 0, 30), writes="model"),
+    "measure_latency": Rule("papers.moma.measure_latency:measure_latency", 1, "measure", TIMING),
+    "measure_shares": Rule("papers.moma.measure_shares:measure_shares", 2, "measure", Need(8000, 500, 60)),
 }
 
 
