@@ -21,8 +21,7 @@ from train import records
 
 from zerodr.lexical.jvm import java_class
 from zerodr.lexical.light import LightIndex
-from zerodr.lexical.lucene import LuceneSearcher
-from zerodr.lexical.lucene_index import LuceneWriter
+from zerodr.lexical.lucene import LuceneSearcher, LuceneWriter
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:

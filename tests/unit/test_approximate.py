@@ -9,7 +9,7 @@ from search_helpers import INDEX, as_lists, clustered, exact_scores, search
 
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ConfigError
-from zerodr.retrieval import gpu_index
+from zerodr.retrieval import approximate
 from zerodr.retrieval.approximate import Searcher, measure_recall
 from zerodr.retrieval.candidates import Ranking, id_ranks, join
 from zerodr.retrieval.vectors import Vectors
@@ -42,11 +42,11 @@ def test_approximate_search_reports_recall_and_final_scores(kind, least):
 class Card:
     """A GPU that faiss sees: what is moved to it stays here, with the limits of a GPU's kernels."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, largest: int = gpu_index.LARGEST, refuses: str = "") -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, largest: int = approximate.LARGEST, refuses: str = "") -> None:
         import faiss
 
         self.largest, self.refuses, self.clustered, self.copies = largest, refuses, [], []
-        monkeypatch.setattr(gpu_index, "LARGEST", largest)
+        monkeypatch.setattr(approximate, "LARGEST", largest)
         monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
         monkeypatch.setattr(faiss, "StandardGpuResources", object, raising=False)
         monkeypatch.setattr(faiss, "index_cpu_to_gpu", self.copy, raising=False)

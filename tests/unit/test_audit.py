@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerodr.collections.audit import Expected, Listing, audit_split, check_count
-from zerodr.collections.ids import IdIndex
+from zerodr.collections.audit import Expected, IdIndex, Listing, audit_split, check_count
 from zerodr.collections.readers.base import Judgement
 from zerodr.errors import CollectionError
 

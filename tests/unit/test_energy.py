@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from zerodr.artifacts import energy, spent
-from zerodr.artifacts.energy import Counter, counters, spent_between, total
+from zerodr.artifacts import spent
 from zerodr.artifacts.record import read_record
+from zerodr.artifacts.spent import Counter, counters, spent_between, sum_joules
 from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
 
 OUT = "results/x.txt"
@@ -22,7 +22,7 @@ def write_zone(folder: Path, name: str, microjoules: int) -> None:
 
 
 def test_packages_count_and_their_parts_do_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(energy, "_gpus", dict)
+    monkeypatch.setattr(spent, "_gpus", dict)
     write_zone(tmp_path, "intel-rapl:0", 5_000_000)
     write_zone(tmp_path, "intel-rapl:0:0", 1_000_000)
     write_zone(tmp_path, "intel-rapl:1", 7_000_000)
@@ -49,14 +49,14 @@ def test_a_counter_that_wrapped():
     ],
 )
 def test_what_counts(joules, gpus, expected):
-    assert total(joules, gpus) == expected
+    assert sum_joules(joules, gpus) == expected
 
 
 @pytest.mark.parametrize("killed, expected", [(False, (7.0, "RAPL")), (True, (None, "not measured"))])
 def test_attempts_are_added_and_a_killed_one_is_not_known(tmp_path, monkeypatch, killed, expected):
     monkeypatch.chdir(tmp_path)
     reading = [0.0]
-    monkeypatch.setattr(spent.energy, "counters", lambda: {"a": Counter("RAPL", reading[0], 100.0)})
+    monkeypatch.setattr(spent, "counters", lambda: {"a": Counter("RAPL", reading[0], 100.0)})
 
     def work(stage: Stage) -> None:
         reading[0] += 4.0 if not Path("again").exists() else 3.0
@@ -78,7 +78,7 @@ def test_attempts_are_added_and_a_killed_one_is_not_known(tmp_path, monkeypatch,
 
 def test_a_machine_without_counters_is_not_measured(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(spent.energy, "counters", dict)
+    monkeypatch.setattr(spent, "counters", dict)
     run_spec(StageSpec("make", 1, {}, {}, {"out": OUT}, {}), lambda stage: stage.output("out").write_text("x") and None)
     record = read_record(OUT)
     assert (record["energy_joules"], record["energy_source"]) == (None, "not measured")

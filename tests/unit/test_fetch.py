@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from collection_helpers import beir_zip, stage_of
 
-from zerodr.collections.download import Refused, download
-from zerodr.collections.fetch import FetchSettings, fetch_archive, obtain, verify
+from zerodr.collections.fetch import FetchSettings, Refused, download, fetch_archive, obtain, verify
 from zerodr.errors import ConfigError, DownloadError
 
 CONTENT = os.urandom(300_000)
@@ -150,7 +149,7 @@ def test_wrong_download_is_refused_and_removed(tmp_path, server):
 
 
 def test_no_network(tmp_path, monkeypatch):
-    monkeypatch.setattr("zerodr.collections.download.ATTEMPTS", 1)
+    monkeypatch.setattr("zerodr.collections.fetch.ATTEMPTS", 1)
     with pytest.raises(DownloadError) as error:
         run(tmp_path, urls=["http://127.0.0.1:1/a.zip"], mirrors=[str(tmp_path / "mirror")])
     assert str(tmp_path / "mirror/a.zip") in str(error.value) and "http://127.0.0.1:1/a.zip" in str(error.value)

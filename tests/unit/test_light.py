@@ -9,14 +9,10 @@ from lexical_helpers import from_mirror
 
 from zerodr.collections.access import read_corpus, split_queries
 from zerodr.errors import ConfigError
-from zerodr.lexical.analysis import analyze_cjk, analyze_english, python_analyzer
-from zerodr.lexical.analyzers import analyze, analyzer
+from zerodr.lexical.analysis import analyze_cjk, analyze_english, python_analyzer, stem, words
 from zerodr.lexical.jvm import java_class
 from zerodr.lexical.light import LightIndex, coded_lengths, count_terms, term_scores
-from zerodr.lexical.lucene import LuceneSearcher
-from zerodr.lexical.lucene_index import LuceneWriter
-from zerodr.lexical.porter import stem
-from zerodr.lexical.tokenizer import words
+from zerodr.lexical.lucene import LuceneSearcher, LuceneWriter, analyze, analyzer
 from zerodr.lexical.topk import search_terms
 
 TEXTS = ["foxes run", "the quick brown fox", "quick quick fox", "", "lazy dogs run quickly home", "quick brown foxes"]

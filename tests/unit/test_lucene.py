@@ -13,10 +13,8 @@ from lexical_helpers import ASKED, FOX, run_index, write_collection
 from zerodr.artifacts.record import artifact_digest
 from zerodr.errors import ConfigError, MachineError
 from zerodr.lexical import jvm
-from zerodr.lexical.analyzers import analyze, analyzer
 from zerodr.lexical.jvm import java_class, java_errors, java_status
-from zerodr.lexical.lucene import LuceneSearcher
-from zerodr.lexical.lucene_index import LuceneWriter
+from zerodr.lexical.lucene import LuceneSearcher, LuceneWriter, analyze, analyzer
 
 
 @pytest.fixture
@@ -152,7 +150,7 @@ def test_two_processes_make_the_same_index(tmp_path, monkeypatch):
 
 
 def test_an_index_of_several_flushes_is_one_segment_in_order(tmp_path, monkeypatch):
-    monkeypatch.setattr("zerodr.lexical.lucene_index.FLUSH_DOCUMENTS", 10)
+    monkeypatch.setattr("zerodr.lexical.lucene.FLUSH_DOCUMENTS", 10)
     writer = LuceneWriter(tmp_path / "many", "en")
     writer.add({"id": f"{number:03d}", "contents": "same words here"} for number in range(95))
     writer.close()

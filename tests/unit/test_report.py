@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.unit.page_helpers import make_pages
 
-from zerodr.artifacts.warned import Warnings
+from zerodr.artifacts.provenance import Warnings
 from zerodr.errors import ArtifactError
 from zerodr.lineage.graph import Graph
 from zerodr.pages import curves, drawing, summaries

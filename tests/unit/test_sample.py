@@ -17,8 +17,8 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, corpus_ids, read_qrels, shard_rows
 from zerodr.collections.samples import write_sample
 from zerodr.errors import ArtifactError
-from zerodr.mining.dev import held_out
 from zerodr.mining.positives import known_positives
+from zerodr.mining.sample import held_out
 from zerodr.plan.rules import RULES
 
 SOURCE, SPLIT, DEPTH, SEED = "results/collections/c/manifest.json", "train", 8, 13

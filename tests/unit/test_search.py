@@ -16,7 +16,7 @@ from search_helpers import INDEX, as_lists, clustered, exact_scores, make_collec
 from zerodr.encoders.inference.probing import Choice
 from zerodr.errors import ArtifactError, NonFiniteEmbedding
 from zerodr.retrieval import candidates, gpu, half, kernels
-from zerodr.retrieval import resident as resident_slabs
+from zerodr.retrieval import gpu as on_gpu
 from zerodr.retrieval.candidates import id_ranks
 from zerodr.retrieval.estimates import pays_half, processor_supports_half
 from zerodr.retrieval.gpu import search_gpu
@@ -155,10 +155,10 @@ def test_slabs_that_fit_are_copied_once(monkeypatch, room, resident, copied):
     monkeypatch.setattr(candidates, "CHUNK", 3)
     random = np.random.default_rng(5)
     corpus, queries = (random.standard_normal((n, 24)).astype(np.float32) for n in (50, 9))
-    ids, made = [f"{n:02}" for n in range(50)], list[resident_slabs.Slabs]()
-    slabs = resident_slabs.Slabs
+    ids, made = [f"{n:02}" for n in range(50)], list[on_gpu.Slabs]()
+    slabs = on_gpu.Slabs
 
-    def make(*given) -> resident_slabs.Slabs:
+    def make(*given) -> on_gpu.Slabs:
         made.append(slabs(*given))
         return made[-1]
 
@@ -187,7 +187,7 @@ class FreeMemory:
 @pytest.mark.parametrize(("gib", "resident"), [(0.5, 0), (3, 9), (80, 16)])
 def test_documents_stay_on_a_gpu_where_they_fit_beside_the_estimates(gib, resident):
     corpus = Vectors(np.broadcast_to(np.zeros(384, np.float32), (1_000_000, 384)))
-    room, facts = resident_slabs.choose_room(corpus, lambda: FreeMemory(gib))
+    room, facts = on_gpu.choose_room(corpus, lambda: FreeMemory(gib))
     assert facts == {
         "device": "card",
         "free_bytes": int(gib * 2**30),

@@ -13,9 +13,7 @@ from zerodr.artifacts.record import artifact_digest, read_record
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import read_qrels
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
-from zerodr.lexical.documents import ordered_documents
-from zerodr.lexical.folder import read_ids
-from zerodr.lexical.hits import lower_ties
+from zerodr.lexical.folder import lower_ties, ordered_documents, read_ids
 from zerodr.lexical.search import SearchSettings, open_index
 
 BACKENDS = ["lucene", "bm25s"]

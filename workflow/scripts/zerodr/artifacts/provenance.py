@@ -1,7 +1,10 @@
-"""Record the code, environment and machine of an artifact."""
+"""Record the code, environment and machine of an artifact, and the warnings of its stage."""
+
+from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import logging
 import os
 import platform
 import resource
@@ -14,6 +17,7 @@ PROJECT = Path(__file__).resolve().parents[4]
 LOCK = PROJECT / "envs" / "requirements.lock"
 PACKAGES = """torch transformers sentence-transformers faiss-cpu faiss-gpu bm25s pyserini pytrec-eval-terrier numpy
     pyarrow pandas snakemake mlflow""".split()
+LOGGER = logging.getLogger("zerodr")
 
 
 @cache
@@ -84,3 +88,28 @@ def peak_memory_mib() -> float:
     """Return the peak resident memory of this process or its largest child, in MiB."""
     kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return round(kib / 1024, 1)
+
+
+class Warnings(logging.Handler):
+    """A context that collects messages of level WARNING and above.
+
+    Attributes:
+        messages: different messages, in the order of their first appearance.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message once."""
+        message = record.getMessage()
+        if message not in self.messages:
+            self.messages.append(message)
+
+    def __enter__(self) -> Warnings:
+        LOGGER.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        LOGGER.removeHandler(self)

@@ -16,15 +16,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts import energy, provenance
+from zerodr.artifacts import provenance
 from zerodr.artifacts.choices import job_choices
-from zerodr.artifacts.damage import BlameInputs
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
-from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
-from zerodr.artifacts.spent import Spent
-from zerodr.artifacts.warned import Warnings
+from zerodr.artifacts.provenance import Warnings
+from zerodr.artifacts.record import BlameInputs, artifact_digest, read_record, record_path, write_json
+from zerodr.artifacts.spent import Spent, sum_joules
 from zerodr.errors import ArtifactError, ZerodrError, nearest
 from zerodr.plan.rules import RULES
 
@@ -266,7 +265,7 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) ->
 
 def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> dict:
     spec, seconds, gpus = stage.spec, round(spent.seconds, 3), provenance.gpus_used(stage.notes)
-    joules, source = energy.total(spent.joules, gpus > 0)
+    joules, source = sum_joules(spent.joules, gpus > 0)
     listed = []
     for name, value in sorted(spec.inputs.items()):
         for path in [value] if isinstance(value, str) else value:

@@ -18,8 +18,7 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP
 from zerodr.collections.archives import find, open_archive
-from zerodr.collections.audit import Expected, Listing, audit_split, check_count
-from zerodr.collections.ids import IdIndex
+from zerodr.collections.audit import Expected, IdIndex, Listing, audit_split, check_count
 from zerodr.collections.readers import Reader, open_reader
 from zerodr.collections.readers.base import Document, Query, bad_line
 from zerodr.config.base import Settings, validate

@@ -1,9 +1,13 @@
 """Convert a user's own folder in three stages, so that a new judgement leaves the index and a new query the documents.
 
 The sections are folder artifacts inside that of the corpus: `queries/` and `judgements/`, each with its `audit.json`.
+The language of a folder is guessed by the script of its documents.
 """
 
-from collections.abc import Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +15,30 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids, read_queries
 from zerodr.collections.archives import FolderArchive
-from zerodr.collections.audit import Expected
-from zerodr.collections.ids import IdIndex
+from zerodr.collections.audit import Expected, IdIndex
 from zerodr.collections.normalize import write_corpus, write_qrels, write_queries
 from zerodr.collections.readers.base import Reader
-from zerodr.collections.readers.folder import FolderReader
+from zerodr.collections.readers.beir import FolderReader
 from zerodr.config.base import Settings, validate
 from zerodr.config.registry import Collection
-from zerodr.errors import CollectionError
+from zerodr.config.user_folders import UserFolder
+from zerodr.errors import CollectionError, ZerodrError
+
+SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 200, 2000
+SCRIPTS = {  # by their first names in Unicode; Latin letters are no sign of a language
+    "HIRAGANA": "ja",
+    "KATAKANA": "ja",
+    "CJK": "zh",
+    "HANGUL": "ko",
+    "CYRILLIC": "ru",
+    "ARABIC": "ar",
+    "DEVANAGARI": "hi",
+    "BENGALI": "bn",
+    "TELUGU": "te",
+    "THAI": "th",
+}
+SHARE = 0.2
+"""Share of the letters from which a script decides; Japanese needs a quarter of it in Kana."""
 
 
 class SectionSettings(Settings):
@@ -103,3 +123,27 @@ def _write_judgements(reader: Reader, target: Path, collection: Path, expected: 
     if not texts:
         raise CollectionError(expected.name, "holds judgements, but no queries", "add queries.{jsonl,tsv,parquet}")
     return {split: write_qrels(reader, split, target, documents, texts, expected) for split in reader.splits()}
+
+
+def guess_language(folder: UserFolder) -> str:
+    """Guess the language of the first documents by their script; `en` for Latin letters, and for a bad file."""
+    try:
+        documents = islice(open_folder(folder.path, folder.files["corpus"]).documents(), SAMPLE_DOCUMENTS)
+        return language_of(f"{row.title} {row.text}"[:SAMPLE_CHARACTERS] for row in documents)
+    except ZerodrError:
+        return "en"
+
+
+def language_of(texts: Iterable[str]) -> str:
+    """Return the language whose script has at least SHARE of the letters; `en` without one."""
+    counts: Counter[str] = Counter()
+    letters = 0
+    for letter, count in Counter("".join(texts)).items():
+        if letter.isalpha():
+            letters += count
+            counts[SCRIPTS.get(unicodedata.name(letter, "").partition(" ")[0].partition("-")[0], "")] += count
+    del counts[""]
+    if counts["ja"] >= letters * SHARE / 4 and counts["ja"]:
+        return "ja"
+    best, count = max(counts.items(), key=lambda item: item[1], default=("en", 0))
+    return best if count and count >= letters * SHARE else "en"

@@ -1,18 +1,47 @@
 """Analyse English and Chinese as Lucene does, without Java, for the backend bm25s and for mining.
 
 English is Anserini's default: words without possessive, lower case, no stop words (33), Porter stem. Chinese is the
-CJKAnalyzer of Lucene: words, widths folded, lower case, bigrams of adjacent characters, no stop words.
+CJKAnalyzer of Lucene: words, widths folded, lower case, bigrams of adjacent characters, no stop words. Words are those
+of Lucene's StandardTokenizer: Unicode word breaks (UAX #29), no punctuation.
 """
 
+import re
 import unicodedata
 from collections.abc import Callable
 
 import regex
 
 from zerodr.errors import ConfigError, nearest
-from zerodr.lexical.porter import stem
-from zerodr.lexical.tokenizer import WORD, words
 
+LONGEST = 255
+"""Lucene cuts longer words into pieces of this length."""
+
+
+_NO_LETTER = "\u00b8\u02e5-\u02eb\u055a\u058a\ua708-\ua716"
+"""Letters of today's Unicode that Lucene's older tables don't count as such."""
+_OLD_PICTURES = (
+    "\u2388\u2600-\u2605\u2607-\u2612\u2614-\u2685\u2690-\u2705\u2708-\u2712\u2763-\u2767"
+    "\U0001f000-\U0001f0ff\U0001f10d-\U0001f10f\U0001f12f\U0001f16c-\U0001f16f\U0001f1ad\U0001f249-\U0001f3ff"
+    "\U0001f400-\U0001f53d\U0001f546-\U0001f64f\U0001f680-\U0001f6ff\U0001f7d5-\U0001f7ff\U0001f8b0-\U0001f8b1"
+    "\U0001fa00-\U0001fbff"
+)
+"""Pictures of Lucene's older tables (among them signs and reserved places)."""
+
+
+_EXTENDER = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]"
+"""A character that rule WB4 (UAX #29) lets the one before absorb."""
+_AFTER_PICTURE = rf"(?:(?![\uFE0E\uFE0F]){_EXTENDER})*"
+"""Such characters after a picture, without the two that choose its form, as text or as a picture."""
+_MIDDLE = r"\p{WB=MidNumLet}\p{WB=Single_Quote}"
+_MODIFIER = r"\p{Emoji_Modifier}"
+_TAGS = r"(?:[\U000E0020-\U000E007E]+\U000E007F)?"  # of flags of regions
+_SIGN = rf"(?!{_MODIFIER})[\p{{Extended_Pictographic}}{_OLD_PICTURES}]{_AFTER_PICTURE}\uFE0F?{_TAGS}"
+_PICTURE = rf"(?:{_SIGN}|{_MODIFIER}{_AFTER_PICTURE})"
+_PICTURES = rf"(?:\u200D+(?!{_MODIFIER}))?{_PICTURE}(?:(?:\u200D|(?<=\u200D)){_PICTURE})*"
+_KEYCAP = rf"[0-9\#*]{_AFTER_PICTURE}\uFE0F?\u20E3{_AFTER_PICTURE}"
+_FLAG = rf"(?:\p{{WB=Regional_Indicator}}{_EXTENDER}*){{2}}"
+_ASCII_CORE = r"(?:[0-9]+(?:_*[0-9]+|[.,;'][0-9]+)*|[A-Za-z]+(?:_*[A-Za-z]+|[.:'][A-Za-z]+)*)+"
+ASCII_WORD = re.compile(rf"(?:(?<!_)_+)?{_ASCII_CORE}(?:_+{_ASCII_CORE})*_*")
 ENGLISH_STOP_WORDS = frozenset(
     """a an and are as at be but by for if in into is it no not of on or such that the their then there these they this
     to was will with""".split()
@@ -24,6 +53,49 @@ CJK_STOP_WORDS = frozenset(
 _SCRIPT = regex.compile(r"[\p{Script=Han}\p{Script=Hiragana}\p{Script=Hangul}\p{WB=Katakana}]")
 _POSSESSIVE = ("'s", "'S", "\u2019s", "\u2019S", "\uff07s", "\uff07S")
 Analyzer = Callable[[str], list[str]]
+_STEP_2 = """ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize
+    ation:ate ator:ate alism:al iveness:ive fulness:ful ousness:ous aliti:al iviti:ive biliti:ble logi:log"""
+STEP_2 = dict(pair.split(":") for pair in _STEP_2.split())
+STEP_3 = {"icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": ""}
+STEP_4 = "al ance ence er ic able ible ant ement ment ent sion tion ou ism ate iti ous ive ize".split()
+
+
+def _spelled(letters: str) -> str:
+    """Return the pattern of a Word_Break class (UAX #29) and the characters that rule WB4 lets it absorb."""
+    return rf"(?![{_NO_LETTER}])[{letters}]{_EXTENDER}*"
+
+
+_LINK = _spelled(r"\p{WB=ExtendNumLet}")
+_START = rf"(?:(?<!\p{{WB=ExtendNumLet}})(?:{_LINK})+)?"
+_HEBREW = _spelled(r"\p{WB=Hebrew_Letter}")
+_ANY_LETTER = _spelled(r"\p{WB=ALetter}\p{WB=Hebrew_Letter}")
+_DIGIT = _spelled(r"\p{WB=Numeric}０-９")
+_KATAKANA = _spelled(r"\p{WB=Katakana}")
+_MID_LETTER = _spelled(rf":\p{{WB=MidLetter}}{_MIDDLE}")
+_MID_DIGIT = _spelled(rf"\p{{WB=MidNum}}{_MIDDLE}")
+_QUOTE, _QUOTES = _spelled("'"), _spelled('"')
+_CORE = rf"""(?:{_KATAKANA}(?:(?:{_LINK})*{_KATAKANA})*
+    |(?:{_HEBREW}(?:{_QUOTES}{_HEBREW}|{_QUOTE}(?!{_ANY_LETTER}))
+       |{_DIGIT}(?:(?:(?:{_LINK})*|{_MID_DIGIT}){_DIGIT})*
+       |{_ANY_LETTER}(?:(?:(?:{_LINK})*|{_MID_LETTER}){_ANY_LETTER})*)+)"""
+_COMPLEX, _HAN = _spelled(r"\p{Line_Break=Complex_Context}"), _spelled(r"\p{Script=Han}")
+_HIRAGANA = _spelled(r"\p{Script=Hiragana}")
+WORD = regex.compile(
+    rf"""(?P<word>{_START}{_CORE}(?:(?:{_LINK})+{_CORE})*(?:{_LINK})*)
+    |(?P<complex>(?:{_COMPLEX})+)
+    |(?P<emoji>{_KEYCAP}|{_FLAG}|{_PICTURES})
+    |(?P<han>{_HAN})
+    |(?P<hiragana>{_HIRAGANA})""",
+    regex.VERBOSE,
+)
+
+
+def words(text: str) -> list[str]:
+    """Return the words of `text` in order, unchanged."""
+    matches = ASCII_WORD.findall(text) if text.isascii() else [match.group() for match in WORD.finditer(text)]
+    if len(text) <= LONGEST:
+        return matches
+    return [word[first : first + LONGEST] for word in matches for first in range(0, len(word), LONGEST)]
 
 
 class EnglishTerms(dict[str, str]):
@@ -94,3 +166,97 @@ def python_analyzer(language: str) -> Analyzer:
         step = f"use backend: lucene, or {nearest(language, ANALYZERS)}"
         raise ConfigError(f"language {language!r}", "the backend bm25s analyses English and Chinese only", step)
     return ANALYZERS[language]
+
+
+def stem(word: str) -> str:
+    """Return the stem of a lower-case word, as Lucene's Porter stemmer does. Words of one or two letters stay.
+
+    M. F. Porter, "An algorithm for suffix stripping", Program 14(3), 1980, with its author's later changes (-bli,
+    -logi), which PyStemmer's `porter` leaves out.
+    """
+    if len(word) < 3:
+        return word
+    word = _replace(_replace(_step_1(word), STEP_2), STEP_3)
+    return _step_5(_step_4(word))
+
+
+def _is_consonant(word: str, at: int) -> bool:
+    if word[at] in "aeiou":
+        return False
+    return word[at] != "y" or at == 0 or not _is_consonant(word, at - 1)
+
+
+def _measure(stem_: str) -> int:
+    """Count the vowel-consonant sequences."""
+    kinds = [_is_consonant(stem_, at) for at in range(len(stem_))]
+    return sum(not one and two for one, two in zip(kinds, kinds[1:], strict=False))
+
+
+def _has_vowel(stem_: str) -> bool:
+    return any(not _is_consonant(stem_, at) for at in range(len(stem_)))
+
+
+def _doubled(word: str) -> bool:
+    return len(word) > 1 and word[-1] == word[-2] and _is_consonant(word, len(word) - 1)
+
+
+def _short(word: str) -> bool:
+    """Test whether a word ends with consonant, vowel, consonant other than w, x, y."""
+    if len(word) < 3 or word[-1] in "wxy":
+        return False
+    return [_is_consonant(word, at) for at in range(len(word) - 3, len(word))] == [True, False, True]
+
+
+def _step_1(word: str) -> str:
+    if word.endswith(("sses", "ies")):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith("ss"):
+        word = word[:-1]
+    if word.endswith("eed"):
+        if _measure(word[:-3]) > 0:
+            word = word[:-1]
+    else:
+        for ending in ("ed", "ing"):
+            if word.endswith(ending):
+                if _has_vowel(word[: -len(ending)]):
+                    word = _restore_ending(word[: -len(ending)])
+                break
+    if word.endswith("y") and _has_vowel(word[:-1]):
+        word = word[:-1] + "i"
+    return word
+
+
+def _restore_ending(word: str) -> str:
+    """Correct the ending of a word after -ed or -ing was removed."""
+    if word.endswith(("at", "bl", "iz")):
+        return word + "e"
+    if _doubled(word):
+        return word if word[-1] in "lsz" else word[:-1]
+    return word + "e" if _measure(word) == 1 and _short(word) else word
+
+
+def _replace(word: str, endings: dict[str, str]) -> str:
+    """Replace the longest matching ending if the text before it has a measure above 0."""
+    for ending in sorted(endings, key=len, reverse=True):
+        if word.endswith(ending):
+            before = word[: -len(ending)]
+            return before + endings[ending] if _measure(before) > 0 else word
+    return word
+
+
+def _step_4(word: str) -> str:
+    for ending in sorted(STEP_4, key=len, reverse=True):
+        if word.endswith(ending):
+            before = word[:-3] if ending in ("sion", "tion") else word[: -len(ending)]
+            return before if _measure(before) > 1 else word
+    return word
+
+
+def _step_5(word: str) -> str:
+    if word.endswith("e"):
+        measure = _measure(word[:-1])
+        if measure > 1 or (measure == 1 and not _short(word[:-1])):
+            word = word[:-1]
+    if word.endswith("ll") and _measure(word) > 1:
+        word = word[:-1]
+    return word

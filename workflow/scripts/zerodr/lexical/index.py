@@ -11,10 +11,9 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size
 from zerodr.config.base import validate
 from zerodr.errors import CollectionError
-from zerodr.lexical.documents import Document, ordered_documents
-from zerodr.lexical.folder import ABOUT, LUCENE, IndexSettings, write_ids
+from zerodr.lexical.folder import ABOUT, LUCENE, Document, IndexSettings, ordered_documents, write_ids
 from zerodr.lexical.light import fill_light
-from zerodr.lexical.lucene_index import fill_lucene
+from zerodr.lexical.lucene import fill_lucene
 
 log = logging.getLogger("zerodr")
 VOLATILE = (f"{LUCENE}/*.si",)

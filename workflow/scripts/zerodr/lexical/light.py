@@ -18,9 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zerodr.lexical.analysis import Analyzer, python_analyzer
-from zerodr.lexical.documents import Document
-from zerodr.lexical.folder import IndexSettings, read_about
-from zerodr.lexical.hits import Hits
+from zerodr.lexical.folder import Document, Hits, IndexSettings, read_about
 
 FOLDER = "bm25s"
 

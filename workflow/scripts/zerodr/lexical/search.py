@@ -22,8 +22,7 @@ from zerodr.collections.access import split_queries
 from zerodr.config.base import validate
 from zerodr.config.methods import LexicalSettings
 from zerodr.errors import ArtifactError
-from zerodr.lexical.folder import LUCENE, read_about, read_ids, report_hits
-from zerodr.lexical.hits import Hits, lower_ties
+from zerodr.lexical.folder import LUCENE, Hits, lower_ties, read_about, read_ids, report_hits
 
 BATCH = 256
 Search = Callable[[Sequence[str], int], list[Hits]]

@@ -13,8 +13,7 @@ import numpy as np
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.collections.access import corpus_size
-from zerodr.collections.languages import guess_language
-from zerodr.collections.user_folders import write_section
+from zerodr.collections.user_folders import guess_language, write_section
 from zerodr.config.registry import Collection
 from zerodr.config.user_folders import UserFolder, find_files
 from zerodr.encoders.folder.contract import CONTRACT

@@ -16,8 +16,7 @@ from zerodr.config.base import validate
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError
 from zerodr.lexical.analysis import ANALYZERS
-from zerodr.lexical.folder import read_ids
-from zerodr.lexical.hits import Hits, lower_ties
+from zerodr.lexical.folder import Hits, lower_ties, read_ids
 from zerodr.lexical.light import LightIndex
 from zerodr.lexical.search import SearchSettings, open_index
 from zerodr.lookup.sources import FUSION, LEXICAL, Source, load_function, query_encoders

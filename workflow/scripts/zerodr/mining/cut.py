@@ -1,4 +1,4 @@
-"""Cut a document into spans of about a sentence, as COCO pretraining reads them  # COCO-DR, specs 1.2"""
+"""Cut a document into spans of about a sentence, as COCO pretraining reads them (COCO-DR section 4.1)."""
 
 import random
 import re

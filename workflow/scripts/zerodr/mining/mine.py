@@ -30,8 +30,7 @@ from zerodr.mining.imported import import_candidates
 from zerodr.mining.negatives import PairSet, choose, entries, words_of
 from zerodr.mining.positives import Positives, known_positives, numbered, rows_among
 from zerodr.mining.sample import SampleSettings, draw
-from zerodr.mining.statistics import Previous, Tally
-from zerodr.mining.texts import text_numbers
+from zerodr.mining.statistics import Previous, Tally, text_numbers
 
 log = logging.getLogger("zerodr")
 STATISTICS, IMPORTED = "statistics.json", "imported.parquet"

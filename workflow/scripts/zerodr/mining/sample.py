@@ -1,7 +1,10 @@
-"""Stage `sample_queries`: draw the training queries that a stage mines, before anything ranks them.
+"""Choose training queries: stage `sample_queries` draws those that a stage mines, `held_out` those of evaluation.
 
-`mine_negatives` draws by the same function, so a ranking of the sample has all that it needs.
+`mine_negatives` draws by the same function before anything ranks, so a ranking of the sample has all that it needs.
 """
+
+import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,9 +16,10 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids, read_qrels
 from zerodr.collections.samples import write_sample
 from zerodr.config.base import Settings, validate
-from zerodr.mining.dev import held_out
 from zerodr.mining.negatives import sampled_rows, words_of
 from zerodr.mining.positives import Positives, known_positives
+
+LARGEST_SHARE = 10  # dev queries are at most a tenth of the split
 
 
 class SampleSettings(Settings):
@@ -59,3 +63,16 @@ def draw(positives: Positives, qrels: pd.DataFrame, settings: SampleSettings, se
     dev = held_out(qrels.loc[qrels["grade"] > 0, "query"].tolist(), settings.dev_queries, seed)
     dev_rows = np.flatnonzero(pc.is_in(positives.queries, pa.array(sorted(dev), positives.queries.type)))
     return positives.select(np.union1d(sampled_rows(lottery, settings.queries), dev_rows))
+
+
+def held_out(queries: Sequence[str], count: int, seed: int) -> set[str]:
+    """Choose dev queries of a split: those with the smallest hash of (seed, id), at most a tenth of all.
+
+    The choice depends on the split's queries, not on which were mined: every stage of a chain holds out the same.
+    """
+
+    def rank(query: str) -> bytes:
+        return hashlib.sha256(f"{seed} {query}".encode()).digest()
+
+    distinct = sorted(set(queries), key=rank)
+    return set(distinct[: min(count, len(distinct) // LARGEST_SHARE)])

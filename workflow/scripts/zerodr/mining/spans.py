@@ -1,4 +1,4 @@
-"""Stage `cut_spans`: cut a corpus's documents into spans of about a sentence, for pretraining  # COCO-DR, specs 1.2
+"""Stage `cut_spans`: cut a corpus's documents into spans of about a sentence, for pretraining (COCO-DR section 4.1).
 
 Sentences are syntok's: of the splitters in stack.md it breaks fewest abbreviations; its 1400 to 2000 documents a second
 on each core are far above what training reads.

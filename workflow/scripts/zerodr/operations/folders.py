@@ -62,7 +62,7 @@ def _look_up(folder: UserFolder, row: Collection) -> dict[str, Any]:
         return known
     digests = {path: file_digest(Path(path)) for path in paths}
     if known.get("digests") != digests:
-        from zerodr.collections.languages import guess_language
+        from zerodr.collections.user_folders import guess_language
 
         known = {"language": guess_language(folder), "fault": find_fault(folder, row), "digests": digests}
     known |= {"times": times}

@@ -131,8 +131,7 @@ def exact_rankings(
     half = device == "cpu" and pays_half(queries.rows, corpus.rows, corpus.dimension)
     stage.note(index="flat", device=device, estimates="bf16" if half else "float32")
     if device != "cpu":
-        from zerodr.retrieval.gpu import search_gpu
-        from zerodr.retrieval.resident import choose_room
+        from zerodr.retrieval.gpu import choose_room, search_gpu
 
         room, facts = choose_room(corpus)
         stage.note(documents_on_gpu=facts)

@@ -18,7 +18,7 @@ from zerodr.config.params import FinetuneParams
 from zerodr.config.trained import FinetuneParams as AnyParams
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import ArtifactError, CollectionError
-from zerodr.mining.dev import held_out
+from zerodr.mining.sample import held_out
 from zerodr.training.additions import Addition, Prepared, additions_of
 from zerodr.training.data.batches import Stream, usable_rows
 from zerodr.training.data.examples import Examples, load_examples

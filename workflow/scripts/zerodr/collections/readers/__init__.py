@@ -2,23 +2,19 @@
 
 from zerodr.collections.archives import Archive
 from zerodr.collections.readers.base import Reader
-from zerodr.collections.readers.beir import BeirReader
-from zerodr.collections.readers.cmedqav2 import CmedqaReader
-from zerodr.collections.readers.dpr_wikipedia import DprWikipediaReader
-from zerodr.collections.readers.dureader import DureaderReader
-from zerodr.collections.readers.dureader_retrieval import DureaderRetrievalReader
-from zerodr.collections.readers.folder import FolderReader
-from zerodr.collections.readers.lotte import LotteReader
-from zerodr.collections.readers.medquad import MedquadReader
-from zerodr.collections.readers.mesh_thesaurus import MeshThesaurusReader
-from zerodr.collections.readers.mesh_xml import MeshReader
-from zerodr.collections.readers.multi_cpr import MultiCprReader
-from zerodr.collections.readers.oag_qa import OagQaReader
-from zerodr.collections.readers.question_pairs import MlQuestionsReader, NqPairsReader
+from zerodr.collections.readers.beir import BeirReader, FolderReader
+from zerodr.collections.readers.chinese import CmedqaReader, DureaderReader, DureaderRetrievalReader, MultiCprReader
+from zerodr.collections.readers.forums import LotteReader, OagQaReader
+from zerodr.collections.readers.questions import MedquadReader, MlQuestionsReader, NqPairsReader
+from zerodr.collections.readers.reference import (
+    DprWikipediaReader,
+    MeshReader,
+    MeshThesaurusReader,
+    SummariesReader,
+    WordnetReader,
+)
 from zerodr.collections.readers.smart import CisiReader, CranfieldReader
 from zerodr.collections.readers.squad import CmrcReader, SquadReader, SquadShiftsReader
-from zerodr.collections.readers.summaries import SummariesReader
-from zerodr.collections.readers.wordnet import WordnetReader
 from zerodr.errors import ConfigError, nearest
 
 READERS: dict[str, type[Reader]] = {
