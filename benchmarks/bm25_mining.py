@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import bm25s
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -22,6 +23,16 @@ from train import records
 from zerodr.lexical.jvm import java_class
 from zerodr.lexical.light import LightIndex
 from zerodr.lexical.lucene import LuceneSearcher, LuceneWriter
+
+
+def as_bm25s(light: LightIndex) -> bm25s.BM25:
+    """Return the same scores as an index of bm25s."""
+    index = bm25s.BM25(k1=light.k1, b=light.b, method="lucene", backend="numba")
+    matrix = {"data": light.scores, "indices": light.postings.documents, "indptr": light.postings.ends}
+    index.scores, index.nonoccurrence_array = matrix | {"num_docs": len(light)}, None
+    index.vocab_dict = light.postings.vocabulary
+    index.unique_token_ids_set = set(light.postings.vocabulary.values())
+    return index
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:
@@ -59,7 +70,7 @@ def compare(corpus: list[str], questions: list[str], depth: int, threads: int, r
         both = lucene.search(questions, depth, threads), light.search_texts(questions, depth, threads)
         same = [np.array_equal(a.documents, b.documents) for a, b in zip(*both, strict=True)]
         yield f"identical rankings: {np.mean(same):.3%}; hits a query: {np.mean([len(a.scores) for a in both[0]]):.0f}"
-        sparse, terms = light.as_bm25s(), [light.analyze(question) for question in questions]
+        sparse, terms = as_bm25s(light), [light.analyze(question) for question in questions]
         rivals = {
             "Lucene (zerodr, arrays)": lambda: lucene.search(questions, depth, threads),
             "Lucene (Anserini batch_search)": anserini(folder, questions, depth, threads),

@@ -195,7 +195,7 @@ def middle(runs: list[dict], key: str) -> float:
 def approximate(arguments: argparse.Namespace) -> None:
     """The table of approximate indexes: recall and speed."""
     from zerodr.config.index import IndexSettings
-    from zerodr.retrieval.approximate import Searcher, measure_recall
+    from zerodr.retrieval.approximate import ApproximateIndex, measure_recall
     from zerodr.retrieval.exact import search_exact
     from zerodr.retrieval.vectors import Vectors
 
@@ -209,7 +209,7 @@ def approximate(arguments: argparse.Namespace) -> None:
     base = {"hnsw_links": 32, "hnsw_search": 512, "ivf_lists": 1024, "ivf_probes": 64, "pq_bytes": 48}
     for kind, name, values in (("hnsw", "hnsw_search", (128, 512)), ("ivfpq", "ivf_probes", (16, 64))):
         start = time.perf_counter()
-        searcher = Searcher(IndexSettings(index=kind, **base), corpus, 13, threads, str)
+        searcher = ApproximateIndex(IndexSettings(index=kind, **base), corpus, 13, threads, str)
         build = time.perf_counter() - start
         for value in values:
             searcher.tune(**{name: value})

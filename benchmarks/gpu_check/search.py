@@ -81,7 +81,7 @@ def approximate(check: Check) -> Facts:
     import faiss
 
     from zerodr.config.index import IndexSettings
-    from zerodr.retrieval.approximate import Searcher, measure_recall
+    from zerodr.retrieval.approximate import ApproximateIndex, measure_recall
     from zerodr.retrieval.candidates import join
     from zerodr.retrieval.vectors import Vectors
 
@@ -90,7 +90,7 @@ def approximate(check: Check) -> Facts:
     corpus, queries = Vectors(vectors(check, count, CENTERS)), Vectors(vectors(check, asked, CENTERS))
     ranks, recalls, rankings, seconds, facts = np.arange(count, dtype=np.int32), [], [], [], []
     for gpu in (bool(faiss.get_num_gpus()), False):
-        searcher = Searcher(settings, corpus, SEED, THREADS, str, gpu)
+        searcher = ApproximateIndex(settings, corpus, SEED, THREADS, str, gpu)
         recalls.append(measure_recall(searcher, queries, ranks, depth, None, 100))
         rankings.append(join(list(searcher.search(queries, ranks, depth, None))))
         seconds.append(check.clock(lambda s=searcher: list(s.search(queries, ranks, depth, None))))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from folder_helpers import publish_folder
 from model_helpers import WORDS, tiny_collection, tiny_settings
 
-from zerodr.artifacts.manifest import publish_folder
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA

@@ -10,7 +10,7 @@ from search_helpers import INDEX, as_lists, clustered, exact_scores, search
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ConfigError
 from zerodr.retrieval import approximate
-from zerodr.retrieval.approximate import Searcher, measure_recall
+from zerodr.retrieval.approximate import ApproximateIndex, measure_recall
 from zerodr.retrieval.candidates import Ranking, id_ranks, join
 from zerodr.retrieval.vectors import Vectors
 
@@ -21,8 +21,8 @@ def test_approximate_search_reports_recall_and_final_scores(kind, least):
     ids = [str(n) for n in range(3000)]
     ranks, depth = id_ranks(pa.array(ids)), 50
 
-    def build(threads: int) -> Searcher:
-        return Searcher(IndexSettings(index=kind, **INDEX[kind]), Vectors(corpus), 3, threads, str)
+    def build(threads: int) -> ApproximateIndex:
+        return ApproximateIndex(IndexSettings(index=kind, **INDEX[kind]), Vectors(corpus), 3, threads, str)
 
     searcher = build(2)
     recall = measure_recall(searcher, Vectors(queries), ranks, depth, None, 25)
@@ -77,7 +77,7 @@ class Copy:
 def searched(**changes: object) -> tuple[dict, Ranking, dict]:
     """Facts, the first 50 of 3,000 documents for 40 queries, and recall."""
     corpus, queries = clustered(3000, 40)
-    searcher = Searcher(IndexSettings(index="ivfpq", **INDEX["ivfpq"] | changes), Vectors(corpus), 3, 1, str)
+    searcher = ApproximateIndex(IndexSettings(index="ivfpq", **INDEX["ivfpq"] | changes), Vectors(corpus), 3, 1, str)
     ranks = id_ranks(pa.array([str(n) for n in range(3000)]))
     found = join(list(searcher.search(Vectors(queries), ranks, 50, None)))
     return searcher.facts, found, measure_recall(searcher, Vectors(queries), ranks, 50, None, 40)
@@ -121,7 +121,7 @@ def test_an_index_that_a_gpu_refuses_is_searched_on_the_cpu(monkeypatch, caplog,
 def test_hnsw_that_looks_everywhere_is_exact():
     corpus, queries = clustered(300, 5)
     ids = [str(n) for n in range(300)]
-    searcher = Searcher(
+    searcher = ApproximateIndex(
         IndexSettings(index="hnsw", **(INDEX["hnsw"] | {"hnsw_search": 400})), Vectors(corpus), 1, 1, str
     )
     assert as_lists(searcher.search(Vectors(queries), id_ranks(pa.array(ids)), 300, None), ids) == search(
@@ -131,7 +131,7 @@ def test_hnsw_that_looks_everywhere_is_exact():
 
 def test_small_shards_get_fewer_lists_and_missing_neighbours_stay_inside():
     corpus, queries = clustered(90, 4)
-    searcher = Searcher(
+    searcher = ApproximateIndex(
         IndexSettings(index="ivfpq", **INDEX["ivfpq"] | {"ivf_lists": 64, "ivf_probes": 1}), Vectors(corpus), 1, 1, str
     )
     assert (searcher.facts["lists"], searcher.facts["lists_asked"]) == (2, 64)
@@ -141,6 +141,6 @@ def test_small_shards_get_fewer_lists_and_missing_neighbours_stay_inside():
 
 def test_code_size_must_divide_the_dimension():
     with pytest.raises(ConfigError, match="pq_bytes: expected a divisor of the dimension 16, found 5"):
-        Searcher(
+        ApproximateIndex(
             IndexSettings(index="ivfpq", **INDEX["ivfpq"] | {"pq_bytes": 5}), Vectors(clustered(200, 1)[0]), 1, 1, str
         )

@@ -19,7 +19,7 @@ from zerodr.config.methods import Feedback
 from zerodr.encoders.folder.attention import WEIGHTS, Attention, softmax
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.plan.plan import Plan
-from zerodr.retrieval.learn_attention import Batch, LearnedAttention, learn_attention
+from zerodr.retrieval.learn_attention import AttentionBatch, LearnedAttention, learn_attention
 
 ROOT = Path(__file__).parents[2]
 SIZE, DOCUMENTS, QUERIES = 8, [f"d{i:02}" for i in range(40)], [f"q{i:02}" for i in range(30)]
@@ -76,7 +76,9 @@ def test_training_and_search_compute_the_same_vectors():
     queries, documents = draw.normal(size=(2, 6)).astype(np.float32), draw.normal(size=(2, 5, 6)).astype(np.float32)
     scores, missing = draw.normal(size=(2, 5)).astype(np.float32), np.zeros((2, 5), bool)
     missing[1, 3:] = True
-    found = network(Batch(*map(torch.from_numpy, (queries, documents, scores, missing, queries, missing)))).detach()
+    found = network(
+        AttentionBatch(*map(torch.from_numpy, (queries, documents, scores, missing, queries, missing)))
+    ).detach()
     learned = network.attention()
     for row, count in ((0, 5), (1, 3)):
         share = learned.shares(queries[row], documents[row, :count], scores[row, :count])

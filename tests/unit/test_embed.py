@@ -174,7 +174,7 @@ from zerodr.artifacts.adapter import configure_logging
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.retrieval import embed
 configure_logging("test")
-embed.Task = functools.partial(embed.Task, window={window}, save_every_s=0.0)
+embed.EmbedTask = functools.partial(embed.EmbedTask, window={window}, save_every_s=0.0)
 run_spec(StageSpec(**json.loads(sys.argv[1])))
 """
 
@@ -213,7 +213,7 @@ def test_killed_and_continued_gives_the_same_bytes(
         process = start(root, spec)
         killed = kill_inside_a_window(process, windows)
         assert not Path(spec.outputs["embeddings"]).exists()
-    monkeypatch.setattr(embed, "Task", functools.partial(embed.Task, window=WINDOW))
+    monkeypatch.setattr(embed, "Task", functools.partial(embed.EmbedTask, window=WINDOW))
     counts, original = [], embed.embed
     monkeypatch.setattr(embed, "embed", lambda *given: counts.append(original(*given)) or counts[-1])
     with caplog.at_level("INFO", "zerodr"):

@@ -118,7 +118,11 @@ def test_short_documents_score_as_bm25s_itself_scores_them():
 
 def test_the_matrix_is_usable_by_bm25s():
     index = LightIndex.build(TEXTS)
-    documents, scores = index.as_bm25s().retrieve([analyze_english("quick fox")], k=3, show_progress=False)
+    theirs = bm25s.BM25(k1=index.k1, b=index.b, method="lucene", backend="numba")
+    matrix = {"data": index.scores, "indices": index.postings.documents, "indptr": index.postings.ends}
+    theirs.scores, theirs.nonoccurrence_array = matrix | {"num_docs": len(index)}, None
+    theirs.vocab_dict, theirs.unique_token_ids_set = (vocabulary := index.postings.vocabulary), set(vocabulary.values())
+    documents, scores = theirs.retrieve([analyze_english("quick fox")], k=3, show_progress=False)
     _, ours, counts = index.search(["quick fox"], 3)
     assert counts[0] == 3
     np.testing.assert_allclose(scores[0], ours[0], atol=1e-6)

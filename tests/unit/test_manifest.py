@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from folder_helpers import publish_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from zerodr.artifacts.manifest import (
     build_manifest,
     check_manifest,
     is_folder_artifact,
-    publish_folder,
     require_whole,
     seal_folder,
 )

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from folder_helpers import publish_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zerodr.artifacts.manifest import publish_folder
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
+from folder_helpers import publish_folder
 
 from zerodr.artifacts import provenance
-from zerodr.artifacts.manifest import publish_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
 from zerodr.errors import ArtifactError
 

@@ -15,7 +15,7 @@ from tests.unit.training_helpers import seal
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.normalize import ANSWER_SCHEMA
 from zerodr.encoders.start.initial import from_scratch
-from zerodr.lexical.folder import IndexSettings
+from zerodr.lexical.folder import TermIndexSettings
 from zerodr.lexical.index import build_index
 
 QUERIES, DOCUMENTS = 40, 48
@@ -90,7 +90,7 @@ def lay_out(root: Path, tokens: int = 64, language: str = "en") -> Path:
         source,
         root / "results/index",
         root / "scratch",
-        IndexSettings(backend="bm25s", fields="flat", language=language),
+        TermIndexSettings(backend="bm25s", fields="flat", language=language),
     )
     seal(root / "results/index")
     return root

@@ -5,6 +5,8 @@ time into `.si` files) are listed as volatile: their size is checked, their byte
 """
 
 import json
+import logging
+import os
 import shutil
 from fnmatch import fnmatch
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 from zerodr.artifacts.digest import file_digest
 from zerodr.errors import ArtifactError
 
+log = logging.getLogger("zerodr")
 MANIFEST = "manifest.json"
 LISTING = ".manifest.published.json"
 
@@ -61,10 +64,13 @@ def move_folder(folder: Path, manifest: Path) -> None:
     shutil.rmtree(folder)
 
 
-def publish_folder(folder: Path, manifest: Path, volatile: tuple[str, ...] = ()) -> None:
-    """Seal a finished folder and move its files to the folder of `manifest`."""
-    seal_folder(folder, volatile)
-    move_folder(folder, manifest)
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name; copy it where the file system allows no link, or lies elsewhere."""
+    try:
+        os.link(source, target)
+    except OSError:
+        log.info("no hard link from %s to %s; copying", source, target)
+        shutil.copyfile(source, target)
 
 
 def put_back(manifest: Path) -> None:

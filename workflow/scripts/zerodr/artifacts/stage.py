@@ -271,12 +271,7 @@ def _record(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) -> 
         for path in [value] if isinstance(value, str) else value:
             record = record_path(path)
             listed.append(
-                {
-                    "name": name,
-                    "path": path,
-                    "digest": inputs[path],
-                    "record": str(record) if record.exists() else None,
-                }
+                {"name": name, "path": path, "digest": inputs[path], "record": str(record) if record.exists() else None}
             )
     return {
         "record_version": 1,

@@ -23,7 +23,7 @@ import pyarrow.csv as arrow_csv
 from zerodr.errors import ArtifactError
 
 LINE = "expected lines 'query Q0 document rank score tag'"
-LINES = 1 << 20  # formatted together
+LINES = 1 << 20  # formatted together; an Arrow string array holds at most 2 GiB
 WORDS = {"query": "str", "q0": "category", "document": "str", "rank": "category", "score": "str", "tag": "category"}
 ID = pa.dictionary(pa.int32(), pa.string())
 SPACED = {"query": ID, "q0": ID, "document": ID, "rank": ID, "score": pa.float32(), "tag": ID}

@@ -5,7 +5,8 @@ A normalised collection is a folder artifact: `corpus.parquet` (id, title, text)
 user's own folder, queries and judgements are artifacts of their own inside it: `queries/`, `judgements/`.
 """
 
-from collections.abc import Iterator
+import csv
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,7 @@ from zerodr.errors import CollectionError
 
 CORPUS_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 QUERY_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
+QRELS_COLUMNS = ("query-id", "corpus-id", "score")  # as BEIR has them
 ROW_GROUP = 4096
 QUERIES, JUDGEMENTS = "queries", "judgements"
 
@@ -86,6 +88,20 @@ def qrels_files(folder: Path) -> dict[str, Path]:
     return {path.name[6:-4]: path for path in sorted(paths)}
 
 
+def write_qrels(folder: Path, split: str, rows: Iterable[tuple[str, str, int]]) -> None:
+    """Write the judgements of a split: query, document, grade. Ids hold no tab and no end of a line (`IdIndex.add`)."""
+    with open(folder / f"qrels.{split}.tsv", "w", encoding="utf-8", newline="") as stream:
+        stream.write("\t".join(QRELS_COLUMNS) + "\n")
+        stream.writelines(f"{query}\t{document}\t{grade}\n" for query, document, grade in rows)
+
+
+def write_made_queries(folder: Path, split: str, rows: Sequence[tuple[str, str, str]]) -> None:
+    """Write queries that were made from documents, each (id, text, document) with its document as relevant."""
+    table = pa.table([[key for key, _, _ in rows], [text for _, text, _ in rows]], schema=QUERY_SCHEMA)
+    pq.write_table(table, folder / "queries.parquet", compression="zstd")
+    write_qrels(folder, split, ((key, document, 1) for key, _, document in rows))
+
+
 def read_qrels(folder: Path, split: str) -> pd.DataFrame:
     """Read the judgements of a split: columns `query` (str), `document` (str), `grade` (int)."""
     files = qrels_files(folder)
@@ -93,9 +109,9 @@ def read_qrels(folder: Path, split: str) -> pd.DataFrame:
         splits = ", ".join(files) or "none"
         problem = f"there are no judgements for this split (available: {splits})"
         raise CollectionError(f"{folder.name}/{split}", problem, "set evaluation_split to one of these, or add qrels")
-    types = {"query-id": str, "corpus-id": str, "score": int}
-    frame = pd.read_csv(files[split], sep="\t", dtype=types, keep_default_na=False, quoting=3)
-    return frame.rename(columns={"query-id": "query", "corpus-id": "document", "score": "grade"})
+    types = dict(zip(QRELS_COLUMNS, (str, str, int), strict=True))
+    frame = pd.read_csv(files[split], sep="\t", dtype=types, keep_default_na=False, quoting=csv.QUOTE_NONE)
+    return frame.rename(columns=dict(zip(QRELS_COLUMNS, ("query", "document", "grade"), strict=True)))
 
 
 def split_queries(folder: Path, split: str) -> pd.DataFrame:

@@ -11,11 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, NamedTuple
 
 from zerodr.errors import CollectionError, DownloadError, nearest
 
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
+
+
+class Place(NamedTuple):
+    """A line of a source file, for errors."""
+
+    file: str
+    line: int
 
 
 class Archive(ABC):
@@ -172,8 +179,8 @@ def find(archive: Archive, suffix: str, required: bool = True) -> str | None:
     return None
 
 
-def read_lines(archive: Archive, member: str) -> Iterator[tuple[int, str]]:
-    """Read number (from 1) and text of each line that is not blank. Lines end at `\\n` alone, as JSON lines need.
+def read_lines(archive: Archive, member: str) -> Iterator[tuple[Place, str]]:
+    """Read place and text of each line that is not blank. Lines count from 1 and end at `\\n` alone, as in JSON lines.
 
     Raises:
         CollectionError: a line is not UTF-8.
@@ -181,12 +188,13 @@ def read_lines(archive: Archive, member: str) -> Iterator[tuple[int, str]]:
     """
     with damage_errors(archive.name), archive.open(member) as stream:
         for number, raw in enumerate(stream, start=1):
+            place = Place(f"{archive.name}/{member}", number)
             try:
                 line = raw.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                where, problem = f"{archive.name}/{member}:{number}", f"is not UTF-8 (byte {error.start + 1})"
-                raise CollectionError(where, problem, "convert the file to UTF-8") from None
+                problem = f"is not UTF-8 (byte {error.start + 1})"
+                raise CollectionError(":".join(map(str, place)), problem, "convert the file to UTF-8") from None
             if number == 1:
                 line = line.removeprefix("\ufeff")
             if line.strip():
-                yield number, line
+                yield place, line

@@ -46,7 +46,7 @@ class IdIndex:
             raise CollectionError(f"{file}:{line}", "id is empty, expected a word", "give it a name")
         if not self._names or self._names[-1] != file:
             self._names.append(file)
-        self._hashes.append(hash(key))
+        self._hashes.append(hash(key))  # differs between processes, so an index never leaves its own
         self._lines.append(line)
         self._files.append(len(self._names) - 1)
         self._sorted = None

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP
+from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, write_qrels
 from zerodr.collections.archives import find, open_archive
 from zerodr.collections.audit import Expected, IdIndex, Listing, audit_split, check_count
 from zerodr.collections.readers import Reader, open_reader
@@ -96,7 +96,7 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     documents, facts = write_corpus(_chosen_documents(reader, settings), texts, folder / "corpus.parquet", expected)
     facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
     for split in [] if corpus_only else _splits(reader, settings):
-        facts["splits"][split] = write_qrels(reader, split, folder, documents, texts, expected)
+        facts["splits"][split] = write_split(reader, split, folder, documents, texts, expected)
     if not corpus_only:
         facts |= _write_extras(reader, folder)
     if not settings.pinned:
@@ -108,14 +108,12 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     return facts
 
 
-def write_qrels(
+def write_split(
     reader: Reader, split: str, folder: Path, documents: IdIndex, texts: dict[str, str], expected: Expected
 ) -> dict[str, Any]:
     """Write the judgements of a split to `qrels.<split>.tsv`; return their counts."""
     audit = audit_split(split, reader.judgements(split), documents, texts, expected)
-    with open(folder / f"qrels.{split}.tsv", "w", encoding="utf-8", newline="") as stream:
-        stream.write("query-id\tcorpus-id\tscore\n")
-        stream.writelines(f"{row.query}\t{row.document}\t{row.grade}\n" for row in audit.judgements)
+    write_qrels(folder, split, ((row.query, row.document, row.grade) for row in audit.judgements))
     return audit.facts
 
 

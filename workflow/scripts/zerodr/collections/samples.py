@@ -1,17 +1,40 @@
-"""Write and read samples of a split's queries: Parquet with one column `query`, ids in the order of queries.parquet."""
+"""Choose the queries that a stage ranks: those of a split, or of a sample of them.
+
+A sample is Parquet with one column `query`: ids in the order of queries.parquet.
+"""
 
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field
 
 from zerodr.artifacts.parquet import AGAIN, open_parquet
 from zerodr.artifacts.stage import Stage
+from zerodr.config.base import Settings
 from zerodr.errors import ArtifactError
 
 SCHEMA = pa.schema([("query", pa.string())])
 INPUT = "sample"
+
+
+class RankingSettings(Settings):
+    """Settings that stages with rankings of a split share."""
+
+    collection: str
+    """Name of the collection."""
+    split: str
+    """Split whose queries are ranked."""
+    depth: int = Field(ge=1)
+    """Upper limit of documents in a ranking."""
+
+
+class RunSettings(RankingSettings):
+    """Settings that stages share whose rankings are evaluated."""
+
+    exclude_self: bool
+    """Leave out, or refuse, the document whose id is the query's."""
 
 
 def write_sample(path: Path, queries: pa.Array) -> None:

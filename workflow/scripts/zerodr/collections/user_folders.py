@@ -16,7 +16,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids, read_queries
 from zerodr.collections.archives import FolderArchive
 from zerodr.collections.audit import Expected, IdIndex
-from zerodr.collections.normalize import write_corpus, write_qrels, write_queries
+from zerodr.collections.normalize import write_corpus, write_queries, write_split
 from zerodr.collections.readers.base import Reader
 from zerodr.collections.readers.beir import FolderReader
 from zerodr.config.base import Settings, validate
@@ -122,7 +122,7 @@ def _write_judgements(reader: Reader, target: Path, collection: Path, expected: 
     texts = dict(zip(asked["id"].to_pylist(), asked["text"].to_pylist(), strict=True))
     if not texts:
         raise CollectionError(expected.name, "holds judgements, but no queries", "add queries.{jsonl,tsv,parquet}")
-    return {split: write_qrels(reader, split, target, documents, texts, expected) for split in reader.splits()}
+    return {split: write_split(reader, split, target, documents, texts, expected) for split in reader.splits()}
 
 
 def guess_language(folder: UserFolder) -> str:

@@ -12,8 +12,8 @@ from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_size, split_queries
-from zerodr.collections.samples import ranked_queries
-from zerodr.config.base import Settings, validate
+from zerodr.collections.samples import RankingSettings, ranked_queries
+from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 from zerodr.lexical.folder import read_about, read_ids, report_hits
 from zerodr.lexical.light import LightIndex
@@ -22,15 +22,9 @@ BATCH = 1024
 BACKEND = "bm25s"
 
 
-class RankSettings(Settings):
+class RankSettings(RankingSettings):
     """Settings of `rank_bm25`."""
 
-    collection: str
-    """Name of the collection."""
-    split: str
-    """Split whose judged queries are ranked."""
-    depth: int = Field(ge=1)
-    """Upper limit of documents in a ranking."""
     k1: float = Field(0.9, ge=0)
     """Term frequency saturation."""
     b: float = Field(0.4, ge=0, le=1)

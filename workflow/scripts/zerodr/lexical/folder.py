@@ -25,7 +25,7 @@ ABOUT, IDS, LUCENE = "index.json", "documents.parquet", "lucene"
 TIE_STEP = np.float32(1e-6)
 
 
-class IndexSettings(Settings):
+class TermIndexSettings(Settings):
     """Settings that decide an index."""
 
     backend: Literal["lucene", "bm25s"]
@@ -68,7 +68,7 @@ def report_hits(stage: Stage, about: dict[str, Any], queries: int, without: int)
     stage.note(**{key: value for key, value in about.items() if not key.endswith("documents")})
 
 
-class Document(NamedTuple):
+class IndexedDocument(NamedTuple):
     """A row of the corpus."""
 
     id: str
@@ -80,7 +80,7 @@ class Document(NamedTuple):
         return f"{self.title} {self.text}"
 
 
-def ordered_documents(collection: Path, scratch: Path, block: int = 1024) -> Iterator[list[Document]]:
+def ordered_documents(collection: Path, scratch: Path, block: int = 1024) -> Iterator[list[IndexedDocument]]:
     """Read all documents of a normalised collection by id (ascending by UTF-8 bytes), `block` at a time.
 
     The corpus is copied to a memory-mapped file in the folder `scratch`, so that memory stays small for any order.
@@ -99,11 +99,11 @@ def ordered_documents(collection: Path, scratch: Path, block: int = 1024) -> Ite
     path.unlink()
 
 
-def _document(batches: list[pa.RecordBatch], ends: np.ndarray, row: int) -> Document:
+def _document(batches: list[pa.RecordBatch], ends: np.ndarray, row: int) -> IndexedDocument:
     number = int(np.searchsorted(ends, row, side="right"))
     batch = batches[number]
     within = row - (int(ends[number]) - batch.num_rows)
-    return Document(*(batch.column(name)[within].as_py() or "" for name in ("id", "title", "text")))
+    return IndexedDocument(*(batch.column(name)[within].as_py() or "" for name in ("id", "title", "text")))
 
 
 class Hits(NamedTuple):

@@ -11,7 +11,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size
 from zerodr.config.base import validate
 from zerodr.errors import CollectionError
-from zerodr.lexical.folder import ABOUT, LUCENE, Document, IndexSettings, ordered_documents, write_ids
+from zerodr.lexical.folder import ABOUT, LUCENE, IndexedDocument, TermIndexSettings, ordered_documents, write_ids
 from zerodr.lexical.light import fill_light
 from zerodr.lexical.lucene import fill_lucene
 
@@ -22,7 +22,7 @@ VOLATILE = (f"{LUCENE}/*.si",)
 
 def index_bm25(stage: Stage) -> None:
     """Read input `collection`, write output `index`, a folder: documents.parquet, index.json, and lucene/ or bm25s/."""
-    settings = validate(IndexSettings, stage.params, "index_bm25")
+    settings = validate(TermIndexSettings, stage.params, "index_bm25")
     about = build_index(stage.path("collection"), stage.output("index"), stage.state, settings)
     if settings.backend == "lucene":
         stage.volatile = VOLATILE
@@ -31,7 +31,7 @@ def index_bm25(stage: Stage) -> None:
     stage.note(**about)
 
 
-def build_index(collection: Path, folder: Path, scratch: Path, settings: IndexSettings) -> dict[str, Any]:
+def build_index(collection: Path, folder: Path, scratch: Path, settings: TermIndexSettings) -> dict[str, Any]:
     """Index a normalised collection into the empty folder `folder`; return the content of index.json.
 
     A document whose main field is blank is left out. In `multifield` that field is the text, so a document with a title
@@ -44,7 +44,7 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: IndexSe
     ids: list[str] = []
     progress = Progress(f"index {collection.name} ({settings.backend}, {settings.fields})", total, "documents")
 
-    def indexed() -> Iterator[list[Document]]:
+    def indexed() -> Iterator[list[IndexedDocument]]:
         for block in ordered_documents(collection, scratch):
             rows = [document for document in block if main_field(document, settings.fields).strip()]
             ids.extend(document.id for document in rows)
@@ -63,6 +63,6 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: IndexSe
     return about
 
 
-def main_field(document: Document, fields: str) -> str:
+def main_field(document: IndexedDocument, fields: str) -> str:
     """Return the text that is searched as `contents`."""
     return document.flat() if fields == "flat" else document.text

@@ -2,8 +2,8 @@
 
 bm25s (Lù 2024, arXiv:2407.03618) stores the score of every term in every document, so that a search only adds
 columns. Here each float32 score is Lucene's to the bit: document lengths go through Lucene's one-byte code.
-The score matrix has bm25s's layout (`LightIndex.as_bm25s`); `zerodr.lexical.topk` chooses the best k, because
-bm25s leaves the order of equal scores open.
+The score matrix has bm25s's layout; `zerodr.lexical.topk` chooses the best k, because bm25s leaves the order of equal
+scores open.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from zerodr.lexical.analysis import Analyzer, python_analyzer
-from zerodr.lexical.folder import Document, Hits, IndexSettings, read_about
+from zerodr.lexical.folder import Hits, IndexedDocument, TermIndexSettings, read_about
 
 FOLDER = "bm25s"
 
@@ -37,7 +37,7 @@ class Postings(NamedTuple):
     vocabulary: dict[str, int]
 
 
-def fill_light(blocks: Iterator[list[Document]], folder: Path, settings: IndexSettings) -> dict[str, str]:
+def fill_light(blocks: Iterator[list[IndexedDocument]], folder: Path, settings: TermIndexSettings) -> dict[str, str]:
     """Write the postings of blocks of documents to `folder/bm25s`; return version and analyzer."""
     analyze = python_analyzer(settings.language)
     postings = count_terms(analyze(document.flat()) for block in blocks for document in block)
@@ -99,7 +99,7 @@ def term_scores(postings: Postings, k1: float, b: float) -> np.ndarray:
     idf = np.log(1 + (filled - holders + 0.5) / (holders + 0.5)).astype(np.float32)
     weight = np.repeat(idf, holders)
     scores = weight - weight / (one + postings.counts * inverse.astype(np.float32)[postings.documents])
-    return np.maximum(scores, np.finfo(np.float32).tiny)
+    return np.maximum(scores, np.finfo(np.float32).tiny)  # topk takes a sum of 0 for a document not yet reached
 
 
 ARRAYS = Postings._fields[:4]
@@ -165,18 +165,6 @@ class LightIndex:
         """Search as `search` does; return one ranking a query."""
         documents, scores, counts = self.search(texts, depth, threads)
         return [Hits(documents[at, :count], scores[at, :count]) for at, count in enumerate(counts)]
-
-    def as_bm25s(self) -> Any:
-        """Return the same scores as a `bm25s.BM25`, for its retrieve, save and corpus functions."""
-        import bm25s
-
-        index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene", backend="numba")
-        matrix = {"data": self.scores, "indices": self.postings.documents, "indptr": self.postings.ends}
-        index.scores = matrix | {"num_docs": len(self)}
-        index.nonoccurrence_array = None
-        index.vocab_dict = self.postings.vocabulary
-        index.unique_token_ids_set = set(self.postings.vocabulary.values())
-        return index
 
 
 def read_holders(folder: Path) -> tuple[dict[str, int], int]:

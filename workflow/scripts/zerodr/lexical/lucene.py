@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from zerodr.errors import ConfigError, MachineError, nearest
-from zerodr.lexical.folder import LUCENE, Document, Hits, IndexSettings
+from zerodr.lexical.folder import LUCENE, Hits, IndexedDocument, TermIndexSettings
 from zerodr.lexical.jvm import java_cast, java_class, java_errors, versions
 
 CONTENTS, TITLE = "contents", "title"
-MAX_CLAUSES = 1 << 20
+MAX_CLAUSES = 1 << 20  # Lucene refuses more than 1,024 terms, and queries of ArguAna are whole documents
 _GENERATOR = "io.anserini.search.query.BagOfWordsQueryGenerator"
 _QUERY = "org.apache.lucene.search.Query"
 _ANALYZER = "org.apache.lucene.analysis.Analyzer"
-FLUSH_DOCUMENTS = 50_000
+FLUSH_DOCUMENTS = 50_000  # segments end by this count alone: memory use would depend on the machine
 
 
 class LuceneSearcher:
@@ -150,7 +150,7 @@ def _hits(answer: str | None) -> Hits:
     return Hits(documents, np.fromiter((hit["score"] for hit in hits), np.float32, len(hits)))
 
 
-def fill_lucene(blocks: Iterator[list[Document]], folder: Path, settings: IndexSettings) -> dict[str, str]:
+def fill_lucene(blocks: Iterator[list[IndexedDocument]], folder: Path, settings: TermIndexSettings) -> dict[str, str]:
     """Index blocks of documents into `folder/lucene`; return versions and the analyzer.
 
     The flat index stores term vectors, which RM3 reads.
@@ -196,13 +196,13 @@ class LuceneWriter:
                 problem = f"Anserini indexes {language!r} with {name}, searches with {self.analyzer}"
                 raise MachineError(folder, problem, "use backend: bm25s for this language")
             policy = java_class("org.apache.lucene.index.LogDocMergePolicy")()
-            policy.setMergeFactor(1_000_000)
+            policy.setMergeFactor(1_000_000)  # no merge before `close`: merge threads finish in any order
             policy.setNoCFSRatio(1.0)
             config = self._indexer.writer.getConfig()
             config.setMergePolicy(policy)
             config.setUseCompoundFile(True)
             config.setMaxBufferedDocs(FLUSH_DOCUMENTS)
-            config.setRAMBufferSizeMB(-1.0)
+            config.setRAMBufferSizeMB(-1.0)  # -1 disables flushing by memory
 
     def add(self, documents: Iterable[dict[str, str]]) -> None:
         """Add documents with keys `id`, `contents` (not blank) and the further fields, in this order."""

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pydantic import Field
 
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import total_order, write_run
 from zerodr.collections.access import split_queries
+from zerodr.collections.samples import RunSettings
 from zerodr.config.base import validate
 from zerodr.config.methods import LexicalSettings
 from zerodr.errors import ArtifactError
@@ -28,19 +28,11 @@ BATCH = 256
 Search = Callable[[Sequence[str], int], list[Hits]]
 
 
-class SearchSettings(LexicalSettings):
+class SearchSettings(LexicalSettings, RunSettings):
     """Settings that decide a ranking, in addition to the index."""
 
-    collection: str
-    """Name of the collection."""
     language: str
     """Language of the texts; decides the analyzer."""
-    split: str
-    """Split whose judged queries are searched."""
-    depth: int = Field(ge=1)
-    """Documents in a ranking."""
-    exclude_self: bool
-    """Leave out the document with the query's id, after depth + 1 retrieval."""
 
 
 def search_bm25(stage: Stage) -> None:

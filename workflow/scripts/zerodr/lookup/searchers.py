@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.trec import order_rows
 from zerodr.collections.access import corpus_ids, corpus_size
 from zerodr.config.base import validate
@@ -24,7 +25,7 @@ from zerodr.retrieval.candidates import Norms, id_ranks
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.fuse import FuseSettings, fuse, run_scores
-from zerodr.retrieval.vectors import AGAIN, Vectors
+from zerodr.retrieval.vectors import Vectors
 
 THREADS = 2
 LARGEST_LOADED = 8 << 30  # bytes of embeddings that are copied to memory; larger ones stay in their file

@@ -27,12 +27,12 @@ def sentences_of(text: str) -> Sentences:
 
 
 def with_capitals(text: str) -> str:
-    """Give a text that has no capital letter one after each full stop, where syntok needs it; the length stays."""
+    """Capitalise the letter after each full stop of a text without capitals: syntok ends sentences only before one."""
     return AFTER_STOP.sub(_capital, text) if text == text.lower() else text
 
 
 def _capital(match: re.Match[str]) -> str:
-    """Write the last letter of a match large, unless that makes two of it: places of the text must stay."""
+    """Capitalise the last letter of a match, unless its capital is two letters: offsets into the text must stay."""
     letter = match[0][-1].upper()
     return match[0][:-1] + letter if len(letter) == 1 else match[0]
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, corpus_size, read_corpus
+from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, corpus_size, read_corpus, write_made_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.generation import WriterSettings
 from zerodr.errors import CollectionError
@@ -57,7 +57,7 @@ class HoldOutSettings(Settings):
     """Text that joins a document's title and text for it. None: text alone."""
 
 
-class Item(NamedTuple):
+class KnownItem(NamedTuple):
     """A known item: its kind and text, and title and text of its document without it."""
 
     kind: str
@@ -66,7 +66,7 @@ class Item(NamedTuple):
     text: str
 
 
-class Seen(NamedTuple):
+class SeenTexts(NamedTuple):
     """Counts of each title and each sentence of a corpus, letters folded and words alone."""
 
     titles: Counter[int]
@@ -90,10 +90,7 @@ def hold_out_items(stage: Stage) -> None:
     if not known:
         problem = "has no title or sentence that could be held out: its texts are short, alike or untitled"
         raise CollectionError(source.name, problem, "add judgements (qrels/test.tsv) to compare methods with")
-    table = pa.table([[f"{kind}-{key}" for kind, key, _ in known], [text for *_, text in known]], schema=QUERY_SCHEMA)
-    pq.write_table(table, folder / "queries.parquet", compression="zstd")
-    lines = [f"{kind}-{key}\t{key}\t1\n" for kind, key, _ in known]
-    (folder / f"qrels.{settings.split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    write_made_queries(folder, settings.split, [(f"{kind}-{key}", text, key) for kind, key, text in known])
     write_documents(source, items, folder / "corpus.parquet")
     facts = {"collection": settings.name, "kind": "proxy", "documents": corpus_size(source), "queries": len(known)}
     write_json(folder / "audit.json", facts | {"held_out": dict(counts)})
@@ -102,7 +99,7 @@ def hold_out_items(stage: Stage) -> None:
     stage.note(audit=facts)
 
 
-def choose(source: Path, settings: HoldOutSettings, seed: int) -> dict[str, Item]:
+def choose(source: Path, settings: HoldOutSettings, seed: int) -> dict[str, KnownItem]:
     """Choose known items by document id. The choice depends on the seed and the documents, not on their order."""
     size, seen = corpus_size(source), count_texts(source)
     most = max(1, min(settings.count, int(settings.share * size)))
@@ -111,7 +108,7 @@ def choose(source: Path, settings: HoldOutSettings, seed: int) -> dict[str, Item
         columns = [column.to_pylist() for column in block.columns]
         drawn += zip(lots[row : row + len(block)].tolist(), *columns, strict=True)
         row += len(block)
-    left, items = dict.fromkeys(KINDS, most), dict[str, Item]()
+    left, items = dict.fromkeys(KINDS, most), dict[str, KnownItem]()
     for number, (_, key, title, text) in enumerate(sorted(drawn)):
         if not any(left.values()):
             break
@@ -124,9 +121,9 @@ def choose(source: Path, settings: HoldOutSettings, seed: int) -> dict[str, Item
     return items
 
 
-def count_texts(source: Path) -> Seen:
+def count_texts(source: Path) -> SeenTexts:
     """Count the titles and sentences of a corpus."""
-    seen = Seen(Counter(), Counter())
+    seen = SeenTexts(Counter(), Counter())
     progress = Progress(f"hold out items of {source.name}", corpus_size(source), "documents")
     for block in read_corpus(source, columns=("title", "text")):
         for title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
@@ -143,21 +140,21 @@ def folded(text: str) -> int:
 
 
 def held_out(
-    kind: str, title: str, text: str, settings: HoldOutSettings, seen: Seen, draw: random.Random
-) -> Item | None:
+    kind: str, title: str, text: str, settings: HoldOutSettings, seen: SeenTexts, draw: random.Random
+) -> KnownItem | None:
     """Take a title or a drawn sentence out of a document; None where it has none that can go."""
     if kind == TITLES:
         short, long = settings.title_words
         rest = without(title, text)
         usable = short <= len(WORD.findall(title)) <= long and seen.titles[folded(title)] == 1
-        item = Item(TITLES, " ".join(title.split()), "", rest)
+        item = KnownItem(TITLES, " ".join(title.split()), "", rest)
     else:
         short, long = settings.words
         fitting = [one for one in sentences_of(text) if short <= len(WORD.findall(one)) <= long]
         alone = [one for one in fitting if seen.sentences[folded(one)] == 1 and folded(one) != folded(title)]
         usable = bool(alone)
         chosen = draw.choice(alone) if alone else ""
-        item = Item(SENTENCES, chosen, title, without(chosen, text))
+        item = KnownItem(SENTENCES, chosen, title, without(chosen, text))
         usable = usable and item.text != text
     return item if usable and len(WORD.findall(item.text)) >= settings.words_left else None
 
@@ -170,7 +167,7 @@ def without(piece: str, text: str) -> str:
     return re.sub(r"\s+".join(map(re.escape, words)), " ", text, flags=re.I).strip()
 
 
-def write_documents(source: Path, items: dict[str, Item], path: Path) -> None:
+def write_documents(source: Path, items: dict[str, KnownItem], path: Path) -> None:
     """Write the corpus, in its order, with the documents of known items as they are without them."""
     with pq.ParquetWriter(path, CORPUS_SCHEMA, compression="zstd") as writer:
         for block in read_corpus(source):

@@ -165,7 +165,7 @@ def read_lists_of_run(path: Path) -> dict[str, Ranking]:
 
 
 def _opened(path: Path) -> Any:
-    """Open a file as text, unzipped; bytes that are no UTF-8 become signs that no layout has."""
+    """Open a file as text, unzipped; bytes that are no UTF-8 become U+FFFD, which no layout accepts."""
     with open(path, "rb") as stream:
         zipped = stream.read(2) == b"\x1f\x8b"
     how: dict[str, Any] = {"mode": "rt", "encoding": "utf-8", "errors": "replace"}

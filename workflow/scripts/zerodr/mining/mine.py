@@ -30,7 +30,7 @@ from zerodr.mining.imported import import_candidates
 from zerodr.mining.negatives import PairSet, choose, entries, words_of
 from zerodr.mining.positives import Positives, known_positives, numbered, rows_among
 from zerodr.mining.sample import SampleSettings, draw
-from zerodr.mining.statistics import Previous, Tally, text_numbers
+from zerodr.mining.statistics import MiningTally, Previous, text_numbers
 
 log = logging.getLogger("zerodr")
 STATISTICS, IMPORTED = "statistics.json", "imported.parquet"
@@ -95,7 +95,10 @@ def mine_negatives(stage: Stage) -> None:
         texts, batches = np.zeros(len(corpus), np.int64), iter([bare_batch(len(positives.queries))])
     else:
         texts, batches = text_numbers(source), mine(candidates, positives, corpus, source.name, settings, stage.seed)
-    tally, name = Tally(positives, negatives.depth, negatives.count, texts, previous), f"{source.name}/{settings.split}"
+    tally, name = (
+        MiningTally(positives, negatives.depth, negatives.count, texts, previous),
+        f"{source.name}/{settings.split}",
+    )
     progress = Progress(f"mine {name} for {settings.stage}", len(positives.queries), "queries")
     schema = LED_SCHEMA if settings.teaching else SCHEMA
     with GroupWriter(folder / NAME, schema, ROW_GROUP, DICTIONARY) as writer:

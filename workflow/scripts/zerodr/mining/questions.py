@@ -6,19 +6,16 @@ query was made from. Sentences are those that COCO pretraining cuts (zerodr.mini
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from zerodr.artifacts.manifest import link_or_copy
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import QUERY_SCHEMA, read_corpus
+from zerodr.collections.access import read_corpus, write_made_queries
 from zerodr.config.base import validate
 from zerodr.config.generation import Form, GenerateSettings
 from zerodr.errors import CollectionError
@@ -46,32 +43,22 @@ def generate_queries(stage: Stage) -> None:
     settings = validate(MakeSettings, stage.params, stage.spec.name())
     source, folder = stage.path("collection"), stage.output("collection")
     share = -(-settings.count // len(settings.forms))
-    questions = {
-        form: written(stage, share, settings)
-        if form == "questions"
-        else make(source, form, share, settings, stage.seed)
-        for form in settings.forms
-    }
-    rows = [(f"{form}-{one.number}-{one.document}", one) for form, ones in questions.items() for one in ones]
-    if not rows:
-        raise CollectionError(
-            source.name,
-            f"gives no query of the forms {', '.join(settings.forms)}",
-            "choose other forms, or lower least_words",
-        )
-    rows = rows[: settings.count]
-    texts = pa.table([[key for key, _ in rows], [one.text for _, one in rows]], schema=QUERY_SCHEMA)
-    pq.write_table(texts, folder / "queries.parquet", compression="zstd")
-    lines = [f"{key}\t{one.document}\t1\n" for key, one in rows]
-    (folder / f"qrels.{settings.split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
-    _repeat(source / "corpus.parquet", folder / "corpus.parquet")
+    questions = {form: _made(stage, form, share, settings) for form in settings.forms}
+    made = [(form, one) for form, ones in questions.items() for one in ones]
+    if not made:
+        problem = f"gives no query of the forms {', '.join(settings.forms)}"
+        raise CollectionError(source.name, problem, "choose other forms, or lower least_words")
+    rows = [(f"{form}-{one.number}-{one.document}", one.text, one.document) for form, one in made[: settings.count]]
+    write_made_queries(folder, settings.split, rows)
+    link_or_copy(source / "corpus.parquet", folder / "corpus.parquet")
     for form, ones in questions.items():
         stage.metric(f"queries_{form}", len(ones))
-    stage.note(queries=len(rows), documents=len({one.document for _, one in rows}))
+    stage.note(queries=len(rows), documents=len({document for _, _, document in rows}))
 
 
-def written(stage: Stage, count: int, settings: MakeSettings) -> list[Question]:
-    """Let a language model write questions; see zerodr.mining.written."""
+def _made(stage: Stage, form: Form, count: int, settings: MakeSettings) -> list[Question]:
+    if form != "questions":
+        return make(stage.path("collection"), form, count, settings, stage.seed)
     assert settings.writer is not None, "settings of the form questions"
     return write(stage, count, settings.writer, settings.title_join)
 
@@ -130,11 +117,3 @@ def phrase_of(sentence: str, sizes: tuple[int, int], draw: random.Random) -> str
     size = min(draw.randint(*sizes), len(words))
     first = draw.randrange(len(words) - size + 1)
     return sentence[words[first].start() : words[first + size - 1].end()].strip(EDGES)
-
-
-def _repeat(source: Path, target: Path) -> None:
-    """Give a file a second name; copy it where the file system has none."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

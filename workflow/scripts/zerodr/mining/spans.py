@@ -45,7 +45,7 @@ LENGTH_EDGES = (1, 6, 11, 16, 21, 26, 31, 41, 61, 91, 129)
 
 
 @dataclass
-class Tally:
+class SpanTally:
     """Counts of a corpus's documents, and of their spans."""
 
     documents: int = 0
@@ -95,11 +95,11 @@ def cut_spans(stage: Stage) -> None:
         CollectionError: no document gives two spans.
     """
     settings = validate(SpanSettings, stage.params, stage.spec.name())
-    source, folder, tally = stage.path("collection"), stage.output("spans"), Tally()
+    source, folder, tally = stage.path("collection"), stage.output("spans"), SpanTally()
     progress = Progress(f"cut spans of {source.name}", corpus_size(source), "documents")
     with _pool(stage.threads) as pool, GroupWriter(folder / SPANS, SCHEMA, ROW_GROUP, []) as writer:
         blocks = _split(source, settings.title == "join", pool)
-        cutter = Cutter.load(stage.path("model"), settings, stage.seed)
+        cutter = SpanCutter.load(stage.path("model"), settings, stage.seed)
         for ids, sentences in blocks:
             writer.write(cutter.cut(ids, sentences, tally))
             progress.add(len(ids))
@@ -127,7 +127,7 @@ def _no_spans(collection: str, settings: SpanSettings, facts: dict[str, Any]) ->
 
 
 @dataclass
-class Cutter:
+class SpanCutter:
     """Count tokens, merge sentences to spans, and drop documents that can't be used."""
 
     tokenizer: Any
@@ -136,13 +136,13 @@ class Cutter:
     seed: int
 
     @classmethod
-    def load(cls, model: Path, settings: SpanSettings, seed: int) -> Cutter:
+    def load(cls, model: Path, settings: SpanSettings, seed: int) -> SpanCutter:
         """Load the tokenizer of a model folder."""
         contract = read_contract(model)
         folder = model if contract.towers == "tied" else model / SIDES[1]
         return cls(load_tokenizer(folder), contract.lowercase, settings, seed)
 
-    def cut(self, ids: list[str], sentences: list[Sentences], tally: Tally) -> pa.Table:
+    def cut(self, ids: list[str], sentences: list[Sentences], tally: SpanTally) -> pa.Table:
         """Cut documents; return the usable ones as rows of spans.parquet."""
         flat = [sentence for document in sentences for sentence in document]
         sizes = iter(token_ids(self.tokenizer, flat, "", NO_LIMIT, self.lowercase, special=False))
@@ -156,7 +156,7 @@ class Cutter:
         lists = list_array(np.asarray(counts, np.int64), pa.array(spans, pa.string()))
         return pa.table({"id": pa.array(usable, pa.string()), "spans": lists}, schema=SCHEMA)
 
-    def _spans(self, document: str, sentences: Sentences, lengths: list[int], tally: Tally) -> list[str]:
+    def _spans(self, document: str, sentences: Sentences, lengths: list[int], tally: SpanTally) -> list[str]:
         """Merge a document's sentences to spans; none when it is dropped."""
         tally.documents += 1
         texts = [text for text, length in zip(sentences, lengths, strict=True) if length]

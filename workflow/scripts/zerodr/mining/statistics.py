@@ -39,7 +39,7 @@ class Previous:
         self.pairs = PairSet(np.concatenate(rows), np.concatenate(documents), len(corpus))
 
 
-class Tally:
+class MiningTally:
     """Statistics of a stage.
 
     Args:

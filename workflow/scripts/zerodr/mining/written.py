@@ -1,4 +1,4 @@
-"""Questions that a language model writes for documents, and which of them are used (GenQ, Ma et al. 2021; GPL, 2022).
+"""Let a language model write questions for documents, and choose usable ones (GenQ, Ma et al. 2021; GPL, 2022).
 
 Batches are written in the order of the documents' lots and recorded one by one, so a run that was killed continues with
 the batch that it was at and ends with the same questions.
@@ -26,7 +26,7 @@ from zerodr.mining.cut import WORD
 from zerodr.mining.negatives import words_of
 
 RECORD = "questions.jsonl"
-SPARE = 3  # times as many documents as questions are wanted, at most, for those that are not used
+SPARE = 3  # documents that are read for each wanted question, as some questions are not used
 Check = Callable[[list[str], list[str]], list[bool]]
 
 
@@ -121,7 +121,7 @@ def documents_of(source: Path, lots: np.ndarray, enough: int, title_join: str | 
 
 
 def finder(index: Path, depth: int, threads: int) -> Check:
-    """Make a function that tells for questions and documents' ids whether BM25 ranks the document among `depth`."""
+    """Return the check of the round trip: does BM25 rank a document among the first `depth` for its question?"""
     light, ids = LightIndex.load(index), read_ids(index)
     row_of = {key: row for row, key in enumerate(ids.to_pylist())}
 

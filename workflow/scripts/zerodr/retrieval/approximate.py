@@ -71,7 +71,7 @@ class GpuIndex:
         return np.take_along_axis(np.concatenate(rows, 1), best, 1)
 
 
-class Searcher:
+class ApproximateIndex:
     """An index of `corpus` [n, d], built on creation; `settings.index` is `hnsw` or `ivfpq`.
 
     Args:
@@ -124,7 +124,7 @@ class Searcher:
         if dimension % codes:
             problem = f"expected a divisor of the dimension {dimension}, found {codes}"
             raise ConfigError("pq_bytes", problem, "set pq_bytes to a divisor")
-        bits = int(np.clip(np.log2(max(rows / POINTS_PER_LIST, 2)), 1, 8))
+        bits = int(np.clip(np.log2(max(rows / POINTS_PER_LIST, 2)), 1, 8))  # 2**bits centroids need points, too
         lists = max(1, min(self._settings.ivf_lists, rows // POINTS_PER_LIST))
         if lists < self._settings.ivf_lists:
             log.info("ivfpq: %d lists, not %d: the shard has %d documents", lists, self._settings.ivf_lists, rows)
@@ -177,7 +177,7 @@ class Searcher:
 
 
 def measure_recall(
-    searcher: Searcher, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None, count: int
+    searcher: ApproximateIndex, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None, count: int
 ) -> dict[str, float]:
     """Measure recall of the exact first 10, 100, `depth` documents (`recall_10`, ...), on `count` spread queries."""
     if not queries.rows or not searcher._corpus.rows:

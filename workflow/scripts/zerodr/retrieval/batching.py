@@ -21,6 +21,10 @@ def plan_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
 
     Returns:
         disjoint arrays of row numbers that cover all rows; equal lengths stay in order.
+
+    Example:
+        >>> [rows.tolist() for rows in plan_batches(np.array([3, 9, 4, 4]), budget=12)]
+        [[1], [2, 3, 0]]
     """
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
     batches, start = [], 0
@@ -33,7 +37,11 @@ def plan_batches(lengths: np.ndarray, budget: int) -> list[np.ndarray]:
 
 
 def padded_tokens(lengths: np.ndarray, batches: Iterable[np.ndarray]) -> int:
-    """Count the tokens that the model computes, padding included."""
+    """Count the tokens that the model computes, padding included.
+
+    >>> padded_tokens(np.array([3, 9, 4, 4]), [np.array([1]), np.array([2, 3, 0])])
+    21
+    """
     return sum(len(rows) * max(1, int(lengths[rows].max())) for rows in batches)
 
 
@@ -62,7 +70,11 @@ class Ahead(Generic[T]):
 
 
 def windows(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
-    """Yield `texts` (id, text) in lists of `size`, the last one shorter; one list is in memory at once."""
+    """Yield `texts` (id, text) in lists of `size`, the last one shorter; one list is in memory at once.
+
+    >>> list(windows([("a", "one"), ("b", "two"), ("c", "three")], 2))
+    [[('a', 'one'), ('b', 'two')], [('c', 'three')]]
+    """
     remaining = iter(texts)
     while window := list(islice(remaining, size)):
         yield window

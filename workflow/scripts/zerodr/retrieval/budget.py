@@ -24,7 +24,7 @@ SHARE = 0.5  # of free memory; the rest is for fragments and for what the larges
 MOST, LEAST = 1 << 16, 64
 
 
-class Memory(Protocol):
+class DeviceMemory(Protocol):
     """Memory of a device."""
 
     name: str
@@ -55,7 +55,7 @@ class GpuMemory:
 
 
 def choose_tokens(
-    encoder: BatchEncoder, longest: int, setting: int, state: Path, memory: Callable[[], Memory] = GpuMemory
+    encoder: BatchEncoder, longest: int, setting: int, state: Path, memory: Callable[[], DeviceMemory] = GpuMemory
 ) -> tuple[int, dict[str, Any]]:
     """Choose the padded tokens of a batch, and record the choice in `state`.
 

@@ -41,7 +41,11 @@ def join(rankings: list[Ranking]) -> Ranking:
 
 
 def id_ranks(ids: pa.Array) -> np.ndarray:
-    """Return the position of each id in ascending order of its UTF-8 bytes, int32 [n]."""
+    """Return the position of each id in ascending order of its UTF-8 bytes, int32 [n].
+
+    >>> id_ranks(pa.array(["b", "a", "B"])).tolist()
+    [2, 1, 0]
+    """
     ranks = np.empty(len(ids), np.int32)
     ranks[pc.sort_indices(ids).to_numpy()] = np.arange(len(ids), dtype=np.int32)
     return ranks

@@ -71,7 +71,7 @@ class CorpusSettings(EmbeddingSettings):
 
 
 @dataclass(frozen=True)
-class Task:
+class EmbedTask:
     """Texts to encode to one matrix.
 
     Attributes:
@@ -141,7 +141,7 @@ def _embed(
     tokens, prefix = _length(stage, encoder, settings, side), encoder.contract.prefix(side)
     batch_tokens, facts = choose_tokens(encoder, tokens, settings.batch_tokens, stage.state)
     stage.note(**{"batch_tokens": facts} if facts else {})
-    task = Task(name, side, rows, texts, prefix, tokens, batch_tokens, stage.threads, stored=TOKENS)
+    task = EmbedTask(name, side, rows, texts, prefix, tokens, batch_tokens, stage.threads, stored=TOKENS)
     key: dict[str, Any] = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__}
     key |= {"window": task.window, "batch_tokens": task.batch_tokens}
     store = EmbeddingStore(stage.state, rows, encoder.dimension, key)
@@ -172,7 +172,7 @@ class TokenProgress(Progress):
         return f"{super().line(now)}, {self.tokens / max(now - self.start, 1e-9):.0f} tokens/s"
 
 
-def embed(encoder: Encoder, task: Task, store: EmbeddingStore) -> tuple[int, float]:
+def embed(encoder: Encoder, task: EmbedTask, store: EmbeddingStore) -> tuple[int, float]:
     """Fill the rest of `store` with the vectors of `task`; the next window is tokenised meanwhile.
 
     Returns:
@@ -204,7 +204,12 @@ def embed(encoder: Encoder, task: Task, store: EmbeddingStore) -> tuple[int, flo
 
 
 def _fill(
-    encoder: Encoder, tokens: Tokens, vectors: np.memmap, store: EmbeddingStore, progress: TokenProgress, task: Task
+    encoder: Encoder,
+    tokens: Tokens,
+    vectors: np.memmap,
+    store: EmbeddingStore,
+    progress: TokenProgress,
+    task: EmbedTask,
 ) -> None:
     """Encode the window's remaining batches, then count its tokens."""
     saved, done, lengths = time.monotonic(), store.batches, tokens.lengths
@@ -224,7 +229,7 @@ def _fill(
     store.totals |= {name: store.totals.get(name, 0) + count for name, count in counts.items()}
 
 
-def _check_finite(vectors: np.ndarray, window: list[Text], tokens: Tokens, task: Task) -> None:
+def _check_finite(vectors: np.ndarray, window: list[Text], tokens: Tokens, task: EmbedTask) -> None:
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if bad.size:
         row = int(bad[0])

@@ -65,6 +65,13 @@ def search_exact(
     Raises:
         NonFiniteEmbedding: a vector holds NaN or infinity.
         ArtifactError: the dimensions differ, or scores leave float32.
+
+    Example:
+        >>> queries = Vectors(np.array([[1, 0], [0, 2]], np.float32))
+        >>> corpus = Vectors(np.array([[1, 0], [0, 1], [1, 1]], np.float32))
+        >>> (ranking,) = search_exact(queries, corpus, np.arange(3, dtype=np.int32), depth=2)
+        >>> ranking.rows.tolist(), ranking.scores.tolist()  # of equal scores, the greater id comes first
+        ([2, 0, 2, 1], [1.0, 1.0, 2.0, 2.0])
     """
     check_dimensions(queries, corpus, "corpus embeddings")
     norms, prepare = norms or Norms(corpus, name_row), None

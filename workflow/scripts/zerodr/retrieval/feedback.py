@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run, strings, total_order
@@ -21,7 +22,7 @@ from zerodr.config.methods import Feedback
 from zerodr.encoders.folder.attention import Attention, scores_alone
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.fuse import check_run
-from zerodr.retrieval.vectors import AGAIN, Vectors
+from zerodr.retrieval.vectors import Vectors
 
 BLOCK = 1024  # queries in memory at once
 
@@ -62,13 +63,8 @@ def augment_queries(stage: Stage) -> None:
     """
     settings = validate(AugmentSettings, stage.params, "augment_queries")
     folder, path = stage.path("collection"), stage.path("run")
-    shards = [Vectors.open(shard) for shard in stage.paths("corpus")]
-    queries, names = Vectors.open(stage.path("queries")), split_queries(folder, settings.split)["id"]
-    ids = corpus_ids(folder)
-    sizes = (queries.rows, sum(shard.rows for shard in shards))
-    if sizes != (len(names), len(ids)):
-        expected = f"expected {len(names)} queries and {len(ids)} documents"
-        raise ArtifactError(stage.path("queries"), f"{expected}, found {sizes[0]} and {sizes[1]}", AGAIN)
+    names, ids = split_queries(folder, settings.split)["id"], corpus_ids(folder)
+    queries, shards = open_embeddings(stage, len(names), len(ids))
     run = read_run(path)
     check_run(run, names, f"{settings.memory} ({path})", settings.exclude_self)
     retrieved = documents_of(run, names, ids, settings.documents, str(path))
@@ -88,6 +84,20 @@ def augment_queries(stage: Stage) -> None:
     stage.note(queries=queries.rows, augmented=len(firsts), memory=settings.memory)
     with open(stage.output("embeddings"), "wb") as stream:
         np.save(stream, vectors)
+
+
+def open_embeddings(stage: Stage, queries: int, documents: int) -> tuple[Vectors, list[Vectors]]:
+    """Open inputs `queries` and `corpus` (a file a shard).
+
+    Raises:
+        ArtifactError: they have other numbers of rows than given.
+    """
+    vectors, shards = Vectors.open(stage.path("queries")), [Vectors.open(shard) for shard in stage.paths("corpus")]
+    found = sum(shard.rows for shard in shards)
+    if (vectors.rows, found) != (queries, documents):
+        problem = f"expected {queries} queries and {documents} documents, found {vectors.rows} and {found}"
+        raise ArtifactError(stage.path("queries"), problem, AGAIN)
+    return vectors, shards
 
 
 def documents_of(run: pd.DataFrame, names: pd.Series, ids: pa.Array, most: int, where: str) -> list[Retrieved]:
@@ -139,7 +149,12 @@ def augment(
 
 
 def vectors_of(shards: list[Vectors], rows: np.ndarray) -> np.ndarray:
-    """Return the vectors float32 [k, d] of corpus rows [k]; which shard they lie in changes no bit."""
+    """Return the vectors float32 [k, d] of corpus rows [k]; which shard they lie in changes no bit.
+
+    >>> shards = [Vectors(np.array([[1.0], [2.0]], np.float32)), Vectors(np.array([[3.0]], np.float32))]
+    >>> vectors_of(shards, np.array([2, 0])).tolist()
+    [[3.0], [1.0]]
+    """
     first = np.cumsum([0, *(shard.rows for shard in shards)])
     vectors = np.empty((len(rows), shards[0].dimension), np.float32)
     shard_of = np.searchsorted(first, rows, side="right") - 1

@@ -7,19 +7,20 @@ import pandas as pd
 import pyarrow as pa
 from pydantic import Field
 
+from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import Rankings, RankingsWriter, iterate_rankings
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run, strings, total_order, write_run
 from zerodr.collections.access import split_queries
-from zerodr.config.base import Settings, validate
+from zerodr.collections.samples import RankingSettings, RunSettings
+from zerodr.config.base import validate
 from zerodr.errors import ArtifactError, ProtocolError
-from zerodr.retrieval.vectors import AGAIN
 
 BLOCK = 2048  # queries in memory at once
 
 
-class CandidateFusion(Settings):
+class CandidateFusion(RankingSettings):
     """Settings of `fuse_candidates`."""
 
     runs: tuple[str, str]
@@ -32,19 +33,11 @@ class CandidateFusion(Settings):
     """Weight of each run."""
     entries: int | None = Field(None, ge=2)
     """First entries of each run that count. None: all."""
-    collection: str
-    """Name of the collection."""
-    split: str
-    """Split whose queries were searched."""
-    depth: int = Field(ge=1)
-    """Documents of a ranking."""
 
 
-class FuseSettings(CandidateFusion):
+class FuseSettings(CandidateFusion, RunSettings):
     """Settings of `fuse_runs`."""
 
-    exclude_self: bool
-    """The document whose id is the query's may not be in the runs."""
     tag: str
     """Last word of every line: the model."""
 
@@ -143,6 +136,11 @@ def fuse(first: pd.DataFrame, second: pd.DataFrame, queries: pd.Series, depth: i
     """Sum the terms to a run: queries in their order, the first `depth` entries in total order.
 
     An entry of only one run gets that run's term; a query of only one run is ranked by it alone.
+
+    >>> first = pd.DataFrame({"query": ["q", "q"], "document": ["a", "b"], "term": [0.5, 0.25]})
+    >>> second = pd.DataFrame({"query": ["q", "q"], "document": ["b", "c"], "term": [0.5, 0.25]})
+    >>> fuse(first, second, pd.Series(["q"]), depth=2)["document"].tolist()
+    ['b', 'a']
     """
     both = first.merge(second, on=["query", "document"], how="outer", suffixes=("_first", "_second"), sort=False)
     total = both["term_first"].fillna(0.0).to_numpy() + both["term_second"].fillna(0.0).to_numpy()

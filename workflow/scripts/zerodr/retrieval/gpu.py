@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zerodr.retrieval.budget import GpuMemory, Memory
+from zerodr.retrieval.budget import DeviceMemory, GpuMemory
 from zerodr.retrieval.candidates import CHUNK, NameRow, Norms, QueryBlock, Ranking, Run, chunks, finish, workers
 from zerodr.retrieval.exact import check_dimensions
 from zerodr.retrieval.vectors import Vectors
@@ -127,7 +127,7 @@ def _mask(estimates: torch.Tensor, columns: np.ndarray) -> None:
     estimates[torch.from_numpy(rows), torch.from_numpy(columns[rows])] = -torch.inf
 
 
-def choose_room(corpus: Vectors, memory: Callable[[], Memory] = GpuMemory) -> tuple[int, dict[str, Any]]:
+def choose_room(corpus: Vectors, memory: Callable[[], DeviceMemory] = GpuMemory) -> tuple[int, dict[str, Any]]:
     """Choose how many bytes documents may occupy on the GPU for good.
 
     Returns:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from zerodr.artifacts.parquet import AGAIN
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.candidates import Ranking
-from zerodr.retrieval.vectors import AGAIN
 
 SCHEMA = pa.schema([("query", pa.int32()), ("document", pa.string()), ("score", pa.float32())])
 KEY = b"zerodr.shard"

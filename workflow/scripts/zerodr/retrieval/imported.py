@@ -1,4 +1,4 @@
-"""Stage `import_run`: take a ranking that another system made, put it in total order, and say where it is from."""
+"""Stage `import_run`: read a ranking of another system, sort it in total order, and record its source."""
 
 import logging
 from pathlib import Path
@@ -7,28 +7,20 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run, strings, total_order, write_run
 from zerodr.collections.access import corpus_ids, split_queries
-from zerodr.config.base import Settings, validate
+from zerodr.collections.samples import RunSettings
+from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 
 log = logging.getLogger(__name__)
 
 
-class ImportRunSettings(Settings):
+class ImportRunSettings(RunSettings):
     """Settings of `import_run`."""
 
-    collection: str
-    """Name of the collection."""
-    split: str
-    """Split whose queries are ranked."""
-    depth: int = Field(ge=1)
-    """Documents of a ranking."""
-    exclude_self: bool
-    """Leave out the document whose id is the query's."""
     tag: str
     """Last word of every line: the method."""
     source: str

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import iterate_rankings
 from zerodr.artifacts.stage import Stage
@@ -24,8 +25,8 @@ from zerodr.encoders.folder.attention import Attention
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.losses.contrastive import info_nce
 from zerodr.mining.positives import known_positives, numbered, rows_among
-from zerodr.retrieval.feedback import vectors_of
-from zerodr.retrieval.vectors import AGAIN, Vectors
+from zerodr.retrieval.feedback import open_embeddings, vectors_of
+from zerodr.retrieval.vectors import Vectors
 
 BLOCK = 2048  # queries in memory at once
 EVERY = 100  # steps between points of the curve
@@ -41,7 +42,7 @@ class LearnSettings(Feedback):
     """How it is learned."""
 
 
-class Questions(NamedTuple):
+class TaughtQuestions(NamedTuple):
     """Questions of the source with what was found for them.
 
     Attributes:
@@ -57,7 +58,7 @@ class Questions(NamedTuple):
     positives: list[np.ndarray]
 
 
-class Batch(NamedTuple):
+class AttentionBatch(NamedTuple):
     """Tensors of one step.
 
     Attributes:
@@ -94,7 +95,7 @@ class LearnedAttention(nn.Module):
         self.queries = nn.Parameter(torch.empty(width, dimension).uniform_(-bound, bound))
         self.documents = nn.Parameter(torch.empty(width, dimension).uniform_(-bound, bound))
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: AttentionBatch) -> Tensor:
         """Augment the queries of a batch; return vectors of length 1 [n, d]."""
         queries, documents, scores, missing = batch[:4]
         logits = self.inverse_temperature * scores
@@ -173,19 +174,19 @@ def make_optimizer(network: LearnedAttention, training: AttentionTraining) -> to
     )
 
 
-def loss_of(network: LearnedAttention, batch: Batch, training: AttentionTraining) -> Tensor:
+def loss_of(network: LearnedAttention, batch: AttentionBatch, training: AttentionTraining) -> Tensor:
     """Cross entropy of each question's positive among all candidates of the batch, in nats (MoMA eq. 7)."""
     augmented = network(batch)
     positive = torch.arange(len(batch.queries))
     return info_nce(augmented @ batch.candidates.T, positive, batch.masked, training.inverse_temperature)
 
 
-def _loss(network: LearnedAttention, batch: Batch, training: AttentionTraining) -> float:
+def _loss(network: LearnedAttention, batch: AttentionBatch, training: AttentionTraining) -> float:
     with torch.no_grad():
         return loss_of(network, batch, training).item()
 
 
-def read_questions(stage: Stage, settings: LearnSettings) -> Questions:
+def read_questions(stage: Stage, settings: LearnSettings) -> TaughtQuestions:
     """Read the split's questions that have a positive and for which documents were found.
 
     Raises:
@@ -193,11 +194,7 @@ def read_questions(stage: Stage, settings: LearnSettings) -> Questions:
     """
     training, folder, path = settings.attention, stage.path("collection"), stage.path("ranking")
     ids, names = corpus_ids(folder), strings(split_queries(folder, training.source_split)["id"])
-    vectors = Vectors.open(stage.path("queries"))
-    documents = sum(Vectors.open(shard).rows for shard in stage.paths("corpus"))
-    if (vectors.rows, documents) != (len(names), len(ids)):
-        expected = f"expected {len(names)} queries and {len(ids)} documents"
-        raise ArtifactError(stage.path("queries"), f"{expected}, found {vectors.rows} and {documents}", AGAIN)
+    vectors, _ = open_embeddings(stage, len(names), len(ids))
     positives = known_positives(folder, training.source_split, ids)
     ends = np.cumsum(positives.sizes)
     of_query = dict(zip(positives.queries.to_pylist(), np.split(positives.documents, ends[:-1]), strict=True))
@@ -217,7 +214,7 @@ def read_questions(stage: Stage, settings: LearnSettings) -> Questions:
                 taught.append(of_query[name])
     if not rows:
         raise ArtifactError(path, "found nothing for any question that has a positive", AGAIN)
-    return Questions(vectors.array[rows], np.stack(ranked).astype(np.int64), np.stack(scores), taught)
+    return TaughtQuestions(vectors.array[rows], np.stack(ranked).astype(np.int64), np.stack(scores), taught)
 
 
 def _filled(values: np.ndarray, size: int, rest: float) -> np.ndarray:
@@ -226,8 +223,12 @@ def _filled(values: np.ndarray, size: int, rest: float) -> np.ndarray:
 
 
 def make_batch(
-    questions: Questions, shards: list[Vectors], rows: np.ndarray, settings: LearnSettings, draw: np.random.Generator
-) -> Batch:
+    questions: TaughtQuestions,
+    shards: list[Vectors],
+    rows: np.ndarray,
+    settings: LearnSettings,
+    draw: np.random.Generator,
+) -> AttentionBatch:
     """Gather the tensors of questions `rows`; negatives are drawn from the first documents that are no positive."""
     training = settings.attention
     ranked, positives = questions.ranked[rows], [questions.positives[row] for row in rows]
@@ -241,9 +242,9 @@ def make_batch(
     firsts = np.array([known[0] for known in positives], np.int64)
     candidates = np.concatenate([firsts, *negatives])
     masked = np.stack([np.isin(candidates, known) for known in positives])
-    np.fill_diagonal(masked, False)
+    np.fill_diagonal(masked, False)  # the first candidate of a question is its target
     vectors = vectors_of(shards, np.maximum(read, 0).ravel()).reshape(*read.shape, -1)
-    return Batch(
+    return AttentionBatch(
         torch.from_numpy(questions.vectors[rows]),
         torch.from_numpy(vectors),
         torch.from_numpy(questions.scores[rows][:, :width]),

@@ -7,34 +7,22 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
 
+from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows, run_writer, strings
 from zerodr.collections.access import split_queries
-from zerodr.collections.samples import ranked_queries
-from zerodr.config.base import Settings, validate
+from zerodr.collections.samples import RankingSettings, ranked_queries
+from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.hits import HitsReader
-from zerodr.retrieval.vectors import AGAIN
 
 ROWS = 1 << 20  # hits in memory at once
 
 
-class CandidatesSettings(Settings):
-    """Settings of `merge_candidates`."""
-
-    collection: str
-    """Name of the collection."""
-    split: str
-    """Split whose queries were searched."""
-    depth: int = Field(ge=1)
-    """Documents of a ranking."""
-
-
-class MergeSettings(CandidatesSettings):
+class MergeSettings(RankingSettings):
     """Settings of `merge_run`."""
 
     tag: str
@@ -61,7 +49,7 @@ def merge_candidates(stage: Stage) -> None:
     Raises:
         ArtifactError: as `merge_shards`.
     """
-    settings = validate(CandidatesSettings, stage.params, stage.spec.name())
+    settings = validate(RankingSettings, stage.params, stage.spec.name())
     queries = strings(ranked_queries(stage, split_queries(stage.path("collection"), settings.split))["id"])
     progress = Progress(f"merge {settings.collection}/{settings.split}", len(queries), "queries")
     with RankingsWriter(stage.output("candidates"), settings.depth) as writer:
@@ -114,7 +102,12 @@ def merge_shards(hits: list[Path], queries: int, depth: int) -> Iterator[Piece]:
 
 
 def first_entries(table: pa.Table, depth: int) -> pa.Table:
-    """Return the first `depth` rows (query, document, score) of each query, in total order."""
+    """Return the first `depth` rows (query, document, score) of each query, in total order.
+
+    >>> rows = {"query": [0, 0, 0, 1], "document": ["a", "c", "b", "a"], "score": [1.0, 2.0, 2.0, 0.5]}
+    >>> first_entries(pa.table(rows), depth=2)["document"].to_pylist()
+    ['c', 'b', 'a']
+    """
     table = table.combine_chunks()
     if not len(table):
         return table

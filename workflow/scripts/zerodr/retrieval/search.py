@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,32 +12,23 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
-from zerodr.collections.samples import ranked_queries
+from zerodr.collections.samples import RunSettings, ranked_queries
 from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
-from zerodr.errors import ArtifactError
-from zerodr.retrieval.approximate import Searcher, measure_recall
+from zerodr.retrieval.approximate import ApproximateIndex, measure_recall
 from zerodr.retrieval.candidates import NameRow, Ranking, Skip, id_ranks
 from zerodr.retrieval.device import search_device
 from zerodr.retrieval.estimates import pays_half
 from zerodr.retrieval.exact import check_dimensions, search_exact
 from zerodr.retrieval.hits import Searched, write_hits
-from zerodr.retrieval.vectors import AGAIN, Vectors
+from zerodr.retrieval.vectors import Vectors
 
 log = logging.getLogger("zerodr")
 
 
-class SearchSettings(IndexSettings):
+class ShardSettings(IndexSettings, RunSettings):
     """Settings of `search_shard`."""
 
-    collection: str
-    """Name of the collection."""
-    split: str
-    """Split whose queries are searched."""
-    depth: int = Field(ge=1)
-    """Documents a query gets."""
-    exclude_self: bool
-    """Leave out the document whose id is the query's."""
     shard: int = Field(ge=0)
     """Number of this shard."""
     shards: int = Field(ge=1)
@@ -54,17 +44,17 @@ def search_shard(stage: Stage) -> None:
         ArtifactError: embeddings don't fit the collection or one another, or the sample doesn't fit the split.
         NonFiniteEmbedding: an embedding holds NaN or infinity.
     """
-    settings = validate(SearchSettings, stage.params, "search_shard")
+    settings = validate(ShardSettings, stage.params, "search_shard")
     folder = stage.path("collection")
     start, stop = shard_rows(corpus_size(folder), settings.shard, settings.shards)
     queries, corpus = Vectors.open(stage.path("queries")), Vectors.open(stage.path("corpus"))
     asked = split_queries(folder, settings.split)
-    _check(queries, len(asked), stage.path("queries"), "query")
+    queries.require(stage.path("queries"), len(asked), "query")
     ranked = ranked_queries(stage, asked)
     if len(ranked) < len(asked):
         queries = Vectors(queries.array[ranked.index])
     query_ids, ids = strings(ranked["id"]), corpus_ids(folder, start, stop)
-    _check(corpus, len(ids), stage.path("corpus"), "document")
+    corpus.require(stage.path("corpus"), len(ids), "document")
     check_dimensions(queries, corpus, stage.path("corpus"))
     skip = self_rows(query_ids, ids) if settings.exclude_self else None
     rankings = rankings_of(stage, settings, queries, corpus, ids, settings.depth, settings.collection, skip)
@@ -75,11 +65,6 @@ def search_shard(stage: Stage) -> None:
     progress.finish()
 
 
-def _check(vectors: Vectors, expected: int, path: Path, kind: str) -> None:
-    if vectors.rows != expected:
-        raise ArtifactError(path, f"expected a row for each {kind}, {expected} in all, found {vectors.rows}", AGAIN)
-
-
 def _counted(rankings: Iterator[Ranking], progress: Progress) -> Iterator[Ranking]:
     for ranking in rankings:
         progress.add(len(ranking.counts))
@@ -87,7 +72,11 @@ def _counted(rankings: Iterator[Ranking], progress: Progress) -> Iterator[Rankin
 
 
 def self_rows(query_ids: pa.Array, ids: pa.Array) -> np.ndarray:
-    """Return the row of the document with the query's id, int64 [q]; -1 where there is none."""
+    """Return the row of the document with the query's id, int64 [q]; -1 where there is none.
+
+    >>> self_rows(pa.array(["b", "z"]), pa.array(["a", "b"])).tolist()
+    [1, -1]
+    """
     return pc.fill_null(pc.index_in(query_ids, ids), -1).to_numpy().astype(np.int64)
 
 
@@ -105,7 +94,7 @@ def rankings_of(
     if settings.index == "flat":
         return exact_rankings(stage, queries, corpus, ids, depth, collection, skip)
     ranks = id_ranks(ids)
-    searcher = Searcher(settings, corpus, stage.seed, stage.threads, _row_names(collection, ids))
+    searcher = ApproximateIndex(settings, corpus, stage.seed, stage.threads, _row_names(collection, ids))
     for name, value in measure_recall(searcher, queries, ranks, depth, skip, settings.recall_queries).items():
         stage.metric(name, value)
         log.info("%s: %s %.4f", settings.index, name, value)

@@ -7,7 +7,6 @@
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from zerodr.artifacts.manifest import link_or_copy
 from zerodr.artifacts.record import write_json
 
 log = logging.getLogger("zerodr")
@@ -91,8 +91,4 @@ class EmbeddingStore:
     def publish(self, target: Path) -> None:
         """Link (or copy) the whole file to `target`; the state's file remains until the stage is done."""
         target.unlink(missing_ok=True)
-        try:
-            os.link(self.path, target)
-        except OSError:
-            log.info("no hard link from %s to %s; copying", self.path, target)
-            shutil.copyfile(self.path, target)
+        link_or_copy(self.path, target)

@@ -8,15 +8,18 @@ from typing import BinaryIO
 
 import numpy as np
 
+from zerodr.artifacts.parquet import AGAIN
 from zerodr.errors import ArtifactError
-
-AGAIN = "delete the file and run its target again"
 
 
 class Vectors:
     """The rows of a matrix [rows, dimension] float32, either an array or a mapped `.npy` file.
 
     `release` drops the pages of finished rows, so that a long pass over a large file has a small resident set.
+
+    >>> vectors = Vectors(np.zeros((3, 2), np.float32))
+    >>> vectors.rows, vectors.dimension
+    (3, 2)
     """
 
     def __init__(self, array: np.ndarray, mapped: mmap.mmap | None = None, offset: int = 0) -> None:
@@ -56,6 +59,15 @@ class Vectors:
             raise ArtifactError(path, f"is no .npy file ({error})", AGAIN) from error
         return cls(np.frombuffer(mapped, np.float32, offset=offset).reshape(shape), mapped, offset)
 
+    def require(self, where: Path, rows: int, what: str) -> None:
+        """Check that there is a vector for each text.
+
+        Raises:
+            ArtifactError: there are fewer or more than `rows`.
+        """
+        if self.rows != rows:
+            raise ArtifactError(where, f"expected a row for each {what}, {rows} in all, found {self.rows}", AGAIN)
+
     def release(self, start: int, stop: int) -> None:
         """Drop the resident pages within rows `start..stop`; they are read again when needed."""
         if self._mapped is None:
@@ -63,7 +75,7 @@ class Vectors:
         width, page = 4 * self.dimension, mmap.PAGESIZE
         first = -(-(self._offset + start * width) // page) * page
         length = (self._offset + stop * width) // page * page - first
-        if length > 0:
+        if length > 0:  # whole pages alone: rows in use share the first and last one
             self._mapped.madvise(mmap.MADV_DONTNEED, first, length)
 
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 
-from zerodr.collections.archives import Archive, damage_errors, find, open_nested
+from zerodr.collections.archives import Archive, Place, damage_errors, find, open_nested
 from zerodr.collections.readers.base import (
     Document,
     Judgement,
@@ -39,21 +39,19 @@ class CmedqaReader(Reader):
         nested = open_nested(self.archive, str(find(self.archive, name.rpartition(".")[0] + ".zip")))
         return nested, str(find(nested, name))
 
-    def _rows(self, name: str, cells: int) -> Iterator[tuple[str, int, list[str]]]:
-        archive, member = self._file(name)
-        for line, values in read_cells(archive, member, cells, ","):
-            if line > 1:
-                yield f"{archive.name}/{member}", line, values
+    def _rows(self, name: str, cells: int) -> Iterator[tuple[Place, list[str]]]:
+        rows = read_cells(*self._file(name), cells, ",")
+        return ((place, values) for place, values in rows if place.line > 1)
 
     def documents(self) -> Iterator[Document]:
         """Read the answers."""
-        for file, line, (answer, _, content) in self._rows("answer.csv", 3):
-            yield Document(answer, "", unquote(content), file, line)
+        for place, (answer, _, content) in self._rows("answer.csv", 3):
+            yield Document(answer, "", unquote(content), *place)
 
     def queries(self) -> Iterator[Query]:
         """Read the questions."""
-        for file, line, (question, content) in self._rows("question.csv", 2):
-            yield Query(question, unquote(content), file, line)
+        for place, (question, content) in self._rows("question.csv", 2):
+            yield Query(question, unquote(content), *place)
 
     def splits(self) -> list[str]:
         """List the three candidates files."""
@@ -63,11 +61,12 @@ class CmedqaReader(Reader):
         """Read the relevant candidates, grade 1."""
         if split not in SPLITS:
             raise CollectionError(f"{self.archive.name}/{split}", "is no split", f"known: {', '.join(SPLITS)}")
-        for file, line, cells in self._rows(f"{split}_candidates.txt", SPLITS[split]):
-            if len(cells) == 3 or grade_of(cells[3].strip(), file, line) > 0:
-                if not cells[1]:
-                    raise bad_line(file, line, "names no answer")
-                yield Judgement(cells[0], cells[1], 1, file, line)
+        for place, (question, answer, *rest) in self._rows(f"{split}_candidates.txt", SPLITS[split]):
+            label = rest[1:]  # dev and test have a column between; training names a negative answer, and no label
+            if not label or grade_of(label[0].strip(), *place) > 0:
+                if not answer:
+                    raise bad_line(*place, "names no answer")
+                yield Judgement(question, answer, 1, *place)
 
 
 def unquote(content: str) -> str:
@@ -99,15 +98,14 @@ class MultiCprReader(Reader):
     def documents(self) -> Iterator[Document]:
         """Read the passages."""
         for name in self._corpus:
-            for line, (pid, text) in read_cells(self.archive, self._files[name], 2):
-                yield Document(pid, "", text, f"{self.archive.name}/{self._files[name]}", line)
+            for place, (pid, text) in read_cells(self.archive, self._files[name], 2):
+                yield Document(pid, "", text, *place)
 
     def queries(self) -> Iterator[Query]:
         """Read the queries of all splits."""
         for split in self.splits():
-            member = self._files[f"{split}.query.txt"]
-            for line, (qid, text) in read_cells(self.archive, member, 2):
-                yield Query(qid, text, f"{self.archive.name}/{member}", line)
+            for place, (qid, text) in read_cells(self.archive, self._files[f"{split}.query.txt"], 2):
+                yield Query(qid, text, *place)
 
     def splits(self) -> list[str]:
         """List the splits that have both queries and judgements."""
@@ -123,9 +121,9 @@ class DureaderReader(Reader):
     """Reader of format `dureader`: DuReader 2.0, preprocessed for reading comprehension, as retrieval.
 
     As DDR takes it: questions are queries, the most related paragraph of each document that holds an answer is
-    relevant, and these paragraphs with their titles are the corpus. A line of `<split>set/{search,zhidao}.<split>.json` is an
-    object: question; answer_docs, the numbers of such documents; documents with title, paragraphs, most_related_para.
-    Ids are digests of texts, so equal texts are one.
+    relevant, and these paragraphs with their titles are the corpus. A line of
+    `<split>set/{search,zhidao}.<split>.json` is an object: question; answer_docs, the numbers of such documents;
+    documents with title, paragraphs, most_related_para. Ids are digests of texts, so equal texts are one.
     """
 
     def __init__(self, archive: Archive, member: str = "") -> None:
@@ -173,20 +171,19 @@ class DureaderReader(Reader):
     def _pairs(self, split: str) -> Iterator[tuple[Query, Document]]:
         """Read question and related paragraph of each document with an answer."""
         for member in self._files[split]:
-            file = f"{self.archive.name}/{member}"
-            for line, value in read_json_lines(self.archive, member):
-                question = _one_line(text_of(value, ("question",), file, line))
-                query = Query(_digest(question), question, file, line)
+            for place, value in read_json_lines(self.archive, member):
+                question = _one_line(text_of(value, ("question",), *place))
+                query = Query(_digest(question), question, *place)
                 entries = value.get("documents", [])
                 for number in value.get("answer_docs", []):
                     if not 0 <= number < len(entries):
-                        raise bad_line(file, line, f"answer_docs names document {number} of {len(entries)}")
+                        raise bad_line(*place, f"answer_docs names document {number} of {len(entries)}")
                     entry = entries[number]
                     related, paragraphs = entry.get("most_related_para", -1), entry.get("paragraphs", [])
                     if 0 <= related < len(paragraphs):
                         title, text = _one_line(entry.get("title") or ""), _one_line(paragraphs[related])
                         whole = f"{title} {text}" if title else text
-                        yield query, Document(_digest(whole), title, text, file, line)
+                        yield query, Document(_digest(whole), title, text, *place)
 
 
 def _one_line(text: str) -> str:
@@ -218,20 +215,18 @@ class DureaderRetrievalReader(Reader):
             ids = json.load(stream)
         index = 0
         for member in self._files:
-            file = f"{self.archive.name}/{member}"
-            for line, cells in read_cells(self.archive, member, 4):
+            for place, (_, title, text, _) in read_cells(self.archive, member, 4):
                 pid = ids.get(str(index))
                 if pid is None:
-                    raise bad_line(file, line, f"passage {index} has no id in {self._map}", "replace the archive")
-                yield Document(pid, cells[1], cells[2], file, line)
+                    raise bad_line(*place, f"passage {index} has no id in {self._map}", "replace the archive")
+                yield Document(pid, title, text, *place)
                 index += 1
 
     def queries(self) -> Iterator[Query]:
         """Read the questions of the development set."""
-        file = f"{self.archive.name}/{self._dev}"
-        for line, value in read_json_lines(self.archive, self._dev):
-            question, text = (text_of(value, (key,), file, line) for key in ("question_id", "question"))
-            yield Query(question, text, file, line)
+        for place, value in read_json_lines(self.archive, self._dev):
+            question, text = (text_of(value, (key,), *place) for key in ("question_id", "question"))
+            yield Query(question, text, *place)
 
     def splits(self) -> list[str]:
         """List the development set."""
@@ -240,7 +235,6 @@ class DureaderRetrievalReader(Reader):
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the answer paragraphs, grade 1."""
         del split
-        file = f"{self.archive.name}/{self._dev}"
-        for line, value in read_json_lines(self.archive, self._dev):
+        for place, value in read_json_lines(self.archive, self._dev):
             for paragraph in value.get("answer_paragraphs", ()):
-                yield Judgement(value["question_id"], text_of(paragraph, ("paragraph_id",), file, line), 1, file, line)
+                yield Judgement(value["question_id"], text_of(paragraph, ("paragraph_id",), *place), 1, *place)

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from zerodr.collections.archives import Archive, find, read_lines
+from zerodr.collections.archives import Archive, Place, find, read_lines
 from zerodr.collections.readers.base import Document, Judgement, Query, Reader, bad_line, read_cells, read_json_lines
 
 _NO_WORD = re.compile(r"[\W_]+")
@@ -26,14 +26,13 @@ class LotteReader(Reader):
 
     def documents(self) -> Iterator[Document]:
         """Read the lines of `collection.tsv`."""
-        member = f"{self.folder}/collection.tsv"
-        for line, (pid, text) in read_cells(self.archive, member, 2):
-            yield Document(pid, "", text, f"{self.archive.name}/{member}", line)
+        for place, (pid, text) in read_cells(self.archive, f"{self.folder}/collection.tsv", 2):
+            yield Document(pid, "", text, *place)
 
     def queries(self) -> Iterator[Query]:
         """Read the lines of the questions file."""
-        for line, (qid, text) in read_cells(self.archive, self.member, 2):
-            yield Query(qid, text, f"{self.archive.name}/{self.member}", line)
+        for place, (qid, text) in read_cells(self.archive, self.member, 2):
+            yield Query(qid, text, *place)
 
     def splits(self) -> list[str]:
         """Return `test` or `dev`: the folder's name."""
@@ -42,13 +41,11 @@ class LotteReader(Reader):
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the answer passages, grade 1."""
         del split
-        member = f"{self.folder}/qas.{self.kind}.jsonl"
-        file = f"{self.archive.name}/{member}"
-        for line, value in read_json_lines(self.archive, member):
+        for place, value in read_json_lines(self.archive, f"{self.folder}/qas.{self.kind}.jsonl"):
             if "qid" not in value or not isinstance(value.get("answer_pids"), list):
-                raise bad_line(file, line, f"lacks qid or a list answer_pids, found {sorted(value)}", "add it")
+                raise bad_line(*place, f"lacks qid or a list answer_pids, found {sorted(value)}", "add it")
             for pid in value["answer_pids"]:
-                yield Judgement(str(value["qid"]), str(pid), 1, file, line)
+                yield Judgement(str(value["qid"]), str(pid), 1, *place)
 
 
 class OagQaReader(Reader):
@@ -64,27 +61,25 @@ class OagQaReader(Reader):
         self.papers = str(find(archive, f"{member}-papers-10k.tsv"))
         self.questions = str(find(archive, f"{member}-questions.tsv"))
 
-    def _rows(self, member: str, cells: int) -> Iterator[tuple[int, list[str]]]:
+    def _rows(self, member: str, cells: int) -> Iterator[tuple[Place, list[str]]]:
         csv.field_size_limit(1 << 27)
         lines = (line for _, line in read_lines(self.archive, member))
         for number, row in enumerate(csv.reader(lines, delimiter="\t"), start=1):
+            place = Place(f"{self.archive.name}/{member}", number)
             if len(row) < cells:
-                problem = f"expected {cells} cells separated by tabs, found {len(row)}"
-                raise bad_line(f"{self.archive.name}/{member}", number, problem)
-            yield number, row
+                raise bad_line(*place, f"expected {cells} cells separated by tabs, found {len(row)}")
+            yield place, row
 
     def documents(self) -> Iterator[Document]:
         """Read the papers."""
-        file = f"{self.archive.name}/{self.papers}"
-        for line, (pid, text, title, *_) in self._rows(self.papers, 3):
+        for place, (pid, text, title, *_) in self._rows(self.papers, 3):
             if pid != "id":
-                yield Document(pid, title, text, file, line)
+                yield Document(pid, title, text, *place)
 
     def queries(self) -> Iterator[Query]:
         """Read the questions, named by their line."""
-        file = f"{self.archive.name}/{self.questions}"
-        for line, (question, *_) in self._rows(self.questions, 2):
-            yield Query(f"{self.member}-{line}", question, file, line)
+        for place, (question, *_) in self._rows(self.questions, 2):
+            yield Query(f"{self.member}-{place.line}", question, *place)
 
     def splits(self) -> list[str]:
         """Return the one split."""
@@ -96,11 +91,10 @@ class OagQaReader(Reader):
         by_title = defaultdict(list)
         for document in self.documents():
             by_title[fold(document.title)].append(document.id)
-        file = f"{self.archive.name}/{self.questions}"
-        for line, (_, answers, *_rest) in self._rows(self.questions, 2):
-            for title in dict.fromkeys(map(fold, _titles(answers, file, line))):
+        for place, (_, answers, *_rest) in self._rows(self.questions, 2):
+            for title in dict.fromkeys(map(fold, _titles(answers, *place))):
                 for paper in by_title.get(title, ()):
-                    yield Judgement(f"{self.member}-{line}", paper, 1, file, line)
+                    yield Judgement(f"{self.member}-{place.line}", paper, 1, *place)
 
 
 def fold(title: str) -> str:

@@ -6,7 +6,7 @@ Texts are joined with single blanks. In Cranfield the text starts with the title
 import re
 from collections.abc import Iterator
 
-from zerodr.collections.archives import find, read_lines
+from zerodr.collections.archives import Place, find, read_lines
 from zerodr.collections.readers.base import Document, Judgement, Query, Reader, bad_line, grade_of
 
 RECORD = re.compile(r"\.I\s+(\d+)")
@@ -24,29 +24,28 @@ class SmartReader(Reader):
     questions: str
     judged: str
 
-    def records(self, name: str) -> Iterator[tuple[str, dict[str, str], str, int]]:
-        """Read id, fields, file and line of each record."""
+    def records(self, name: str) -> Iterator[tuple[str, dict[str, str], Place]]:
+        """Read id, fields and place of each record."""
         member = str(find(self.archive, name))
-        file = f"{self.archive.name}/{member}"
-        key, first, field, lines = "", 0, "", dict[str, list[str]]()
-        for number, line in read_lines(self.archive, member):
+        key, first, field, lines = "", Place("", 0), "", dict[str, list[str]]()
+        for place, line in read_lines(self.archive, member):
             if record := RECORD.fullmatch(line.rstrip()):
                 if key:
-                    yield key, _joined(lines), file, first
-                key, first, field, lines = record[1], number, "", {}
+                    yield key, _joined(lines), first
+                key, first, field, lines = record[1], place, "", {}
             elif start := FIELD.fullmatch(line):
                 field = start[1]
             elif not key:
-                raise bad_line(file, number, f"expected '.I <number>', found {line!r:.60}", "replace the file")
+                raise bad_line(*place, f"expected '.I <number>', found {line!r:.60}", "replace the file")
             elif field:
                 lines.setdefault(field, []).append(line)
         if key:
-            yield key, _joined(lines), file, first
+            yield key, _joined(lines), first
 
     def documents(self) -> Iterator[Document]:
         """Read the corpus."""
-        for key, fields, file, line in self.records(self.corpus):
-            yield Document(key, fields.get("T", ""), self.text(fields), file, line)
+        for key, fields, place in self.records(self.corpus):
+            yield Document(key, fields.get("T", ""), self.text(fields), *place)
 
     def text(self, fields: dict[str, str]) -> str:
         """Return a document's text."""
@@ -56,15 +55,13 @@ class SmartReader(Reader):
         """List the one split."""
         return ["test"]
 
-    def judged_cells(self) -> Iterator[tuple[list[str], str, int]]:
-        """Read cells, file and line of the judgements."""
-        member = str(find(self.archive, self.judged))
-        file = f"{self.archive.name}/{member}"
-        for number, line in read_lines(self.archive, member):
+    def judged_cells(self) -> Iterator[tuple[Place, list[str]]]:
+        """Read place and cells of the judgements."""
+        for place, line in read_lines(self.archive, str(find(self.archive, self.judged))):
             cells = line.split()
             if len(cells) < 3:
-                raise bad_line(file, number, f"expected 3 or more cells, found {len(cells)}", "replace the file")
-            yield cells, file, number
+                raise bad_line(*place, f"expected 3 or more cells, found {len(cells)}", "replace the file")
+            yield place, cells
 
 
 class CranfieldReader(SmartReader):
@@ -78,13 +75,13 @@ class CranfieldReader(SmartReader):
 
     def queries(self) -> Iterator[Query]:
         """Read the queries; the id is the position from 1."""
-        for position, (_, fields, file, line) in enumerate(self.records(self.questions), start=1):
-            yield Query(str(position), fields["W"], file, line)
+        for position, (_, fields, place) in enumerate(self.records(self.questions), start=1):
+            yield Query(str(position), fields["W"], *place)
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the judgements as grades 1 and 0."""
-        for cells, file, line in self.judged_cells():
-            yield Judgement(cells[0], cells[1], int(grade_of(cells[2], file, line) > 0), file, line)
+        for place, (query, document, code, *_) in self.judged_cells():
+            yield Judgement(query, document, int(grade_of(code, *place) > 0), *place)
 
 
 class CisiReader(SmartReader):
@@ -94,13 +91,13 @@ class CisiReader(SmartReader):
 
     def queries(self) -> Iterator[Query]:
         """Read the queries: title, if there is one, and text."""
-        for key, fields, file, line in self.records(self.questions):
-            yield Query(key, " ".join(fields[name] for name in "TW" if name in fields), file, line)
+        for key, fields, place in self.records(self.questions):
+            yield Query(key, " ".join(fields[name] for name in "TW" if name in fields), *place)
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the pairs, grade 1."""
-        for cells, file, line in self.judged_cells():
-            yield Judgement(cells[0], cells[1], 1, file, line)
+        for place, (query, document, *_) in self.judged_cells():
+            yield Judgement(query, document, 1, *place)
 
 
 def _joined(lines: dict[str, list[str]]) -> dict[str, str]:

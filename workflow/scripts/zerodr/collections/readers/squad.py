@@ -15,7 +15,7 @@ from zerodr.collections.readers.base import Document, Judgement, Query, Reader
 from zerodr.errors import CollectionError
 
 
-class Question(NamedTuple):
+class SquadQuestion(NamedTuple):
     """A question of a paragraph, with the id of its query."""
 
     id: str
@@ -28,7 +28,7 @@ class Paragraph(NamedTuple):
 
     document: Document
     split: str
-    questions: list[Question]
+    questions: list[SquadQuestion]
 
 
 class SquadJsonReader(Reader):
@@ -76,7 +76,7 @@ class SquadJsonReader(Reader):
                     key, text = self.document_id(split, number, position, len(documents)), paragraph["context"]
                     document = documents.setdefault(text, Document(key, self.title(article), text, file, line))
                     questions = [
-                        Question(self.query_id(split, key, n, qa), qa["question"].strip(), qa["answers"])
+                        SquadQuestion(self.query_id(split, key, n, qa), qa["question"].strip(), qa["answers"])
                         for n, qa in enumerate(paragraph["qas"])
                     ]
                     rows.append(Paragraph(document, split, questions))

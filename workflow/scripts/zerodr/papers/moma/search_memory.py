@@ -15,6 +15,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from zerodr.artifacts.manifest import digest_of
+from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
@@ -28,7 +29,7 @@ from zerodr.retrieval.candidates import Ranking
 from zerodr.retrieval.hits import HitsReader, Searched, write_hits
 from zerodr.retrieval.merge import ROWS, check_shards, first_entries
 from zerodr.retrieval.search import rankings_of, self_rows
-from zerodr.retrieval.vectors import AGAIN, Vectors
+from zerodr.retrieval.vectors import Vectors
 
 
 class MemorySearchSettings(IndexSettings):
