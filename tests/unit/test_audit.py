@@ -85,9 +85,15 @@ def test_split_without_judgements():
 
 
 def test_an_id_needs_a_letter():
-    assert len(index(" ", "a b", "a\n")) == 3
+    assert len(index(" ", "a b", "a\u2028", "é")) == 4
     with pytest.raises(CollectionError, match="corpus.jsonl:1: id is empty"):
         index("")
+
+
+@pytest.mark.parametrize("character", ["\t", "\n", "\r", "\x00", "\x1f", "\x7f"])
+def test_an_id_fits_into_a_line_of_a_table(character):
+    with pytest.raises(CollectionError, match=r"corpus.jsonl:2: id 'a.*b' holds a tab, the end of a line or"):
+        index("a", f"a{character}b")
 
 
 @given(st.lists(st.text("abcdé-_/:.", min_size=1, max_size=3), max_size=60))

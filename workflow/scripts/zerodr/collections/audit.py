@@ -6,6 +6,7 @@ are: one above 0 is relevant, 0 and below (TREC's -1) is judged and not relevant
 """
 
 import logging
+import re
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -19,6 +20,7 @@ from zerodr.errors import CollectionError
 
 log = logging.getLogger("zerodr")
 LISTED = 20
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class IdIndex:
@@ -40,10 +42,13 @@ class IdIndex:
         """Add `key`.
 
         Raises:
-            CollectionError: it is empty.
+            CollectionError: it is empty, or holds what no line of a table can hold.
         """
         if not key:
             raise CollectionError(f"{file}:{line}", "id is empty, expected a word", "give it a name")
+        if CONTROL.search(key):
+            problem = f"id {key!r} holds a tab, the end of a line or another control character"
+            raise CollectionError(f"{file}:{line}", problem, "replace it, in judgements too: they are lines with tabs")
         if not self._names or self._names[-1] != file:
             self._names.append(file)
         self._hashes.append(hash(key))  # differs between processes, so an index never leaves its own
