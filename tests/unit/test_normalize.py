@@ -102,6 +102,15 @@ BAD = {
         {"qrels": "query-id\tcorpus-id\tscore\nq1\td1\tyes\n"},
         r"test.tsv:2: expected an integer grade, found 'yes'",
     ),
+    "huge grade": ({"qrels": QRELS + "q1\td2\t5000000000\n"}, r"test.tsv:4: the grade 5000000000 is no degree of"),
+    "huge negative grade": ({"qrels": QRELS + "q1\td2\t-1001.0\n"}, r"test.tsv:4: the grade -1001.0 is no degree of"),
+    "endless grade": ({"qrels": QRELS + f"q1\td2\t{'9' * 5000}\n"}, r"test.tsv:4: the grade 9{24} is no degree of"),
+    "grade of Python": ({"qrels": QRELS + "q1\td2\t1_0\n"}, r"test.tsv:4: expected an integer grade, found '1_0'"),
+    "id with a tab": ({"corpus": GOOD + '{"_id": "d\\t2", "text": "t"}\n'}, r"corpus.jsonl:2: id 'd\\t2' holds a tab"),
+    "query id with a line break": (
+        {"queries": '{"_id": "q\\n1", "text": "t"}\n'},
+        r"queries.jsonl:1: id 'q\\n1' holds a tab",
+    ),
     "bad qrels line": ({"qrels": QRELS + "q1 d2 1\n"}, r"test.tsv:4: expected 3 cells"),
     "no judgements": ({"qrels": "query-id\tcorpus-id\tscore\n"}, r"x/test: holds no judgement"),
     "judged query absent": (

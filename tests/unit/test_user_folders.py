@@ -216,3 +216,23 @@ def test_a_language_is_guessed_or_given(notes):
     assert plan(notes, byo_language="ja").collection("notes").language == "ja"
     with pytest.raises(ConfigError, match="notes: language 'xx': is not known"):
         plan(notes, byo_language="xx")
+
+
+@pytest.mark.parametrize("grade", ["5000000000", "1700000000", "1001", "-1700000000"])
+def test_counts_and_times_are_no_grades(notes, grade):
+    (notes / "qrels/test.tsv").write_text(f"q1\t1\t1\nq2\tn 2\t{grade}\n")
+    with pytest.raises(CollectionError, match=rf"qrels/test.tsv:2: the grade {grade} is no degree of relevance"):
+        normalize(plan(notes))
+
+
+@pytest.mark.parametrize(("grade", "read"), [("1000", 1000), ("-1000", -1000), ("007", 7), ("2.0", 2), ("+1", 1)])
+def test_grades_up_to_a_thousand_stay(notes, grade, read):
+    (notes / "qrels/test.tsv").write_text(f"q1\t1\t{grade}\n")
+    assert read_qrels(normalize(plan(notes)), "test")["grade"].tolist() == [read]
+
+
+@pytest.mark.parametrize("key", ["mail\\n0", "a\\tb", "a\\rb"])
+def test_an_id_that_breaks_a_line_is_refused_with_its_line(notes, key):
+    (notes / "corpus.jsonl").write_text(f'{{"_id": "1", "text": "a pie"}}\n{{"_id": "{key}", "text": "a car"}}\n')
+    with pytest.raises(CollectionError, match="corpus.jsonl:2: id .* holds a tab, the end of a line or another"):
+        normalize(plan(notes))

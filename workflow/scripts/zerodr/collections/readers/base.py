@@ -10,6 +10,9 @@ from zerodr.collections.access import QRELS_COLUMNS
 from zerodr.collections.archives import Archive, Place, read_lines
 from zerodr.errors import CollectionError
 
+LARGEST_GRADE = 1000
+GRADE = re.compile(r"(?P<sign>[+-]?)0*(?P<digits>[0-9]+)(?:\.0*)?")
+
 
 class Document(NamedTuple):
     """A text of the corpus, with its file and line."""
@@ -119,13 +122,19 @@ def title_of(value: dict[str, Any], file: str, line: int) -> str:
 
 
 def grade_of(text: str, file: str, line: int) -> int:
-    """Parse a relevance grade: an integer, negative ones included, or a decimal with the value of one (`1.0`)."""
-    try:
-        return int(text)
-    except ValueError:
-        if re.fullmatch(r"[+-]?\d+\.0*", text):
-            return int(text.partition(".")[0])
-        raise bad_line(file, line, f"expected an integer grade, found {text!r}") from None
+    """Parse a relevance grade: an integer, negative ones included, or a decimal with the value of one (`1.0`).
+
+    Raises:
+        CollectionError: it is none, or far from 0. pytrec_eval takes memory for each grade up to the largest one, and
+            silently computes with 32 bits: 1,700,000,000 takes 13 GB and a crash, 5,000,000,000 gives nDCG 0.
+    """
+    number = GRADE.fullmatch(text)
+    if number is None:
+        raise bad_line(file, line, f"expected an integer grade, found {text!r}")
+    if len(number["digits"]) > len(str(LARGEST_GRADE)) or int(number["digits"]) > LARGEST_GRADE:
+        step = f"grades are from -{LARGEST_GRADE} to {LARGEST_GRADE}, mostly 0 to 3: map counts or times to such"
+        raise bad_line(file, line, f"the grade {text:.24} is no degree of relevance", step)
+    return int(number["sign"] + number["digits"])
 
 
 def read_cells(archive: Archive, member: str, cells: int, separator: str = "\t") -> Iterator[tuple[Place, list[str]]]:
