@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from zerodr.artifacts import spent
-from zerodr.artifacts.record import read_record
+from zerodr.artifacts.record import STATE, read_record
 from zerodr.artifacts.spent import Counter, counters, spent_between, sum_joules
-from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
+from zerodr.artifacts.stage import Stage, StageSpec, run_spec
 
 OUT = "results/x.txt"
 

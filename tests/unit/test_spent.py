@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from zerodr.artifacts import provenance, spent
-from zerodr.artifacts.record import artifact_digest, read_record
+from zerodr.artifacts.record import STATE, artifact_digest, read_record
 from zerodr.artifacts.spent import FILE
-from zerodr.artifacts.stage import STATE, Stage, StageSpec, run_spec
+from zerodr.artifacts.stage import Stage, StageSpec, run_spec
 from zerodr.errors import ArtifactError
 from zerodr.training.distributed.termination import Preempted
 

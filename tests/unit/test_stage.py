@@ -16,8 +16,8 @@ import pytest
 from tests.unit.stage_helpers import FILE, FOLDER, checkout, making, repeat, spec_of  # noqa: F401
 
 from zerodr import run as by_hand
-from zerodr.artifacts.record import artifact_digest, read_record, record_path
-from zerodr.artifacts.stage import STATE, Stage, forget_published, load_spec, run_spec, temporary_output
+from zerodr.artifacts.record import STATE, artifact_digest, read_record, record_path
+from zerodr.artifacts.stage import Stage, forget_published, load_spec, run_spec, temporary_output
 from zerodr.errors import ArtifactError, ProtocolError, ZerodrError
 from zerodr.plan.rules import RULES, Rule
 

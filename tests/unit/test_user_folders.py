@@ -17,7 +17,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
 from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import CollectionError, ConfigError
-from zerodr.operations.folders import STATE, examine, notices
+from zerodr.operations.folders import FINDINGS, examine, notices
 from zerodr.plan import Plan, paths
 from zerodr.plan.user_folders import section_files
 
@@ -124,7 +124,7 @@ def test_contents_are_read_once(notes, monkeypatch):
     plan(notes)
     monkeypatch.setattr("zerodr.operations.folders.file_digest", None)
     assert plan(notes).bench.folders["notes"].digests
-    assert len(list(STATE.iterdir())) == 1
+    assert len(list(FINDINGS.iterdir())) == 1
 
 
 def test_several_folders_and_one_that_is_bad(notes, tmp_path):

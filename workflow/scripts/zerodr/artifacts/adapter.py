@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.machine import MachineErrors
-from zerodr.artifacts.stage import STATE, StageSpec, run_spec
+from zerodr.artifacts.record import STATE
+from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 

@@ -13,12 +13,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import STATE, write_json
 from zerodr.config.kernels import check_pins, pinned
 from zerodr.errors import ArtifactError
 
 FILE = "kernels.json"  # in a job's state
-PROJECT = Path("results/.state/kernels")  # choices of a project, by processor and shape
+PROJECT = STATE / "kernels"  # choices of a project, by processor and shape
 
 
 class Taken(NamedTuple):

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
-from zerodr.artifacts.record import record_path
+from zerodr.artifacts.record import STATE, record_path
 from zerodr.errors import ConfigError, MachineError, ZerodrError
 
-STATE = Path("results/.state")
 _HELD: list[IO[str]] = []
 _KINDS = "|".join(kind.__name__ for kind in ZerodrError.__subclasses__())
 OURS = re.compile(rf"\b({_KINDS}): ")

@@ -14,6 +14,7 @@ from zerodr.artifacts.machine import is_refusal
 from zerodr.artifacts.manifest import check_manifest, is_folder_artifact, require_whole
 from zerodr.errors import ArtifactError, CollectionError, ModelError, ProtocolError, ZerodrError
 
+STATE = Path("results/.state")  # of jobs, for resuming: Snakemake deletes the outputs of a job that fails
 Record = dict[str, Any]
 ABOUT_CONTENT = (ArtifactError, CollectionError, ModelError, ProtocolError)  # what damage can look like
 

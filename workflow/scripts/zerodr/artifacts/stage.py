@@ -22,13 +22,12 @@ from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
 from zerodr.artifacts.provenance import Warnings
-from zerodr.artifacts.record import BlameInputs, artifact_digest, read_record, record_path, write_json
+from zerodr.artifacts.record import STATE, BlameInputs, artifact_digest, read_record, record_path, write_json
 from zerodr.artifacts.spent import Spent, sum_joules
 from zerodr.errors import ArtifactError, ZerodrError, nearest
 from zerodr.plan.rules import RULES
 
 log = logging.getLogger("zerodr")
-STATE = Path("results/.state")
 PUBLISHED = "published"  # in a stage's state folder: a Slurm job of the run under way published it
 Paths = str | list[str]
 

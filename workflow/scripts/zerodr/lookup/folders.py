@@ -12,6 +12,7 @@ import numpy as np
 
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
+from zerodr.artifacts.record import STATE
 from zerodr.collections.access import corpus_size
 from zerodr.collections.user_folders import guess_language, write_section
 from zerodr.config.registry import Collection
@@ -24,7 +25,7 @@ from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.embed import document_texts
 
 log = logging.getLogger("zerodr")
-STATE = Path("results/.state/lookup")
+VECTORS = STATE / "lookup"
 TITLE_JOIN = " "
 WINDOW, BATCH_TOKENS = 2048, 8192
 
@@ -52,7 +53,7 @@ def source_of_folder(model: Path, corpus: Path) -> tuple[Source, str]:
         raise CollectionError(corpus, "holds no corpus.{jsonl,tsv,parquet}", "name a folder with documents")
     weights = sorted(path for path in model.rglob("*") if path.suffix in (".safetensors", ".json"))
     digests = {str(path): file_digest(path) for path in [*map(Path, files["corpus"]), *weights]}
-    home = STATE / object_digest([*digests.values()])[:16] / corpus.resolve().name.lower()
+    home = VECTORS / object_digest([*digests.values()])[:16] / corpus.resolve().name.lower()
     if not (home / "corpus.parquet").exists():
         _normalize(corpus, files, home)
     vectors = home / "corpus.npy"

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.digest import file_digest, object_digest
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import STATE, write_json
 from zerodr.config.bench import Bench
 from zerodr.config.registry import Collection
 from zerodr.config.user_folders import SECTIONS, UserFolder
 from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
-STATE = Path("results/.state/folders")
-VERSION = 1  # of what is remembered: raise it when readers or checks change
+FINDINGS = STATE / "folders"
+VERSION = 2  # of what is remembered: raise it when readers or checks change
 READ_BYTES = 1 << 30  # larger folders are read by their first job alone
 
 
@@ -53,7 +53,8 @@ def notices(bench: Bench) -> list[str]:
 def _look_up(folder: UserFolder, row: Collection) -> dict[str, Any]:
     """Return digests, language and fault, from memory where no file changed."""
     memory = (
-        STATE / f"{object_digest([VERSION, str(Path(folder.path).resolve()), folder.path, row.drop_missing])[:16]}.json"
+        FINDINGS
+        / f"{object_digest([VERSION, str(Path(folder.path).resolve()), folder.path, row.drop_missing])[:16]}.json"
     )
     paths = [path for section in SECTIONS for path in folder.files.get(section, ())]
     times = {path: _times(Path(path)) for path in paths}

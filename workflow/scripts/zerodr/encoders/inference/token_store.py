@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from zerodr.artifacts.digest import object_digest
-from zerodr.artifacts.stage import STATE
+from zerodr.artifacts.record import STATE
 from zerodr.encoders.network.tokenizing import Call
 
 log = logging.getLogger("zerodr")
