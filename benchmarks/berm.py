@@ -34,10 +34,9 @@ class Bench:
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
         from zerodr.encoders.network.trainable import BiEncoder
         from zerodr.encoders.start.importing import ImportSettings, copy_model
-        from zerodr.papers.berm.objective import BermTerms
         from zerodr.papers.berm.segment_units import Cutter
         from zerodr.papers.berm.settings import BermSettings, CutSettings
-        from zerodr.papers.berm.training import UnitForward
+        from zerodr.papers.berm.training import BermTerms, UnitForward
         from zerodr.papers.berm.unit_table import UnitTable
         from zerodr.training.data.batches import Stream
         from zerodr.training.data.examples import Examples, Ragged

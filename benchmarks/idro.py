@@ -67,8 +67,8 @@ class Bench:
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
         from zerodr.encoders.network.trainable import BiEncoder
         from zerodr.encoders.start.importing import ImportSettings, copy_model
-        from zerodr.papers.coco_dr.objective import weigh_groups
         from zerodr.papers.coco_dr.settings import GroupSettings
+        from zerodr.papers.coco_dr.training import weigh_groups
         from zerodr.training.data.batches import Stream
         from zerodr.training.data.examples import Examples, Ragged
         from zerodr.training.loop.gradcache import Forward
@@ -159,7 +159,7 @@ def sweep(batch: int, steps: int, threads: int) -> None:
     import torch
 
     from zerodr.config.load import load_bench
-    from zerodr.papers.coco_dr.group_weights import updated
+    from zerodr.papers.coco_dr.cluster_weights import updated
 
     recipe = load_bench(ROOT, {"scale": "paper"}).methods["coco-dr+paper"]
     published = recipe.settings.chain["ep1"].groups

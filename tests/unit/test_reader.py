@@ -17,18 +17,9 @@ from tests.unit.unit_helpers import QUERIES, label, lay_out, segment
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.errors import CollectionError, ConfigError, ModelError
-from zerodr.papers.berm.read_units import unit_shares
-from zerodr.papers.berm.reader_data import (
-    IGNORED,
-    ReadForward,
-    best_spans,
-    evaluate_reader,
-    exact_match,
-    f1,
-    load_questions,
-    plain,
-)
-from zerodr.papers.berm.reader_network import Reader, ReadTokens
+from zerodr.papers.berm.answers import load_questions
+from zerodr.papers.berm.reader import Reader, ReadTokens, unit_shares
+from zerodr.papers.berm.train_reader import IGNORED, ReadForward, best_spans, evaluate_reader, exact_match, f1, plain
 from zerodr.training.distributed.processes import Group
 
 

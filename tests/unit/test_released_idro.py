@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 import torch
 from tests.unit.encoder_helpers import VOCABULARY, save_tokenizer, tiny_bert
-from tests.unit.group_helpers import one_step
 from tests.unit.released import answers
 from tests.unit.training_helpers import load_tiny, ragged
+from tests.unit.weighting_helpers import one_step
 
 from zerodr.config.training import ObjectiveSettings
 from zerodr.encoders.folder.contract import EncoderContract
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.towers import Tower, load_transformer
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.papers.coco_dr.objective import GroupWeighted, weigh_groups
 from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.training import GroupWeighted, weigh_groups
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
 from zerodr.training.objectives.ranking import make_objective

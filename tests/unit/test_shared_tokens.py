@@ -34,7 +34,7 @@ from torch import Tensor
 from zerodr.artifacts.stage import run_spec
 from zerodr.encoders.network.moving import on_device, pinned
 from zerodr.encoders.network.tokenizing import Call
-from zerodr.papers.berm.reader_network import Reader
+from zerodr.papers.berm.reader import Reader
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import Examples, known_positives
 from zerodr.training.data.tokens import SharedTokens

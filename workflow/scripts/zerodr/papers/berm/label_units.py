@@ -16,7 +16,7 @@ from zerodr.artifacts.parquet import GroupWriter, open_parquet
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids, read_queries
+from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.errors import ArtifactError, CollectionError
@@ -24,27 +24,25 @@ from zerodr.lexical.analysis import python_analyzer
 from zerodr.lexical.folder import read_about
 from zerodr.lexical.light import read_holders
 from zerodr.papers.berm.answers import Answers, has_answers, read_answers
-from zerodr.papers.berm.segment_units import SCHEMA as UNIT_SCHEMA
-from zerodr.papers.berm.segment_units import STATISTICS, UNITS, joined, passages_of, read_statistics
 from zerodr.papers.berm.settings import LabelSettings
-from zerodr.papers.berm.unit_pairs import positives_of
 from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
+from zerodr.papers.berm.unit_table import (
+    LABEL_SCHEMA,
+    LABELS,
+    READ,
+    READ_SCHEMA,
+    STATISTICS,
+    UNITS,
+    joined,
+    passages_of,
+    positives_of,
+    query_texts,
+    read_statistics,
+    read_unit_spans,
+)
 
 log = logging.getLogger("zerodr")
-LABELS, EXAMPLES, READ = "labels.parquet", "examples.tsv", "reader_scores.parquet"
-SCORES = pa.list_(pa.float32())
-SCHEMA = pa.schema(
-    [
-        ("query", pa.string()),
-        ("document", pa.string()),
-        ("bm25", SCORES),
-        ("reader", SCORES),
-        ("hybrid", SCORES),
-        ("label", pa.int32()),
-        ("units", pa.int32()),
-    ]
-)
-READ_SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("scores", SCORES)])
+EXAMPLES = "examples.tsv"
 ROW_GROUP, BLOCK, SHOWN = 4096, 4096, 50
 
 
@@ -136,7 +134,7 @@ def label_units(stage: Stage) -> None:
     tally, examples = Tally(), list[dict[str, Any]]()
     pairs = zip(np.repeat(np.arange(len(known.queries)), known.sizes).tolist(), known.documents.tolist(), strict=True)
     progress = Progress(f"label units of {source.name}/{settings.split}", len(known.documents), "pairs")
-    with GroupWriter(folder / LABELS, SCHEMA, ROW_GROUP, []) as writer:
+    with GroupWriter(folder / LABELS, LABEL_SCHEMA, ROW_GROUP, []) as writer:
         while block := list(islice(pairs, BLOCK)):
             rows = [
                 _row(
@@ -155,7 +153,7 @@ def label_units(stage: Stage) -> None:
                 _count(tally, row, passages[row["document"]], answers, read is not None)
                 if len(examples) < SHOWN and row["label"] != IGNORED:
                     examples += list(_example(row, queries[query], passages[row["document"]]))
-            writer.write(pa.Table.from_pylist(rows, SCHEMA))
+            writer.write(pa.Table.from_pylist(rows, LABEL_SCHEMA))
             progress.add(len(block))
     progress.finish()
     facts = {
@@ -176,13 +174,6 @@ def label_units(stage: Stage) -> None:
         if isinstance(value, int | float):
             stage.metric(name, value)
     log.info("%s/%s: %d of %d pairs have an essential unit", source.name, settings.split, tally.labelled, tally.pairs)
-
-
-def query_texts(source: Path, ids: pa.Array) -> list[str]:
-    """Texts of queries by id."""
-    table = read_queries(source)
-    texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    return [texts[key] or "" for key in ids.to_pylist()]
 
 
 def read_passages(
@@ -213,14 +204,6 @@ def read_passages(
             spans = spans_by_id[key]
             passages[key] = Passage(whole, begin, spans, [analyze(whole[start:end]) for start, end in spans])
     return passages
-
-
-def read_unit_spans(folder: Path) -> dict[str, np.ndarray]:
-    """Read the characters of each document's units: (units, 2) int64 by id."""
-    with open_parquet(folder / UNITS, UNIT_SCHEMA) as file:
-        table = file.read(columns=["document", "char_start", "char_end"])
-    columns = (table[name].to_pylist() for name in ("document", "char_start", "char_end"))
-    return {key: np.array([first, last], np.int64).reshape(2, -1).T for key, first, last in zip(*columns, strict=True)}
 
 
 def read_scores(path: Path) -> dict[tuple[str, str], np.ndarray]:

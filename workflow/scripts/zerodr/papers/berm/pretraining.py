@@ -15,9 +15,9 @@ from torch import Tensor
 from zerodr.config.stages import PretrainStage
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.papers.berm.losses import pool_units, unit_balance
-from zerodr.papers.berm.objective import check_space
 from zerodr.papers.berm.segment_units import check_tokenizer, lowered_offsets, text_units
 from zerodr.papers.berm.settings import BalancedStage, BalanceSettings
+from zerodr.papers.berm.training import check_space
 from zerodr.papers.berm.unit_spans import Token
 from zerodr.training.pretraining.masking import Words
 from zerodr.training.pretraining.token_losses import NO_MARK, TokenLoss

@@ -6,10 +6,9 @@ Units are kept as characters of the passage and as tokens of the model that will
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.parquet import GroupWriter
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract
@@ -31,12 +29,10 @@ from zerodr.errors import CollectionError, ModelError
 from zerodr.mining.positives import known_positives
 from zerodr.papers.berm.settings import CutSettings, TextCut
 from zerodr.papers.berm.unit_spans import Token, Unit, by_count, by_full_stop, by_spans, merged, rule_spans
+from zerodr.papers.berm.unit_table import SPAN_COLUMNS, STATISTICS, UNIT_SCHEMA, UNITS, joined, passages_of, token_facts
 
 log = logging.getLogger("zerodr")
-UNITS, STATISTICS = "units.parquet", "statistics.json"
-SPAN_COLUMNS = ("char_start", "char_end", "token_start", "token_end")
-SCHEMA = pa.schema([("document", pa.string()), *((name, pa.list_(pa.int32())) for name in SPAN_COLUMNS)])
-ROW_GROUP, BLOCK = 4096, 512
+ROW_GROUP = 4096
 FULL_STOP = "."
 MANY = 10  # histogram: this many units or more
 
@@ -93,7 +89,7 @@ def segment_units(stage: Stage) -> None:
     corpus = corpus_ids(source)
     wanted = np.unique(known_positives(source, settings.split, corpus).documents)
     progress = Progress(f"units of {source.name}/{settings.split}", len(wanted), "passages")
-    with GroupWriter(folder / UNITS, SCHEMA, ROW_GROUP, []) as writer:
+    with GroupWriter(folder / UNITS, UNIT_SCHEMA, ROW_GROUP, []) as writer:
         for ids, titles, texts in passages_of(source, wanted):
             writer.write(_table(ids, cutter.cut(titles, texts)))
             progress.add(len(ids))
@@ -130,37 +126,6 @@ def segment_units(stage: Stage) -> None:
             facts["truncated"],
             facts["passages"],
         )
-
-
-def passages_of(source: Path, rows: np.ndarray) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """Ids, titles and texts of the corpus rows `rows` (ascending), some hundred at once."""
-    first = 0
-    for block in read_corpus(source, block=BLOCK):
-        low, high = np.searchsorted(rows, [first, first + len(block)])
-        if high > low:
-            chosen = block.take(pa.array(rows[low:high] - first))
-            ids, titles, texts = (chosen.column(name).to_pylist() for name in ("id", "title", "text"))
-            yield ids, [title or "" for title in titles], [text or "" for text in texts]
-        first += len(block)
-
-
-def joined(title: str, text: str, title_join: str | None) -> tuple[str, int]:
-    """A passage as training reads it, and the offset at which its text begins."""
-    if title_join is None or not title:
-        return text, 0
-    return f"{title}{title_join}{text}", len(title) + len(title_join)
-
-
-def token_facts(contract: EncoderContract, tokenizer: Any, title_join: str | None) -> dict[str, Any]:
-    """Facts that decide the tokens of a passage; equal facts mean equal tokens."""
-    vocabulary = object_digest(sorted(tokenizer.get_vocab().items()))
-    return {
-        "vocabulary": vocabulary,
-        "tokens": contract.tokens("document"),
-        "prefix": contract.prefix("document"),
-        "lowercase": contract.lowercase,
-        "title_join": title_join,
-    }
 
 
 @dataclass
@@ -292,12 +257,7 @@ def lowered_offsets(text: str) -> list[int]:
 
 def _table(ids: list[str], units: list[list[Unit]]) -> pa.Table:
     columns = {
-        name: pa.array([[unit[at] for unit in passage_units] for passage_units in units], SCHEMA.field(name).type)
+        name: pa.array([[unit[at] for unit in passage_units] for passage_units in units], UNIT_SCHEMA.field(name).type)
         for at, name in enumerate(SPAN_COLUMNS)
     }
-    return pa.table({"document": pa.array(ids, pa.string())} | columns, schema=SCHEMA)
-
-
-def read_statistics(folder: Path) -> dict[str, Any]:
-    """statistics.json of a folder of this stage."""
-    return json.loads((folder / STATISTICS).read_text())
+    return pa.table({"document": pa.array(ids, pa.string())} | columns, schema=UNIT_SCHEMA)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-IGNORED = -100
-LEAST_UNITS = 2
+from zerodr.papers.berm.losses import IGNORED, LEAST_UNITS
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zerodr.artifacts.record import write_json
@@ -161,3 +162,21 @@ def read_vectors(file: Path, queries: list[str], where: str) -> np.ndarray:
             "train the model anew with a lower rate",
         )
     return vectors
+
+
+def clusters_of(path: Path, queries: pa.Array) -> np.ndarray:
+    """Cluster of each query, (N,) int32; a file of cluster_queries may hold others, too.
+
+    Raises:
+        ArtifactError: it lacks one.
+    """
+    table = pq.read_table(path, columns=["query", "cluster"])
+    rows = pc.index_in(queries, value_set=table["query"].combine_chunks())
+    if rows.null_count:
+        first = queries.filter(pc.is_null(rows))[0]
+        raise ArtifactError(
+            path,
+            f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}",
+            "cluster the queries of this source and split",
+        )
+    return table["cluster"].combine_chunks().take(rows).to_numpy().astype(np.int32)

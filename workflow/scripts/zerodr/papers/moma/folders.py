@@ -1,11 +1,12 @@
-"""Extend model folders for MoMA: the augmenter, how queries are augmented in search, and its section of the card."""
+"""Extend model folders for MoMA: main model at the root, augmenter in a subfolder, section of the card."""
 
 from pathlib import Path
 
 from zerodr.config.params import ExportParams
 from zerodr.encoders.folder.additions import CardSection, PaperFolders
-from zerodr.encoders.folder.contract import CONTRACT, write_model_json
-from zerodr.papers.moma.components import AUGMENTER, copy_model
+from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
+from zerodr.encoders.folder.contract import CONTRACT, read_contract, write_model_json
+from zerodr.errors import ModelError
 from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, fusion_json
 from zerodr.papers.moma.settings import TARGET, Augmentation, AugmentedExport
 
@@ -28,6 +29,7 @@ In the checkout that made this model, `snakemake ... results/exported-memories/{
 makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
 not augment queries**, so that its rankings are not those that the results are of."""
 PLAIN = " with sentence-transformers: queries without memories"
+AUGMENTER = "augmenter"
 
 
 def export(source: Path, target: Path, params: ExportParams) -> None:
@@ -84,6 +86,33 @@ def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
         model=model,
         scope=scope,
     )
+
+
+def augmenter_of(folder: Path, separate: bool) -> Path:
+    """The folder of what augments a model's queries.
+
+    Args:
+        folder: of the whole model.
+        separate: it has an augmenter of its own; else the model itself augments.
+
+    Raises:
+        ModelError: there is none.
+    """
+    if not separate:
+        return folder
+    if not (folder / AUGMENTER / CONTRACT).exists():
+        raise ModelError(
+            folder,
+            f"has no subfolder {AUGMENTER}, which retrieves augmentation documents",
+            "take the model of a moma stage with augmenter.mode learned or frozen",
+        )
+    return folder / AUGMENTER
+
+
+def copy_model(source: Path, target: Path) -> None:
+    """Copy what a bi-encoder is made of, and nothing beside it."""
+    target.mkdir(parents=True, exist_ok=True)
+    copy_files(all_model_files(source, read_contract(source)), source, target)
 
 
 FOLDERS = PaperFolders(export=export, describe=describe)

@@ -10,7 +10,9 @@ import pyarrow.compute as pc
 
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.rankings import read_depth, read_rankings
-from zerodr.collections.memories import MemoryTexts
+from zerodr.artifacts.trec import strings
+from zerodr.collections.access import corpus_ids, read_qrels
+from zerodr.collections.memories import COLON, MemoryTexts
 from zerodr.errors import ArtifactError
 
 
@@ -76,3 +78,14 @@ def read_grounding(
     documents = names.take(pa.array(distinct))
     offsets = np.r_[0, np.cumsum([len(ranking) for ranking in lists])].astype(np.int64)
     return Grounding(offsets, flat.astype(np.int32), documents, texts.texts(documents, rankings))
+
+
+def banned_documents(folder: Path, split: str, source: str) -> dict[str, set[str]]:
+    """Namespaced documents of the corpus that are judged relevant, by query."""
+    qrels = read_qrels(folder, split)
+    judged = qrels[qrels["grade"] > 0]
+    there = pc.is_in(strings(judged["document"]), value_set=corpus_ids(folder)).to_numpy(zero_copy_only=False)
+    relevant: dict[str, set[str]] = {}
+    for query, document in judged.loc[there, ["query", "document"]].itertuples(index=False):
+        relevant.setdefault(query, set()).add(f"{source}{COLON}{document}")
+    return relevant

@@ -35,11 +35,10 @@ from zerodr.encoders.folder.contract import CONTRACT, Side, read_json, write_mod
 from zerodr.encoders.inference.encoder import Encoder, load_encoder
 from zerodr.encoders.network.moving import features_on
 from zerodr.errors import ArtifactError, ConfigError, ModelError
-from zerodr.papers.moma.components import AUGMENTER
-from zerodr.papers.moma.fused_vectors import Fuser
+from zerodr.papers.moma.folders import AUGMENTER
+from zerodr.papers.moma.fused_vectors import Fuser, StateCache, StateStore, fingerprint, write_states
 from zerodr.papers.moma.fusion_encoder import FusionEncoder
 from zerodr.papers.moma.search_memory import check_size, refuse_equal
-from zerodr.papers.moma.state_cache import StateCache, StateStore, fingerprint, write_states
 from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.candidates import id_ranks
 from zerodr.retrieval.exact import search_exact

@@ -14,9 +14,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.memories import MemoryTexts
 from zerodr.config.params import FinetuneParams
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.attention_labels import banned_documents
 from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded
-from zerodr.papers.moma.grounding import Grounding, read_grounding
+from zerodr.papers.moma.grounding import Grounding, banned_documents, read_grounding
 from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.settings import AugmenterObjective, MemoryParams, MemorySettings, MemoryStage
 from zerodr.training.additions import Addition, PaperTraining, together

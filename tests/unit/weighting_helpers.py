@@ -11,13 +11,15 @@ import torch
 from tests.unit.training_helpers import QUERIES, load_tiny
 
 from zerodr.config.training import ObjectiveSettings
-from zerodr.papers.coco_dr.group_weights import similarity_sums
-from zerodr.papers.coco_dr.objective import GroupWeighted, weigh_groups
+from zerodr.papers.coco_dr.cluster_engines import Products, Weights, vector_gradients
+from zerodr.papers.coco_dr.cluster_weights import similarity_sums
 from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.training import GroupWeighted, weigh_groups
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients
+from zerodr.training.objectives.base import Objective, QueryObjective, Turn
 from zerodr.training.objectives.ranking import make_objective
 
 PAIRWISE = ObjectiveSettings(name="pairwise_nll", negatives_per_query=2)
@@ -44,6 +46,37 @@ def batch_of(examples: Examples, queries: int = 12, negatives: int = 2, step: in
     return Stream(examples, np.arange(QUERIES), queries, negatives, [0]).batch(step)
 
 
+class Loop(Weights):
+    """The reference that engines are compared with: one backward pass for each cluster, K times the cost."""
+
+    def products(self, turn: Turn, members: torch.Tensor, losses: torch.Tensor, coefficients: torch.Tensor) -> Products:
+        scale = float(turn.scale)
+        every = torch.stack(
+            [
+                torch.cat([g.flatten() for g in self.gradients(turn, vector_gradients(turn, loss * turn.scale))])
+                for loss in losses
+            ]
+        )
+        gram = (every / scale @ every.T / scale).double().cpu()
+        return Products(gram, gram @ coefficients)
+
+
+def weigh(
+    base: Objective,
+    settings: GroupSettings,
+    objective: ObjectiveSettings,
+    model: Any,
+    clusters: list[int],
+    engine: str | None = None,
+) -> GroupWeighted:
+    """As `weigh_groups`; engine `loop` is the reference."""
+    if engine != "loop":
+        return weigh_groups(base, settings, objective, model, clusters, engine)
+    assert isinstance(base, QueryObjective)
+    reference = Loop(model, None if settings.layers == "all" else settings.layers)
+    return GroupWeighted(base, settings, clusters, reference)
+
+
 class Probe(GroupWeighted):
     """Remembers the similarities of the last step."""
 
@@ -61,7 +94,7 @@ def weighted(
     if ours["mode"] != "idro":
         del ours["kappa"]
     chosen = GroupSettings(**ours)
-    made = weigh_groups(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
+    made = weigh(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
     return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
 
 

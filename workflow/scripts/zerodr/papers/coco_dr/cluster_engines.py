@@ -1,7 +1,7 @@
-"""Compute the agreement of group gradients (COCO-DR eq. 12): four engines with the same results.
+"""Compute the agreement of group gradients (COCO-DR eq. 12): three engines with the same results.
 
 `segment` and `ghost` read the backward pass of training itself where they can, or take one of their own through the
-compared layers. `jvp` needs no assumption on the model or on which group a text belongs to. `loop` is the reference.
+compared layers. `jvp` needs no assumption on the model or on which cluster a text belongs to.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +17,8 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from zerodr.papers.coco_dr import group_sums
-from zerodr.papers.coco_dr.group_layers import Layouts, Watch, compared_layers
+from zerodr.papers.coco_dr import cluster_sums
+from zerodr.papers.coco_dr.cluster_layers import Layouts, Watch, compared_layers
 from zerodr.papers.coco_dr.settings import EngineName, GroupSettings
 from zerodr.training.objectives.base import Turn
 
@@ -90,7 +90,7 @@ class Recorded(GroupEngine):
 
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
         """Compute products by a backward pass from the vectors to the compared layers."""
-        upstream = _upstream(turn, (losses * turn.scale).sum())
+        upstream = vector_gradients(turn, (losses * turn.scale).sum())
         outputs = [output for record in self.watch.records for output in record.outputs]
         vectors = [vectors for vectors, _ in turn.held.passes]
         gradients = iter(torch.autograd.grad(vectors, outputs, upstream, retain_graph=True, allow_unused=True))
@@ -107,7 +107,7 @@ class Recorded(GroupEngine):
 
     def fill(self, turn: Turn, members: Tensor) -> None:
         """Add the compared weights' gradients."""
-        group_sums.add_plain(self.watch.records, self._layouts(turn, members))
+        cluster_sums.add_plain(self.watch.records, self._layouts(turn, members))
 
     def forget(self) -> None:
         """Drop activations."""
@@ -136,19 +136,19 @@ class Segment(Recorded):
     def __init__(self, model: Any, layers: int, settings: GroupSettings) -> None:
         super().__init__(model, layers)
         self.unit, self.exclude_self = settings.similarity == "cosine", settings.exclude_self
-        self.room = group_sums.Room()
+        self.room = cluster_sums.Room()
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
         layouts = self._layouts(turn, members)
         if turn.group.world == 1:
-            gram = group_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)
+            gram = cluster_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)
             gram = gram / factors[:, None] / factors[None, :]
             return Products(gram, gram @ coefficients)
         presence = functional.one_hot(members.cpu().view(turn.group.world, -1), len(factors)).amax(1)
         split = (presence.sum(0) > 1).tolist()
-        norms = group_sums.norms(self.watch.records, layouts, split, turn.group, spare, self.room)
+        norms = cluster_sums.norms(self.watch.records, layouts, split, turn.group, spare, self.room)
         scales = torch.where(norms > 0, 1 / norms, 0.0) if self.unit else 1 / factors
-        rows = scales * group_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group, False)
+        rows = scales * cluster_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group, False)
         return Products(None, rows - coefficients * (scales * norms).square() if self.exclude_self else rows)
 
 
@@ -157,12 +157,12 @@ class Ghost(Recorded):
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
         layouts = self._layouts(turn, members)
-        products = group_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
+        products = cluster_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
         return Products(None, products / factors)
 
 
 class Weights(GroupEngine):
-    """Base of `jvp` and `loop`, which differentiate with respect to weights."""
+    """Base of engines that differentiate with respect to weights."""
 
     def __init__(self, model: Any, layers: int | None) -> None:
         chosen = (
@@ -197,22 +197,6 @@ class Weights(GroupEngine):
         return sums
 
 
-class Loop(Weights):
-    """One backward pass for each group: K times the cost."""
-
-    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """Compute products group by group."""
-        scale = float(turn.scale)
-        every = torch.stack(
-            [
-                torch.cat([g.flatten() for g in self.gradients(turn, _upstream(turn, loss * turn.scale))])
-                for loss in losses
-            ]
-        )
-        gram = (every / scale @ every.T / scale).double().cpu()
-        return Products(gram, gram @ coefficients)
-
-
 class Directional(Weights):
     """s_i as the derivative of loss i along the sum of all groups' gradients: one backward and one forward-mode pass.
 
@@ -222,7 +206,7 @@ class Directional(Weights):
     def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
         """Compute products with the sum."""
         together = (losses * coefficients.to(losses)).sum() * turn.scale
-        direction = self.gradients(turn, _upstream(turn, together))
+        direction = self.gradients(turn, vector_gradients(turn, together))
         length = torch.stack([component.double().square().sum() for component in direction]).sum().sqrt()
         if not bool(length > 0) or not bool(length.isfinite()):
             return Products(None, torch.full((len(losses),), 0.0 if bool(length == 0) else torch.nan).double())
@@ -267,12 +251,11 @@ def make_engine(name: EngineName, model: Any, settings: GroupSettings) -> GroupE
         "segment": partial(Segment, settings=settings),
         "ghost": Ghost,
         "jvp": Directional,
-        "loop": Loop,
     }
     return makers[name](model, layers)
 
 
-def _upstream(turn: Turn, loss: Tensor) -> list[Tensor]:
+def vector_gradients(turn: Turn, loss: Tensor) -> list[Tensor]:
     """Compute the gradient of a loss with respect to the vectors of each pass."""
     (gradient,) = torch.autograd.grad(loss, turn.held.leaf, retain_graph=True)
     held = turn.held

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.group_helpers import (
+from tests.unit.training_helpers import load_tiny, tiny_examples, tiny_model
+from tests.unit.weighting_helpers import (
     IN_BATCH,
     KINDS,
     OWN,
@@ -20,14 +21,13 @@ from tests.unit.group_helpers import (
     weighted,
     with_groups,
 )
-from tests.unit.training_helpers import load_tiny, tiny_examples, tiny_model
 
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError, ModelError
 from zerodr.losses.contrastive import pairwise_nll
 from zerodr.papers.coco_dr import losses as dro
-from zerodr.papers.coco_dr.objective import weigh_groups
 from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.training import weigh_groups
 from zerodr.training.data import grouping
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples

@@ -96,7 +96,7 @@ def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None,
 
     Args:
         gram: (n, n) inner products of group gradients, or None where `rows` is enough.
-        rows: (n,) products of each with the sum of all, weighted by `coefficients`, as group_engines.Products has them.
+        rows: (n,) products of each with the sum of all, weighted by `coefficients`, as `Products` has them.
     """
     if gram is None:
         return alpha * rows

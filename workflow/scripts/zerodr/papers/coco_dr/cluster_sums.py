@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zerodr.papers.coco_dr.group_layers import Layout, Layouts, Record
+from zerodr.papers.coco_dr.cluster_layers import Layout, Layouts, Record
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.speed import FastLinear, multiply
 
