@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from tests.unit.training_helpers import QUERIES, load_tiny
 
 from zerodr.config.training import ObjectiveSettings
-from zerodr.papers.coco_dr.cluster_engines import Products, Weights, vector_gradients
+from zerodr.papers.coco_dr.cluster_engines import Agreement, Weights, make_engine, vector_gradients
 from zerodr.papers.coco_dr.cluster_weights import similarity_sums
-from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.settings import EngineName, GroupSettings
 from zerodr.papers.coco_dr.training import GroupWeighted, weigh_groups
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples
@@ -49,7 +49,9 @@ def batch_of(examples: Examples, queries: int = 12, negatives: int = 2, step: in
 class Loop(Weights):
     """The reference that engines are compared with: one backward pass for each cluster, K times the cost."""
 
-    def products(self, turn: Turn, members: torch.Tensor, losses: torch.Tensor, coefficients: torch.Tensor) -> Products:
+    def products(
+        self, turn: Turn, members: torch.Tensor, losses: torch.Tensor, coefficients: torch.Tensor
+    ) -> Agreement:
         scale = float(turn.scale)
         every = torch.stack(
             [
@@ -58,7 +60,7 @@ class Loop(Weights):
             ]
         )
         gram = (every / scale @ every.T / scale).double().cpu()
-        return Products(gram, gram @ coefficients)
+        return Agreement(gram, gram @ coefficients)
 
 
 def weigh(
@@ -69,12 +71,13 @@ def weigh(
     clusters: list[int],
     engine: str | None = None,
 ) -> GroupWeighted:
-    """As `weigh_groups`; engine `loop` is the reference."""
-    if engine != "loop":
-        return weigh_groups(base, settings, objective, model, clusters, engine)
+    """As `weigh_groups`, with an engine by name; `loop` is the reference."""
+    if engine is None:
+        return weigh_groups(base, settings, objective, model, clusters)
     assert isinstance(base, QueryObjective)
-    reference = Loop(model, None if settings.layers == "all" else settings.layers)
-    return GroupWeighted(base, settings, clusters, reference)
+    layers = None if settings.layers == "all" else settings.layers
+    chosen = Loop(model, layers) if engine == "loop" else make_engine(cast(EngineName, engine), model, settings)
+    return GroupWeighted(base, settings, clusters, chosen)
 
 
 class Probe(GroupWeighted):

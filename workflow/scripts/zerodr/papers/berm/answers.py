@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from zerodr.collections.access import read_corpus, read_queries
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.papers.berm.losses import IGNORED
-from zerodr.papers.berm.reader import Reader, ReadTokens
+from zerodr.papers.berm.reader import AnswerReader, ReadTokens
 from zerodr.papers.berm.unit_table import joined
 from zerodr.training.data.batches import epoch_order
 from zerodr.training.data.tokens import SharedTokens
@@ -59,11 +59,8 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
         CollectionError: no answers came along, the split has none, or none is at the offset that is recorded for it.
     """
     if not has_answers(collection):
-        raise CollectionError(
-            collection.name,
-            f"has no {FILE}, so that there are no answers to learn from",
-            "take a source with answers, such as squad-v1.1",
-        )
+        problem = f"has no {FILE}, so that there are no answers to learn from"
+        raise CollectionError(collection.name, problem, "take a source with answers, such as squad-v1.1")
     rows = pq.read_table(collection / FILE, filters=[("split", "=", split)]).to_pylist()
     if not rows:
         available = ", ".join(sorted(set(pq.read_table(collection / FILE, columns=["split"])["split"].to_pylist())))
@@ -84,18 +81,13 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
                 first = first or f"{row['query_id']}: {answer['text']!r} at {answer['start']}"
     where = f"{collection.name}/{split}"
     if displaced and not spans:
-        raise CollectionError(
-            where,
-            f"none of its {displaced} answers stands in its document where it is said to stand, the first is {first}",
-            "correct the starts (characters of the text without title, from 0)",
+        problem = (
+            f"none of its {displaced} answers stands in its document where it is said to stand, the first is {first}"
         )
+        raise CollectionError(where, problem, "correct the starts (characters of the text without title, from 0)")
     if displaced:
-        log.warning(
-            "%s: %d answers do not stand where they are said to stand and are left out, the first is %s",
-            where,
-            displaced,
-            first,
-        )
+        problem = "answers do not stand where they are said to stand and are left out, the first is"
+        log.warning("%s: %d %s %s", where, displaced, problem, first)
     return Answers(spans, gold, displaced)
 
 
@@ -106,7 +98,7 @@ def matches(text: str, answer: dict[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Questions:
+class AnsweredQuestions:
     """Questions with their passage and a gold answer.
 
     Attributes:
@@ -126,7 +118,7 @@ class Questions:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def tokens(self, reader: Reader, rows: Sequence[int], shared: SharedTokens | None = None) -> list[ReadTokens]:
+    def tokens(self, reader: AnswerReader, rows: Sequence[int], shared: SharedTokens | None = None) -> list[ReadTokens]:
         """Token ids of some questions with their passages; `shared`: of texts that were asked for before."""
         passages = [self.passages[self.owner[row]] for row in rows]
         return reader.tokenize([self.questions[row] for row in rows], passages, shared)
@@ -139,7 +131,7 @@ class Questions:
         return (int(inside[0]), int(inside[-1])) if whole else (IGNORED, IGNORED)
 
 
-def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Questions, int]:
+def load_questions(source: Path, split: str, title_join: str | None) -> tuple[AnsweredQuestions, int]:
     """Questions of a split whose answer is in its passage, and how many answers did not.
 
     Raises:
@@ -167,7 +159,7 @@ def load_questions(source: Path, split: str, title_join: str | None) -> tuple[Qu
         ids.append(query)
         owner.append(numbers[document])
         spans.append((begin, begin + len(text)))
-    questions = Questions(
+    questions = AnsweredQuestions(
         ids,
         [asked.get(key) or "" for key in ids],
         passages,
@@ -201,11 +193,8 @@ class QuestionStream:
 
     def __post_init__(self) -> None:
         if self.size > self.count:
-            raise ConfigError(
-                "training.batch_queries",
-                f"a batch of {self.size} questions is larger than the {self.count} that there are",
-                f"set it to at most {self.count}",
-            )
+            problem = f"a batch of {self.size} questions is larger than the {self.count} that there are"
+            raise ConfigError("training.batch_queries", problem, f"set it to at most {self.count}")
 
     @property
     def steps_per_epoch(self) -> int:

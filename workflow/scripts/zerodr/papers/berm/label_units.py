@@ -1,6 +1,5 @@
 """Stage `label_units`: the essential unit of each (query, positive) pair  # BERM section 4.1"""
 
-import csv
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -33,8 +32,7 @@ from zerodr.papers.berm.unit_table import (
     READ_SCHEMA,
     STATISTICS,
     UNITS,
-    joined,
-    passages_of,
+    passage_texts,
     positives_of,
     query_texts,
     read_statistics,
@@ -43,6 +41,7 @@ from zerodr.papers.berm.unit_table import (
 
 log = logging.getLogger("zerodr")
 EXAMPLES = "examples.tsv"
+Row = dict[str, Any]
 ROW_GROUP, BLOCK, SHOWN = 4096, 4096, 50
 
 
@@ -70,7 +69,7 @@ class Passage:
 
 
 @dataclass
-class Tally:
+class LabelTally:
     """Pairs by what came of them, and how often a label holds a gold answer."""
 
     pairs: int = 0
@@ -99,6 +98,39 @@ class Tally:
             counts |= {"pairs_with_answer_in_a_unit": self.answered, "random_holds_answer": self.chance / self.answered}
             counts |= {f"{name}_holds_answer": self.holds[name] / self.answered for name in names}
         return counts
+
+
+@dataclass(frozen=True)
+class Labeller:
+    """Scores the units of passages for queries.
+
+    Attributes:
+        passages: by id.
+        scorer: BM25 of units.
+        read: a reader's score of each unit by (query, document); None without a reader.
+        delta: weight of the reader's scores.
+        units: folder of the units, for errors.
+    """
+
+    passages: dict[str, Passage]
+    scorer: UnitScorer
+    read: dict[tuple[str, str], np.ndarray] | None
+    delta: float
+    units: Path
+
+    def row(self, query: str, document: str, asked: list[str]) -> Row:
+        """One row of labels.parquet; `asked` are the query's terms."""
+        terms = self.passages[document].terms
+        bm25, reader = self.scorer.scores(asked, terms), None
+        if self.read is not None:
+            reader = self.read.get((query, document))
+            if reader is None or len(reader) != len(terms):
+                scored = "none" if reader is None else len(reader)
+                problem = f"has {len(terms)} units of {document}, of which the reader scored {scored} for query {query}"
+                raise ArtifactError(self.units, problem, "read these units again")
+        whole = hybrid(bm25, reader, self.delta)
+        scores = {"bm25": bm25, "reader": reader, "hybrid": whole}
+        return {"query": query, "document": document, **scores, "label": essential_unit(whole), "units": len(terms)}
 
 
 def label_units(stage: Stage) -> None:
@@ -130,23 +162,15 @@ def label_units(stage: Stage) -> None:
         documents, lambda term: holders.get(term, 0), max(mean, 1e-9), settings.label.k1, settings.label.b
     )
     read = read_scores(stage.path("read") / READ) if "read" in stage.spec.inputs else None
+    labeller = Labeller(passages, scorer, read, settings.label.delta, stage.path("units"))
     answers = _answers(source, settings.split, passages)
-    tally, examples = Tally(), list[dict[str, Any]]()
+    tally, examples = LabelTally(), list[Row]()
     pairs = zip(np.repeat(np.arange(len(known.queries)), known.sizes).tolist(), known.documents.tolist(), strict=True)
     progress = Progress(f"label units of {source.name}/{settings.split}", len(known.documents), "pairs")
     with GroupWriter(folder / LABELS, LABEL_SCHEMA, ROW_GROUP, []) as writer:
         while block := list(islice(pairs, BLOCK)):
             rows = [
-                _row(
-                    known.queries[query].as_py(),
-                    corpus[document].as_py(),
-                    analyze(queries[query]),
-                    passages,
-                    scorer,
-                    read,
-                    settings.label.delta,
-                    stage.path("units"),
-                )
+                labeller.row(known.queries[query].as_py(), corpus[document].as_py(), analyze(queries[query]))
                 for query, document in block
             ]
             for row, (query, _) in zip(rows, block, strict=True):
@@ -156,23 +180,16 @@ def label_units(stage: Stage) -> None:
             writer.write(pa.Table.from_pylist(rows, LABEL_SCHEMA))
             progress.add(len(block))
     progress.finish()
-    facts = {
-        "made_for": read_statistics(stage.path("units"))["made_for"],
-        "mean_terms_of_unit": mean,
-        **tally.facts(read is not None),
-    }
+    made_for = read_statistics(stage.path("units"))["made_for"]
+    facts = {"made_for": made_for, "mean_terms_of_unit": mean, **tally.facts(read is not None)}
     if not tally.labelled:
-        raise CollectionError(
-            f"{source.name}/{settings.split}",
-            f"none of its {tally.pairs} pairs has an essential unit ({dict(tally.reasons)})",
-            "take a reader, or another segmenter",
-        )
+        problem = f"none of its {tally.pairs} pairs has an essential unit ({dict(tally.reasons)})"
+        raise CollectionError(f"{source.name}/{settings.split}", problem, "take a reader, or another segmenter")
     write_json(folder / STATISTICS, {"collection": source.name, "split": settings.split} | facts)
-    _write_examples(folder / EXAMPLES, examples)
+    lines = ["\t".join(map(str, cells)) for cells in (examples[0], *(row.values() for row in examples))]
+    (folder / EXAMPLES).write_text("\n".join(lines) + "\n", encoding="utf-8")
     stage.note(statistics=facts)
-    for name, value in facts.items():
-        if isinstance(value, int | float):
-            stage.metric(name, value)
+    stage.numbers(facts)
     log.info("%s/%s: %d of %d pairs have an essential unit", source.name, settings.split, tally.labelled, tally.pairs)
 
 
@@ -185,24 +202,15 @@ def read_passages(
         ArtifactError: the units are of other passages, or made with another title join.
     """
     if read_statistics(folder)["made_for"]["title_join"] != title_join:
-        raise ArtifactError(
-            folder,
-            f"has units of passages whose title is joined by another string than {title_join!r}",
-            "cut the units again",
-        )
-    spans_by_id = read_unit_spans(folder)
-    passages = {}
-    for ids, titles, texts in passages_of(source, rows):
-        for key, title, text in zip(ids, titles, texts, strict=True):
-            if key not in spans_by_id:
-                raise ArtifactError(
-                    folder / UNITS,
-                    f"lacks document {key}, a positive of {source.name}",
-                    "cut the units of this source and split",
-                )
-            whole, begin = joined(title, text, title_join)
-            spans = spans_by_id[key]
-            passages[key] = Passage(whole, begin, spans, [analyze(whole[start:end]) for start, end in spans])
+        problem = f"has units of passages whose title is joined by another string than {title_join!r}"
+        raise ArtifactError(folder, problem, "cut the units again")
+    spans_by_id, passages = read_unit_spans(folder), {}
+    for key, (whole, begin) in passage_texts(source, rows, title_join).items():
+        if key not in spans_by_id:
+            problem = f"lacks document {key}, a positive of {source.name}"
+            raise ArtifactError(folder / UNITS, problem, "cut the units of this source and split")
+        spans = spans_by_id[key]
+        passages[key] = Passage(whole, begin, spans, [analyze(whole[start:end]) for start, end in spans])
     return passages
 
 
@@ -214,40 +222,6 @@ def read_scores(path: Path) -> dict[tuple[str, str], np.ndarray]:
     return {pair: np.array(scores, np.float64) for pair, scores in zip(pairs, table["scores"].to_pylist(), strict=True)}
 
 
-def _row(
-    query: str,
-    document: str,
-    asked: list[str],
-    passages: dict[str, Passage],
-    scorer: UnitScorer,
-    read: dict[tuple[str, str], np.ndarray] | None,
-    delta: float,
-    where: Path,
-) -> dict[str, Any]:
-    """One row of labels.parquet."""
-    terms = passages[document].terms
-    bm25, reader = scorer.scores(asked, terms), None
-    if read is not None:
-        reader = read.get((query, document))
-        if reader is None or len(reader) != len(terms):
-            scored = "none" if reader is None else len(reader)
-            raise ArtifactError(
-                where,
-                f"has {len(terms)} units of {document}, of which the reader scored {scored} for query {query}",
-                "read these units again",
-            )
-    whole = hybrid(bm25, reader, delta)
-    return {
-        "query": query,
-        "document": document,
-        "bm25": bm25,
-        "reader": reader,
-        "hybrid": whole,
-        "label": essential_unit(whole),
-        "units": len(terms),
-    }
-
-
 def _answers(source: Path, split: str, passages: dict[str, Passage]) -> Answers | None:
     """Answers of the split in these passages, for statistics alone; None where the split has none."""
     if not has_answers(source, split):
@@ -255,7 +229,7 @@ def _answers(source: Path, split: str, passages: dict[str, Passage]) -> Answers 
     return read_answers(source, split, {key: passage.text[passage.begin :] for key, passage in passages.items()})
 
 
-def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers | None, with_reader: bool) -> None:
+def _count(tally: LabelTally, row: Row, passage: Passage, answers: Answers | None, with_reader: bool) -> None:
     tally.pairs += 1
     if row["label"] == IGNORED:
         tally.reasons["few_units" if row["units"] < 2 else "no_overlap"] += 1
@@ -265,11 +239,8 @@ def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers
     tally.labels[row["label"]] += 1
     plain = essential_unit(row["bm25"])
     tally.changed += with_reader and plain != row["label"]
-    starts = (
-        []
-        if answers is None
-        else [passage.begin + start for _, start in answers.spans.get((row["query"], row["document"]), [])]
-    )
+    found = answers.spans.get((row["query"], row["document"]), []) if answers else []
+    starts = [passage.begin + start for _, start in found]
     spans = passage.spans
     gold = {int(unit) for start in starts for unit in np.flatnonzero((spans[:, 0] <= start) & (start < spans[:, 1]))}
     if gold:
@@ -279,7 +250,7 @@ def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers
         tally.holds["bm25"] += plain in gold
 
 
-def _example(row: dict[str, Any], query: str, passage: Passage) -> Iterator[dict[str, Any]]:
+def _example(row: Row, query: str, passage: Passage) -> Iterator[Row]:
     """Rows of examples.tsv: the units of a pair, the essential one marked."""
     for number, (start, end) in enumerate(passage.spans):
         reader = "" if row["reader"] is None else f"{row['reader'][number]:.4f}"
@@ -292,12 +263,3 @@ def _example(row: dict[str, Any], query: str, passage: Passage) -> Iterator[dict
             "reader": reader,
             "text": " ".join(passage.text[start:end].split()),
         }
-
-
-def _write_examples(path: Path, rows: list[dict[str, Any]]) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(
-            stream, list(rows[0]), delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None
-        )
-        writer.writeheader()
-        writer.writerows(rows)

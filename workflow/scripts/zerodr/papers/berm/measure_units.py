@@ -4,12 +4,10 @@ Balance, extractability, dispersion and orthogonality are pure functions of arra
 components; `valid` (P, U) says which units there are.
 """
 
-import csv
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from pydantic import Field
 from scipy.special import erf
@@ -29,12 +27,10 @@ from zerodr.papers.berm.unit_scores import IGNORED
 from zerodr.papers.berm.unit_table import (
     LABEL_SCHEMA,
     LABELS,
-    UNIT_SCHEMA,
-    UNITS,
     check_tokens,
-    joined,
-    passages_of,
+    passage_texts,
     query_texts,
+    read_unit_spans,
 )
 from zerodr.training.data.grouping import length_groups
 
@@ -136,16 +132,17 @@ def measure_units(stage: Stage) -> None:
     asked = query_texts(stage.path("source"), pa.array(queries))
     wanted = list(dict.fromkeys(documents))
     passages, units, valid = embedded(model, *passages_with_units(stage, wanted, settings.title_join), device)
-    rows = _row_numbers(wanted, documents)
+    numbers = {key: row for row, key in enumerate(wanted)}
+    rows = np.array([numbers[key] for key in documents], np.int64)
     asked_vectors = vectors_of(model, asked, device)
     results = measures(asked_vectors, passages[rows], units[rows], valid[rows], labels)
-    with open(stage.output("measures"), "w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
-        writer.writerow(["measure", "mean", "low", "high", "count"])
-        for name, values in results.items():
-            interval = mean_with_interval(values)
-            writer.writerow([name, *(f"{interval[key]:.6g}" for key in ("mean", "low", "high")), interval["count"]])
-            stage.metric(name, interval["mean"])
+    lines = ["measure\tmean\tlow\thigh\tcount"]
+    for name, values in results.items():
+        interval = mean_with_interval(values)
+        stage.metric(name, interval["mean"])
+        bounds = (f"{interval[key]:.6g}" for key in ("mean", "low", "high"))
+        lines.append("\t".join([name, *bounds, str(interval["count"])]))
+    stage.output("measures").write_text("\n".join(lines) + "\n", encoding="utf-8")
     stage.note(pairs=len(labels), passages=len(wanted), device=device)
 
 
@@ -181,23 +178,12 @@ def sampled(stage: Stage, count: int) -> tuple[list[str], list[str], np.ndarray]
     return chosen["query"].to_pylist(), chosen["document"].to_pylist(), labels[rows].astype(np.int64)
 
 
-def _row_numbers(wanted: list[str], documents: list[str]) -> np.ndarray:
-    number = {key: row for row, key in enumerate(wanted)}
-    return np.array([number[key] for key in documents], np.int64)
-
-
 def passages_with_units(stage: Stage, wanted: Sequence[str], title_join: str | None) -> tuple[list[str], Spans]:
     """Text of each document, and tokens [first, stop) of its units."""
     source = stage.path("source")
-    texts: dict[str, str] = {}
     rows = np.sort(rows_among(pa.array(wanted, pa.string()), corpus_ids(source)))
-    for ids, titles, bodies in passages_of(source, rows):
-        for key, title, body in zip(ids, titles, bodies, strict=True):
-            texts[key] = joined(title, body, title_join)[0]
-    table = pq.read_table(stage.path("units") / UNITS, schema=UNIT_SCHEMA)
-    columns = (table[name].to_pylist() for name in ("document", "token_start", "token_end"))
-    spans = {key: np.array([first, stop], np.int64).T for key, first, stop in zip(*columns, strict=True)}
-    return [texts[key] for key in wanted], [spans[key] for key in wanted]
+    texts, spans = passage_texts(source, rows, title_join), read_unit_spans(stage.path("units"), "token")
+    return [texts[key][0] for key in wanted], [spans[key] for key in wanted]
 
 
 def embedded(

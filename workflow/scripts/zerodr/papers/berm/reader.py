@@ -34,8 +34,7 @@ from zerodr.papers.berm.unit_spans import first_letters
 from zerodr.papers.berm.unit_table import (
     READ,
     READ_SCHEMA,
-    joined,
-    passages_of,
+    passage_texts,
     positives_of,
     query_texts,
     read_unit_spans,
@@ -63,7 +62,7 @@ class ReadTokens(PairTokens):
     offsets: np.ndarray
 
 
-class Reader(PairModel):
+class AnswerReader(PairModel):
     """(question, passage) -> token ids -> start and end logits, by a question-answering model."""
 
     what, purpose = "reader", "for question answering"
@@ -130,7 +129,7 @@ class ReadUnitsSettings(ScoreSettings, SourceTexts):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ReadPairs:
     """(P,) questions, passages and their units' characters; offsets (P + 1,) of each pair's scores."""
 
     questions: list[str]
@@ -155,7 +154,7 @@ def read_units(stage: Stage) -> None:
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     keep_freed_memory()
     torch.set_num_threads(max(1, stage.threads))
-    reader = Reader.load_trained(stage.path("reader"), settings.precision)
+    reader = AnswerReader.load_trained(stage.path("reader"), settings.precision)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
     kernels = speed_up(reader, device, settings.precision)
@@ -181,31 +180,25 @@ def read_units(stage: Stage) -> None:
     )
 
 
-def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
+def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> ReadPairs:
     """Pairs of the split with their units, in the order of its queries."""
     source, folder = stage.path("source"), stage.path("units")
     corpus = corpus_ids(source)
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
     known, units = positives_of(source, settings.split, corpus, mined), read_unit_spans(folder)
-    texts = {}
-    for ids, titles, bodies in passages_of(source, np.unique(known.documents)):
-        for key, title, body in zip(ids, titles, bodies, strict=True):
-            texts[key] = joined(title, body, settings.title_join)[0]
+    texts = passage_texts(source, np.unique(known.documents), settings.title_join)
     asked, ids = query_texts(source, known.queries), known.queries.to_pylist()
     documents = corpus.take(pa.array(known.documents)).to_pylist()
     lacking = [key for key in documents if key not in units]
     if lacking:
-        raise ArtifactError(
-            folder,
-            f"lacks document {lacking[0]}, a positive of {source.name}",
-            "cut the units of this source and split",
-        )
+        problem = f"lacks document {lacking[0]}, a positive of {source.name}"
+        raise ArtifactError(folder, problem, "cut the units of this source and split")
     rows = np.repeat(np.arange(len(ids)), known.sizes).tolist()
     passage_units = [units[key] for key in documents]
     offsets = np.r_[0, np.cumsum([len(spans) for spans in passage_units])].astype(np.int64)
-    return Pairs(
+    return ReadPairs(
         [asked[row] for row in rows],
-        [texts[key] for key in documents],
+        [texts[key][0] for key in documents],
         passage_units,
         [(ids[row], key) for row, key in zip(rows, documents, strict=True)],
         offsets,
@@ -213,7 +206,7 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
 
 
 def score_block(
-    reader: Reader, pairs: Pairs, rows: range, settings: ReadUnitsSettings, device: str, shared: SharedTokens
+    reader: AnswerReader, pairs: ReadPairs, rows: range, settings: ReadUnitsSettings, device: str, shared: SharedTokens
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Scores of the units of some pairs, one below the other, and counts for lineage."""
     texts = [pairs.questions[row] for row in rows], [pairs.passages[row] for row in rows]

@@ -45,7 +45,7 @@ class SegmentSettings(SourceTexts):
 
 
 @dataclass
-class Tally:
+class CutTally:
     """Counts of passages and their units."""
 
     counts: Counter[int] = field(default_factory=Counter)
@@ -85,7 +85,7 @@ def segment_units(stage: Stage) -> None:
     """
     settings = validate(SegmentSettings, stage.params, stage.spec.name())
     source, folder = stage.path("source"), stage.output("units")
-    cutter = Cutter.load(stage.path("model"), settings.cut, settings.title_join)
+    cutter = UnitCutter.load(stage.path("model"), settings.cut, settings.title_join)
     corpus = corpus_ids(source)
     wanted = np.unique(known_positives(source, settings.split, corpus).documents)
     progress = Progress(f"units of {source.name}/{settings.split}", len(wanted), "passages")
@@ -102,44 +102,31 @@ def segment_units(stage: Stage) -> None:
             f"units ({facts['without_unit']} have none) with segmenter {settings.cut.segmenter}",
             "take another segmenter (fixed_tokens), or longer passages",
         )
-    write_json(
-        folder / STATISTICS,
-        {"collection": source.name, "split": settings.split, "made_for": cutter.token_facts} | facts,
-    )
+    about = {"collection": source.name, "split": settings.split, "made_for": cutter.token_facts}
+    write_json(folder / STATISTICS, about | facts)
     stage.note(statistics=facts, made_for=cutter.token_facts)
-    for name, value in facts.items():
-        if not isinstance(value, dict):
-            stage.metric(name, value)
+    stage.numbers(facts)
     if facts["without_unit"]:
-        log.warning(
-            "%s: %d of %d passages have no unit (no sentence boundary that the segmenter sees)",
-            source.name,
-            facts["without_unit"],
-            facts["passages"],
-        )
+        without = f"{facts['without_unit']} of {facts['passages']} passages have no unit"
+        log.warning("%s: %s (no sentence boundary that the segmenter sees)", source.name, without)
     if facts["units_lost_by_truncation"]:
-        log.warning(
-            "%s: %d units are lost, they lie behind the first %d tokens of a passage (%d of %d passages are truncated)",
-            source.name,
-            facts["units_lost_by_truncation"],
-            cutter.token_facts["tokens"],
-            facts["truncated"],
-            facts["passages"],
-        )
+        lost = f"{facts['units_lost_by_truncation']} units are lost, they lie behind the first"
+        cuts = f"({facts['truncated']} of {facts['passages']} passages are truncated)"
+        log.warning("%s: %s %d tokens of a passage %s", source.name, lost, cutter.token_facts["tokens"], cuts)
 
 
 @dataclass
-class Cutter:
+class UnitCutter:
     """Cuts passages into units."""
 
     tokenizer: Any
     contract: EncoderContract
     settings: CutSettings
     title_join: str | None
-    tally: Tally = field(default_factory=Tally)
+    tally: CutTally = field(default_factory=CutTally)
 
     @classmethod
-    def load(cls, model: Path, settings: CutSettings, title_join: str | None) -> Cutter:
+    def load(cls, model: Path, settings: CutSettings, title_join: str | None) -> UnitCutter:
         """With the tokenizer of a model folder.
 
         Raises:

@@ -17,9 +17,9 @@ from torch.nn import functional
 
 from zerodr.encoders.cross_encoder.initial import init_pair_model
 from zerodr.encoders.network.moving import Features, features_on, on_device
-from zerodr.papers.berm.answers import QuestionBatch, Questions, QuestionStream, load_questions
+from zerodr.papers.berm.answers import AnsweredQuestions, QuestionBatch, QuestionStream, load_questions
 from zerodr.papers.berm.losses import IGNORED
-from zerodr.papers.berm.reader import Reader, ReadTokens
+from zerodr.papers.berm.reader import AnswerReader, ReadTokens
 from zerodr.papers.berm.settings import AnswerStage, ReaderSettings
 from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.distributed.processes import Group
@@ -123,7 +123,7 @@ def _overlap(words: list[str], gold: list[str]) -> float:
 
 
 def evaluate_reader(
-    forward: Forward, questions: Questions, rows: Sequence[int], negatives: int, group: Group
+    forward: Forward, questions: AnsweredQuestions, rows: Sequence[int], negatives: int, group: Group
 ) -> dict[str, float]:
     """Exact match and F1, means over questions, and the share whose answer truncation cut off; each process a part.
 
@@ -147,7 +147,7 @@ def evaluate_reader(
 
 
 def predict(
-    reader: Any, questions: Questions, rows: Sequence[int], pairs: Sequence[ReadTokens], device: str
+    reader: Any, questions: AnsweredQuestions, rows: Sequence[int], pairs: Sequence[ReadTokens], device: str
 ) -> list[str]:
     """The best answer to each question, empty where the passage has no token."""
     with torch.no_grad():
@@ -181,5 +181,5 @@ def answers(task: Task, model: Any) -> Lessons:
     return Lessons(questions, np.arange(len(questions)), dev, rows, stream, facts)
 
 
-CREATE = partial(init_pair_model, model_type=Reader, settings_type=ReaderSettings)
-READER = Kind(CREATE, Reader.load_to_train, ReadForward, evaluate_reader, answers)
+CREATE = partial(init_pair_model, model_type=AnswerReader, settings_type=ReaderSettings)
+READER = Kind(CREATE, AnswerReader.load_to_train, ReadForward, evaluate_reader, answers)

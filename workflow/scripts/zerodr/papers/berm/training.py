@@ -59,12 +59,11 @@ def check_space(model: Any, settings: BermSettings | BalanceSettings, key: str =
     """
     size, states = model.contract.dimension, model.tower("document").transformer.config.hidden_size
     if size != states and settings.unit_space == "raw":
-        raise ModelError(
-            model.contract.source,
+        problem = (
             f"makes vectors of {size} components, its tokens have {states}: units "
-            "in raw space can't be compared with them",
-            f"set {key}.unit_space: head",
+            "in raw space can't be compared with them"
         )
+        raise ModelError(model.contract.source, problem, f"set {key}.unit_space: head")
 
 
 class BermTerms(Objective):
@@ -157,11 +156,8 @@ class UnitForward(Forward):
             tokens[index] = spans
             if len(spans) and spans[-1, 1] > len(plain.tokens[index]):
                 name = self.examples.document_ids(np.array([document]))[0]
-                raise ArtifactError(
-                    "units",
-                    f"document {name} has a unit up to token {spans[-1, 1]} of {len(plain.tokens[index])}",
-                    "cut the units again",
-                )
+                problem = f"document {name} has a unit up to token {spans[-1, 1]} of {len(plain.tokens[index])}"
+                raise ArtifactError("units", problem, "cut the units again")
         counts = np.array([len(spans) for spans in tokens], np.int64)
         ends = len(tokens) + np.cumsum(counts)
         return UnitTexts(plain.tokens, plain.documents, plain.groups, ends - counts, tokens, int(ends[-1]))

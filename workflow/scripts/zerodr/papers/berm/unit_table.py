@@ -57,11 +57,8 @@ def positives_of(source: Path, split: str, corpus: pa.Array, mined: Path | None)
         return known
     rows = rows_among(strings(pq.read_table(mined / NAME, columns=["query"])["query"]), known.queries)
     if len(rows) == 0 or rows.min() < 0:
-        raise ArtifactError(
-            mined,
-            f"holds {(rows < 0).sum()} of {len(rows)} queries that have no positive in split {split}",
-            "mine this source and split",
-        )
+        problem = f"holds {(rows < 0).sum()} of {len(rows)} queries that have no positive in split {split}"
+        raise ArtifactError(mined, problem, "mine this source and split")
     return known.select(np.sort(rows))
 
 
@@ -118,23 +115,19 @@ def check_tokens(units: Path, labels: Path, model: Any, title_join: str | None) 
         ArtifactError, ModelError: see `load_units`.
     """
     if model.contract.pooling == "decoder_first":
-        raise ModelError(
-            model.contract.source,
-            "gives the decoder's state, from which no unit can be pooled",
-            "take a model with pooling cls or mean, or leave berm out",
-        )
+        problem = "gives the decoder's state, from which no unit can be pooled"
+        raise ModelError(model.contract.source, problem, "take a model with pooling cls or mean, or leave berm out")
     expected = token_facts(model.contract, model.tokenizer, title_join)
     for folder in (units, labels):
         recorded = read_statistics(folder)["made_for"]
         differs = [key for key, value in expected.items() if recorded.get(key) != value]
         if differs:
             key = differs[0]
-            raise ArtifactError(
-                folder,
+            problem = (
                 f"was made for {key} {recorded.get(key)!r}, this training has {expected[key]!r}: "
-                "units would cover other tokens",
-                "cut and label the units for this model",
+                "units would cover other tokens"
             )
+            raise ArtifactError(folder, problem, "cut and label the units for this model")
 
 
 def _spread(lists: pa.ChunkedArray, wanted: np.ndarray, documents: int) -> Ragged:
@@ -150,11 +143,8 @@ def _rows_of(path: Path, wanted: pa.Array, known: pa.ChunkedArray, kind: str) ->
     rows = pc.index_in(wanted, value_set=known)
     if rows.null_count:
         first = wanted.filter(pc.is_null(rows))[0]
-        raise ArtifactError(
-            path,
-            f"lacks {rows.null_count} of the {len(wanted)} {kind}s of this training, the first is {first}",
-            "make it from this source and split",
-        )
+        problem = f"lacks {rows.null_count} of the {len(wanted)} {kind}s of this training, the first is {first}"
+        raise ArtifactError(path, problem, "make it from this source and split")
     return rows
 
 
@@ -179,6 +169,15 @@ def passages_of(source: Path, rows: np.ndarray) -> Iterator[tuple[list[str], lis
             ids, titles, texts = (chosen.column(name).to_pylist() for name in ("id", "title", "text"))
             yield ids, [title or "" for title in titles], [text or "" for text in texts]
         first += len(block)
+
+
+def passage_texts(source: Path, rows: np.ndarray, title_join: str | None) -> dict[str, tuple[str, int]]:
+    """Passages of the corpus rows `rows` (ascending) by id, each as `joined`."""
+    return {
+        key: joined(title, text, title_join)
+        for block in passages_of(source, rows)
+        for key, title, text in zip(*block, strict=True)
+    }
 
 
 def joined(title: str, text: str, title_join: str | None) -> tuple[str, int]:
@@ -212,9 +211,10 @@ def query_texts(source: Path, ids: pa.Array) -> list[str]:
     return [texts[key] or "" for key in ids.to_pylist()]
 
 
-def read_unit_spans(folder: Path) -> dict[str, np.ndarray]:
-    """Read the characters of each document's units: (units, 2) int64 by id."""
+def read_unit_spans(folder: Path, of: str = "char") -> dict[str, np.ndarray]:
+    """Read first and last-plus-one characters (`char`) or tokens (`token`) of units: (units, 2) int64 by document."""
     with open_parquet(folder / UNITS, UNIT_SCHEMA) as file:
-        table = file.read(columns=["document", "char_start", "char_end"])
-    columns = (table[name].to_pylist() for name in ("document", "char_start", "char_end"))
+        names = ("document", f"{of}_start", f"{of}_end")
+        table = file.read(columns=names)
+    columns = (table[name].to_pylist() for name in names)
     return {key: np.array([first, last], np.int64).reshape(2, -1).T for key, first, last in zip(*columns, strict=True)}

@@ -26,7 +26,7 @@ Gradients = tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True)
-class Products:
+class Agreement:
     """Inner products of the gradients of the batch's n groups.
 
     Attributes:
@@ -54,7 +54,7 @@ class GroupEngine:
         """Open while texts are encoded; `spare`: the backward pass of training will be read."""
         return nullcontext()
 
-    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Agreement:
         """Compute products by separate passes, before the backward pass of training.
 
         Args:
@@ -64,7 +64,7 @@ class GroupEngine:
         """
         raise NotImplementedError
 
-    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
+    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Agreement:
         """Read products from training's backward pass, with group k's gradient scaled by factors_k; (n,) float64."""
         raise NotImplementedError
 
@@ -88,7 +88,7 @@ class Recorded(GroupEngine):
         """Record the compared layers."""
         return self.watch.open(spare)
 
-    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Agreement:
         """Compute products by a backward pass from the vectors to the compared layers."""
         upstream = vector_gradients(turn, (losses * turn.scale).sum())
         outputs = [output for record in self.watch.records for output in record.outputs]
@@ -101,7 +101,7 @@ class Recorded(GroupEngine):
         factors = torch.full((len(losses),), float(turn.scale), dtype=torch.float64)
         return self._take(turn, members, factors, coefficients, spare=False)
 
-    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
+    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Agreement:
         """Read products from output gradients that hooks recorded; add the weights' gradients, too."""
         return self._take(turn, members, factors, coefficients, spare=True)
 
@@ -122,11 +122,11 @@ class Recorded(GroupEngine):
         owner[len(query_groups) + documents] = query_groups[:, None]
         return Layouts(turn.held.texts, owner, turn.held.leaf.device)
 
-    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         raise NotImplementedError
 
 
-class Segment(Recorded):
+class SegmentEngine(Recorded):
     """Products with each group's gradient: all of them in one process, in several those with one sum.
 
     Args:
@@ -138,27 +138,27 @@ class Segment(Recorded):
         self.unit, self.exclude_self = settings.similarity == "cosine", settings.exclude_self
         self.room = cluster_sums.Room()
 
-    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         layouts = self._layouts(turn, members)
         if turn.group.world == 1:
             gram = cluster_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)
             gram = gram / factors[:, None] / factors[None, :]
-            return Products(gram, gram @ coefficients)
+            return Agreement(gram, gram @ coefficients)
         presence = functional.one_hot(members.cpu().view(turn.group.world, -1), len(factors)).amax(1)
         split = (presence.sum(0) > 1).tolist()
         norms = cluster_sums.norms(self.watch.records, layouts, split, turn.group, spare, self.room)
         scales = torch.where(norms > 0, 1 / norms, 0.0) if self.unit else 1 / factors
         rows = scales * cluster_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group, False)
-        return Products(None, rows - coefficients * (scales * norms).square() if self.exclude_self else rows)
+        return Agreement(None, rows - coefficients * (scales * norms).square() if self.exclude_self else rows)
 
 
-class Ghost(Recorded):
+class GhostEngine(Recorded):
     """Products with one sum; no group's gradient of a whole layer is ever held."""
 
-    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         layouts = self._layouts(turn, members)
         products = cluster_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
-        return Products(None, products / factors)
+        return Agreement(None, products / factors)
 
 
 class Weights(GroupEngine):
@@ -197,26 +197,26 @@ class Weights(GroupEngine):
         return sums
 
 
-class Directional(Weights):
+class DirectionalEngine(Weights):
     """s_i as the derivative of loss i along the sum of all groups' gradients: one backward and one forward-mode pass.
 
     The forward-mode pass replays dropout. On a GPU it takes torch's plain attention, whose dropout draws otherwise.
     """
 
-    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Agreement:
         """Compute products with the sum."""
         together = (losses * coefficients.to(losses)).sum() * turn.scale
         direction = self.gradients(turn, vector_gradients(turn, together))
         length = torch.stack([component.double().square().sum() for component in direction]).sum().sqrt()
         if not bool(length > 0) or not bool(length.isfinite()):
-            return Products(None, torch.full((len(losses),), 0.0 if bool(length == 0) else torch.nan).double())
+            return Agreement(None, torch.full((len(losses),), 0.0 if bool(length == 0) else torch.nan).double())
         tangents = self._tangents(turn, [component / length.to(component) for component in direction])
         units = torch.ones_like(losses, requires_grad=True)
         (slopes,) = torch.autograd.grad((units * losses).sum(), turn.held.leaf, create_graph=True)
         (gradient,) = torch.autograd.grad((slopes * tangents).sum(), units, retain_graph=True)
         rows = gradient.double()
         turn.group.add_gradients([rows])
-        return Products(None, rows.cpu() * length.cpu() / float(turn.scale))
+        return Agreement(None, rows.cpu() * length.cpu() / float(turn.scale))
 
     def _tangents(self, turn: Turn, direction: list[Tensor]) -> Tensor:
         """Compute derivatives of this process's vectors along `direction`, (T, D)."""
@@ -248,9 +248,9 @@ def make_engine(name: EngineName, model: Any, settings: GroupSettings) -> GroupE
     """Make the engine of a name for a model."""
     layers = None if settings.layers == "all" else settings.layers
     makers: dict[str, Callable[[Any, Any], GroupEngine]] = {
-        "segment": partial(Segment, settings=settings),
-        "ghost": Ghost,
-        "jvp": Directional,
+        "segment": partial(SegmentEngine, settings=settings),
+        "ghost": GhostEngine,
+        "jvp": DirectionalEngine,
     }
     return makers[name](model, layers)
 

@@ -34,11 +34,8 @@ def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
         depth = getattr(transformer.config, "num_hidden_layers", None)
         stacks = [m for m in transformer.modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
         if not stacks:
-            raise ModelError(
-                model.contract.source,
-                f"has no stack of {depth} layers, groups compare gradients of the last ones",
-                "set groups.layers: all",
-            )
+            problem = f"has no stack of {depth} layers, groups compare gradients of the last ones"
+            raise ModelError(model.contract.source, problem, "set groups.layers: all")
         layers[name] = list(stacks[-1])[-count:]
     return layers
 
@@ -240,11 +237,8 @@ class Layouts:
         """Return the layout of what passed one layer."""
         passes = [numbers for side, numbers in self.texts.groups if record.tower in ("shared", side)]
         if len(passes) != len(record.inputs):
-            raise ModelError(
-                record.tower,
-                f"a compared layer was passed {len(record.inputs)} times, expected {len(passes)}",
-                "take engine jvp with similarity: dot",
-            )
+            problem = f"a compared layer was passed {len(record.inputs)} times, expected {len(passes)}"
+            raise ModelError(record.tower, problem, "take engine jvp with similarity: dot")
         widths = tuple(x.shape[:-1].numel() // len(numbers) for x, numbers in zip(record.inputs, passes, strict=True))
         key = (record.tower, widths)
         if key not in self.layouts:

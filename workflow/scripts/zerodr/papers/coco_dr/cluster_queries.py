@@ -83,19 +83,17 @@ def cluster_queries(stage: Stage) -> None:
     queries = split_queries(source, settings.split)["id"].tolist()
     vectors = read_vectors(file, queries, f"{source.name}/{settings.split}")
     if settings.count > len(queries):
-        raise ConfigError(
-            "clusters.count",
-            f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made",
-            f"set it to at most {len(queries)}",
+        problem = (
+            f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made"
         )
+        raise ConfigError("clusters.count", problem, f"set it to at most {len(queries)}")
     clusters = cluster(vectors, settings, stage.seed, stage.threads)
     table = pa.table([pa.array(queries, pa.string()), pa.array(clusters.assigned)], schema=SCHEMA)
     pq.write_table(table, folder / CLUSTERS, compression="zstd")
     np.save(folder / CENTROIDS, clusters.centroids, allow_pickle=False)
     facts = clusters.facts()
     write_json(folder / STATISTICS, facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric})
-    for name, value in facts.items():
-        stage.metric(name, value)
+    stage.numbers(facts)
     stage.note(statistics=facts, device="cuda" if faiss_gpus() else "cpu")
     if facts["empty"]:
         log.warning(
@@ -148,19 +146,14 @@ def read_vectors(file: Path, queries: list[str], where: str) -> np.ndarray:
     """
     vectors = np.load(file, mmap_mode="r", allow_pickle=False)
     if vectors.ndim != 2 or len(vectors) != len(queries):
-        raise ArtifactError(
-            file,
-            f"holds an array of shape {vectors.shape}, expected a row for each of the "
-            f"{len(queries)} queries of {where}",
-            "embed this collection and split",
+        problem = (
+            f"holds an array of shape {vectors.shape}, expected a row for each of the {len(queries)} queries of {where}"
         )
+        raise ArtifactError(file, problem, "embed this collection and split")
     wrong = np.flatnonzero(~np.isfinite(vectors).all(1))
     if len(wrong):
-        raise NonFiniteEmbedding(
-            file,
-            f"the vector of query {queries[int(wrong[0])]} holds NaN or infinity ({len(wrong)} queries do)",
-            "train the model anew with a lower rate",
-        )
+        problem = f"the vector of query {queries[int(wrong[0])]} holds NaN or infinity ({len(wrong)} queries do)"
+        raise NonFiniteEmbedding(file, problem, "train the model anew with a lower rate")
     return vectors
 
 
@@ -174,9 +167,6 @@ def clusters_of(path: Path, queries: pa.Array) -> np.ndarray:
     rows = pc.index_in(queries, value_set=table["query"].combine_chunks())
     if rows.null_count:
         first = queries.filter(pc.is_null(rows))[0]
-        raise ArtifactError(
-            path,
-            f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}",
-            "cluster the queries of this source and split",
-        )
+        problem = f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}"
+        raise ArtifactError(path, problem, "cluster the queries of this source and split")
     return table["cluster"].combine_chunks().take(rows).to_numpy().astype(np.int32)

@@ -91,8 +91,13 @@ class WeightRecord:
         return self.layout.sums(moved.float().mul_(self.deltas).sum(1, keepdim=True))[:, 0]
 
 
-def weight_records(record: Record, layouts: Layouts) -> Iterator[WeightRecord]:
-    """List the trained weights of a layer, with its records."""
+def weight_records(records: list[Record], layouts: Layouts) -> Iterator[WeightRecord]:
+    """List the trained weights of the compared layers, each with its layer's record."""
+    for record in records:
+        yield from _weights_of(record, layouts)
+
+
+def _weights_of(record: Record, layouts: Layouts) -> Iterator[WeightRecord]:
     layout, module = layouts.of(record), record.module
     deltas = layout.rows([record.deltas[number] for number in range(len(record.inputs))])
     weight, bias = module.weight, module.bias
@@ -115,12 +120,11 @@ def add_to(weight: nn.Parameter, gradient: Tensor) -> None:
 
 def add_plain(records: list[Record], layouts: Layouts) -> None:
     """Add the weights' gradients alone, where similarities were computed otherwise."""
-    for record in records:
-        for view in weight_records(record, layouts):
-            total: Tensor | float = 0.0
-            for _, block in view.blocks():
-                total = total + block.sum(0)
-            add_to(view.weight, torch.as_tensor(total))
+    for view in weight_records(records, layouts):
+        total: Tensor | float = 0.0
+        for _, block in view.blocks():
+            total = total + block.sum(0)
+        add_to(view.weight, torch.as_tensor(total))
 
 
 def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room: Room) -> Tensor:
@@ -132,13 +136,12 @@ def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room:
         room: for the groups' gradients of one weight.
     """
     products = torch.zeros(count, count, dtype=torch.float64)
-    for record in records:
-        for view in weight_records(record, layouts):
-            groups, whole = view.layout.groups, view.whole(room)
-            if spare:
-                add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
-            here = groups.cpu()
-            products[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
+    for view in weight_records(records, layouts):
+        groups, whole = view.layout.groups, view.whole(room)
+        if spare:
+            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+        here = groups.cpu()
+        products[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
     return products
 
 
@@ -156,21 +159,20 @@ def norms(
     squares = torch.zeros(len(split), dtype=torch.float64, device=layouts.device)
     shared_groups = [number for number, several in enumerate(split) if several]
     alone = torch.tensor([not several for several in split], device=layouts.device)
-    for record in records:
-        for view in weight_records(record, layouts):
-            here, whole = view.layout.groups, view.whole(room)
-            if spare:
-                add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
-            squares[here] += whole.square().sum(1).double() * alone[here]
-            if shared_groups:
-                local = [number for number in shared_groups if number in view.layout.numbers]
-                sums = whole.new_zeros(len(shared_groups), whole.shape[1])
-                sums[[shared_groups.index(number) for number in local]] = whole[
-                    [view.layout.numbers.index(number) for number in local]
-                ]
-                group.add_gradients([sums])
-                if group.rank == 0:
-                    squares[shared_groups] += sums.square().sum(1).double()
+    for view in weight_records(records, layouts):
+        here, whole = view.layout.groups, view.whole(room)
+        if spare:
+            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+        squares[here] += whole.square().sum(1).double() * alone[here]
+        if shared_groups:
+            local = [number for number in shared_groups if number in view.layout.numbers]
+            sums = whole.new_zeros(len(shared_groups), whole.shape[1])
+            sums[[shared_groups.index(number) for number in local]] = whole[
+                [view.layout.numbers.index(number) for number in local]
+            ]
+            group.add_gradients([sums])
+            if group.rank == 0:
+                squares[shared_groups] += sums.square().sum(1).double()
     group.add_gradients([squares])
     return squares.sqrt().cpu()
 
@@ -184,18 +186,17 @@ def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: G
         spare: also add the weights' gradients.
     """
     products = torch.zeros(len(coefficients), dtype=torch.float64, device=layouts.device)
-    for record in records:
-        for view in weight_records(record, layouts):
-            groups = view.layout.groups
-            factors = coefficients.to(groups.device, torch.float32)[groups]
-            factors = torch.stack([torch.ones_like(factors), factors])  # the gradient itself, and the sum
-            sums = view.deltas.new_zeros((2, view.weight.numel()), dtype=torch.float32)
-            for run, block in view.blocks():
-                sums.addmm_(factors[:, run], block)
-            if spare:
-                add_to(view.weight, sums[0])
-            together = sums[1].contiguous()
-            group.add_gradients([together])
-            products[groups] += view.along(together.view_as(view.weight)).double()
+    for view in weight_records(records, layouts):
+        groups = view.layout.groups
+        factors = coefficients.to(groups.device, torch.float32)[groups]
+        factors = torch.stack([torch.ones_like(factors), factors])  # the gradient itself, and the sum
+        sums = view.deltas.new_zeros((2, view.weight.numel()), dtype=torch.float32)
+        for run, block in view.blocks():
+            sums.addmm_(factors[:, run], block)
+        if spare:
+            add_to(view.weight, sums[0])
+        together = sums[1].contiguous()
+        group.add_gradients([together])
+        products[groups] += view.along(together.view_as(view.weight)).double()
     group.add_gradients([products])
     return products.cpu()

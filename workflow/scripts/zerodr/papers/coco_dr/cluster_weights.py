@@ -12,7 +12,7 @@ from zerodr.papers.coco_dr.settings import GroupSettings
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenClusters:
     """Groups of a batch, of all processes.
 
     Attributes:
@@ -28,7 +28,7 @@ class Seen:
     losses: Tensor
 
     @classmethod
-    def of(cls, groups: Tensor, losses: Tensor) -> Seen:
+    def of(cls, groups: Tensor, losses: Tensor) -> SeenClusters:
         """From the group, 0 to K - 1, and the loss of each query, (B,)."""
         present, members = torch.unique(groups, return_inverse=True)
         shares = torch.nn.functional.one_hot(members, len(present)).to(losses.dtype).T  # (n, B)
@@ -80,7 +80,7 @@ class GroupState:
         return {"omega": self.omega, "losses": self.losses, "fractions": self.fractions, "known": self.known}
 
 
-def powers(settings: GroupSettings, seen: Seen) -> Tensor:
+def powers(settings: GroupSettings, seen: SeenClusters) -> Tensor:
     """Compute alpha of the present groups, (n,) float64 on the CPU."""
     losses = seen.losses.detach().double().cpu()
     return dro.loss_powers(losses, torch.ones(len(losses), dtype=torch.bool), settings.beta)
@@ -96,7 +96,7 @@ def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None,
 
     Args:
         gram: (n, n) inner products of group gradients, or None where `rows` is enough.
-        rows: (n,) products of each with the sum of all, weighted by `coefficients`, as `Products` has them.
+        rows: (n,) products of each with the sum of all, weighted by `coefficients`, as `Agreement` has them.
     """
     if gram is None:
         return alpha * rows
@@ -113,7 +113,7 @@ def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tenso
     )
 
 
-def from_losses(settings: GroupSettings, state: GroupState, seen: Seen) -> GroupState:
+def from_losses(settings: GroupSettings, state: GroupState, seen: SeenClusters) -> GroupState:
     """State after a step of the modes that look at losses alone: group_dro and greedy_dro; others keep theirs."""
     groups = len(state.omega)
     losses, present = seen.spread(seen.losses, groups), seen.mask(groups)
@@ -130,7 +130,7 @@ def from_losses(settings: GroupSettings, state: GroupState, seen: Seen) -> Group
     return GroupState(omega, mean, fractions, state.known | present)
 
 
-def weights_of(settings: GroupSettings, omega: Tensor, seen: Seen) -> Tensor:
+def weights_of(settings: GroupSettings, omega: Tensor, seen: SeenClusters) -> Tensor:
     """Compute factors of the present groups' mean losses, (n,) float64 on the CPU."""
     weights, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
     shares = (seen.counts / seen.counts.sum()).double().cpu()

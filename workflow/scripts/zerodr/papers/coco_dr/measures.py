@@ -83,9 +83,8 @@ def measure_clusters(stage: Stage) -> None:
     if len(asked) > MOST:
         asked = asked.iloc[np.sort(np.random.default_rng(0).permutation(len(asked))[:MOST])]
     if asked.empty:
-        raise CollectionError(
-            where, "no query has a relevant document in the corpus", "add judgements of its documents"
-        )
+        problem = "no query has a relevant document in the corpus"
+        raise CollectionError(where, problem, "add judgements of its documents")
     torch.set_num_threads(stage.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)
@@ -101,16 +100,9 @@ def measure_clusters(stage: Stage) -> None:
     means = frame.groupby("cluster")["loss"].mean()
     stage.metric("loss", float(np.mean(losses)))
     stage.metric("worst_cluster_loss", float(means.max()))
-    log.info(
-        "%d queries of %s in %d clusters, %d documents: loss %.4f; by cluster %.4f to %.4f",
-        len(frame),
-        where,
-        len(means),
-        len(pool),
-        np.mean(losses),
-        means.min(),
-        means.max(),
-    )
+    by_cluster = f"{np.mean(losses):.4f}; by cluster {means.min():.4f} to {means.max():.4f}"
+    counts = f"{len(frame)} queries of {where} in {len(means)} clusters, {len(pool)} documents"
+    log.info("%s: loss %s", counts, by_cluster)
 
 
 def nearest(vectors: np.ndarray, clusters: Path) -> np.ndarray:
@@ -187,25 +179,16 @@ def measure_space(stage: Stage) -> None:
     _, dev = split_documents(passages, settings.documents, stage.seed)
     count = len(dev.get(corpus, ()))
     if count < 2:
-        raise CollectionError(
-            corpus,
-            f"has {len(passages)} documents of two spans, of which {count} can be held out, expected at least 2",
-            "leave it out of the item's collections",
-        )
+        problem = f"has {len(passages)} documents of two spans, of which {count} can be held out, expected at least 2"
+        raise CollectionError(corpus, problem, "leave it out of the item's collections")
     torch.set_num_threads(stage.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     measures = measure(BiEncoder.load(stage.path("model")), passages, dev, settings, stage.seed, device)
     facts = {"model": settings.model, "collection": corpus, "documents": count, "seed": stage.seed}
     write_json(stage.output("measures"), facts | measures)
-    for name, value in measures.items():
-        stage.metric(name, value)
-    log.info(
-        "%s on %d documents of %s: %s",
-        settings.model,
-        count,
-        corpus,
-        ", ".join(f"{name} {value:.4f}" for name, value in measures.items()),
-    )
+    stage.numbers(measures)
+    values = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
+    log.info("%s on %d documents of %s: %s", settings.model, count, corpus, values)
 
 
 def measure(

@@ -6,9 +6,9 @@ The source's queries that items look for are those of its evaluated split, which
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,14 +20,25 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.papers.coco_dr.report_clusters import draw_worst_cluster, worst_cluster
-from zerodr.reporting.item_inputs import Gain, ItemParams, ItemTable, Report, correlation, gain, read_scores
+from zerodr.reporting.item_inputs import (
+    ItemParams,
+    ItemTable,
+    Report,
+    correlation,
+    extremes,
+    gain,
+    printed,
+    read_scores,
+)
 from zerodr.reporting.panels import draw_points, legend, name_points, panels, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CENTROIDS = "centroids.npy"
+TEXTS = ("query", "source_query")
 SHOWN = 160  # characters of a text in the printed table; the tsv has all
+SPACE_MEASURES = {"contrastive": "contrastive loss", "alignment": "alignment", "uniformity": "uniformity"}
 GAIN = "gain in nDCG@10"
 SPACE_NOTE = (
     "two spans of each held-out document: contrastive loss (nats, among the spans of all of them), alignment "
@@ -51,15 +62,8 @@ def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
         near = source[owner == cluster]
         there = gain(near, near * 0, settings.bootstrap_samples, stage.seed)
         here = gain(scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed)
-        rows.append(
-            {
-                "collection": name,
-                "cluster": cluster,
-                "source_queries": len(near),
-                **there.columns("source_gain"),
-                **here.columns("gain"),
-            }
-        )
+        row = {"collection": name, "cluster": cluster, "source_queries": len(near)}
+        rows.append(row | there.columns("source_gain") | here.columns("gain"))
     frame = pd.DataFrame(rows)
     method, baseline = settings.methods[item.method], settings.methods[item.baseline]
     both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
@@ -70,18 +74,9 @@ def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
         f"gains have one sign on both sides for {both} of {len(frame)} collections",
         correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
     ]
-    header = ["", "cluster", "its source queries", "gain there", "gain on the collection"]
-    shown = [
-        [
-            settings.collections[row["collection"]],
-            str(row["cluster"]),
-            str(row["source_queries"]),
-            str(Gain.of(row, "source_gain")),
-            str(Gain.of(row, "gain")),
-        ]
-        for _, row in frame.iterrows()
-    ]
-    return ItemTable(frame, notes, (header, shown))
+    columns = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
+    columns |= {"gain there": "{source_gain_interval}", "gain on the collection": "{gain_interval}"}
+    return ItemTable(frame, notes, printed(rows, settings, columns))
 
 
 def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -93,8 +88,7 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     source, rows = _differences(scores, item, settings.source, asked), []
     for name in settings.collections:
         gains = _differences(scores, item, name, queries[name])
-        order = np.argsort(-gains.to_numpy(), kind="stable")
-        for position in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
+        for position in extremes(gains.to_numpy(), item.examples):
             near = np.argsort(-(vectors[settings.source] @ vectors[name][position]), kind="stable")[: item.neighbours]
             rows += [
                 {
@@ -106,28 +100,16 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
                 }
                 for at in near
             ]
-    frame = pd.DataFrame(rows)
     notes = [
         f"the {item.examples} queries of each collection with the largest gains of "
         f"{settings.methods[item.method]} over {settings.methods[item.baseline]} in nDCG@10, and as many with the "
         f"largest losses, with the nearest queries of {settings.source}/{settings.splits[settings.source]} by the "
         "method's own vectors: chosen examples, no evidence"
     ]
-    shown = [
-        [
-            settings.collections[row.collection],
-            _shortened(row.query),
-            f"{row.gain:+.4f}",
-            _shortened(row.source_query),
-            f"{row.source_gain:+.4f}",
-        ]
-        for row in frame.itertuples()
-    ]
-    return ItemTable(frame, notes, (["", "query", "gain", "source query", "gain there"], shown))
-
-
-def _shortened(text: str) -> str:
-    return textwrap.shorten(text, SHOWN, placeholder=" ...")
+    short = ({**row, **{key: shorten(row[key], SHOWN, placeholder=" ...") for key in TEXTS}} for row in rows)
+    columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
+    columns |= {"source query": "{source_query}", "gain there": "{source_gain:+.4f}"}
+    return ItemTable(pd.DataFrame(rows), notes, printed(short, settings, columns))
 
 
 def _queries(stage: Stage, settings: ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
@@ -153,12 +135,11 @@ def _differences(
     """Gain of each query, in the order of its vectors."""
     differences = (scores[item.method, name] - scores[item.baseline, name]).reindex(queries["id"])
     if differences.isna().any():
-        raise ArtifactError(
-            f"metrics of {item.method} on {name}",
+        problem = (
             f"lack {int(differences.isna().sum())} of its "
-            f"{len(queries)} queries, the first is {differences.index[differences.isna()][0]}",
-            "evaluate it again",
+            f"{len(queries)} queries, the first is {differences.index[differences.isna()][0]}"
         )
+        raise ArtifactError(f"metrics of {item.method} on {name}", problem, "evaluate it again")
     return differences
 
 
@@ -180,15 +161,11 @@ def spaces(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     rows: list[dict[str, Any]] = []
     for name in settings.collections:
         for label, model in item.models.items():
-            measures = {key: facts[model, name][key] for key in ("documents", "contrastive", "alignment", "uniformity")}
+            measures = {key: facts[model, name][key] for key in ("documents", *SPACE_MEASURES)}
             rows.append({"collection": name, "model": label} | measures)
-    shown = [
-        [settings.collections[row["collection"]], row["model"], str(row["documents"])]
-        + [f"{row[key]:.4f}" for key in ("contrastive", "alignment", "uniformity")]
-        for row in rows
-    ]
-    header = ["", "model", "held-out documents", "contrastive loss", "alignment", "uniformity"]
-    return ItemTable(pd.DataFrame(rows), [SPACE_NOTE], (header, shown))
+    columns = {"": "{collection}", "model": "{model}", "held-out documents": "{documents}"}
+    columns |= {heading: f"{{{key}:.4f}}" for key, heading in SPACE_MEASURES.items()}
+    return ItemTable(pd.DataFrame(rows), [SPACE_NOTE], printed(rows, settings, columns))
 
 
 def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -208,11 +185,9 @@ def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
         f"{settings.methods[item.methods[1]]} minus that of {settings.methods[item.methods[0]]}",
         correlation(frame["reduction"], frame["gain"], "reduction and gain"),
     ]
-    shown = []
-    for _, row in frame.iterrows():
-        losses = f"{row['loss_without']:.4f}", f"{row['loss_with']:.4f}", f"{row['reduction']:+.1%}"
-        shown.append([settings.collections[row["collection"]], *losses, str(Gain.of(row, "gain"))])
-    return ItemTable(frame, notes, (["", "loss without", "loss with", "reduction", "gain in nDCG@10"], shown))
+    columns = {"": "{collection}", "loss without": "{loss_without:.4f}", "loss with": "{loss_with:.4f}"}
+    columns |= {"reduction": "{reduction:+.1%}", GAIN: "{gain_interval}"}
+    return ItemTable(frame, notes, printed(rows, settings, columns))
 
 
 def draw_spaces(frame: pd.DataFrame, settings: ItemParams) -> Figure:

@@ -23,11 +23,11 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
-from zerodr.papers.coco_dr.cluster_engines import GroupEngine, Products, make_engine
+from zerodr.papers.coco_dr.cluster_engines import Agreement, GroupEngine, make_engine
 from zerodr.papers.coco_dr.cluster_queries import CLUSTERS, clusters_of
 from zerodr.papers.coco_dr.cluster_weights import (
     GroupState,
-    Seen,
+    SeenClusters,
     coefficients,
     from_losses,
     powers,
@@ -35,7 +35,7 @@ from zerodr.papers.coco_dr.cluster_weights import (
     updated,
     weights_of,
 )
-from zerodr.papers.coco_dr.settings import EngineName, GroupedStage, GroupSettings, choose_engine
+from zerodr.papers.coco_dr.settings import GroupedStage, GroupSettings, choose_engine
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.data.examples import Examples
 from zerodr.training.objectives.base import Encoded, Objective, QueryObjective, State, Turn
@@ -65,11 +65,8 @@ class GroupWeighted(Objective):
     ) -> None:
         count = len(clusters)
         if settings.mode == "idro" and settings.floor * count >= 1:
-            raise ConfigError(
-                "groups.eps",
-                f"{settings.floor:g} for each of {count} groups is at least 1 in all",
-                f"set it below {1 / count:.3g}",
-            )
+            problem = f"{settings.floor:g} for each of {count} groups is at least 1 in all"
+            raise ConfigError("groups.eps", problem, f"set it below {1 / count:.3g}")
         self.base, self.settings, self.engine = base, settings, engine
         self.clusters = torch.tensor(list(clusters), dtype=torch.long)
         self.by_group = engine is not None and engine.by_group
@@ -83,7 +80,7 @@ class GroupWeighted(Objective):
 
     def _forget(self) -> None:
         """What belongs to one step."""
-        self._seen: Seen | None = None
+        self._seen: SeenClusters | None = None
         self._next: GroupState | None = None
         self._riding = False
         self._read_later = False
@@ -183,16 +180,16 @@ class GroupWeighted(Objective):
         self.skipped, self.finished = int(state["skipped"]), int(state["finished"])
         self.trace_steps, self.trace = list(state["trace_steps"]), list(state["trace"])
 
-    def _look(self, batch: Encoded) -> Seen:
+    def _look(self, batch: Encoded) -> SeenClusters:
         """Compute group losses of the batch, once a step."""
         if self._seen is None:
             if batch.groups is None:
                 raise ConfigError("groups", "the batch has no clusters of its queries", "give the stage clusters")
             groups = torch.searchsorted(self.clusters, batch.groups.cpu()).to(batch.groups.device)
-            self._seen = Seen.of(groups, self.base.per_query(batch))
+            self._seen = SeenClusters.of(groups, self.base.per_query(batch))
         return self._seen
 
-    def _update(self, seen: Seen, alpha: Tensor, products: Products) -> None:
+    def _update(self, seen: SeenClusters, alpha: Tensor, products: Agreement) -> None:
         """Weights after this step; a gradient that is no number leaves them and is counted."""
         sums = similarity_sums(self.settings, alpha, products.gram, products.rows)
         self._next, count = self.state, len(self.clusters)
@@ -203,7 +200,7 @@ class GroupWeighted(Objective):
         omega = updated(self.settings, self.state.omega, seen.spread(sums, count), seen.mask(count))
         self._next = GroupState(omega, self.state.losses, self.state.fractions, self.state.known)
 
-    def _facts(self, seen: Seen) -> dict[str, float]:
+    def _facts(self, seen: SeenClusters) -> dict[str, float]:
         facts = {"present_groups": float(len(seen.present)), "worst_group_loss": float(seen.losses.detach().max())}
         if self.has_weights:
             omega = self.state.omega
@@ -230,29 +227,18 @@ class GroupWeighted(Objective):
             "official": f"groups that a batch lacks fall to {settings.floor:g}: take larger batches or fewer clusters",
             "group_dro": f"each step multiplies a weight by exp({settings.eta:g} loss): lower groups.eta",
         }[settings.mode]
-        log.warning(
-            "groups: after %d steps the weights are those of %.1f of %d groups: %s",
-            self.finished,
-            effective,
-            count,
-            reason,
-        )
+        few = f"after {self.finished} steps the weights are those of {effective:.1f} of {count} groups"
+        log.warning("groups: %s: %s", few, reason)
 
 
 def weigh_groups(
-    base: Objective,
-    settings: GroupSettings,
-    objective: ObjectiveSettings,
-    model: Any,
-    clusters: Sequence[int],
-    engine_name: EngineName | None = None,
+    base: Objective, settings: GroupSettings, objective: ObjectiveSettings, model: Any, clusters: Sequence[int]
 ) -> GroupWeighted:
     """Make an objective with weights of groups; the log says how similarities are computed, and why.
 
     Args:
         base: of `objective`.
         clusters: ids of the groups that training queries belong to, ascending.
-        engine_name: how similarities are computed. None: as fits the settings.
 
     Raises:
         ConfigError: the loss is not one of queries, or settings that can't be had together.
@@ -265,19 +251,13 @@ def weigh_groups(
     engine = None
     if settings.uses_gradients:
         try:
-            name, reason = (engine_name, "the caller names it") if engine_name else choose_engine(settings, objective)
+            name, reason = choose_engine(settings, objective)
         except ValueError as error:
             raise ConfigError("groups", str(error), "correct the settings") from None
         engine = make_engine(name, model, settings)
         compared = "all weights" if settings.layers == "all" else f"the last {settings.layers} layers"
-        log.info(
-            "groups: %d, mode %s, similarities of gradients of %s by engine %s: %s",
-            len(clusters),
-            settings.mode,
-            compared,
-            name,
-            reason,
-        )
+        how = f"similarities of gradients of {compared} by engine {name}: {reason}"
+        log.info("groups: %d, mode %s, %s", len(clusters), settings.mode, how)
     return GroupWeighted(base, settings, clusters, engine)
 
 

@@ -121,11 +121,8 @@ def check_shapes(rem: Path, wanted: dict[str, Any], dam: Path | str, actual: dic
     if wanted == actual:
         return
     shapes = [f"{s['family']}, {s['layers']} feed-forward blocks, hidden size {s['hidden']}" for s in (wanted, actual)]
-    raise ModelError(
-        rem,
-        f"is a relevance module for another shape ({shapes[0]}) than the domain module {dam} has ({shapes[1]})",
-        "train both from one checkpoint",
-    )
+    problem = f"is a relevance module for another shape ({shapes[0]}) than the domain module {dam} has ({shapes[1]})"
+    raise ModelError(rem, problem, "train both from one checkpoint")
 
 
 FOLDERS = PaperFolders(insert=insert_from, subfolders=(REM,))

@@ -92,11 +92,8 @@ def blocks(transformer: Any) -> list[Block]:
     if family in T5_LIKE:
         return [_t5_block(module) for module in transformer.modules() if type(module).__name__.endswith("ActDense")]
     known = ", ".join((*BERT_LIKE, "distilbert", *T5_LIKE))
-    raise ConfigError(
-        "rem",
-        f"a model of family {family} can't take a relevance module, which is known for {known}",
-        "start from one of these, or set rem.shape: full",
-    )
+    problem = f"a model of family {family} can't take a relevance module, which is known for {known}"
+    raise ConfigError("rem", problem, "start from one of these, or set rem.shape: full")
 
 
 def _t5_block(module: Any) -> Block:
@@ -197,11 +194,10 @@ def take_weights(transformer: Any, lora: dict[str, Tensor], parallel: dict[str, 
         expected, actual = shapes
         if expected != actual:
             key = sorted(expected.items() ^ actual.items())[0][0]
-            raise ModelError(
-                where,
-                f"its modules don't fit: {key} is {actual.get(key, 'missing')}, expected {expected.get(key, 'none')}",
-                "take modules of the same settings",
+            problem = (
+                f"its modules don't fit: {key} is {actual.get(key, 'missing')}, expected {expected.get(key, 'none')}"
             )
+            raise ModelError(where, problem, "take modules of the same settings")
         with torch.no_grad():
             for key, value in mine.items():
                 value.copy_(given[key])

@@ -70,11 +70,8 @@ class ModularEncoder(BiEncoder):
         contract = encoder.contract
         if contract.towers != "tied" or contract.projections:
             what = "two towers" if contract.towers != "tied" else f"a head ({', '.join(contract.projections)})"
-            raise ModelError(
-                contract.source,
-                f"has {what}; a relevance module is for one network without a head",
-                "set towers: tied and head: none, or rem.shape: full",
-            )
+            problem = f"has {what}; a relevance module is for one network without a head"
+            raise ModelError(contract.source, problem, "set towers: tied and head: none, or rem.shape: full")
         tower: Tower = encoder.towers[SHARED]  # type: ignore[assignment]
         inserting.insert(tower.transformer, rem, seed)
         modular = cls(contract, encoder.tokenizer, {SHARED: tower}, encoder.precision)

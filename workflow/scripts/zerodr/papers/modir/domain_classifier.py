@@ -1,4 +1,4 @@
-"""The linear classifier of domains (MoDIR eq. 3), and the momentum queue that it learns from (MoDIR section 3.2, eq. 4)."""
+"""The linear classifier of domains, and the momentum queue that it learns from (MoDIR section 3.2, eq. 3 and 4)."""
 
 import math
 from collections.abc import Iterator

@@ -4,7 +4,6 @@
 in a t-SNE picture mean little; Domain-Acc and KNN-Source% are the numbers.
 """
 
-import csv
 import logging
 from pathlib import Path
 
@@ -70,12 +69,9 @@ def measure_domains(stage: Stage) -> None:
     texts, vectors = sampled_domains(stage, settings)
     facts = measures(vectors[SOURCE], vectors[TARGET], settings.neighbours, stage.seed)
     facts |= _classifier_accuracies(stage.path("model"), *vectors)
-    for name, value in facts.items():
-        stage.metric(name, value)
-    with open(stage.output("measures"), "w", newline="") as stream:
-        rows = csv.writer(stream, delimiter="\t", lineterminator="\n")
-        rows.writerow(["metric", "value"])
-        rows.writerows((name, repr(value)) for name, value in facts.items())
+    stage.numbers(facts)
+    lines = ["metric\tvalue", *(f"{name}\t{value!r}" for name, value in facts.items())]
+    stage.output("measures").write_text("\n".join(lines) + "\n")
     _write_nearest(stage.output("nearest"), texts, vectors, settings.shown)
 
 
@@ -86,13 +82,10 @@ def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], 
         ConfigError: other targets than the settings name.
         CollectionError: a domain has no queries of its split.
     """
-    folders = {path.parent.name: path.parent for path in stage.paths("targets")}
+    folders = stage.folders("targets")
     if set(folders) != set(settings.targets):
-        raise ConfigError(
-            stage.spec.name(),
-            f"input `targets` has {sorted(folders)}, params.targets names {sorted(settings.targets)}",
-            "give the same collections",
-        )
+        problem = f"input `targets` has {sorted(folders)}, params.targets names {sorted(settings.targets)}"
+        raise ConfigError(stage.spec.name(), problem, "give the same collections")
     source = stage.path("source")
     texts = [
         _sample({source.name: source}, {source.name: settings.source}, settings, [stage.seed, SOURCE]),
@@ -194,15 +187,8 @@ def project_domains(stage: Stage) -> None:
     _, vectors = sampled_domains(stage, settings)
     groups = [(DOMAINS[number], kind, kinds[kind].numpy()) for number, kinds in enumerate(vectors) for kind in kinds]
     points = in_the_plane(np.concatenate([group for *_, group in groups]), settings.perplexity, stage.seed)
-    names = [(domain, kind) for domain, kind, group in groups for _ in range(len(group))]
-    table = pa.table(
-        {
-            "domain": [name for name, _ in names],
-            "kind": [kind for _, kind in names],
-            "x": points[:, 0],
-            "y": points[:, 1],
-        }
-    )
+    domains, kinds = zip(*((domain, kind) for domain, kind, group in groups for _ in group), strict=True)
+    table = pa.table({"domain": domains, "kind": kinds, "x": points[:, 0], "y": points[:, 1]})
     pq.write_table(table, stage.output("projection"), compression="zstd")
 
 

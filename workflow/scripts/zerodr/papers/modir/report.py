@@ -19,7 +19,18 @@ from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
-from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, Report, correlation, gain, read_scores
+from zerodr.reporting.item_inputs import (
+    METRIC,
+    Gain,
+    ItemParams,
+    ItemTable,
+    Report,
+    correlation,
+    extremes,
+    gain,
+    printed,
+    read_scores,
+)
 from zerodr.reporting.panels import COLORS, blank, legend, style
 
 if TYPE_CHECKING:
@@ -28,6 +39,18 @@ if TYPE_CHECKING:
 
 LOCAL, SOURCE_DEV = "adversary.domain_accuracy", "dev.ndcg_cut_10"
 KINDS = ("queries", "documents")
+DOMAIN_COLUMNS = {
+    "": "{collection}",
+    "method": "{method}",
+    "steps": "{steps}",
+    "global": "{domain_accuracy:.3f}",
+    "converged": "{converged_accuracy:.3f}",
+    "local": "{local_accuracy:.3f}",
+    "KNN-Source%": "{knn_source:.1%}",
+    "base rate": "{knn_base_rate:.1%}",
+    "source dev": "{source_dev:.3f}",
+    "nDCG@10": f"{{{METRIC}:.4f}}",
+}
 AROUND = 10  # neighbours in the plane
 Curve = list[tuple[int, float]]
 ROWS = {"domain_accuracy": "Domain-Acc (dashed: local)", "knn_source": "KNN-Source%", METRIC: "nDCG@10"}
@@ -38,7 +61,7 @@ DOMAINS = {"source": COLORS[0], "target": COLORS[4]}  # blue and orange, as in M
 def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Domain-Acc, KNN-Source% and nDCG@10 of each model of each line, by steps."""
     assert isinstance(item, DomainsItem)
-    scores, rows = read_scores(stage.paths("per_query")), []
+    scores, rows = read_scores(stage.paths("per_query")), list[dict[str, Any]]()
     measures = _by_model(stage, "measures", settings)
     curves = _curves(stage, settings)
     for target in settings.collections:
@@ -47,27 +70,20 @@ def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             for model, steps in models.items():
                 values = scores[model, target]
                 local, dev = (_between(curves[method, target, name], before, steps) for name in (LOCAL, SOURCE_DEV))
-                rows.append(
-                    {
-                        "collection": target,
-                        "method": method,
-                        "model": model,
-                        "steps": steps,
-                        **_measure_columns(_measures(measures[model, target])),
-                        "local_accuracy": local,
-                        "source_dev": dev,
-                        **gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
-                        **_gain(scores, model, start, target, settings, stage).columns("gain"),
-                    }
-                )
+                row = {"collection": target, "method": method, "model": model, "steps": steps}
+                row |= _measure_columns(_measures(measures[model, target]))
+                row |= {"local_accuracy": local, "source_dev": dev}
+                row |= gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(METRIC)
+                row |= gain(values, scores[start, target], settings.bootstrap_samples, stage.seed).columns("gain")
+                rows.append(row)
                 before = steps
     frame = pd.DataFrame(rows)
     measured = {
         (f"{row['method']}, step {row['steps']}", row["collection"], key): float(row[key])
-        for _, row in frame.iterrows()
+        for row in rows
         for key in ("knn_source", METRIC)
     }
-    return ItemTable(frame, _domain_notes(frame, settings), _domain_rows(frame, settings), measured)
+    return ItemTable(frame, _domain_notes(frame, settings), printed(rows, settings, DOMAIN_COLUMNS), measured)
 
 
 def _measure_columns(values: dict[str, float]) -> dict[str, float]:
@@ -107,39 +123,6 @@ def _domain_notes(frame: pd.DataFrame, settings: ItemParams) -> list[str]:
         what = f"{settings.collections[str(target)]}: Domain-Acc and nDCG@10"
         notes.append(correlation(rows["domain_accuracy"], rows[METRIC], what, "models"))
     return notes
-
-
-def _domain_rows(frame: pd.DataFrame, settings: ItemParams) -> tuple[list[str], list[list[str]]]:
-    header = [
-        "",
-        "method",
-        "steps",
-        "global",
-        "converged",
-        "local",
-        "KNN-Source%",
-        "base rate",
-        "source dev",
-        "nDCG@10",
-    ]
-    rows = [
-        [
-            settings.collections[row["collection"]],
-            settings.methods[row["method"]],
-            str(row["steps"]),
-            *(_number(row[key]) for key in ("domain_accuracy", "converged_accuracy", "local_accuracy")),
-            f"{row['knn_source']:.1%}",
-            f"{row['knn_base_rate']:.1%}",
-            _number(row["source_dev"]),
-            f"{row[METRIC]:.4f}",
-        ]
-        for _, row in frame.iterrows()
-    ]
-    return header, rows
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}" if np.isfinite(value) else "-"
 
 
 def _curves(stage: Stage, settings: ItemParams) -> dict[tuple[str, str, str], Curve]:
@@ -185,10 +168,6 @@ def _measures(path: Path) -> dict[str, float]:
     return pd.read_csv(path, sep="\t", index_col="metric")["value"].to_dict()
 
 
-def _gain(scores: dict, model: str, start: str, target: str, settings: ItemParams, stage: Stage) -> Gain:
-    return gain(scores[model, target], scores[start, target], settings.bootstrap_samples, stage.seed)
-
-
 def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Target queries with the largest gains and losses, and their nearest source queries on both sides."""
     assert isinstance(item, NearestQueriesItem)
@@ -200,8 +179,7 @@ def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> ItemTable
         sides = [_neighbours(near[model, target], item.neighbours) for model in (before, after)]
         texts = [text for text in sides[0] if text in sides[1] and text in asked.index]
         gains = (scores[after, target] - scores[before, target]).loc[asked[texts]].to_numpy()
-        order = np.argsort(-gains, kind="stable")
-        for position in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
+        for position in extremes(gains, item.examples):
             text = texts[position]
             rows += [
                 {
@@ -218,12 +196,9 @@ def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> ItemTable
         f"{settings.methods[before]} in nDCG@10, and as many with the largest losses, each with the nearest "
         f"queries of {settings.source} by either model: chosen examples, no evidence"
     ]
-    shown = [
-        [settings.collections[row["collection"]], row["query"], f"{row['gain']:+.4f}", *row["sources"]]
-        for row in (row | {"sources": [row["source_before"], row["source_after"]]} for row in rows)
-    ]
-    header = ["", "query", "gain", "near it before training", "near it after training"]
-    return ItemTable(pd.DataFrame(rows), notes, (header, shown))
+    columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
+    columns |= {"near it before training": "{source_before}", "near it after training": "{source_after}"}
+    return ItemTable(pd.DataFrame(rows), notes, printed(rows, settings, columns))
 
 
 def _neighbours(path: Path, count: int) -> dict[str, list[str]]:

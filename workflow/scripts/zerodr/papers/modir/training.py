@@ -6,7 +6,6 @@ A step's batch holds as many texts of the target as of the source, which pass th
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,13 +114,10 @@ class Adapting(Addition):
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
         """Return whether the settings have an adversary."""
         named = params.targets if isinstance(params, TargetParams) else {}
-        folders = _folders(stage)
+        folders = stage.folders("targets")
         if set(folders) != set(named):
-            raise ConfigError(
-                stage.spec.name(),
-                f"input `targets` has {sorted(folders)}, params.targets names {sorted(named)}",
-                "give the same collections",
-            )
+            problem = f"input `targets` has {sorted(folders)}, params.targets names {sorted(named)}"
+            raise ConfigError(stage.spec.name(), problem, "give the same collections")
         if folders and stage.path("source").name in folders:
             raise ConfigError(stage.spec.name(), "source and target are the same collection", "choose another target")
         return adversary_of(params.settings) is not None
@@ -130,17 +126,11 @@ class Adapting(Addition):
         """The order of the target's texts, and those that this stage takes; read once."""
         if self.target is None:
             assert isinstance(self.params, TargetParams), "params of fine-tuning have targets"
-            training, folders = self.params.settings.training, _folders(self.stage)
+            training, folders = self.params.settings.training, self.stage.folders("targets")
             corpus = read_target(folders, self.params.targets, self.settings.queries)
             check_size(", ".join(folders), corpus.sizes, training.batch_queries)
-            stream = TargetStream(
-                corpus.sizes,
-                training.batch_queries,
-                self.seed,
-                self.settings.in_file_order,
-                self.settings.restart,
-                training.accumulation,
-            )
+            order = self.settings.in_file_order, self.settings.restart, training.accumulation
+            stream = TargetStream(corpus.sizes, training.batch_queries, self.seed, *order)
             self.target = stream, draw_texts(corpus, stream, training.steps)
             self.facts |= {
                 "target_documents": corpus.sizes.documents,
@@ -177,12 +167,6 @@ class Adapting(Addition):
         rows = adversary.queue.rows
         self.facts["queue_mib"] = round(rows.numel() * rows.element_size() / 2**20)
         return Stack({RANKING: (1.0, objective), ADVERSARY: (1.0, adversary)})
-
-
-def _folders(stage: Stage) -> dict[str, Path]:
-    """Folders of the target's collections by name."""
-    given = stage.paths("targets") if "targets" in stage.spec.inputs else []
-    return {path.parent.name: path.parent for path in given}
 
 
 TRAINING = PaperTraining((Adapting,))

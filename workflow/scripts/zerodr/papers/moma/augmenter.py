@@ -96,15 +96,13 @@ def mine_memories(stage: Stage) -> None:
         )
     _write_mined(folder, examples, settings)
     named = sorted({key for row in examples for key in (*row.positives, *row.negatives, *row.retrieved)})
-    folders = {path.parent.name: path.parent for path in stage.paths("memories")}
+    folders = stage.folders("memories")
     _write_corpus(folder, named, MemoryTexts(folders | {settings.source: source}, settings.joins))
     shutil.copyfile(queries_file(source), folder / "queries.parquet")
     shutil.copyfile(qrels_files(source)[settings.split], folder / f"qrels.{settings.split}.tsv")
     facts = statistics(examples, settings)
     write_json(folder / STATISTICS, facts)
-    for name, value in facts.items():
-        if isinstance(value, (int, float)):
-            stage.metric(name, value)
+    stage.numbers(facts)
     stage.note(statistics=facts)
 
 
@@ -128,11 +126,8 @@ def learned(
     progress.finish()
     lacking = [query for query in rows if query in labels and query not in chosen]
     if lacking:
-        raise ArtifactError(
-            rankings,
-            f"lacks {len(lacking)} queries of {attention}, the first is {lacking[0]}",
-            "make both from the same queries",
-        )
+        problem = f"lacks {len(lacking)} queries of {attention}, the first is {lacking[0]}"
+        raise ArtifactError(rankings, problem, "make both from the same queries")
     return iter([chosen[query] for query in rows if query in chosen])
 
 
@@ -142,24 +137,10 @@ def _of(
     positives = positives_of(labelled, row["documents"], row["attention"], settings.selected)
     out = row["documents"] if settings.exclude_unselected else []
     ranks = negative_ranks(ranking, positives, out)
-    chosen = choose(
-        np.zeros(len(ranks), np.int64),
-        ranks,
-        np.ones(len(ranks), bool),
-        np.array([word], np.uint64),
-        settings.count,
-        "uniform",
-    )
-    ranks = ranks[chosen]
-    return Learned(
-        row["query"],
-        labelled,
-        positives,
-        [ranking[rank - 1] for rank in ranks],
-        ranks.tolist(),
-        row["documents"],
-        row["attention"],
-    )
+    nobody, every = np.zeros(len(ranks), np.int64), np.ones(len(ranks), bool)
+    ranks = ranks[choose(nobody, ranks, every, np.array([word], np.uint64), settings.count, "uniform")]
+    negatives, retrieved = [ranking[rank - 1] for rank in ranks], row["documents"]
+    return Learned(row["query"], labelled, positives, negatives, ranks.tolist(), retrieved, row["attention"])
 
 
 def _write_mined(folder: Path, examples: list[Learned], settings: MineMemoriesSettings) -> None:

@@ -30,18 +30,14 @@ def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
     line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
     others = [encoder for encoder in line if encoder.pooling != OF_T5]
     if others:
-        raise ConfigError(
-            where,
+        problem = (
             f"fuses queries with documents in a T5's decoder, which init {line[0].init!r} has "
-            f"not (pooling: {others[0].pooling}, expected {OF_T5})",
-            "start from such a model, as t5-ance/ep0 is",
+            f"not (pooling: {others[0].pooling}, expected {OF_T5})"
         )
+        raise ConfigError(where, problem, "start from such a model, as t5-ance/ep0 is")
     if line[0].towers != "tied":
-        raise ConfigError(
-            where,
-            "fuses queries with documents in one network, towers are separate",
-            "start from a T5 with towers: tied",
-        )
+        problem = "fuses queries with documents in one network, towers are separate"
+        raise ConfigError(where, problem, "start from a T5 with towers: tied")
 
 
 def inference_of(method: TrainedMethod) -> InferenceSettings:
@@ -56,11 +52,8 @@ def _check_memories(bench: Bench, name: str, method: TrainedMethod) -> None:
     augmented = [isinstance(stage, MemoryStage) for stage in chain.values()]
     if augmented != sorted(augmented):
         first = list(chain)[augmented.index(True)]
-        raise ConfigError(
-            f"method {name}",
-            f"goes on after stage {first} with a stage without memories",
-            "put stages of kind moma last",
-        )
+        problem = f"goes on after stage {first} with a stage without memories"
+        raise ConfigError(f"method {name}", problem, "put stages of kind moma last")
     if inference != InferenceSettings() and not augmented[-1]:
         raise ConfigError(
             f"method {name}: inference", "is for chains that end with a stage of kind moma", "leave it out"
@@ -123,25 +116,15 @@ def check_row(bench: Bench, name: str, method: TrainedMethod) -> None:
     source = method.settings.source or bench.config.source or bench.scale.source
     episodes = _episodes(method)
     for stage, settings in episodes.items():
-        mixture(
-            f"method {name}: stage {stage}: memories",
-            settings.memory.memories,
-            {SOURCE: source},
-            bench.collections,
-            settings.memory.documents,
-        )
+        where, memory = f"method {name}: stage {stage}: memories", settings.memory
+        mixture(where, memory.memories, {SOURCE: source}, bench.collections, memory.documents)
     if method.last not in episodes:
         return
     asked, documents = plugged_in(inference_of(method), episodes[method.last])
     for row in bench.columns:
         if (row.name, row.evaluation_split) != (source, method.settings.source_split):
-            mixture(
-                f"method {name}: memories of {row.name}",
-                asked,
-                {SOURCE: source, TARGET: row.name},
-                bench.collections,
-                documents,
-            )
+            where, roles = f"method {name}: memories of {row.name}", {SOURCE: source, TARGET: row.name}
+            mixture(where, asked, roles, bench.collections, documents)
 
 
 def _episodes(method: TrainedMethod) -> dict[str, MemoryStage]:
@@ -176,18 +159,12 @@ def mixture(
         row = rows[name]
         other = seen.setdefault((row.archive, row.member), name) if row.archive else name
         if other != name:
-            raise ConfigError(
-                where,
-                f"{other} and {name} are the same corpus, so every document would be retrieved twice",
-                "leave the memory out (memory.memories, inference.memories)",
-            )
+            problem = f"{other} and {name} are the same corpus, so every document would be retrieved twice"
+            raise ConfigError(where, problem, "leave the memory out (memory.memories, inference.memories)")
     sizes = [rows[name].documents for name in names]
     known = [size for size in sizes if size is not None]
     if len(known) == len(sizes) and sum(known) < documents:
         listed = ", ".join(f"{name}: {size}" for name, size in zip(names, known, strict=True))
-        raise ConfigError(
-            where,
-            f"hold {sum(known)} documents ({listed}), a query is augmented with {documents}",
-            f"plug in another memory, or set documents to at most {sum(known)}",
-        )
+        problem = f"hold {sum(known)} documents ({listed}), a query is augmented with {documents}"
+        raise ConfigError(where, problem, f"plug in another memory, or set documents to at most {sum(known)}")
     return names

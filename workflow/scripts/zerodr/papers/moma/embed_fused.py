@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, split_queries
-from zerodr.collections.memories import MemoryTexts
 from zerodr.config.base import validate
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.inference.token_store import TOKENS
@@ -34,8 +32,8 @@ from zerodr.errors import NonFiniteEmbedding
 from zerodr.lexical.search import SearchSettings, open_index
 from zerodr.papers.moma.folders import augmenter_of
 from zerodr.papers.moma.fused_vectors import Fuser, StateCache
-from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder
-from zerodr.papers.moma.grounding import Grounding, banned_documents, read_grounding
+from zerodr.papers.moma.fusion_encoder import FusionEncoder, load_fusing
+from zerodr.papers.moma.grounding import Grounding, ground
 from zerodr.retrieval.batching import Ahead
 from zerodr.retrieval.candidates import id_ranks
 from zerodr.retrieval.embed import QuerySettings, document_texts, embed_corpus, embed_queries
@@ -83,16 +81,11 @@ def embed_fused_queries(stage: Stage) -> None:
     """
     settings = validate(FusedQuerySettings, stage.params, stage.spec.name())
     asked = split_queries(stage.path("collection"), settings.split)
-    texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
-    banned = None
-    if settings.exclude_positives:
-        banned = banned_documents(stage.path("collection"), settings.split, settings.collection)
-    grounding = read_grounding(stage.path("rankings"), strings(asked["id"]), settings.documents, texts, banned)
-    model = FusionEncoder.load(stage.path("model"), settings.precision)
-    model.fusion = FusionContract(documents=settings.documents, document_tokens=settings.document_limit)
+    judged = (stage.path("collection"), settings.split, settings.collection) if settings.exclude_positives else None
+    grounding = ground(stage, strings(asked["id"]), settings.documents, settings.joins, judged)
+    model = load_fusing(stage.path("model"), settings.precision, settings.documents, settings.document_limit)
     limit = min(settings.query_tokens or model.contract.tokens("query"), model.contract.max_tokens)
     model.contract = model.contract.model_copy(update={"query_tokens": limit})
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
     torch.set_num_threads(stage.threads)
     key = {
         "part": CHECKPOINT_QUERIES,
@@ -192,9 +185,8 @@ def measure_latency(stage: Stage) -> None:
     torch.set_num_threads(stage.threads)
     asked = split_queries(stage.path("collection"), settings.split)
     asked = asked.iloc[:: max(1, len(asked) // (settings.queries + WARM))].iloc[: settings.queries + WARM]
-    texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
-    grounding = read_grounding(stage.path("rankings"), strings(asked["id"]), settings.documents, texts)
-    model = _model(stage.path("model"), settings)
+    grounding = ground(stage, strings(asked["id"]), settings.documents, settings.joins)
+    model = load_fusing(stage.path("model"), settings.precision, settings.documents, settings.document_limit)
     queries = asked["text"].tolist()
     keys, texts_of = _documents(grounding)
     plain, cached = Fuser(model, None, settings.batch_tokens), Fuser(model, StateCache(settings.cache_mib))
@@ -211,15 +203,7 @@ def measure_latency(stage: Stage) -> None:
     }
     facts = {"device": next(model.parameters()).device.type, "threads": stage.threads, "queries": len(queries) - WARM}
     write_json(stage.output("latency"), {"milliseconds": times} | facts)
-    for name, value in times.items():
-        stage.metric(f"{name}_milliseconds", value)
-
-
-def _model(folder: Path, settings: LatencySettings) -> FusionEncoder:
-    model = FusionEncoder.load(folder, settings.precision)
-    model.fusion = FusionContract(documents=settings.documents, document_tokens=settings.document_limit)
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
-    return model
+    stage.numbers({f"{name}_milliseconds": value for name, value in times.items()})
 
 
 def _documents(grounding: Grounding) -> tuple[list[list[str]], Callable[[list[str]], list[str]]]:

@@ -32,6 +32,33 @@ PLAIN = " with sentence-transformers: queries without memories"
 AUGMENTER = "augmenter"
 
 
+def augmenter_of(folder: Path, separate: bool) -> Path:
+    """The folder of what augments a model's queries.
+
+    Args:
+        folder: of the whole model.
+        separate: it has an augmenter of its own; else the model itself augments.
+
+    Raises:
+        ModelError: there is none.
+    """
+    if not separate:
+        return folder
+    if not (folder / AUGMENTER / CONTRACT).exists():
+        raise ModelError(
+            folder,
+            f"has no subfolder {AUGMENTER}, which retrieves augmentation documents",
+            "take the model of a moma stage with augmenter.mode learned or frozen",
+        )
+    return folder / AUGMENTER
+
+
+def copy_model(source: Path, target: Path) -> None:
+    """Copy what a bi-encoder is made of, and nothing beside it."""
+    target.mkdir(parents=True, exist_ok=True)
+    copy_files(all_model_files(source, read_contract(source)), source, target)
+
+
 def export(source: Path, target: Path, params: ExportParams) -> None:
     """Copy the augmenter, where the model has one, and write how queries are augmented in search.
 
@@ -78,41 +105,8 @@ def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
     calls |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
     plugs = "\n".join(calls.values())
     target = ", where `target` is the collection that is searched" if TARGET in names else ""
-    return MEMORIES.format(
-        count=augmentation.documents,
-        names=", ".join(f"`{name}`" for name in names),
-        target=target,
-        plugs=plugs,
-        model=model,
-        scope=scope,
-    )
-
-
-def augmenter_of(folder: Path, separate: bool) -> Path:
-    """The folder of what augments a model's queries.
-
-    Args:
-        folder: of the whole model.
-        separate: it has an augmenter of its own; else the model itself augments.
-
-    Raises:
-        ModelError: there is none.
-    """
-    if not separate:
-        return folder
-    if not (folder / AUGMENTER / CONTRACT).exists():
-        raise ModelError(
-            folder,
-            f"has no subfolder {AUGMENTER}, which retrieves augmentation documents",
-            "take the model of a moma stage with augmenter.mode learned or frozen",
-        )
-    return folder / AUGMENTER
-
-
-def copy_model(source: Path, target: Path) -> None:
-    """Copy what a bi-encoder is made of, and nothing beside it."""
-    target.mkdir(parents=True, exist_ok=True)
-    copy_files(all_model_files(source, read_contract(source)), source, target)
+    listed, documents = ", ".join(f"`{name}`" for name in names), augmentation.documents
+    return MEMORIES.format(count=documents, names=listed, target=target, plugs=plugs, model=model, scope=scope)
 
 
 FOLDERS = PaperFolders(export=export, describe=describe)

@@ -232,12 +232,11 @@ class StateStore:
         index = read_json(folder / INDEX)
         if index["model"] != identity:
             theirs, ours = index["model"][:12], identity[:12]
-            raise ModelError(
-                folder,
+            problem = (
                 f"holds encoder states with fingerprint {theirs}, expected {ours}: they are of "
-                "another model, or of other texts",
-                "make the states again",
+                "another model, or of other texts"
             )
+            raise ModelError(folder, problem, "make the states again")
         self._spans = {key: (first, count) for key, first, count in index["documents"]}
         self._states = load_file(folder / STATES)["states"]
 

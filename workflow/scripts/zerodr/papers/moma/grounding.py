@@ -10,10 +10,13 @@ import pyarrow.compute as pc
 
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.rankings import read_depth, read_rankings
+from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, read_qrels
 from zerodr.collections.memories import COLON, MemoryTexts
 from zerodr.errors import ArtifactError
+
+Barred = tuple[Path, str, str] | None
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,23 @@ class Grounding:
     def ids(self, row: int) -> list[str]:
         """Return the ids of the documents of query `row`, best first."""
         return self.documents.take(pa.array(self.of(row))).to_pylist()
+
+
+def ground(
+    stage: Stage, queries: pa.Array, count: int, joins: dict[str, str | None], barred: Barred = None
+) -> Grounding:
+    """Read the first `count` documents of each query of a stage (inputs `rankings`, `memories`).
+
+    Args:
+        queries: (Q,) ids.
+        joins: text that joins title and text, by memory.
+        barred: collection, its split and name, whose judged documents a query does not get; None: no such limit.
+
+    Raises:
+        ArtifactError: as `read_grounding`.
+    """
+    texts = MemoryTexts(stage.folders("memories"), joins)
+    return read_grounding(stage.path("rankings"), queries, count, texts, banned_documents(*barred) if barred else None)
 
 
 def read_grounding(

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from pydantic import Field
 
 from zerodr.artifacts.parquet import GroupWriter, list_array
@@ -26,8 +25,8 @@ from zerodr.config.base import Settings, validate
 from zerodr.encoders.network.moving import features_on
 from zerodr.mining.batch import NAME
 from zerodr.papers.moma.fid_attention import Aggregation, fid_attention
-from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded, cross_attention
-from zerodr.papers.moma.grounding import Grounding, banned_documents, read_grounding
+from zerodr.papers.moma.fusion_encoder import FusionEncoder, Grounded, cross_attention, load_fusing
+from zerodr.papers.moma.grounding import Grounding, banned_documents, ground
 from zerodr.papers.moma.settings import TARGET
 
 SCHEMA = pa.schema(
@@ -43,6 +42,7 @@ SCHEMA = pa.schema(
 ROW_GROUP = 4096
 BATCH_TOKENS = 16384  # of queries and documents that are looked at together
 RELEVANT, OTHER = "relevant", "other"
+CASE_COLUMNS = ["query", "text", "rank", "memory", "document", "attention", "retrieved_at", "relevant", "document_text"]
 COLUMNS = ["memory", "documents", "document_share", "attention_share", "lift", "mean_tokens"]
 
 
@@ -79,14 +79,10 @@ def measure_attention(stage: Stage) -> None:
     if "mined" in stage.spec.inputs:
         chosen = set(pq.read_table(stage.path("mined") / NAME, columns=["query"])["query"].to_pylist())
         asked = asked[asked["id"].isin(chosen)].reset_index(drop=True)
-    texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
-    queries, banned = strings(asked["id"]), None
-    if settings.exclude_positives:
-        banned = banned_documents(stage.path("collection"), settings.split, settings.source)
-    grounding = read_grounding(stage.path("rankings"), queries, settings.documents, texts, banned)
-    model = FusionEncoder.load(stage.path("model"), settings.precision)
-    model.fusion = FusionContract(documents=settings.documents, document_tokens=settings.document_tokens)
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    queries = strings(asked["id"])
+    judged = (stage.path("collection"), settings.split, settings.source) if settings.exclude_positives else None
+    grounding = ground(stage, queries, settings.documents, settings.joins, judged)
+    model = load_fusing(stage.path("model"), settings.precision, settings.documents, settings.document_tokens)
     progress = Progress(f"attention of {settings.source}/{settings.split}", len(queries), "queries")
     with GroupWriter(stage.output("attention"), SCHEMA, ROW_GROUP, ["documents.list.element"]) as writer:
         for piece in attended(model, queries, asked["text"].tolist(), grounding, settings.aggregation):
@@ -177,24 +173,17 @@ def measure_shares(stage: Stage) -> None:
     folder = stage.path("collection")
     relevant = banned_documents(folder, settings.split, settings.collection)
     attended = read_attention(stage.path("attention")).to_pylist()
+    hits = [[key in relevant.get(row["query"], ()) for key in row["documents"]] for row in attended]
     rows = [
-        Row(
-            row["documents"],
-            row["fid_attention"],
-            row["tokens"],
-            [key in relevant.get(row["query"], ()) for key in row["documents"]],
-        )
-        for row in attended
+        Row(row["documents"], row["fid_attention"], row["tokens"], hit) for row, hit in zip(attended, hits, strict=True)
     ]
     table, facts = shares_of(rows, settings.collection if settings.evaluated else None), totals(rows, attended)
     table.to_csv(stage.output("shares"), sep="\t", index=False, float_format="%.6g")
-    texts = MemoryTexts({path.parent.name: path.parent for path in stage.paths("memories")}, settings.joins)
+    texts = MemoryTexts(stage.folders("memories"), settings.joins)
     asked = dict(split_queries(folder, settings.split)[["id", "text"]].itertuples(index=False))
-    cases_of(attended, asked, relevant, texts, settings, stage.path("attention")).to_csv(
-        stage.output("cases"), sep="\t", index=False, float_format="%.6g"
-    )
-    for name, value in facts.items():
-        stage.metric(name, value)
+    cases = cases_of(attended, asked, relevant, texts, settings, stage.path("attention"))
+    cases.to_csv(stage.output("cases"), sep="\t", index=False, float_format="%.6g")
+    stage.numbers(facts)
     for row in table.to_dict("records"):
         for name in ("document_share", "attention_share"):
             stage.metric(f"{name}.{row['memory']}", row[name])
@@ -212,15 +201,15 @@ def shares_of(rows: Sequence[Row], target: str | None = None) -> pd.DataFrame:
     """
     hits = {memory_of(key) for row in rows for key, hit in zip(row.documents, row.relevant, strict=True) if hit}
     known = hits if target is None else set()
-    counts: dict[str, list[float]] = {}
+    counts: dict[str, tuple[int, float, float]] = {}
     for row in rows:
         for key, weight, length, hit in zip(*row, strict=True):
             memory = memory_of(key)
             name = f"{memory}:{RELEVANT if hit else OTHER}" if memory in known else memory
             name = TARGET if memory == target else name
-            entry = counts.setdefault(name, [0.0, 0.0, 0.0])
-            entry[0], entry[1], entry[2] = entry[0] + 1, entry[1] + weight, entry[2] + length
-    documents, attention = (sum(entry[column] for entry in counts.values()) for column in (0, 1))
+            documents, attention, tokens = counts.get(name, (0, 0.0, 0.0))
+            counts[name] = documents + 1, attention + weight, tokens + length
+    documents, attention, _ = map(sum, zip(*counts.values(), strict=True))
     lines = []
     for name, (count, weight, tokens) in sorted(counts.items()):
         share, attended = count / documents, weight / attention if attention else 0.0
@@ -267,17 +256,4 @@ def cases_of(
                     "document_text": " ".join(text.split()),
                 }
             )
-    return pd.DataFrame(
-        lines,
-        columns=[
-            "query",
-            "text",
-            "rank",
-            "memory",
-            "document",
-            "attention",
-            "retrieved_at",
-            "relevant",
-            "document_text",
-        ],
-    )
+    return pd.DataFrame(lines, columns=CASE_COLUMNS)

@@ -199,12 +199,11 @@ class MaskedWords(Addition):
         self.texts, self.weight = settings.texts_of(training), settings.weight_of(training)
         shares = training.accumulation * params.workers
         if self.texts % shares:
-            raise ConfigError(
-                f"{stage.spec.name()}: {KEY}.texts",
+            problem = (
                 f"{self.texts} documents can't be shared equally by {training.accumulation} micro-batches x "
-                f"{params.workers} processes",
-                f"make it a multiple of {shares}",
+                f"{params.workers} processes"
             )
+            raise ConfigError(f"{stage.spec.name()}: {KEY}.texts", problem, f"make it a multiple of {shares}")
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
