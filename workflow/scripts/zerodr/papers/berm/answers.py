@@ -92,7 +92,7 @@ def read_answers(collection: Path, split: str, texts: dict[str, str]) -> Answers
 
 
 def matches(text: str, answer: dict[str, Any]) -> bool:
-    """Whether a text has an answer at its offset."""
+    """Check that a text has an answer at its recorded offset."""
     start = answer["start"]
     return bool(answer["text"]) and start is not None and start >= 0 and text.startswith(answer["text"], start)
 

@@ -22,22 +22,10 @@ from zerodr.errors import ArtifactError, CollectionError
 from zerodr.lexical.analysis import python_analyzer
 from zerodr.lexical.folder import read_about
 from zerodr.lexical.light import read_holders
+from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.answers import Answers, has_answers, read_answers
 from zerodr.papers.berm.settings import LabelSettings
 from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
-from zerodr.papers.berm.unit_table import (
-    LABEL_SCHEMA,
-    LABELS,
-    READ,
-    READ_SCHEMA,
-    STATISTICS,
-    UNITS,
-    passage_texts,
-    positives_of,
-    query_texts,
-    read_statistics,
-    read_unit_spans,
-)
 
 log = logging.getLogger("zerodr")
 EXAMPLES = "examples.tsv"
@@ -149,8 +137,8 @@ def label_units(stage: Stage) -> None:
     source, folder = stage.path("source"), stage.output("labels")
     corpus = corpus_ids(source)
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
-    known = positives_of(source, settings.split, corpus, mined)
-    queries = query_texts(source, known.queries)
+    known = unit_table.positives_of(source, settings.split, corpus, mined)
+    queries = unit_table.query_texts(source, known.queries)
     analyze = python_analyzer(read_about(stage.path("index"))["language"])
     passages = read_passages(
         source, corpus, np.unique(known.documents), stage.path("units"), settings.title_join, analyze
@@ -161,13 +149,13 @@ def label_units(stage: Stage) -> None:
     scorer = UnitScorer(
         documents, lambda term: holders.get(term, 0), max(mean, 1e-9), settings.label.k1, settings.label.b
     )
-    read = read_scores(stage.path("read") / READ) if "read" in stage.spec.inputs else None
+    read = read_scores(stage.path("read") / unit_table.READ) if "read" in stage.spec.inputs else None
     labeller = Labeller(passages, scorer, read, settings.label.delta, stage.path("units"))
     answers = _answers(source, settings.split, passages)
     tally, examples = LabelTally(), list[Row]()
     pairs = zip(np.repeat(np.arange(len(known.queries)), known.sizes).tolist(), known.documents.tolist(), strict=True)
     progress = Progress(f"label units of {source.name}/{settings.split}", len(known.documents), "pairs")
-    with GroupWriter(folder / LABELS, LABEL_SCHEMA, ROW_GROUP, []) as writer:
+    with GroupWriter(folder / unit_table.LABELS, unit_table.LABEL_SCHEMA, ROW_GROUP, []) as writer:
         while block := list(islice(pairs, BLOCK)):
             rows = [
                 labeller.row(known.queries[query].as_py(), corpus[document].as_py(), analyze(queries[query]))
@@ -177,15 +165,15 @@ def label_units(stage: Stage) -> None:
                 _count(tally, row, passages[row["document"]], answers, read is not None)
                 if len(examples) < SHOWN and row["label"] != IGNORED:
                     examples += list(_example(row, queries[query], passages[row["document"]]))
-            writer.write(pa.Table.from_pylist(rows, LABEL_SCHEMA))
+            writer.write(pa.Table.from_pylist(rows, unit_table.LABEL_SCHEMA))
             progress.add(len(block))
     progress.finish()
-    made_for = read_statistics(stage.path("units"))["made_for"]
+    made_for = unit_table.read_statistics(stage.path("units"))["made_for"]
     facts = {"made_for": made_for, "mean_terms_of_unit": mean, **tally.facts(read is not None)}
     if not tally.labelled:
         problem = f"none of its {tally.pairs} pairs has an essential unit ({dict(tally.reasons)})"
         raise CollectionError(f"{source.name}/{settings.split}", problem, "take a reader, or another segmenter")
-    write_json(folder / STATISTICS, {"collection": source.name, "split": settings.split} | facts)
+    write_json(folder / unit_table.STATISTICS, {"collection": source.name, "split": settings.split} | facts)
     lines = ["\t".join(map(str, cells)) for cells in (examples[0], *(row.values() for row in examples))]
     (folder / EXAMPLES).write_text("\n".join(lines) + "\n", encoding="utf-8")
     stage.note(statistics=facts)
@@ -201,14 +189,14 @@ def read_passages(
     Raises:
         ArtifactError: the units are of other passages, or made with another title join.
     """
-    if read_statistics(folder)["made_for"]["title_join"] != title_join:
+    if unit_table.read_statistics(folder)["made_for"]["title_join"] != title_join:
         problem = f"has units of passages whose title is joined by another string than {title_join!r}"
         raise ArtifactError(folder, problem, "cut the units again")
-    spans_by_id, passages = read_unit_spans(folder), {}
-    for key, (whole, begin) in passage_texts(source, rows, title_join).items():
+    spans_by_id, passages = unit_table.read_unit_spans(folder), {}
+    for key, (whole, begin) in unit_table.passage_texts(source, rows, title_join).items():
         if key not in spans_by_id:
             problem = f"lacks document {key}, a positive of {source.name}"
-            raise ArtifactError(folder / UNITS, problem, "cut the units of this source and split")
+            raise ArtifactError(folder / unit_table.UNITS, problem, "cut the units of this source and split")
         spans = spans_by_id[key]
         passages[key] = Passage(whole, begin, spans, [analyze(whole[start:end]) for start, end in spans])
     return passages
@@ -216,7 +204,7 @@ def read_passages(
 
 def read_scores(path: Path) -> dict[tuple[str, str], np.ndarray]:
     """A reader's score of each unit by (query, document)."""
-    with open_parquet(path, READ_SCHEMA) as file:
+    with open_parquet(path, unit_table.READ_SCHEMA) as file:
         table = file.read()
     pairs = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
     return {pair: np.array(scores, np.float64) for pair, scores in zip(pairs, table["scores"].to_pylist(), strict=True)}

@@ -22,16 +22,9 @@ from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError
 from zerodr.mining.positives import rows_among
+from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.losses import pool_units
 from zerodr.papers.berm.unit_scores import IGNORED
-from zerodr.papers.berm.unit_table import (
-    LABEL_SCHEMA,
-    LABELS,
-    check_tokens,
-    passage_texts,
-    query_texts,
-    read_unit_spans,
-)
 from zerodr.training.data.grouping import length_groups
 
 SAMPLE, BATCH, WASTE = 5, 64, 512
@@ -51,7 +44,7 @@ def balance_variance(scores: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def relative_variance(scores: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """The same over the mean square of the similarities, so that the length of vectors does not count; (P,)."""
+    """Divide `balance_variance` by the mean square of the similarities: independent of vector lengths, (P,)."""
     squares = np.where(valid, scores**2, 0.0).sum(1) / np.maximum(valid.sum(1), 1)
     return balance_variance(scores, valid) / np.maximum(squares, np.finfo(np.float64).tiny)
 
@@ -127,9 +120,9 @@ def measure_units(stage: Stage) -> None:
     torch.set_num_threads(max(1, stage.threads))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)
-    check_tokens(stage.path("units"), stage.path("labels"), model, settings.title_join)
+    unit_table.check_tokens(stage.path("units"), stage.path("labels"), model, settings.title_join)
     queries, documents, labels = sampled(stage, settings.pairs)
-    asked = query_texts(stage.path("source"), pa.array(queries))
+    asked = unit_table.query_texts(stage.path("source"), pa.array(queries))
     wanted = list(dict.fromkeys(documents))
     passages, units, valid = embedded(model, *passages_with_units(stage, wanted, settings.title_join), device)
     numbers = {key: row for row, key in enumerate(wanted)}
@@ -166,7 +159,7 @@ def measures(
 
 def sampled(stage: Stage, count: int) -> tuple[list[str], list[str], np.ndarray]:
     """Queries, documents and labels of a seeded sample of the pairs with a label."""
-    with open_parquet(stage.path("labels") / LABELS, LABEL_SCHEMA) as file:
+    with open_parquet(stage.path("labels") / unit_table.LABELS, unit_table.LABEL_SCHEMA) as file:
         table = file.read(columns=["query", "document", "label"])
     labels = table["label"].to_numpy()
     rows = np.flatnonzero(labels != IGNORED)
@@ -182,7 +175,10 @@ def passages_with_units(stage: Stage, wanted: Sequence[str], title_join: str | N
     """Text of each document, and tokens [first, stop) of its units."""
     source = stage.path("source")
     rows = np.sort(rows_among(pa.array(wanted, pa.string()), corpus_ids(source)))
-    texts, spans = passage_texts(source, rows, title_join), read_unit_spans(stage.path("units"), "token")
+    texts, spans = (
+        unit_table.passage_texts(source, rows, title_join),
+        unit_table.read_unit_spans(stage.path("units"), "token"),
+    )
     return [texts[key][0] for key in wanted], [spans[key] for key in wanted]
 
 

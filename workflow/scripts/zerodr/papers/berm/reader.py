@@ -29,16 +29,9 @@ from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.moving import Features, features_on
 from zerodr.encoders.network.tokenizing import BARE, TOKENIZING
 from zerodr.errors import ArtifactError, NonFiniteScore
+from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.settings import Aggregation
 from zerodr.papers.berm.unit_spans import first_letters
-from zerodr.papers.berm.unit_table import (
-    READ,
-    READ_SCHEMA,
-    passage_texts,
-    positives_of,
-    query_texts,
-    read_unit_spans,
-)
 from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.speed import speed_up
@@ -174,7 +167,7 @@ def read_units(stage: Stage) -> None:
     lists = list_array(np.diff(pairs.offsets), pa.array(store.scores(), pa.float32()))
     queries, documents = zip(*pairs.names, strict=True)
     columns = [pa.array(queries, pa.string()), pa.array(documents, pa.string()), lists]
-    pq.write_table(pa.table(columns, schema=READ_SCHEMA), stage.output("read") / READ)
+    pq.write_table(pa.table(columns, schema=unit_table.READ_SCHEMA), stage.output("read") / unit_table.READ)
     stage.note(
         device=device, kernels=kernels.words, pairs=len(pairs.names), units=int(pairs.offsets[-1]), **store.totals
     )
@@ -185,9 +178,9 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> ReadPairs:
     source, folder = stage.path("source"), stage.path("units")
     corpus = corpus_ids(source)
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
-    known, units = positives_of(source, settings.split, corpus, mined), read_unit_spans(folder)
-    texts = passage_texts(source, np.unique(known.documents), settings.title_join)
-    asked, ids = query_texts(source, known.queries), known.queries.to_pylist()
+    known, units = unit_table.positives_of(source, settings.split, corpus, mined), unit_table.read_unit_spans(folder)
+    texts = unit_table.passage_texts(source, np.unique(known.documents), settings.title_join)
+    asked, ids = unit_table.query_texts(source, known.queries), known.queries.to_pylist()
     documents = corpus.take(pa.array(known.documents)).to_pylist()
     lacking = [key for key in documents if key not in units]
     if lacking:
@@ -247,7 +240,7 @@ def unit_shares(
 
     Args:
         probabilities: (P,) of the passage's tokens; later ones are ignored.
-        pair: whose offsets say which characters a token stands for.
+        pair: with offsets, the characters of each token.
         text: the passage.
         units: (U, 2) first and last-plus-one character of each.
     """

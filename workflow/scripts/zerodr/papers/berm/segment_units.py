@@ -56,7 +56,7 @@ class CutTally:
     merged: int = 0
 
     def facts(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """Return counts, means and a histogram of units of a passage, as JSON values."""
         passages, units = sum(self.counts.values()), sum(n * times for n, times in self.counts.items())
         shown = {str(n): self.counts[n] for n in range(MANY)}
         shown[f"{MANY} or more"] = sum(times for n, times in self.counts.items() if n >= MANY)
@@ -152,7 +152,7 @@ class UnitCutter:
         ]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[Token]]:
-        """Tokens of each text that stand for characters of it, as many as the model takes."""
+        """Tokenise texts, cut at the model's limit; special tokens, which have no characters, are left out."""
         prefix, limit = self.contract.prefix("document"), self.contract.tokens("document")
         given = [prefix + text for text in texts]
         given = [text.lower() for text in given] if self.contract.lowercase else given

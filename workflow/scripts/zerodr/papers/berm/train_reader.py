@@ -164,7 +164,7 @@ def answers(task: Task, model: Any) -> Lessons:
     """Questions with answers of the source.
 
     Raises:
-        CollectionError: a split has no answer that stands in its passage.
+        CollectionError: a split has no answer that its passage holds at the recorded offset.
         ConfigError: fewer questions than a batch.
     """
     params, settings = task.params, task.params.settings

@@ -52,7 +52,9 @@ class EncodedUnits(Encoded):
 
 
 def check_space(model: Any, settings: BermSettings | BalanceSettings, key: str = "berm") -> None:
-    """Units and passages have vectors that can be compared; `key` is where the settings stand.
+    """Check that vectors of passages and of units have one size, so that inner products of both exist.
+
+    `key` names the settings in messages.
 
     Raises:
         ModelError: vectors of another size than token states, and units in raw space.

@@ -114,7 +114,7 @@ def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tenso
 
 
 def from_losses(settings: GroupSettings, state: GroupState, seen: SeenClusters) -> GroupState:
-    """State after a step of the modes that look at losses alone: group_dro and greedy_dro; others keep theirs."""
+    """Compute the state after a step of modes that read losses alone (group_dro, greedy_dro); others keep theirs."""
     groups = len(state.omega)
     losses, present = seen.spread(seen.losses, groups), seen.mask(groups)
     if settings.mode == "group_dro":

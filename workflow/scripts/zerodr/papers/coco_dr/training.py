@@ -23,18 +23,9 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
+from zerodr.papers.coco_dr import cluster_weights
 from zerodr.papers.coco_dr.cluster_engines import Agreement, GroupEngine, make_engine
 from zerodr.papers.coco_dr.cluster_queries import CLUSTERS, clusters_of
-from zerodr.papers.coco_dr.cluster_weights import (
-    GroupState,
-    SeenClusters,
-    coefficients,
-    from_losses,
-    powers,
-    similarity_sums,
-    updated,
-    weights_of,
-)
 from zerodr.papers.coco_dr.settings import GroupedStage, GroupSettings, choose_engine
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.data.examples import Examples
@@ -70,7 +61,7 @@ class GroupWeighted(Objective):
         self.base, self.settings, self.engine = base, settings, engine
         self.clusters = torch.tensor(list(clusters), dtype=torch.long)
         self.by_group = engine is not None and engine.by_group
-        self.state = GroupState.start(settings.mode, count)
+        self.state = cluster_weights.GroupState.start(settings.mode, count)
         self.skipped = self.finished = 0
         self.similarity_sd = math.nan
         self.warned = False
@@ -79,9 +70,9 @@ class GroupWeighted(Objective):
         self._forget()
 
     def _forget(self) -> None:
-        """What belongs to one step."""
-        self._seen: SeenClusters | None = None
-        self._next: GroupState | None = None
+        """Reset what belongs to one step."""
+        self._seen: cluster_weights.SeenClusters | None = None
+        self._next: cluster_weights.GroupState | None = None
         self._riding = False
         self._read_later = False
         self._skip = 0
@@ -95,10 +86,10 @@ class GroupWeighted(Objective):
         """Return the base's one term, reweighted."""
         seen = self._look(batch)
         if self._next is None:
-            self._next = from_losses(self.settings, self.state, seen)
+            self._next = cluster_weights.from_losses(self.settings, self.state, seen)
         lagged = self.settings.mode == "greedy_dro" or self.settings.uses_gradients and self.settings.timing == "lagged"
         omega = self.state.omega if lagged else self._next.omega
-        weights = weights_of(self.settings, omega, seen).to(seen.losses)
+        weights = cluster_weights.weights_of(self.settings, omega, seen).to(seen.losses)
         return {self.base.name: (weights * seen.losses).sum()}
 
     def watching(self, step: int) -> AbstractContextManager[None]:
@@ -115,11 +106,11 @@ class GroupWeighted(Objective):
             return
         seen = self._look(turn.batch)
         if self._riding:
-            weights = weights_of(self.settings, self.state.omega, seen)
+            weights = cluster_weights.weights_of(self.settings, self.state.omega, seen)
             self._read_later = bool(weights.min() > READABLE * weights.max())
         if not self._read_later:
-            alpha = powers(self.settings, seen)
-            wanted = coefficients(self.settings, alpha)
+            alpha = cluster_weights.powers(self.settings, seen)
+            wanted = cluster_weights.coefficients(self.settings, alpha)
             self._update(seen, alpha, self.engine.products(turn, seen.members, seen.losses, wanted))
 
     def after(self, turn: Turn) -> None:
@@ -127,9 +118,11 @@ class GroupWeighted(Objective):
         if self.engine is not None and self._riding:
             seen = self._look(turn.batch)
             if self._read_later:
-                alpha = powers(self.settings, seen)
-                factors = weights_of(self.settings, self.state.omega, seen) * float(turn.scale)
-                products = self.engine.read(turn, seen.members, factors, coefficients(self.settings, alpha))
+                alpha = cluster_weights.powers(self.settings, seen)
+                factors = cluster_weights.weights_of(self.settings, self.state.omega, seen) * float(turn.scale)
+                products = self.engine.read(
+                    turn, seen.members, factors, cluster_weights.coefficients(self.settings, alpha)
+                )
                 self._update(seen, alpha, products)
             else:
                 self.engine.fill(turn, seen.members)
@@ -176,31 +169,31 @@ class GroupWeighted(Objective):
 
     def load_state_dict(self, state: State) -> None:
         """Restore the state of `state_dict`."""
-        self.state = GroupState(**{name: state[name].clone() for name in self.state.tensors()})
+        self.state = cluster_weights.GroupState(**{name: state[name].clone() for name in self.state.tensors()})
         self.skipped, self.finished = int(state["skipped"]), int(state["finished"])
         self.trace_steps, self.trace = list(state["trace_steps"]), list(state["trace"])
 
-    def _look(self, batch: Encoded) -> SeenClusters:
+    def _look(self, batch: Encoded) -> cluster_weights.SeenClusters:
         """Compute group losses of the batch, once a step."""
         if self._seen is None:
             if batch.groups is None:
                 raise ConfigError("groups", "the batch has no clusters of its queries", "give the stage clusters")
             groups = torch.searchsorted(self.clusters, batch.groups.cpu()).to(batch.groups.device)
-            self._seen = SeenClusters.of(groups, self.base.per_query(batch))
+            self._seen = cluster_weights.SeenClusters.of(groups, self.base.per_query(batch))
         return self._seen
 
-    def _update(self, seen: SeenClusters, alpha: Tensor, products: Agreement) -> None:
+    def _update(self, seen: cluster_weights.SeenClusters, alpha: Tensor, products: Agreement) -> None:
         """Weights after this step; a gradient that is no number leaves them and is counted."""
-        sums = similarity_sums(self.settings, alpha, products.gram, products.rows)
+        sums = cluster_weights.similarity_sums(self.settings, alpha, products.gram, products.rows)
         self._next, count = self.state, len(self.clusters)
         if not bool(sums.isfinite().all()):
             self._skip = 1
             return
         self.similarity_sd = float(sums.std(correction=0))
-        omega = updated(self.settings, self.state.omega, seen.spread(sums, count), seen.mask(count))
-        self._next = GroupState(omega, self.state.losses, self.state.fractions, self.state.known)
+        omega = cluster_weights.updated(self.settings, self.state.omega, seen.spread(sums, count), seen.mask(count))
+        self._next = cluster_weights.GroupState(omega, self.state.losses, self.state.fractions, self.state.known)
 
-    def _facts(self, seen: SeenClusters) -> dict[str, float]:
+    def _facts(self, seen: cluster_weights.SeenClusters) -> dict[str, float]:
         facts = {"present_groups": float(len(seen.present)), "worst_group_loss": float(seen.losses.detach().max())}
         if self.has_weights:
             omega = self.state.omega
@@ -212,7 +205,7 @@ class GroupWeighted(Objective):
         if self.settings.uses_gradients:
             facts |= {"similarity_sd": self.similarity_sd, "skipped_updates": float(self.skipped)}
         if self.settings.uses_gradients or self.settings.mode == "alpha":
-            facts["alpha"] = float(powers(self.settings, seen).mean())
+            facts["alpha"] = float(cluster_weights.powers(self.settings, seen).mean())
         return facts
 
     def _check(self, effective: float) -> None:
@@ -241,7 +234,7 @@ def weigh_groups(
         clusters: ids of the groups that training queries belong to, ascending.
 
     Raises:
-        ConfigError: the loss is not one of queries, or settings that can't be had together.
+        ConfigError: the loss is not one of queries, or settings exclude each other.
         ModelError: the model's layers can't be compared by the engine.
     """
     if not isinstance(base, QueryObjective):

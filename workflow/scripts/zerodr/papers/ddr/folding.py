@@ -26,7 +26,7 @@ def check_folding(where: object, transformer: Any, settings: RemSettings) -> Non
     """Check that the transformer with such modules can be made plain.
 
     Raises:
-        ModelError: says why not, and what can be had.
+        ModelError: says why not, and which settings are possible.
     """
     if not settings.has_adapters:
         return

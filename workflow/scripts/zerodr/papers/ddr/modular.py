@@ -26,18 +26,7 @@ from zerodr.encoders.network.towers import Tower
 from zerodr.encoders.network.trainable import SHARED, BiEncoder
 from zerodr.encoders.pretraining.words import ordinary_ids
 from zerodr.errors import ModelError
-from zerodr.papers.ddr import inserting
-from zerodr.papers.ddr.folders import (
-    REM,
-    Source,
-    check_shapes,
-    read_rem,
-    read_weights,
-    rem_facts,
-    shape_of,
-    weights_digest,
-    write_rem,
-)
+from zerodr.papers.ddr import folders, inserting
 from zerodr.papers.ddr.folding import UNFOLDED, check_folding, folded
 from zerodr.papers.ddr.settings import RemSettings
 
@@ -57,10 +46,12 @@ class ModularEncoder(BiEncoder):
     """
 
     rem: RemSettings
-    source: Source | None
+    source: folders.Source | None
 
     @classmethod
-    def of(cls, encoder: BiEncoder, rem: RemSettings, seed: int = 0, source: Source | None = None) -> ModularEncoder:
+    def of(
+        cls, encoder: BiEncoder, rem: RemSettings, seed: int = 0, source: folders.Source | None = None
+    ) -> ModularEncoder:
         """Put fresh modules into a bi-encoder, which is frozen and used up.
 
         Raises:
@@ -85,7 +76,7 @@ class ModularEncoder(BiEncoder):
 
     def take(self, folder: Path) -> None:
         """Copy the weights of a REM's files."""
-        inserting.take_weights(self.transformer, *read_weights(folder), folder)
+        inserting.take_weights(self.transformer, *folders.read_weights(folder), folder)
 
     def facts(self) -> dict[str, Any]:
         """Numbers of parameters of the modules and of the backbone, and the modules' share."""
@@ -115,15 +106,15 @@ class ModularEncoder(BiEncoder):
         plain = self.plain()
         difference(self, plain)
         plain.save(folder)
-        self.save_rem(folder / REM)
+        self.save_rem(folder / folders.REM)
 
     def save_modular(self, folder: Path) -> None:
         """Write the DAM's weights with `rem` next to them."""
         folder.mkdir(parents=True, exist_ok=True)
         self.transformer.save_pretrained(folder, state_dict=self._backbone(), max_shard_size=ONE_FILE)
         save_tokenizer(self.tokenizer, folder)
-        write_contract(folder, self.contract.model_copy(update={"modules": REM}))
-        self.save_rem(folder / REM)
+        write_contract(folder, self.contract.model_copy(update={"modules": folders.REM}))
+        self.save_rem(folder / folders.REM)
 
     def _backbone(self) -> dict[str, Tensor]:
         """Return the DAM's weights by their original names."""
@@ -137,7 +128,7 @@ class ModularEncoder(BiEncoder):
     def save_rem(self, folder: Path) -> None:
         """Write the REM by itself."""
         contract = self.contract.model_dump(mode="json", include=set(FIELDS))
-        write_rem(folder, self.transformer, self.rem, {"source": self.source, "contract": contract})
+        folders.write_rem(folder, self.transformer, self.rem, {"source": self.source, "contract": contract})
 
     @classmethod
     def load(cls, folder: Path, precision: str = "fp32") -> ModularEncoder:  # type: ignore[override]
@@ -146,7 +137,7 @@ class ModularEncoder(BiEncoder):
         if contract.modules is None:
             raise ModelError(folder, "is no modular form", "load it with BiEncoder.load")
         plain = contract.model_copy(update={"modules": None})
-        rem, source = read_rem(folder / contract.modules)
+        rem, source = folders.read_rem(folder / contract.modules)
         encoder = BiEncoder.load(folder, precision, plain)  # type: ignore[arg-type]
         modular = cls.of(encoder, rem, source=source)
         modular.take(folder / contract.modules)
@@ -155,7 +146,7 @@ class ModularEncoder(BiEncoder):
 
 def with_contract_of(encoder: BiEncoder, rem: Path) -> BiEncoder:
     """Give a bi-encoder the pooling, similarity, prefixes and lengths that a REM was trained with."""
-    values = encoder.contract.model_dump() | rem_facts(rem)["contract"]
+    values = encoder.contract.model_dump() | folders.rem_facts(rem)["contract"]
     contract = EncoderContract.model_validate(values)
     tower = Tower(encoder.tower("document").transformer, contract, {})
     return BiEncoder(contract, encoder.tokenizer, {SHARED: tower}, encoder.precision).eval()
@@ -216,17 +207,17 @@ def assemble(stage: Stage) -> None:
     the REM was trained on, the log says so (DDR without sequential initialisation).
 
     Raises:
-        ModelError: other shapes, no plain form to be had, or one that gives other vectors.
+        ModelError: other shapes, no plain form exists, or it gives other vectors.
         ConfigError: a domain module of a family that can't take a relevance module.
     """
     settings = validate(AssembleSettings, stage.params, stage.spec.name())
-    dam, rem_folder, target = stage.path("dam"), stage.path("rem") / REM, stage.output("model")
-    rem, source = read_rem(rem_folder)
+    dam, rem_folder, target = stage.path("dam"), stage.path("rem") / folders.REM, stage.output("model")
+    rem, source = folders.read_rem(rem_folder)
     changes = {"fold": settings.fold} | ({"sharpness": settings.sharpness} if settings.sharpness else {})
     rem = validate(type(rem), rem.model_dump() | changes, stage.spec.name())
     encoder = BiEncoder.load(dam)
     transformer = encoder.tower("document").transformer
-    check_shapes(rem_folder, rem_facts(rem_folder)["shape"], dam, shape_of(transformer))
+    folders.check_shapes(rem_folder, folders.rem_facts(rem_folder)["shape"], dam, folders.shape_of(transformer))
     if rem.fold:
         check_folding(dam, transformer, rem)
     model = ModularEncoder.of(with_contract_of(encoder, rem_folder), rem, source=source)
@@ -243,7 +234,7 @@ def assemble(stage: Stage) -> None:
     )
 
 
-def shares_ancestry(dam: str, source: Source | None) -> bool | None:
+def shares_ancestry(dam: str, source: folders.Source | None) -> bool | None:
     """Check whether a DAM stems from the model that a REM was trained on; warn where it does not, or is unknown.
 
     Args:
@@ -279,7 +270,7 @@ def ancestry(artifact: str) -> tuple[set[str], set[str]]:
         path = Path(waiting.pop())
         record = read_record(path)
         if is_folder_artifact(path) and path.exists():
-            weights |= {weights_digest(path.parent)} - {""}
+            weights |= {folders.weights_digest(path.parent)} - {""}
         for given in record["inputs"] if record else ():
             if given["digest"] not in digests:
                 digests.add(given["digest"])

@@ -82,7 +82,7 @@ def mine_memories(stage: Stage) -> None:
     """Inputs `attention`, `rankings`, `source`, `memories`; output `learned`, a folder.
 
     Raises:
-        ArtifactError: attention or rankings are of other queries, or a document stands in no memory.
+        ArtifactError: attention or rankings are of other queries, or a document is in no memory.
         CollectionError: no query has a judged positive.
     """
     settings, folder = validate(MineMemoriesSettings, stage.params, stage.spec.name()), stage.output("learned")
@@ -249,7 +249,7 @@ def negative_ranks(ranking: Sequence[str], positives: Sequence[str], unselected:
     """Ranks (from 1) of a ranking's documents that may be negatives, int64.
 
     Args:
-        unselected: documents that are kept out beside the positives.
+        unselected: further documents that are no negatives.
     """
     out = {*positives, *unselected}
     return np.array([rank for rank, document in enumerate(ranking, 1) if document not in out], np.int64)

@@ -77,7 +77,7 @@ def embed_fused_queries(stage: Stage) -> None:
 
     Raises:
         NonFiniteEmbedding: names the first query whose vector is not finite.
-        ArtifactError: a query has no ranking, or a document stands in no memory.
+        ArtifactError: a query has no ranking, or a document is in no memory.
     """
     settings = validate(FusedQuerySettings, stage.params, stage.spec.name())
     asked = split_queries(stage.path("collection"), settings.split)

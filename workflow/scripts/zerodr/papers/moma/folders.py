@@ -54,7 +54,7 @@ def augmenter_of(folder: Path, separate: bool) -> Path:
 
 
 def copy_model(source: Path, target: Path) -> None:
-    """Copy what a bi-encoder is made of, and nothing beside it."""
+    """Copy the files of a bi-encoder, and no others."""
     target.mkdir(parents=True, exist_ok=True)
     copy_files(all_model_files(source, read_contract(source)), source, target)
 

@@ -54,7 +54,7 @@ class AugmentedQueries:
         self._lock = Lock()
 
     def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        """Embed the text with documents of the memories in `options` (by default all), and tell their attention.
+        """Embed the text with documents of the memories in `options` (by default all), and report their attention.
 
         Raises:
             ConfigError: there is no such memory.

@@ -72,7 +72,7 @@ def measure_attention(stage: Stage) -> None:
 
     Raises:
         ModelError: the model gives no attention, or can't fuse.
-        ArtifactError: a query has no ranking, or a document stands in no memory.
+        ArtifactError: a query has no ranking, or a document is in no memory.
     """
     settings = validate(AttentionSettings, stage.params, stage.spec.name())
     asked = split_queries(stage.path("collection"), settings.split)

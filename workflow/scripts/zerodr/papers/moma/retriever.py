@@ -135,7 +135,7 @@ class PluggedMemory:
         ids: namespaced ids of its documents.
         texts: their texts.
         bare: these without title; null where that is the same.
-        vectors: theirs by the augmenter.
+        vectors: of the documents, by the augmenter.
         ranks: of the ids, by which ties are broken.
     """
 

@@ -209,7 +209,7 @@ def refuse_duplicates(manifests: Mapping[str, Path]) -> None:
 
 
 def refuse_equal(digests: Mapping[str, str]) -> None:
-    """The same, of digests of the corpora by memory."""
+    """Check that no two digests are equal; `digests` are of the corpora, by memory."""
     seen: dict[str, str] = {}
     for name, digest in digests.items():
         if digest in seen:

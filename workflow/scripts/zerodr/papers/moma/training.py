@@ -67,7 +67,7 @@ class FusedQueries(Addition):
         """With the first K documents of each query's ranking; the model's `fusion` records how many.
 
         Raises:
-            ArtifactError: a query has no ranking, or a document stands in no memory.
+            ArtifactError: a query has no ranking, or a document is in no memory.
         """
         memory, source = self.memory, self.stage.path("source")
         limits = {"documents": memory.documents, "document_tokens": memory.document_tokens}
