@@ -6,8 +6,8 @@ from typing import Any
 from zerodr.config.methods import LexicalSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.items import CasesItem, ComponentsItem, LatencyItem, SharesItem
 from zerodr.papers.moma.checks import plugged_in
+from zerodr.papers.moma.items import CasesItem, ComponentsItem, LatencyItem, SharesItem
 from zerodr.papers.moma.plan.memories import (
     LEARNING,
     SEARCH,
