@@ -119,7 +119,7 @@ def idro(check: Check, batch: int, folder: Path) -> Lesson:
     """A loss of queries weighted by clusters whose gradients are compared (COCO-DR's iDRO)."""
     from zerodr.config.training import ObjectiveSettings
     from zerodr.papers.coco_dr.settings import GroupSettings
-    from zerodr.papers.coco_dr.training import weigh_groups
+    from zerodr.papers.coco_dr.training import weigh_clusters
     from zerodr.training.data.batches import Stream
     from zerodr.training.loop.gradcache import Forward
     from zerodr.training.objectives.ranking import make_objective
@@ -128,7 +128,7 @@ def idro(check: Check, batch: int, folder: Path) -> Lesson:
     rows = np.arange(len(check.texts))
     examples = replace(plain.forward.examples, groups=(rows % CLUSTERS).astype(np.int32))
     model, groups = plain.forward.model, GroupSettings(layers=min(3, check.layers))
-    objective = weigh_groups(make_objective(settings), groups, settings, model, range(CLUSTERS))
+    objective = weigh_clusters(make_objective(settings), groups, settings, model, range(CLUSTERS))
     return Lesson(Forward(model, examples, "cpu"), Stream(examples, rows, batch, 1, WORDS), objective)
 
 

@@ -243,7 +243,7 @@ def test_masked_words_of_a_target_join_units(project, chunk):
 @pytest.mark.parametrize("engine", ["segment", "ghost", "jvp", "loop"])
 def test_groups_weigh_the_loss_and_not_the_units(project, monkeypatch, engine):
     def force(name: str) -> None:
-        monkeypatch.setattr(coco_dr_training, "weigh_groups", partial(weigh, engine=name))
+        monkeypatch.setattr(coco_dr_training, "weigh_clusters", partial(weigh, engine=name))
 
     folder = project / "results/clusters"
     folder.mkdir()

@@ -45,7 +45,7 @@ from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.coco_dr import losses as dro
 from zerodr.papers.coco_dr.cluster_queries import clusters_of as read_clusters
 from zerodr.papers.coco_dr.settings import GroupSettings
-from zerodr.papers.coco_dr.training import weigh_groups
+from zerodr.papers.coco_dr.training import weigh_clusters
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.loop.engine import Engine, Run
@@ -155,7 +155,7 @@ def engine_of(folder: Path, data: Examples, state: Path, objective: Any, **chang
     )
     model = tiny(folder, 0.1)
     settings = GroupSettings(**objective[1])
-    made = weigh_groups(make_objective(objective[0]), settings, objective[0], model, clusters_of(data))
+    made = weigh_clusters(make_objective(objective[0]), settings, objective[0], model, clusters_of(data))
     stream = Stream(data, np.arange(QUERIES), 12, objective[0].negatives_per_query, [13, 0])
     return Engine(
         Forward(model, data, "cpu", chosen.cache_chunk),

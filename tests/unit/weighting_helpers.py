@@ -14,7 +14,7 @@ from zerodr.config.training import ObjectiveSettings
 from zerodr.papers.coco_dr.cluster_engines import Agreement, Weights, make_engine, vector_gradients
 from zerodr.papers.coco_dr.cluster_weights import similarity_sums
 from zerodr.papers.coco_dr.settings import EngineName, GroupSettings
-from zerodr.papers.coco_dr.training import GroupWeighted, weigh_groups
+from zerodr.papers.coco_dr.training import ClusterWeighted, weigh_clusters
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
@@ -70,17 +70,17 @@ def weigh(
     model: Any,
     clusters: list[int],
     engine: str | None = None,
-) -> GroupWeighted:
-    """As `weigh_groups`, with an engine by name; `loop` is the reference."""
+) -> ClusterWeighted:
+    """As `weigh_clusters`, with an engine by name; `loop` is the reference."""
     if engine is None:
-        return weigh_groups(base, settings, objective, model, clusters)
+        return weigh_clusters(base, settings, objective, model, clusters)
     assert isinstance(base, QueryObjective)
     layers = None if settings.layers == "all" else settings.layers
     chosen = Loop(model, layers) if engine == "loop" else make_engine(cast(EngineName, engine), model, settings)
-    return GroupWeighted(base, settings, clusters, chosen)
+    return ClusterWeighted(base, settings, clusters, chosen)
 
 
-class Probe(GroupWeighted):
+class Probe(ClusterWeighted):
     """Remembers the similarities of the last step."""
 
     sums = torch.zeros(0)

@@ -249,6 +249,7 @@ def unit_shares(
     starts = probabilities[: len(first)]
     shares = np.zeros(len(units), np.float64)
     for number, (start, end) in enumerate(units):
+        # float64: a sum of float32 probabilities depends on their order, a label on the last bit of a sum
         inside = starts[(first >= start) & (first < end)]
         if len(inside):
             shares[number] = getattr(inside.astype(np.float64), aggregation)()

@@ -154,6 +154,7 @@ def _labels(path: Path, examples: Examples) -> np.ndarray:
         table = file.read(columns=["query", "document", "label"])
     queries = examples.queries.take(pa.array(np.repeat(np.arange(len(examples)), examples.positives.sizes)))
     documents = examples.documents.take(pa.array(examples.positives.values))
+    # a separator that no id holds, or pairs of other ids could become one string
     known = pc.binary_join_element_wise(table["query"], table["document"], "\x1f")
     wanted = pc.binary_join_element_wise(queries.cast(pa.string()), documents.cast(pa.string()), "\x1f")
     return table["label"].to_numpy()[_rows_of(path, wanted, known, "pair").to_numpy()]

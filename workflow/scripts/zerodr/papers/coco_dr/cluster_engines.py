@@ -1,4 +1,4 @@
-"""Compute the agreement of group gradients (COCO-DR eq. 12): three engines with the same results.
+"""Compute the agreement of cluster gradients (COCO-DR eq. 12): three engines with the same results.
 
 `segment` and `ghost` read the backward pass of training itself where they can, or take one of their own through the
 compared layers. `jvp` needs no assumption on the model or on which cluster a text belongs to.
@@ -39,7 +39,7 @@ class Agreement:
     rows: Tensor
 
 
-class GroupEngine:
+class ClusterEngine:
     """Base of engines.
 
     Attributes:
@@ -58,14 +58,14 @@ class GroupEngine:
         """Compute products by separate passes, before the backward pass of training.
 
         Args:
-            members: (B,) group of each query, 0 to n - 1.
-            losses: (n,) group means, with graph to the vectors.
+            members: (B,) cluster of each query, 0 to n - 1.
+            losses: (n,) cluster means, with graph to the vectors.
             coefficients: (n,) float64.
         """
         raise NotImplementedError
 
     def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Agreement:
-        """Read products from training's backward pass, with group k's gradient scaled by factors_k; (n,) float64."""
+        """Read products from training's backward pass, with cluster k's gradient scaled by factors_k; (n,) float64."""
         raise NotImplementedError
 
     def fill(self, turn: Turn, members: Tensor) -> None:
@@ -75,7 +75,7 @@ class GroupEngine:
         """Drop the step's records."""
 
 
-class Recorded(GroupEngine):
+class Recorded(ClusterEngine):
     """Base of `segment` and `ghost`."""
 
     by_group = True
@@ -127,7 +127,7 @@ class Recorded(GroupEngine):
 
 
 class SegmentEngine(Recorded):
-    """Products with each group's gradient: all of them in one process, in several those with one sum.
+    """Products with each cluster's gradient: all of them in one process, in several those with one sum.
 
     Args:
         settings: whether gradients are compared as unit vectors, and whether with themselves.
@@ -153,7 +153,7 @@ class SegmentEngine(Recorded):
 
 
 class GhostEngine(Recorded):
-    """Products with one sum; no group's gradient of a whole layer is ever held."""
+    """Products with one sum; no cluster's gradient of a whole layer is ever held."""
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         layouts = self._layouts(turn, members)
@@ -161,7 +161,7 @@ class GhostEngine(Recorded):
         return Agreement(None, products / factors)
 
 
-class Weights(GroupEngine):
+class Weights(ClusterEngine):
     """Base of engines that differentiate with respect to weights."""
 
     def __init__(self, model: Any, layers: int | None) -> None:
@@ -198,7 +198,7 @@ class Weights(GroupEngine):
 
 
 class DirectionalEngine(Weights):
-    """s_i as the derivative of loss i along the sum of all groups' gradients: one backward and one forward-mode pass.
+    """s_i as the derivative of loss i along the sum of all clusters' gradients: one backward and one forward-mode pass.
 
     The forward-mode pass replays dropout. On a GPU it takes torch's plain attention, whose dropout draws otherwise.
     """
@@ -244,10 +244,10 @@ class DirectionalEngine(Weights):
                 module._parameters[name] = weight
 
 
-def make_engine(name: EngineName, model: Any, settings: GroupSettings) -> GroupEngine:
+def make_engine(name: EngineName, model: Any, settings: GroupSettings) -> ClusterEngine:
     """Make the engine of a name for a model."""
     layers = None if settings.layers == "all" else settings.layers
-    makers: dict[str, Callable[[Any, Any], GroupEngine]] = {
+    makers: dict[str, Callable[[Any, Any], ClusterEngine]] = {
         "segment": partial(SegmentEngine, settings=settings),
         "ghost": GhostEngine,
         "jvp": DirectionalEngine,

@@ -1,7 +1,7 @@
-"""Record what passes the compared layers: inputs and gradients of outputs, sorted by the group of each text.
+"""Record what passes the compared layers: inputs and gradients of outputs, sorted by the cluster of each text.
 
-A text belongs to one group, so a token's contribution to a weight's gradient does, too: of inputs a and output
-gradients delta of a group's tokens, delta^T a is that group's gradient. Gradients of outputs come
+A text belongs to one cluster, so a token's contribution to a weight's gradient does, too: of inputs a and output
+gradients delta of a cluster's tokens, delta^T a is that cluster's gradient. Gradients of outputs come
 from hooks on tensors; one weight's contributions of all passes of a step are taken together.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from zerodr.errors import ModelError
 
-LIKE = 0.75  # groups are multiplied together when the smaller has at least this part of the larger's rows
+LIKE = 0.75  # clusters are multiplied together when the smaller has at least this part of the larger's rows
 
 
 def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
@@ -137,14 +137,14 @@ class Watch:
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows (tokens) of all passes, sorted by group: groups with most rows first, like sizes padded to one length.
+    """Rows (tokens) of all passes, sorted by cluster: clusters with most rows first, like sizes padded to one length.
 
     Attributes:
         positions: for each pass the position of each of its rows; the one after the last is for rows that don't count.
         empty: (E,) positions that no row has, which hold zeros.
         groups: (m,) the batch's groups that have rows here, in this order.
         numbers: the same, on the host.
-        runs: (groups, length) of each run of groups of one padded length.
+        runs: (clusters, length) of each run of clusters of one padded length.
         sizes: rows of each of `groups`, padding not counted.
     """
 
@@ -157,7 +157,7 @@ class Layout:
 
     @classmethod
     def of(cls, owners: Sequence[np.ndarray], device: torch.device) -> Layout:
-        """Make a layout from the group of every row of each pass, -1 for rows that count for none (padding)."""
+        """Make a layout from the cluster of every row of each pass, -1 for rows that count for none (padding)."""
         owner = np.concatenate(owners)
         rows = np.flatnonzero(owner >= 0)
         sizes = np.bincount(owner[rows])
@@ -203,12 +203,12 @@ class Layout:
         return ordered[:-1]
 
     def blocks(self, rows: Tensor) -> list[Tensor]:
-        """View sorted rows (R, d) as (groups, length, d) of each run."""
+        """View sorted rows (R, d) as (clusters, length, d) of each run."""
         runs = rows.split([groups * length for groups, length in self.runs])
         return [run.view(groups, length, -1) for run, (groups, length) in zip(runs, self.runs, strict=True)]
 
     def sums(self, rows: Tensor) -> Tensor:
-        """Sum each group's rows, (R, d) -> (m, d) float32."""
+        """Sum each cluster's rows, (R, d) -> (m, d) float32."""
         return torch.cat([block.sum(1, dtype=torch.float32) for block in self.blocks(rows)])
 
 
@@ -217,7 +217,7 @@ class Layouts:
 
     Args:
         texts: what was encoded (gradcache.Texts).
-        owner: (T,) group of each text.
+        owner: (T,) cluster of each text.
         device: of the model.
     """
 
@@ -247,7 +247,7 @@ class Layouts:
         return self.layouts[key]
 
     def _owners(self, numbers: list[int], width: int) -> np.ndarray:
-        """Return the group of each row of a pass; padding, where rows are tokens, has none."""
+        """Return the cluster of each row of a pass; padding, where rows are tokens, has none."""
         lengths = np.array([len(self.texts.tokens[number]) for number in numbers])
         owners = np.repeat(self.owner[numbers][:, None], width, axis=1)
         if width == lengths.max():

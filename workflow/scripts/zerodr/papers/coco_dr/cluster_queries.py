@@ -1,7 +1,8 @@
 """Stage `cluster_queries`: compute K-means of a source's training queries by the embeddings of the current model.
 
-COCO-DR groups training queries anew at each episode, with its negatives (section 5.1). The released code clusters
-by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take all points.
+COCO-DR clusters training queries anew at each episode, when it mines negatives (COCO-DR section 5.1). The released
+code clusters by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take
+all points.
 """
 
 import logging
@@ -125,7 +126,7 @@ def cluster(
         nredo=settings.restarts,
         seed=seed,
         spherical=cosine,
-        min_points_per_centroid=1,
+        min_points_per_centroid=1,  # by default faiss warns below 39, and draws 256 points a centroid
         max_points_per_centroid=limit,
         gpu=bool(faiss_gpus()) if gpu is None else gpu,
     )

@@ -1,12 +1,12 @@
-"""Gradients of groups from records of the compared layers: the Gram matrix (`gram`), or products with a sum (`rows`).
+"""Gradients of clusters from records of the compared layers: the Gram matrix (`gram`), or products with a sum (`rows`).
 
-All go weight by weight and keep nothing of it: `gram` and `norms` hold the groups' gradients of one weight at a time,
-`rows` those of a few groups and one vector.
+All go weight by weight and keep nothing of it: `gram` and `norms` hold the clusters' gradients of one weight at a time,
+`rows` those of a few clusters and one vector.
 
-Of K groups and P compared weights, several processes never add up K x P numbers. Rows of cosines need no Gram matrix:
+Of K clusters and P compared weights, several processes never add up K x P numbers. Rows of cosines need no Gram matrix:
 row i is g_i / |g_i| . sum_j c_j g_j / |g_j|. `rows` adds up that sum, P numbers, and K products. `norms` adds up K
-numbers, and gradients of the groups that lie on several processes: at most W - 1 of them with W processes, since a
-batch is sorted by group (training/data/batches.py) before processes share it out.
+numbers, and gradients of the clusters that lie on several processes: at most W - 1 of them with W processes, since a
+batch is sorted by cluster (training/data/batches.py) before processes share it out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from zerodr.training.loop.speed import FastLinear, multiply
 
 
 class Room:
-    """Memory for the groups' gradients of one weight, reused for all weights and steps."""
+    """Memory for the clusters' gradients of one weight, reused for all weights and steps."""
 
     def __init__(self) -> None:
         self.held = torch.empty(0)
@@ -42,7 +42,7 @@ class WeightRecord:
         weight: the parameter.
         layout: of the rows.
         deltas: (R, out) output gradients.
-        inputs: (R, in) of a matrix; None for vectors, whose group gradients are sums of `deltas`.
+        inputs: (R, in) of a matrix; None for vectors, whose cluster gradients are sums of `deltas`.
         fast: multiply as the layer itself does (training/loop/speed.py).
     """
 
@@ -53,7 +53,7 @@ class WeightRecord:
     fast: bool = False
 
     def blocks(self, out: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """Runs of groups of the layout with their gradients, (groups, numel) float32; in rows of `out` (m, numel)."""
+        """Runs of clusters with their gradients, (clusters, numel) float32; given `out` (m, numel), in its rows."""
         if self.inputs is None:
             run, gradients = slice(0, len(self.layout.groups)), self.layout.sums(self.deltas)
             yield run, gradients if out is None else out.copy_(gradients)
@@ -75,14 +75,14 @@ class WeightRecord:
             yield run, gradients
 
     def whole(self, room: Room) -> Tensor:
-        """Compute gradients of all groups of the layout, (m, numel) float32."""
+        """Compute gradients of all clusters of the layout, (m, numel) float32."""
         out = room.take(len(self.layout.groups), self.weight.numel(), self.deltas.device)
         for _ in self.blocks(out):
             pass
         return out
 
     def along(self, vector: Tensor) -> Tensor:
-        """Compute the inner product of each group's gradient with `vector`, as the weight; (m,) float32."""
+        """Compute the inner product of each cluster's gradient with `vector`, as the weight; (m,) float32."""
         if self.inputs is None:
             return self.layout.sums(self.deltas) @ vector.flatten()
         inputs, vector = self.inputs.to(self.deltas.dtype), vector.to(self.deltas.dtype)
@@ -128,12 +128,12 @@ def add_plain(records: list[Record], layouts: Layouts) -> None:
 
 
 def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room: Room) -> Tensor:
-    """Compute inner products of the groups' gradients as they came (scaled) in one process, (n, n) float64.
+    """Compute inner products of the clusters' gradients as they came (scaled) in one process, (n, n) float64.
 
     Args:
-        count: n, groups of the batch.
+        count: n, clusters of the batch.
         spare: also add the weights' gradients.
-        room: for the groups' gradients of one weight.
+        room: for the clusters' gradients of one weight.
     """
     products = torch.zeros(count, count, dtype=torch.float64)
     for view in weight_records(records, layouts):
@@ -148,13 +148,13 @@ def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room:
 def norms(
     records: list[Record], layouts: Layouts, split: Sequence[bool], group: Group, spare: bool, room: Room
 ) -> Tensor:
-    """Compute norms of the groups' gradients as they came (scaled), (n,) float64.
+    """Compute norms of the clusters' gradients as they came (scaled), (n,) float64.
 
     Args:
-        split: (n,) whether a group lies on several processes.
+        split: (n,) whether a cluster lies on several processes.
         group: the processes; group gradients are those of the whole batch.
         spare: also add the weights' gradients.
-        room: for the groups' gradients of one weight.
+        room: for the clusters' gradients of one weight.
     """
     squares = torch.zeros(len(split), dtype=torch.float64, device=layouts.device)
     shared_groups = [number for number, several in enumerate(split) if several]
@@ -178,10 +178,10 @@ def norms(
 
 
 def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: Group, spare: bool) -> Tensor:
-    """Compute the product of each group's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
+    """Compute the product of each cluster's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
 
     Args:
-        coefficients: (n,) factors of the groups' gradients as they came.
+        coefficients: (n,) factors of the clusters' gradients as they came.
         group: the processes; group gradients are those of the whole batch.
         spare: also add the weights' gradients.
     """

@@ -1,4 +1,4 @@
-"""Update group weights from group losses and similarities, by mode. No network here."""
+"""Update cluster weights from cluster losses and similarities, by mode. No network here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zerodr.papers.coco_dr.settings import GroupSettings
 
 @dataclass(frozen=True)
 class SeenClusters:
-    """Groups of a batch, of all processes.
+    """Clusters of a batch, of all processes.
 
     Attributes:
-        members: (B,) index of each query's group among the present ones.
-        present: (n,) indices of these among all K groups, ascending.
+        members: (B,) index of each query's cluster among the present ones.
+        present: (n,) indices of these among all K clusters, ascending.
         counts: (n,) queries of each.
         losses: (n,) mean losses, with graph.
     """
@@ -29,33 +29,33 @@ class SeenClusters:
 
     @classmethod
     def of(cls, groups: Tensor, losses: Tensor) -> SeenClusters:
-        """From the group, 0 to K - 1, and the loss of each query, (B,)."""
+        """From the cluster, 0 to K - 1, and the loss of each query, (B,)."""
         present, members = torch.unique(groups, return_inverse=True)
         shares = torch.nn.functional.one_hot(members, len(present)).to(losses.dtype).T  # (n, B)
         counts = shares.sum(1)
         return cls(members, present, counts, shares @ losses / counts)
 
     def spread(self, values: Tensor, groups: int) -> Tensor:
-        """Put (n,) values of the present groups among all K, zeros elsewhere; float64 on the CPU."""
+        """Put (n,) values of the present clusters among all K, zeros elsewhere; float64 on the CPU."""
         filled = torch.zeros(groups, dtype=torch.float64)
         filled[self.present.cpu()] = values.detach().double().cpu()
         return filled
 
     def mask(self, groups: int) -> Tensor:
-        """Return a mask of present groups, (K,) bool."""
+        """Return a mask of present clusters, (K,) bool."""
         filled = torch.zeros(groups, dtype=torch.bool)
         filled[self.present.cpu()] = True
         return filled
 
 
 @dataclass
-class GroupState:
-    """State of group weights from step to step; float64 on the CPU.
+class ClusterState:
+    """State of cluster weights from step to step; float64 on the CPU.
 
     Attributes:
-        omega: (K,) weights: of groups, in greedy_dro of examples by group.
+        omega: (K,) weights: of clusters, in greedy_dro of examples by cluster.
         losses, fractions: (K,) running averages of greedy_dro.
-        known: (K,) groups that were seen at least once.
+        known: (K,) clusters that were seen at least once.
     """
 
     omega: Tensor
@@ -64,7 +64,7 @@ class GroupState:
     known: Tensor
 
     @classmethod
-    def start(cls, mode: str, groups: int) -> GroupState:
+    def start(cls, mode: str, groups: int) -> ClusterState:
         """Before the first step: equal weights, which the released code calls ones."""
         equal = torch.full((groups,), 1.0 / groups, dtype=torch.float64)
         ones = mode in ("official", "greedy_dro")
@@ -81,21 +81,21 @@ class GroupState:
 
 
 def powers(settings: GroupSettings, seen: SeenClusters) -> Tensor:
-    """Compute alpha of the present groups, (n,) float64 on the CPU."""
+    """Compute alpha of the present clusters, (n,) float64 on the CPU."""
     losses = seen.losses.detach().double().cpu()
     return dro.loss_powers(losses, torch.ones(len(losses), dtype=torch.bool), settings.beta)
 
 
 def coefficients(settings: GroupSettings, alpha: Tensor) -> Tensor:
-    """Factors of the gradients that a group's gradient is compared with, (n,)."""
+    """Factors of the gradients that a cluster's gradient is compared with, (n,)."""
     return alpha if settings.outer_alpha else torch.ones_like(alpha)
 
 
 def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None, rows: Tensor) -> Tensor:
-    """Compute s of the present groups (COCO-DR eq. 12), (n,).
+    """Compute s of the present clusters (COCO-DR eq. 12), (n,).
 
     Args:
-        gram: (n, n) inner products of group gradients, or None where `rows` is enough.
+        gram: (n, n) inner products of cluster gradients, or None where `rows` is enough.
         rows: (n,) products of each with the sum of all, weighted by `coefficients`, as `Agreement` has them.
     """
     if gram is None:
@@ -113,13 +113,13 @@ def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tenso
     )
 
 
-def from_losses(settings: GroupSettings, state: GroupState, seen: SeenClusters) -> GroupState:
+def from_losses(settings: GroupSettings, state: ClusterState, seen: SeenClusters) -> ClusterState:
     """Compute the state after a step of modes that read losses alone (group_dro, greedy_dro); others keep theirs."""
     groups = len(state.omega)
     losses, present = seen.spread(seen.losses, groups), seen.mask(groups)
     if settings.mode == "group_dro":
         omega = dro.group_dro_update(state.omega, losses, present, settings.eta, settings.absent or "keep")
-        return GroupState(omega, state.losses, state.fractions, state.known)
+        return ClusterState(omega, state.losses, state.fractions, state.known)
     if settings.mode != "greedy_dro":
         return state
     shares = seen.spread(seen.counts / seen.counts.sum(), groups)
@@ -127,11 +127,11 @@ def from_losses(settings: GroupSettings, state: GroupState, seen: SeenClusters) 
     mean = torch.where(present, mean, state.losses)  # first sight counts in full
     fractions = dro.running(state.fractions, shares, settings.running)
     omega = dro.greedy_weights(mean, fractions, settings.share, settings.floor)
-    return GroupState(omega, mean, fractions, state.known | present)
+    return ClusterState(omega, mean, fractions, state.known | present)
 
 
 def weights_of(settings: GroupSettings, omega: Tensor, seen: SeenClusters) -> Tensor:
-    """Compute factors of the present groups' mean losses, (n,) float64 on the CPU."""
+    """Compute factors of the present clusters' mean losses, (n,) float64 on the CPU."""
     weights, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
     shares = (seen.counts / seen.counts.sum()).double().cpu()
     if settings.mode == "idro":

@@ -24,7 +24,7 @@ from zerodr.config.params import FinetuneParams
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.coco_dr import cluster_weights
-from zerodr.papers.coco_dr.cluster_engines import Agreement, GroupEngine, make_engine
+from zerodr.papers.coco_dr.cluster_engines import Agreement, ClusterEngine, make_engine
 from zerodr.papers.coco_dr.cluster_queries import CLUSTERS, clusters_of
 from zerodr.papers.coco_dr.settings import GroupedStage, GroupSettings, choose_engine
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
@@ -34,17 +34,17 @@ from zerodr.training.objectives.base import Encoded, Objective, QueryObjective, 
 log = logging.getLogger("zerodr")
 TRACE = Path("groups") / "weights.parquet"
 TRACE_STEPS = 100  # weights are written this often
-COLLAPSED = 0.25  # part of the groups; fewer effective ones, exp(entropy of weights), are warned of
+COLLAPSED = 0.25  # part of the clusters; fewer effective ones, exp(entropy of weights), are warned of
 READABLE = 1e-12  # a gradient that was scaled by less, relative to the batch's largest, is not scaled back
 
 
-class GroupWeighted(Objective):
-    """A loss of queries as a weighted sum of group means.
+class ClusterWeighted(Objective):
+    """A loss of queries as a weighted sum of cluster means.
 
     Args:
         base: the loss.
         settings: of the weights.
-        clusters: ids of the K groups that training queries belong to, ascending.
+        clusters: ids of the K clusters that training queries belong to, ascending.
         engine: of similarities, for modes that use them.
 
     Raises:
@@ -52,7 +52,11 @@ class GroupWeighted(Objective):
     """
 
     def __init__(
-        self, base: QueryObjective, settings: GroupSettings, clusters: Sequence[int], engine: GroupEngine | None = None
+        self,
+        base: QueryObjective,
+        settings: GroupSettings,
+        clusters: Sequence[int],
+        engine: ClusterEngine | None = None,
     ) -> None:
         count = len(clusters)
         if settings.mode == "idro" and settings.floor * count >= 1:
@@ -61,7 +65,7 @@ class GroupWeighted(Objective):
         self.base, self.settings, self.engine = base, settings, engine
         self.clusters = torch.tensor(list(clusters), dtype=torch.long)
         self.by_group = engine is not None and engine.by_group
-        self.state = cluster_weights.GroupState.start(settings.mode, count)
+        self.state = cluster_weights.ClusterState.start(settings.mode, count)
         self.skipped = self.finished = 0
         self.similarity_sd = math.nan
         self.warned = False
@@ -72,7 +76,7 @@ class GroupWeighted(Objective):
     def _forget(self) -> None:
         """Reset what belongs to one step."""
         self._seen: cluster_weights.SeenClusters | None = None
-        self._next: cluster_weights.GroupState | None = None
+        self._next: cluster_weights.ClusterState | None = None
         self._riding = False
         self._read_later = False
         self._skip = 0
@@ -169,12 +173,12 @@ class GroupWeighted(Objective):
 
     def load_state_dict(self, state: State) -> None:
         """Restore the state of `state_dict`."""
-        self.state = cluster_weights.GroupState(**{name: state[name].clone() for name in self.state.tensors()})
+        self.state = cluster_weights.ClusterState(**{name: state[name].clone() for name in self.state.tensors()})
         self.skipped, self.finished = int(state["skipped"]), int(state["finished"])
         self.trace_steps, self.trace = list(state["trace_steps"]), list(state["trace"])
 
     def _look(self, batch: Encoded) -> cluster_weights.SeenClusters:
-        """Compute group losses of the batch, once a step."""
+        """Compute cluster losses of the batch, once a step."""
         if self._seen is None:
             if batch.groups is None:
                 raise ConfigError("groups", "the batch has no clusters of its queries", "give the stage clusters")
@@ -191,7 +195,7 @@ class GroupWeighted(Objective):
             return
         self.similarity_sd = float(sums.std(correction=0))
         omega = cluster_weights.updated(self.settings, self.state.omega, seen.spread(sums, count), seen.mask(count))
-        self._next = cluster_weights.GroupState(omega, self.state.losses, self.state.fractions, self.state.known)
+        self._next = cluster_weights.ClusterState(omega, self.state.losses, self.state.fractions, self.state.known)
 
     def _facts(self, seen: cluster_weights.SeenClusters) -> dict[str, float]:
         facts = {"present_groups": float(len(seen.present)), "worst_group_loss": float(seen.losses.detach().max())}
@@ -209,7 +213,7 @@ class GroupWeighted(Objective):
         return facts
 
     def _check(self, effective: float) -> None:
-        """Warn once where weights that build up leave few groups; greedy_dro takes few by what it is."""
+        """Warn once where weights that build up leave few clusters; greedy_dro takes few by what it is."""
         settings, count = self.settings, len(self.clusters)
         if self.warned or settings.mode == "greedy_dro" or effective >= count * COLLAPSED:
             return
@@ -224,14 +228,14 @@ class GroupWeighted(Objective):
         log.warning("groups: %s: %s", few, reason)
 
 
-def weigh_groups(
+def weigh_clusters(
     base: Objective, settings: GroupSettings, objective: ObjectiveSettings, model: Any, clusters: Sequence[int]
-) -> GroupWeighted:
-    """Make an objective with weights of groups; the log says how similarities are computed, and why.
+) -> ClusterWeighted:
+    """Make an objective with weights of clusters; the log says how similarities are computed, and why.
 
     Args:
         base: of `objective`.
-        clusters: ids of the groups that training queries belong to, ascending.
+        clusters: ids of the clusters that training queries belong to, ascending.
 
     Raises:
         ConfigError: the loss is not one of queries, or settings exclude each other.
@@ -251,7 +255,7 @@ def weigh_groups(
         compared = "all weights" if settings.layers == "all" else f"the last {settings.layers} layers"
         how = f"similarities of gradients of {compared} by engine {name}: {reason}"
         log.info("groups: %d, mode %s, %s", len(clusters), settings.mode, how)
-    return GroupWeighted(base, settings, clusters, engine)
+    return ClusterWeighted(base, settings, clusters, engine)
 
 
 class Groups(Addition):
@@ -273,7 +277,7 @@ class Groups(Addition):
         loss = self.params.settings.objective
         assert isinstance(loss, ObjectiveSettings), "as of all stages with clusters"
         clusters = np.unique(of_queries[prepared.rows]).tolist()
-        return weigh_groups(objective, groups, loss, prepared.model, clusters)
+        return weigh_clusters(objective, groups, loss, prepared.model, clusters)
 
 
 def _groups(params: FinetuneParams) -> GroupSettings | None:

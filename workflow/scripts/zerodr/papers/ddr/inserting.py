@@ -112,6 +112,7 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
     """
     feed_forward = blocks(transformer)
     transformer.requires_grad_(False)
+    # no devices: fresh weights are drawn on the CPU, so states of GPUs need no copy
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if settings.has_lora:

@@ -127,6 +127,7 @@ def logistic_regression(vectors: Tensor, source: Tensor, l2: float, iterations: 
     Returns:
         (D,) in the type of `vectors`.
     """
+    # float64: in float32 the line search stops before the gradient is 1e-9
     points, signs = vectors.detach().double(), source.double() * 2 - 1
     weights = torch.zeros(points.shape[1], dtype=torch.float64, device=points.device, requires_grad=True)
     optimizer = torch.optim.LBFGS(

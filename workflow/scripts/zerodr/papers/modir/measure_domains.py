@@ -196,5 +196,6 @@ def in_the_plane(vectors: np.ndarray, perplexity: float, seed: int) -> np.ndarra
     """t-SNE of vectors (N, D) by their distances, (N, 2); it begins with the two principal axes."""
     from sklearn.manifold import TSNE
 
+    # one thread, so that the picture is the same on any number of cores
     projection = TSNE(perplexity=min(perplexity, (len(vectors) - 1) / 3), init="pca", random_state=seed, n_jobs=1)
     return projection.fit_transform(vectors.astype(np.float32)).astype(np.float64)

@@ -103,6 +103,7 @@ class Fuser:
         while start < len(order):
             count = max(1, self.batch_tokens // max(1, len(tokens[order[start]])))
             batch = order[start : start + count]
+            # the bi-encoder's own: FusionEncoder.pad would look for documents in each row
             features = super(FusionEncoder, self.model).pad([tokens[index] for index in batch])
             ids, mask = (on_device(features[name], self.device) for name in ("input_ids", "attention_mask"))
             states = self.transformer.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
