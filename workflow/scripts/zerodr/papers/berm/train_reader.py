@@ -93,8 +93,8 @@ class ReadForward(Forward):
 
 def best_spans(both: Tensor, longest: int) -> Tensor:
     """First and last token of the best span of at most `longest` tokens. (2, B, P) logits -> (B, 2) int64."""
-    count = both.shape[2]
-    scores = both[0][:, :, None] + both[1][:, None, :]  # (B, first, last)
+    count, (starts, ends) = both.shape[2], both
+    scores = starts[:, :, None] + ends[:, None, :]  # (B, first, last)
     allowed = torch.ones(count, count, dtype=torch.bool, device=both.device).triu().tril(longest - 1)
     best = scores.masked_fill(~allowed, -torch.inf).flatten(1).argmax(1)
     return torch.stack([best // count, best % count], 1)
@@ -139,7 +139,7 @@ def evaluate_reader(
         pairs = questions.tokens(reader, batch, forward.shared)
         for row, pair, answer in zip(batch, pairs, predict(reader, questions, batch, pairs, device), strict=True):
             gold = questions.answers[row]
-            cut = questions.targets(row, pair)[0] == IGNORED
+            cut = IGNORED in questions.targets(row, pair)
             sums += torch.tensor([exact_match(answer, gold), f1(answer, gold), float(cut)], dtype=torch.float64)
     reader.train(was_training)
     means = [float(group.total(value.to(device, torch.float32))) / max(len(rows), 1) for value in sums]

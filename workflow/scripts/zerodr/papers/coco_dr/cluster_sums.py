@@ -193,9 +193,10 @@ def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: G
         sums = view.deltas.new_zeros((2, view.weight.numel()), dtype=torch.float32)
         for run, block in view.blocks():
             sums.addmm_(factors[:, run], block)
+        gradient, together = sums
         if spare:
-            add_to(view.weight, sums[0])
-        together = sums[1].contiguous()
+            add_to(view.weight, gradient)
+        together = together.contiguous()
         group.add_gradients([together])
         products[groups] += view.along(together.view_as(view.weight)).double()
     group.add_gradients([products])

@@ -20,16 +20,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.papers.coco_dr.report_clusters import draw_worst_cluster, worst_cluster
-from zerodr.reporting.item_inputs import (
-    ItemParams,
-    ItemTable,
-    Report,
-    correlation,
-    extremes,
-    gain,
-    printed,
-    read_scores,
-)
+from zerodr.reporting import item_inputs
 from zerodr.reporting.panels import draw_points, legend, name_points, panels, style
 
 if TYPE_CHECKING:
@@ -46,22 +37,25 @@ SPACE_NOTE = (
 )
 
 
-def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """For each collection the cluster with the highest mean inner product, and gains on both sides."""
     assert isinstance(item, NearestClustersItem)
     centroids = np.load(stage.path("clusters") / CENTROIDS, allow_pickle=False)
     queries, vectors = _queries(stage, settings)
-    scores = read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
+    scores = item_inputs.read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
     source = _differences(scores, item, settings.source, queries[settings.source])
-    owner = _nearest_centroid(vectors[settings.source], centroids)
+    distances = np.square(centroids).sum(1) - 2 * vectors[settings.source] @ centroids.T  # up to a constant of a row
+    owner = distances.argmin(1)
     rows = []
     for name in settings.collections:
         nearness = (vectors[name] @ centroids.T).mean(0)
         nearness[np.bincount(owner, minlength=len(centroids)) == 0] = -np.inf  # no source query to tell a gain on
         cluster = int(nearness.argmax())
         near = source[owner == cluster]
-        there = gain(near, near * 0, settings.bootstrap_samples, stage.seed)
-        here = gain(scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed)
+        there = item_inputs.gain(near, near * 0, settings.bootstrap_samples, stage.seed)
+        here = item_inputs.gain(
+            scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed
+        )
         row = {"collection": name, "cluster": cluster, "source_queries": len(near)}
         rows.append(row | there.columns("source_gain") | here.columns("gain"))
     frame = pd.DataFrame(rows)
@@ -72,23 +66,23 @@ def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
         f"queries with its centroid; gains: nDCG@10 of {method} minus that of {baseline}, on the cluster's "
         f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
         f"gains have one sign on both sides for {both} of {len(frame)} collections",
-        correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
+        item_inputs.correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
     ]
     columns = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
     columns |= {"gain there": "{source_gain_interval}", "gain on the collection": "{gain_interval}"}
-    return ItemTable(frame, notes, printed(rows, settings, columns))
+    return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns))
 
 
-def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Queries with the largest gains and losses, their nearest source queries, and gains on these."""
     assert isinstance(item, NeighboursItem)
     queries, vectors = _queries(stage, settings)
-    scores = read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
+    scores = item_inputs.read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
     asked = queries[settings.source]
     source, rows = _differences(scores, item, settings.source, asked), []
     for name in settings.collections:
         gains = _differences(scores, item, name, queries[name])
-        for position in extremes(gains.to_numpy(), item.examples):
+        for position in item_inputs.extremes(gains.to_numpy(), item.examples):
             near = np.argsort(-(vectors[settings.source] @ vectors[name][position]), kind="stable")[: item.neighbours]
             rows += [
                 {
@@ -109,10 +103,10 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     short = ({**row, **{key: shorten(row[key], SHOWN, placeholder=" ...") for key in TEXTS}} for row in rows)
     columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
     columns |= {"source query": "{source_query}", "gain there": "{source_gain:+.4f}"}
-    return ItemTable(pd.DataFrame(rows), notes, printed(short, settings, columns))
+    return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(short, settings, columns))
 
 
-def _queries(stage: Stage, settings: ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
+def _queries(stage: Stage, settings: item_inputs.ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
     """Queries and their vectors by collection, the source among them."""
     texts, vectors = {}, {}
     for manifest, file in zip(stage.paths("collections"), stage.paths("queries"), strict=True):
@@ -143,18 +137,13 @@ def _differences(
     return differences
 
 
-def _nearest_centroid(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """Euclidean, as the clusters were made."""
-    return (np.square(centroids).sum(1) - 2 * vectors @ centroids.T).argmin(1)
-
-
 def read_spaces(paths: Sequence[Path]) -> dict[tuple[str, str], dict[str, float]]:
     """Read the measures of each (model, collection)."""
     files = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return {(facts["model"], facts["collection"]): facts for facts in files}
 
 
-def spaces(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def spaces(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Compare contrastive loss, alignment, uniformity of models by collection (COCO-DR figure 5b)."""
     assert isinstance(item, SpacesItem)
     facts = read_spaces(stage.paths("spaces"))
@@ -165,53 +154,53 @@ def spaces(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             rows.append({"collection": name, "model": label} | measures)
     columns = {"": "{collection}", "model": "{model}", "held-out documents": "{documents}"}
     columns |= {heading: f"{{{key}:.4f}}" for key, heading in SPACE_MEASURES.items()}
-    return ItemTable(pd.DataFrame(rows), [SPACE_NOTE], printed(rows, settings, columns))
+    return item_inputs.ItemTable(pd.DataFrame(rows), [SPACE_NOTE], item_inputs.printed(rows, settings, columns))
 
 
-def pretraining_gain(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def pretraining_gain(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Compare contrastive loss without and with a pretraining with the gain in retrieval (COCO-DR figure 5a)."""
     assert isinstance(item, PretrainingGainItem)
-    facts, scores, rows = read_spaces(stage.paths("spaces")), read_scores(stage.paths("per_query")), []
+    facts, scores, rows = read_spaces(stage.paths("spaces")), item_inputs.read_scores(stage.paths("per_query")), []
     for name in settings.collections:
         without, with_it = (facts[model, name]["contrastive"] for model in item.models)
         numbers: dict[str, str | float] = {"collection": name, "loss_without": without, "loss_with": with_it}
         after, before = (scores[method, name] for method in reversed(item.methods))
-        gained = gain(after, before, settings.bootstrap_samples, stage.seed).columns("gain")
+        gained = item_inputs.gain(after, before, settings.bootstrap_samples, stage.seed).columns("gain")
         rows.append({**numbers, "reduction": 1 - with_it / without, **gained})
     frame = pd.DataFrame(rows)
     notes = [
         SPACE_NOTE,
         f"loss without: of model {item.models[0]}, loss with: of {item.models[1]}; gain: nDCG@10 of "
         f"{settings.methods[item.methods[1]]} minus that of {settings.methods[item.methods[0]]}",
-        correlation(frame["reduction"], frame["gain"], "reduction and gain"),
+        item_inputs.correlation(frame["reduction"], frame["gain"], "reduction and gain"),
     ]
     columns = {"": "{collection}", "loss without": "{loss_without:.4f}", "loss with": "{loss_with:.4f}"}
     columns |= {"reduction": "{reduction:+.1%}", GAIN: "{gain_interval}"}
-    return ItemTable(frame, notes, printed(rows, settings, columns))
+    return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns))
 
 
-def draw_spaces(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+def draw_spaces(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
     """Draw alignment against uniformity, and the contrastive loss of each collection."""
-    figure, every = panels(2, width=4.2, height=3.8)
+    figure, (plane, losses) = panels(2, width=4.2, height=3.8)
     for number, (label, rows) in enumerate(frame.groupby("model", sort=False)):
         names = [settings.collections[name] for name in rows["collection"]]
-        every[0].plot(rows["alignment"], rows["uniformity"], linestyle="", markersize=6, label=label, **style(number))
-        name_points(every[0], rows["alignment"], rows["uniformity"], names)
-        every[1].plot(rows["contrastive"], range(len(rows)), linestyle="", markersize=6, **style(number))
-        every[1].set_yticks(range(len(rows)), names)
-    for axes in every:
+        plane.plot(rows["alignment"], rows["uniformity"], linestyle="", markersize=6, label=label, **style(number))
+        name_points(plane, rows["alignment"], rows["uniformity"], names)
+        losses.plot(rows["contrastive"], range(len(rows)), linestyle="", markersize=6, **style(number))
+        losses.set_yticks(range(len(rows)), names)
+    for axes in (plane, losses):
         axes.locator_params(axis="x", nbins=5)
-    every[0].set_xlabel("alignment (lower is better)")
-    every[0].set_ylabel("uniformity (lower is better)")
-    every[1].set_xlabel("contrastive loss of held-out documents")
-    legend(figure, every[0])
+    plane.set_xlabel("alignment (lower is better)")
+    plane.set_ylabel("uniformity (lower is better)")
+    losses.set_xlabel("contrastive loss of held-out documents")
+    legend(figure, plane)
     return figure
 
 
-def draw_against(x: str, what: str) -> Callable[[pd.DataFrame, ItemParams], Figure]:
+def draw_against(x: str, what: str) -> Callable[[pd.DataFrame, item_inputs.ItemParams], Figure]:
     """A function that draws gains against a column of the table; `what` the column is."""
 
-    def draw(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    def draw(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
         from matplotlib.ticker import MaxNLocator
 
         figure, (axes,) = panels(1, width=5, height=3.8)
@@ -227,7 +216,7 @@ def draw_against(x: str, what: str) -> Callable[[pd.DataFrame, ItemParams], Figu
     return draw
 
 
-REPORT = Report(
+REPORT = item_inputs.Report(
     {
         "spaces": spaces,
         "pretraining_gain": pretraining_gain,

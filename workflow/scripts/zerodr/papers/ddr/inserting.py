@@ -70,6 +70,11 @@ class Block:
     outward: nn.Linear | None
 
     @property
+    def has_bias(self) -> bool:
+        """Return whether its output has a bias, and so an adapter."""
+        return self.outward is not None and self.outward.bias is not None
+
+    @property
     def gated(self) -> bool:
         """Return whether a product of two branches lies between input and output."""
         return self.inward is None
@@ -121,7 +126,7 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
             inject_adapter_in_model(lora_config(transformer.config.model_type, settings), transformer)
         if settings.has_adapters:
             for block in feed_forward:
-                _attach(block, ParallelAdapter(transformer.config.hidden_size, settings, _has_bias(block)))
+                _attach(block, ParallelAdapter(transformer.config.hidden_size, settings, block.has_bias))
 
 
 def lora_config(family: str, settings: RemSettings) -> Any:
@@ -132,10 +137,6 @@ def lora_config(family: str, settings: RemSettings) -> Any:
     alpha: Any = settings.lora_scale * settings.rank
     modules = [names[target] for target in settings.targets]
     return LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=0.0, bias="none", target_modules=modules)
-
-
-def _has_bias(block: Block) -> bool:
-    return block.outward is not None and block.outward.bias is not None
 
 
 def _attach(block: Block, adapter: ParallelAdapter) -> None:

@@ -130,11 +130,11 @@ def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: Dom
     """Choose texts of queries and of documents at random, without repetition."""
     corpus = read_target(folders, how, "test")
     generator = np.random.default_rng(seed)
-    numbers = [
+    queries, documents = (
         np.sort(generator.choice(size, min(wanted, size), replace=False))
         for size, wanted in ((corpus.sizes.queries, settings.queries), (corpus.sizes.documents, settings.documents))
-    ]
-    return [corpus.queries[int(number)] for number in numbers[0]], corpus.texts(numbers[1]).to_pylist()
+    )
+    return [corpus.queries[int(number)] for number in queries], corpus.texts(documents).to_pylist()
 
 
 def _classifier_accuracies(model: Path, source: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, float]:
@@ -145,7 +145,7 @@ def _classifier_accuracies(model: Path, source: dict[str, Tensor], target: dict[
     accuracies = {}
     for kind in source:
         count = min(len(source[kind]), len(target[kind]))
-        margins = [vectors[kind][:count] @ (weight[0] - weight[1]) for vectors in (source, target)]
+        margins = [vectors[kind][:count] @ (weight[SOURCE] - weight[TARGET]) for vectors in (source, target)]
         accuracies[f"domain_accuracy_own_{kind}"] = accuracy(torch.cat(margins))
     return accuracies
 

@@ -154,7 +154,7 @@ class Adversary(Objective):
             return
         if not last:
             if self.settings.official and self.queue.filled:  # these pile up for the first update
-                gradients = [self._gradient(vectors)[1] for vectors in self._samples(step)]
+                gradients = [gradient for _, gradient in map(self._gradient, self._samples(step))]
                 self.pile = torch.stack(gradients if self.pile is None else [*gradients, self.pile]).sum(0)
             return
         set_rate(self.optimizer, self.settings.learning_rate * self.schedule(self.first_step + step))
@@ -197,8 +197,8 @@ class Adversary(Objective):
         self.classifier.weight.copy_(torch.stack([fitted, -fitted]) / 2)
 
     def _check(self, step: int, losses: Tensor) -> None:
-        read = torch.stack([losses.mean(), self.classifier.weight.isfinite().all().to(losses)]).tolist()
-        mean, finite = read[0], bool(read[1])
+        # one copy from the device, not two
+        mean, finite = torch.stack([losses.mean(), self.classifier.weight.isfinite().all().to(losses)]).tolist()
         self.seen["classifier_loss"] = [mean]
         if finite and mean <= self.settings.largest_loss:
             return

@@ -142,12 +142,13 @@ class Adapting(Addition):
 
     def forward(self, forward: Forward) -> DomainForward:
         """Encode texts of both domains together."""
-        texts = self._texts()[1]
+        _, texts = self._texts()
         return DomainForward(forward.model, forward.examples, forward.device, forward.chunk, target=texts)
 
     def batches(self, batches: Batches) -> DomainStream:
         """Extend the source's batches by as many texts of the target."""
-        return DomainStream(batches, self._texts()[0])
+        stream, _ = self._texts()
+        return DomainStream(batches, stream)
 
     def objective(self, objective: Objective, prepared: Prepared) -> Stack:
         """Combine the ranking loss and the adversary."""
