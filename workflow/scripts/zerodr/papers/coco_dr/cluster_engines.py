@@ -27,7 +27,7 @@ Gradients = tuple[Tensor | None, ...]
 
 @dataclass(frozen=True)
 class Agreement:
-    """Inner products of the gradients of the batch's n groups.
+    """Inner products of the gradients of the batch's n clusters.
 
     Attributes:
         gram: (n, n) float64, or None.
@@ -116,10 +116,10 @@ class Recorded(ClusterEngine):
     def _layouts(self, turn: Turn, members: Tensor) -> Layouts:
         documents = turn.held.texts.documents
         first = turn.group.rank * len(documents)
-        query_groups = members[first : first + len(documents)].cpu().numpy()
+        of_queries = members[first : first + len(documents)].cpu().numpy()
         owner = np.zeros(len(turn.held.texts.tokens), np.int64)
-        owner[: len(query_groups)] = query_groups
-        owner[len(query_groups) + documents] = query_groups[:, None]
+        owner[: len(of_queries)] = of_queries
+        owner[len(of_queries) + documents] = of_queries[:, None]
         return Layouts(turn.held.texts, owner, turn.held.leaf.device)
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:

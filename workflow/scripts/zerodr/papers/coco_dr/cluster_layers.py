@@ -142,15 +142,15 @@ class Layout:
     Attributes:
         positions: for each pass the position of each of its rows; the one after the last is for rows that don't count.
         empty: (E,) positions that no row has, which hold zeros.
-        groups: (m,) the batch's groups that have rows here, in this order.
+        clusters: (m,) the batch's clusters that have rows here, in this order.
         numbers: the same, on the host.
         runs: (clusters, length) of each run of clusters of one padded length.
-        sizes: rows of each of `groups`, padding not counted.
+        sizes: rows of each of `clusters`, padding not counted.
     """
 
     positions: list[Tensor]
     empty: Tensor
-    groups: Tensor
+    clusters: Tensor
     numbers: list[int]
     runs: list[tuple[int, int]]
     sizes: list[int]
@@ -161,17 +161,17 @@ class Layout:
         owner = np.concatenate(owners)
         rows = np.flatnonzero(owner >= 0)
         sizes = np.bincount(owner[rows])
-        groups = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
+        clusters = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
         order = rows[np.argsort(owner[rows], kind="stable")]
         starts = np.cumsum(sizes) - sizes
         runs: list[tuple[int, int]] = []
         first = size = 0
         position = np.empty(len(owner), np.int64)
         filled = []
-        while first < len(groups):
-            length = int(sizes[groups[first]])
-            last = first + int((sizes[groups[first:]] >= LIKE * length).sum())
-            for number in groups[first:last]:
+        while first < len(clusters):
+            length = int(sizes[clusters[first]])
+            last = first + int((sizes[clusters[first:]] >= LIKE * length).sum())
+            for number in clusters[first:last]:
                 filled.append(np.arange(size, size + sizes[number]))
                 position[order[starts[number] : starts[number] + sizes[number]]] = filled[-1]
                 size += length
@@ -183,16 +183,16 @@ class Layout:
         return cls(
             [torch.from_numpy(owned).to(device) for owned in np.split(position, cuts)],
             torch.from_numpy(empty).to(device),
-            torch.from_numpy(groups).to(device),
-            groups.tolist(),
+            torch.from_numpy(clusters).to(device),
+            clusters.tolist(),
             runs,
-            sizes[groups].tolist(),
+            sizes[clusters].tolist(),
         )
 
     @property
     def size(self) -> int:
         """R, rows with padding."""
-        return sum(groups * length for groups, length in self.runs)
+        return sum(clusters * length for clusters, length in self.runs)
 
     def rows(self, passes: Sequence[Tensor]) -> Tensor:
         """Sort and pad rows of tensors (n, L, d) of each pass, (R, d)."""
@@ -204,8 +204,8 @@ class Layout:
 
     def blocks(self, rows: Tensor) -> list[Tensor]:
         """View sorted rows (R, d) as (clusters, length, d) of each run."""
-        runs = rows.split([groups * length for groups, length in self.runs])
-        return [run.view(groups, length, -1) for run, (groups, length) in zip(runs, self.runs, strict=True)]
+        runs = rows.split([clusters * length for clusters, length in self.runs])
+        return [run.view(clusters, length, -1) for run, (clusters, length) in zip(runs, self.runs, strict=True)]
 
     def sums(self, rows: Tensor) -> Tensor:
         """Sum each cluster's rows, (R, d) -> (m, d) float32."""

@@ -36,7 +36,7 @@ class Room:
 
 @dataclass(frozen=True)
 class WeightRecord:
-    """One weight's view of a layer's records, rows sorted by group.
+    """One weight's view of a layer's records, rows sorted by cluster.
 
     Attributes:
         weight: the parameter.
@@ -55,7 +55,7 @@ class WeightRecord:
     def blocks(self, out: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
         """Runs of clusters with their gradients, (clusters, numel) float32; given `out` (m, numel), in its rows."""
         if self.inputs is None:
-            run, gradients = slice(0, len(self.layout.groups)), self.layout.sums(self.deltas)
+            run, gradients = slice(0, len(self.layout.clusters)), self.layout.sums(self.deltas)
             yield run, gradients if out is None else out.copy_(gradients)
             return
         first = 0
@@ -66,8 +66,8 @@ class WeightRecord:
                 delta.new_empty((len(delta), self.weight.numel()), dtype=torch.float32) if out is None else out[run]
             )
             if self.fast and delta.dtype == torch.float32:
-                for line, size, group_delta, group_a in zip(gradients, self.layout.sizes[run], delta, a, strict=True):
-                    line.view_as(self.weight).copy_(multiply(group_delta[:size].t(), group_a[:size].t(), None))
+                for line, size, own_delta, own_input in zip(gradients, self.layout.sizes[run], delta, a, strict=True):
+                    line.view_as(self.weight).copy_(multiply(own_delta[:size].t(), own_input[:size].t(), None))
             elif delta.dtype == torch.float32:
                 torch.bmm(delta.transpose(1, 2), a, out=gradients.view(len(delta), *self.weight.shape))
             else:
@@ -76,7 +76,7 @@ class WeightRecord:
 
     def whole(self, room: Room) -> Tensor:
         """Compute gradients of all clusters of the layout, (m, numel) float32."""
-        out = room.take(len(self.layout.groups), self.weight.numel(), self.deltas.device)
+        out = room.take(len(self.layout.clusters), self.weight.numel(), self.deltas.device)
         for _ in self.blocks(out):
             pass
         return out
@@ -137,10 +137,10 @@ def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room:
     """
     products = torch.zeros(count, count, dtype=torch.float64)
     for view in weight_records(records, layouts):
-        groups, whole = view.layout.groups, view.whole(room)
+        clusters, whole = view.layout.clusters, view.whole(room)
         if spare:
             add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
-        here = groups.cpu()
+        here = clusters.cpu()
         products[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
     return products
 
@@ -152,27 +152,27 @@ def norms(
 
     Args:
         split: (n,) whether a cluster lies on several processes.
-        group: the processes; group gradients are those of the whole batch.
+        group: the processes; gradients are those of the whole batch.
         spare: also add the weights' gradients.
         room: for the clusters' gradients of one weight.
     """
     squares = torch.zeros(len(split), dtype=torch.float64, device=layouts.device)
-    shared_groups = [number for number, several in enumerate(split) if several]
+    shared = [number for number, several in enumerate(split) if several]
     alone = torch.tensor([not several for several in split], device=layouts.device)
     for view in weight_records(records, layouts):
-        here, whole = view.layout.groups, view.whole(room)
+        here, whole = view.layout.clusters, view.whole(room)
         if spare:
             add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
         squares[here] += whole.square().sum(1).double() * alone[here]
-        if shared_groups:
-            local = [number for number in shared_groups if number in view.layout.numbers]
-            sums = whole.new_zeros(len(shared_groups), whole.shape[1])
-            sums[[shared_groups.index(number) for number in local]] = whole[
+        if shared:
+            local = [number for number in shared if number in view.layout.numbers]
+            sums = whole.new_zeros(len(shared), whole.shape[1])
+            sums[[shared.index(number) for number in local]] = whole[
                 [view.layout.numbers.index(number) for number in local]
             ]
             group.add_gradients([sums])
             if group.rank == 0:
-                squares[shared_groups] += sums.square().sum(1).double()
+                squares[shared] += sums.square().sum(1).double()
     group.add_gradients([squares])
     return squares.sqrt().cpu()
 
@@ -182,13 +182,13 @@ def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: G
 
     Args:
         coefficients: (n,) factors of the clusters' gradients as they came.
-        group: the processes; group gradients are those of the whole batch.
+        group: the processes; gradients are those of the whole batch.
         spare: also add the weights' gradients.
     """
     products = torch.zeros(len(coefficients), dtype=torch.float64, device=layouts.device)
     for view in weight_records(records, layouts):
-        groups = view.layout.groups
-        factors = coefficients.to(groups.device, torch.float32)[groups]
+        clusters = view.layout.clusters
+        factors = coefficients.to(clusters.device, torch.float32)[clusters]
         factors = torch.stack([torch.ones_like(factors), factors])  # the gradient itself, and the sum
         sums = view.deltas.new_zeros((2, view.weight.numel()), dtype=torch.float32)
         for run, block in view.blocks():
@@ -198,6 +198,6 @@ def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: G
             add_to(view.weight, gradient)
         together = together.contiguous()
         group.add_gradients([together])
-        products[groups] += view.along(together.view_as(view.weight)).double()
+        products[clusters] += view.along(together.view_as(view.weight)).double()
     group.add_gradients([products])
     return products.cpu()

@@ -28,22 +28,22 @@ class SeenClusters:
     losses: Tensor
 
     @classmethod
-    def of(cls, groups: Tensor, losses: Tensor) -> SeenClusters:
+    def of(cls, clusters: Tensor, losses: Tensor) -> SeenClusters:
         """From the cluster, 0 to K - 1, and the loss of each query, (B,)."""
-        present, members = torch.unique(groups, return_inverse=True)
+        present, members = torch.unique(clusters, return_inverse=True)
         shares = torch.nn.functional.one_hot(members, len(present)).to(losses.dtype).T  # (n, B)
         counts = shares.sum(1)
         return cls(members, present, counts, shares @ losses / counts)
 
-    def spread(self, values: Tensor, groups: int) -> Tensor:
+    def spread(self, values: Tensor, clusters: int) -> Tensor:
         """Put (n,) values of the present clusters among all K, zeros elsewhere; float64 on the CPU."""
-        filled = torch.zeros(groups, dtype=torch.float64)
+        filled = torch.zeros(clusters, dtype=torch.float64)
         filled[self.present.cpu()] = values.detach().double().cpu()
         return filled
 
-    def mask(self, groups: int) -> Tensor:
+    def mask(self, clusters: int) -> Tensor:
         """Return a mask of present clusters, (K,) bool."""
-        filled = torch.zeros(groups, dtype=torch.bool)
+        filled = torch.zeros(clusters, dtype=torch.bool)
         filled[self.present.cpu()] = True
         return filled
 
@@ -64,15 +64,15 @@ class ClusterState:
     known: Tensor
 
     @classmethod
-    def start(cls, mode: str, groups: int) -> ClusterState:
+    def start(cls, mode: str, clusters: int) -> ClusterState:
         """Before the first step: equal weights, which the released code calls ones."""
-        equal = torch.full((groups,), 1.0 / groups, dtype=torch.float64)
+        equal = torch.full((clusters,), 1.0 / clusters, dtype=torch.float64)
         ones = mode in ("official", "greedy_dro")
         return cls(
             torch.ones_like(equal) if ones else equal,
             torch.zeros_like(equal),
             equal.clone(),
-            torch.zeros(groups, dtype=torch.bool),
+            torch.zeros(clusters, dtype=torch.bool),
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -115,14 +115,14 @@ def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tenso
 
 def from_losses(settings: GroupSettings, state: ClusterState, seen: SeenClusters) -> ClusterState:
     """Compute the state after a step of modes that read losses alone (group_dro, greedy_dro); others keep theirs."""
-    groups = len(state.omega)
-    losses, present = seen.spread(seen.losses, groups), seen.mask(groups)
+    clusters = len(state.omega)
+    losses, present = seen.spread(seen.losses, clusters), seen.mask(clusters)
     if settings.mode == "group_dro":
         omega = dro.group_dro_update(state.omega, losses, present, settings.eta, settings.absent or "keep")
         return ClusterState(omega, state.losses, state.fractions, state.known)
     if settings.mode != "greedy_dro":
         return state
-    shares = seen.spread(seen.counts / seen.counts.sum(), groups)
+    shares = seen.spread(seen.counts / seen.counts.sum(), clusters)
     mean = torch.where(state.known, dro.running(state.losses, losses, settings.running), losses)
     mean = torch.where(present, mean, state.losses)  # first sight counts in full
     fractions = dro.running(state.fractions, shares, settings.running)
