@@ -34,10 +34,9 @@ class Bench:
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
         from zerodr.encoders.network.trainable import BiEncoder
         from zerodr.encoders.start.importing import ImportSettings, copy_model
-        from zerodr.papers.berm.objective import BermTerms
-        from zerodr.papers.berm.segment_units import Cutter
+        from zerodr.papers.berm.segment_units import UnitCutter
         from zerodr.papers.berm.settings import BermSettings, CutSettings
-        from zerodr.papers.berm.training import UnitForward
+        from zerodr.papers.berm.training import BermTerms, UnitForward
         from zerodr.papers.berm.unit_table import UnitTable
         from zerodr.training.data.batches import Stream
         from zerodr.training.data.examples import Examples, Ragged
@@ -53,7 +52,7 @@ class Bench:
         copy_model(Path(package.MODEL_DIR), folder, settings, None)
         count = batch * (steps + 1)
         questions, passages = squad(count)
-        cut = Cutter.load(folder, CutSettings(), None).cut([""] * count, passages)
+        cut = UnitCutter.load(folder, CutSettings(), None).cut([""] * count, passages)
         self.units = sum(map(len, cut)) / count
         self.model = BiEncoder.load(folder).train()
         self.kernels = speed_up(self.model, "cpu", "fp32")

@@ -67,8 +67,8 @@ class Bench:
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
         from zerodr.encoders.network.trainable import BiEncoder
         from zerodr.encoders.start.importing import ImportSettings, copy_model
-        from zerodr.papers.coco_dr.objective import weigh_groups
         from zerodr.papers.coco_dr.settings import GroupSettings
+        from zerodr.papers.coco_dr.training import weigh_clusters
         from zerodr.training.data.batches import Stream
         from zerodr.training.data.examples import Examples, Ragged
         from zerodr.training.loop.gradcache import Forward
@@ -102,7 +102,7 @@ class Bench:
         for name in engines:
             chosen = published or GroupSettings(layers=LAYERS, similarity=SIMILARITY.get(name, "dot"))
             ids = range(GROUPS if published is None else TOPICS)
-            self.objectives[name] = weigh_groups(make_objective(objective), chosen, objective, self.model, ids, name)
+            self.objectives[name] = weigh_clusters(make_objective(objective), chosen, objective, self.model, ids, name)
         self.stream = Stream(examples, np.arange(count), batch, 1, [0])
         self.forward = Forward(self.model, examples, "cpu")
         self.optimizer = make_optimizer(self.model, TrainingSettings(learning_rate=1e-6))
@@ -159,7 +159,7 @@ def sweep(batch: int, steps: int, threads: int) -> None:
     import torch
 
     from zerodr.config.load import load_bench
-    from zerodr.papers.coco_dr.group_weights import updated
+    from zerodr.papers.coco_dr.cluster_weights import updated
 
     recipe = load_bench(ROOT, {"scale": "paper"}).methods["coco-dr+paper"]
     published = recipe.settings.chain["ep1"].groups

@@ -48,8 +48,8 @@ class Bench:
         from zerodr.config.training import ObjectiveSettings, TrainingSettings
         from zerodr.encoders.network.trainable import BiEncoder
         from zerodr.encoders.start.importing import ImportSettings, copy_model
-        from zerodr.papers.modir.domain_batches import DomainForward, DomainStream
         from zerodr.papers.modir.target_texts import DrawnTexts, TargetSizes, TargetStream
+        from zerodr.papers.modir.training import DomainForward, DomainStream
         from zerodr.training.data.batches import Stream
         from zerodr.training.data.examples import Examples, Ragged
         from zerodr.training.loop.speed import set_dropout, speed_up
@@ -156,7 +156,7 @@ def memory(chosen: argparse.Namespace) -> None:
     """Resident memory while the adversary takes many steps on random vectors."""
     import torch
 
-    from zerodr.papers.modir.domain_batches import EncodedDomains
+    from zerodr.papers.modir.objective import EncodedDomains
 
     torch.set_num_threads(chosen.threads)
     dimension, start = 384, resident_mib()

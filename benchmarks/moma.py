@@ -127,8 +127,7 @@ class Bench:
 
     def ways(self) -> dict[str, Callable[[], Any]]:
         """Each way to encode the batch, ready to be timed."""
-        from zerodr.papers.moma.fused_vectors import Fuser
-        from zerodr.papers.moma.state_cache import StateCache
+        from zerodr.papers.moma.fused_vectors import Fuser, StateCache
 
         warm = Fuser(self.model, StateCache(CACHE_MIB))
         warm.vectors(self.queries, self.given, self.texts)
@@ -176,8 +175,7 @@ def components(bench: Bench, rounds: int) -> None:
     import numpy as np
     import pyarrow as pa
 
-    from zerodr.papers.moma.fused_vectors import Fuser
-    from zerodr.papers.moma.state_cache import StateCache
+    from zerodr.papers.moma.fused_vectors import Fuser, StateCache
     from zerodr.retrieval.candidates import id_ranks
     from zerodr.retrieval.exact import search_exact
     from zerodr.retrieval.vectors import Vectors

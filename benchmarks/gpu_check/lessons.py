@@ -75,10 +75,10 @@ def _spans(name: str, check: Check, batch: int, folder: Path) -> Lesson:
 
 def modir(check: Check, batch: int, folder: Path) -> Lesson:
     """The softmax and an adversary over texts of a target: a momentum queue, a domain classifier (MoDIR)."""
-    from zerodr.papers.modir.domain_batches import DomainForward, DomainStream
     from zerodr.papers.modir.objective import Adversary
     from zerodr.papers.modir.settings import AdversarySettings
     from zerodr.papers.modir.target_texts import DrawnTexts, TargetSizes, TargetStream
+    from zerodr.papers.modir.training import DomainForward, DomainStream
     from zerodr.training.objectives.base import Stack
     from zerodr.training.optimization.schedules import schedule
 
@@ -97,9 +97,8 @@ def modir(check: Check, batch: int, folder: Path) -> Lesson:
 
 def berm(check: Check, batch: int, folder: Path) -> Lesson:
     """The softmax with R1 and R2 over units of the positives, here runs of tokens of equal number (BERM)."""
-    from zerodr.papers.berm.objective import BermTerms
     from zerodr.papers.berm.settings import BermSettings
-    from zerodr.papers.berm.training import UnitForward
+    from zerodr.papers.berm.training import BermTerms, UnitForward
     from zerodr.papers.berm.unit_table import UnitTable
     from zerodr.training.data.examples import Ragged
     from zerodr.training.objectives.base import Stack
@@ -119,8 +118,8 @@ def berm(check: Check, batch: int, folder: Path) -> Lesson:
 def idro(check: Check, batch: int, folder: Path) -> Lesson:
     """A loss of queries weighted by clusters whose gradients are compared (COCO-DR's iDRO)."""
     from zerodr.config.training import ObjectiveSettings
-    from zerodr.papers.coco_dr.objective import weigh_groups
     from zerodr.papers.coco_dr.settings import GroupSettings
+    from zerodr.papers.coco_dr.training import weigh_clusters
     from zerodr.training.data.batches import Stream
     from zerodr.training.loop.gradcache import Forward
     from zerodr.training.objectives.ranking import make_objective
@@ -129,7 +128,7 @@ def idro(check: Check, batch: int, folder: Path) -> Lesson:
     rows = np.arange(len(check.texts))
     examples = replace(plain.forward.examples, groups=(rows % CLUSTERS).astype(np.int32))
     model, groups = plain.forward.model, GroupSettings(layers=min(3, check.layers))
-    objective = weigh_groups(make_objective(settings), groups, settings, model, range(CLUSTERS))
+    objective = weigh_clusters(make_objective(settings), groups, settings, model, range(CLUSTERS))
     return Lesson(Forward(model, examples, "cpu"), Stream(examples, rows, batch, 1, WORDS), objective)
 
 

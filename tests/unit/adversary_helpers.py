@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tests.unit.encoder_helpers import make_collection
 from tests.unit.training_helpers import finetune_spec, words
 
 from zerodr.artifacts.stage import StageSpec
+from zerodr.papers.modir.domain_classifier import MomentumQueue
 
 SMALL = {
     "queue_length": 4,
@@ -20,6 +22,12 @@ SMALL = {
     "half_life_steps": 10,
 }
 OFFICIAL = {"mode": "official", "minibatch": None, "updates": 2}
+
+
+def oldest_first(queue: MomentumQueue) -> torch.Tensor:
+    """Embeddings from the oldest batch to the newest, (filled B, G, D)."""
+    first = queue.next * queue.size if queue.filled == queue.length else 0
+    return torch.cat([queue.rows[first : queue.filled * queue.size], queue.rows[:first]])
 
 
 def make_target(folder: Path, documents: int = 30, queries: int = 6) -> Path:

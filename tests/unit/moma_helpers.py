@@ -193,7 +193,7 @@ def mine(
 ) -> Path:
     params = MINING | more
     run(
-        "papers.moma.mine_memories:mine_memories",
+        "papers.moma.augmenter:mine_memories",
         {
             "attention": attention,
             "rankings": rankings,

@@ -25,7 +25,7 @@ def made(tmp_path_factory):
         t5("augmenter", seed=8)
         Path("main/fusion.json").write_text(json.dumps({"documents": K, "document_tokens": 16}))
         run(
-            "papers.moma.episode:join_components",
+            "papers.moma.augmenter:join_components",
             {"main": "main/manifest.json", "augmenter": "augmenter/manifest.json"},
             {"model": "model/manifest.json"},
             {"parent_learned": False},

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.adversary_helpers import OFFICIAL, SMALL, make_target
-from tests.unit.group_helpers import weighted, with_groups
+from tests.unit.adversary_helpers import OFFICIAL, SMALL, make_target, oldest_first
 from tests.unit.training_helpers import (
     QUERIES,
     load_tiny,
     tiny_examples,
     tiny_model,
 )
+from tests.unit.weighting_helpers import weighted, with_groups
 
 from zerodr.artifacts.stage import Stage, StageSpec
 from zerodr.config.trained import FinetuneParams
@@ -164,7 +164,7 @@ def test_positives_and_negatives_take_turns(tmp_path):
     parts = Parts(tmp_path)
     for step in (0, 1):
         parts.step(step)
-    vectors = parts.adversary.queue.oldest_first()
+    vectors = oldest_first(parts.adversary.queue)
     for step in (0, 1):
         texts = parts.forward.padded(parts.forward.texts(parts.stream.batch(step)))
         held = parts.forward.represent(texts, [1, step, 0, 0])
@@ -229,13 +229,13 @@ def test_the_converged_classifier_separates_the_queue(tmp_path):
         parts.step(step)
         weights.append(parts.adversary.classifier.weight.clone())
     assert torch.equal(weights[0], weights[2]) and not torch.equal(weights[2], weights[3])
-    rows = parts.adversary.queue.oldest_first()
+    rows = oldest_first(parts.adversary.queue)
     right = (parts.adversary.classifier(rows).diff(dim=-1)[..., 0] < 0) == parts.adversary.labels
     assert right.float().mean() > 0.8
 
 
 @pytest.mark.parametrize("engine", ["segment", "jvp"])
-def test_group_weights_see_the_source_alone(tmp_path, engine):
+def test_cluster_weights_see_the_source_alone(tmp_path, engine):
     """iDRO beside an adversary: the weights of groups are those without one."""
     parts = Parts(tmp_path, batch=12, negatives=2, weight=0.0)
     examples = with_groups(parts.forward.examples)

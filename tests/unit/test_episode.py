@@ -14,8 +14,8 @@ from moma_helpers import DOCUMENTS, MINING, QUERIES, K, lay_out, measure, mine, 
 from zerodr.collections.access import corpus_ids
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, ModelError
-from zerodr.papers.moma.attention_labels import most_attended, negative_ranks, positives_of
-from zerodr.papers.moma.components import AUGMENTER, augmenter_of
+from zerodr.papers.moma.augmenter import most_attended, negative_ranks, positives_of
+from zerodr.papers.moma.folders import AUGMENTER, augmenter_of
 from zerodr.papers.moma.fusion_encoder import FusionEncoder
 from zerodr.training.data.examples import load_examples
 from zerodr.training.loop.dev import pool_of
@@ -181,13 +181,13 @@ def test_attention_of_other_queries_is_refused(here):
         "memories": ["source/manifest.json", "other/manifest.json"],
     }
     with pytest.raises(ArtifactError, match="lacks 2 queries of attention.parquet, the first is q0"):
-        run("papers.moma.mine_memories:mine_memories", inputs, {"learned": "never/manifest.json"}, MINING)
+        run("papers.moma.augmenter:mine_memories", inputs, {"learned": "never/manifest.json"}, MINING)
 
 
 # ---- the augmenter ---------------------------------------------------------------------------------------------------
 def augmenter(place: str, learned: str = "learned", model: str = "start", separate: bool = False, **more) -> Path:
     run(
-        "papers.moma.episode:train_augmenter",
+        "papers.moma.augmenter:train_augmenter",
         {"model": f"{model}/manifest.json", "learned": f"{learned}/manifest.json"},
         {"model": f"{place}/manifest.json"},
         training(**more) | {"title_join": None, "parent_learned": separate},
@@ -197,7 +197,7 @@ def augmenter(place: str, learned: str = "learned", model: str = "start", separa
 
 def join(place: str, separate: bool = False, **inputs: str) -> Path:
     run(
-        "papers.moma.episode:join_components",
+        "papers.moma.augmenter:join_components",
         {name: f"{path}/manifest.json" for name, path in inputs.items()},
         {"model": f"{place}/manifest.json"},
         {"parent_learned": separate},

@@ -63,7 +63,7 @@ def test_times_of_a_query_and_a_document_are_positive(here):
     lexical |= {"collection": "source", "split": "train", "depth": 3, "exclude_self": False}
     index = {"index": "bm25/manifest.json"}
     run(
-        "papers.moma.measure_latency:measure_latency",
+        "papers.moma.embed_fused:measure_latency",
         inputs | index,
         {"latency": "latency.json"},
         wanted | {"lexical": lexical},

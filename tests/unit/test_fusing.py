@@ -11,9 +11,8 @@ from model_helpers import TEXTS, WORDS, shaken_t5
 
 from zerodr.errors import ModelError
 from zerodr.papers.moma import fused_vectors as fusing
-from zerodr.papers.moma.fused_vectors import Fuser
+from zerodr.papers.moma.fused_vectors import INDEX, Fuser, StateCache, StateStore, fingerprint, write_states
 from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded
-from zerodr.papers.moma.state_cache import INDEX, StateCache, StateStore, fingerprint, write_states
 
 DOCUMENTS = {f"m:{n}": " ".join(WORDS[(n * k) % 16] for k in range(1, 2 + 3 * n)) for n in range(8)}
 QUERIES = ["river", "copper engine in winter", "What?", *TEXTS[1:3]]

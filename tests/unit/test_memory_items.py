@@ -14,7 +14,7 @@ from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.moma import report as item_memories
 from zerodr.papers.moma.items import ComponentsItem, SharesItem
-from zerodr.papers.moma.measure_shares import COLUMNS
+from zerodr.papers.moma.measure_attention import COLUMNS
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import read_item
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.adversary_helpers import oldest_first
 
-from zerodr.papers.modir.domain_classifier import DomainClassifier, logistic_regression
+from zerodr.papers.modir.domain_classifier import DomainClassifier, MomentumQueue, logistic_regression
 from zerodr.papers.modir.losses import (
     adversarial_loss,
     adversary_weight,
@@ -20,7 +21,6 @@ from zerodr.papers.modir.losses import (
     domain_losses,
     margins,
 )
-from zerodr.papers.modir.momentum_queue import MomentumQueue
 
 SOURCE = [torch.tensor([[2.0, -1.0]]), torch.tensor([[0.5, 0.5]])]
 TARGET = [torch.tensor([[-1.0, 1.0]]), torch.tensor([[0.2, -0.3]])]
@@ -131,7 +131,7 @@ def batch(number: float, size: int = 2, groups: int = 4) -> torch.Tensor:
 
 
 def held(queue: MomentumQueue) -> list[float]:
-    return queue.oldest_first()[:: queue.size, 0, 0].tolist()
+    return oldest_first(queue)[:: queue.size, 0, 0].tolist()
 
 
 def test_the_queue_holds_the_last_batches():
@@ -156,7 +156,7 @@ def test_a_batch_that_comes_in_parts_counts_with_the_last():
     queue.push(batch(1), 0, 2)
     assert queue.filled == 0
     queue.push(batch(2), 1, 2)
-    assert queue.filled == 1 and queue.oldest_first()[:, 0, 0].tolist() == [1, 1, 2, 2]
+    assert queue.filled == 1 and oldest_first(queue)[:, 0, 0].tolist() == [1, 1, 2, 2]
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))

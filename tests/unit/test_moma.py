@@ -14,7 +14,7 @@ from retriever_helpers import EMBEDDING, JOIN, NAMES, embed, here, made
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import CollectionError, ConfigError, ModelError
-from zerodr.papers.moma.components import AUGMENTER
+from zerodr.papers.moma.folders import AUGMENTER
 from zerodr.papers.moma.fusion_encoder import FUSION
 from zerodr.papers.moma.retriever import MoMA
 

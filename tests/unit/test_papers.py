@@ -18,7 +18,6 @@ from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.coco_dr import report as item_queries
-from zerodr.papers.coco_dr import report_spaces
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, items_of
 from zerodr.reporting import item_figures, item_tables, items
@@ -131,7 +130,7 @@ def test_pretraining_gain_sets_loss_beside_retrieval(tmp_path):
     found = [space(tmp_path, "x@init", "a", 4.0), space(tmp_path, "x@coco", "a", 1.0)]
     item = {"kind": "pretraining_gain", "models": ["x@init", "x@coco"], "methods": ["bm25", "ours"]}
     stage, settings = told(item, {"per_query": files, "spaces": found}, tmp_path)
-    made = report_spaces.pretraining_gain(stage, settings, item_of(settings.item, "x"))
+    made = item_queries.pretraining_gain(stage, settings, item_of(settings.item, "x"))
     row = made.frame.iloc[0]
     assert row["reduction"] == pytest.approx(0.75) and row["gain"] == pytest.approx(0.125)
 

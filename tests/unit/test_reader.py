@@ -17,18 +17,9 @@ from tests.unit.unit_helpers import QUERIES, label, lay_out, segment
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.errors import CollectionError, ConfigError, ModelError
-from zerodr.papers.berm.read_units import unit_shares
-from zerodr.papers.berm.reader_data import (
-    IGNORED,
-    ReadForward,
-    best_spans,
-    evaluate_reader,
-    exact_match,
-    f1,
-    load_questions,
-    plain,
-)
-from zerodr.papers.berm.reader_network import Reader, ReadTokens
+from zerodr.papers.berm.answers import load_questions
+from zerodr.papers.berm.reader import AnswerReader, ReadTokens, unit_shares
+from zerodr.papers.berm.train_reader import IGNORED, ReadForward, best_spans, evaluate_reader, exact_match, f1, plain
 from zerodr.training.distributed.processes import Group
 
 
@@ -143,7 +134,7 @@ def test_shares_of_units():
 def test_targets_are_the_tokens_of_the_answer(project):
     init()
     reader, (questions, displaced) = (
-        Reader.load(Path("results/reader0")),
+        AnswerReader.load(Path("results/reader0")),
         load_questions(Path("results/source"), "train", " "),
     )
     assert len(questions) == QUERIES - displaced
@@ -156,7 +147,10 @@ def test_targets_are_the_tokens_of_the_answer(project):
 
 def test_logits_are_the_networks_own_and_padding_changes_nothing(project):
     init()
-    reader, (questions, _) = Reader.load(Path("results/reader0")), load_questions(Path("results/source"), "train", " ")
+    reader, (questions, _) = (
+        AnswerReader.load(Path("results/reader0")),
+        load_questions(Path("results/source"), "train", " "),
+    )
     pairs = questions.tokens(reader, range(4))
     together = reader.logits(reader.features(pairs))
     for row, pair in enumerate(pairs):
@@ -169,7 +163,10 @@ def test_logits_are_the_networks_own_and_padding_changes_nothing(project):
 
 def test_answers_that_truncation_cuts_off_are_ignored(project):
     init(max_tokens=24)
-    reader, (questions, _) = Reader.load(Path("results/reader0")), load_questions(Path("results/source"), "train", " ")
+    reader, (questions, _) = (
+        AnswerReader.load(Path("results/reader0")),
+        load_questions(Path("results/source"), "train", " "),
+    )
     found = [questions.targets(row, pair) for row, pair in enumerate(questions.tokens(reader, range(len(questions))))]
     cut = sum(first == IGNORED for first, _ in found) / len(found)
     assert 0 < cut < 1
@@ -184,7 +181,7 @@ def test_a_reader_learns_and_its_scores_find_answers(project):
     losses = curve("loss")
     assert np.mean(losses[-10:]) < 0.6 * np.mean(losses[:10])
     questions, _ = load_questions(Path("results/source"), "train", " ")
-    start = ReadForward(Reader.load(Path("results/reader0")), questions, "cpu")
+    start = ReadForward(AnswerReader.load(Path("results/reader0")), questions, "cpu")
     before = evaluate_reader(start, questions, range(20), 0, Group())
     assert curve("dev.f1")[-1] > before["f1"] and curve("dev.exact_match")[-1] > before["exact_match"]
     rows = pq.read_table(read() / "reader_scores.parquet").to_pylist()

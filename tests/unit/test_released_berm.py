@@ -8,8 +8,8 @@ from tests.unit.released import answers
 
 from zerodr.config.load import load_bench
 from zerodr.papers.berm.losses import mean_without_last, pool_units
-from zerodr.papers.berm.objective import BermTerms, EncodedUnits, Units
 from zerodr.papers.berm.settings import UnitStage
+from zerodr.papers.berm.training import BermTerms, EncodedUnits, Units
 from zerodr.papers.berm.unit_spans import Token, by_full_stop
 
 BEGIN, PADDING, END, FULL_STOP = 0, 1, 2, 4

@@ -7,12 +7,12 @@ import math
 
 import pytest
 import torch
-from tests.unit.group_helpers import KINDS, PAIRWISE, batch_of, one_step, tiny, weighted, with_groups
 from tests.unit.training_helpers import tiny_examples, tiny_model
+from tests.unit.weighting_helpers import KINDS, PAIRWISE, batch_of, one_step, tiny, weighted, with_groups
 from torch import Tensor
 
 from zerodr.config.load import load_bench
-from zerodr.papers.coco_dr.group_weights import updated
+from zerodr.papers.coco_dr.cluster_weights import updated
 from zerodr.papers.coco_dr.settings import GroupSettings
 
 STEPS, CLUSTERS, SPREAD = 45000, 50, 0.2

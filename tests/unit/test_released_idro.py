@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 import torch
 from tests.unit.encoder_helpers import VOCABULARY, save_tokenizer, tiny_bert
-from tests.unit.group_helpers import one_step
 from tests.unit.released import answers
 from tests.unit.training_helpers import load_tiny, ragged
+from tests.unit.weighting_helpers import one_step
 
 from zerodr.config.training import ObjectiveSettings
 from zerodr.encoders.folder.contract import EncoderContract
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.towers import Tower, load_transformer
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.papers.coco_dr.objective import GroupWeighted, weigh_groups
 from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.training import ClusterWeighted, weigh_clusters
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
 from zerodr.training.objectives.ranking import make_objective
@@ -89,8 +89,8 @@ def examples(released) -> Examples:
 def steps(model, examples, batches, **settings):
     """Yield weights, loss and gradient of each step; the network stays as it is."""
     network = load_tiny(model)
-    made = weigh_groups(make_objective(ONE), GroupSettings(**settings), ONE, network, list(range(GROUPS)))
-    assert isinstance(made, GroupWeighted)
+    made = weigh_clusters(make_objective(ONE), GroupSettings(**settings), ONE, network, list(range(GROUPS)))
+    assert isinstance(made, ClusterWeighted)
     for step, rows in enumerate(batches.numpy().astype(np.int64)):
         documents = np.stack([[examples.positives[row][0], examples.negatives[row][0]] for row in rows])
         found = one_step(network, examples, made, Batch(step, rows, documents, None, examples.groups[rows]))

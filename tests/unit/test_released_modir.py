@@ -8,9 +8,8 @@ from tests.unit.released import answers
 
 from zerodr.config.load import load_bench
 from zerodr.config.methods import TrainedMethod
-from zerodr.papers.modir.domain_batches import EncodedDomains
-from zerodr.papers.modir.momentum_queue import MomentumQueue
-from zerodr.papers.modir.objective import Adversary
+from zerodr.papers.modir.domain_classifier import MomentumQueue
+from zerodr.papers.modir.objective import Adversary, EncodedDomains
 from zerodr.papers.modir.settings import AdversarySettings, adversary_of
 from zerodr.training.optimization.lamb import Lamb
 from zerodr.training.optimization.optimizers import set_rate

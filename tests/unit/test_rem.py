@@ -18,10 +18,10 @@ from zerodr.encoders.network.pooling import POOLINGS
 from zerodr.encoders.network.trainable import BiEncoder, trained_parameters
 from zerodr.errors import ConfigError, ModelError
 from zerodr.papers.ddr import inserting
+from zerodr.papers.ddr.folders import REM, read_rem, shape_of
 from zerodr.papers.ddr.folding import _widen, check_folding, folded, merge_lora
 from zerodr.papers.ddr.inserting import ParallelAdapter, insert
 from zerodr.papers.ddr.modular import ModularEncoder, difference
-from zerodr.papers.ddr.rem_files import REM, read_rem, shape_of
 from zerodr.papers.ddr.settings import RemSettings
 
 SMALL = {"rank": 3, "bottleneck": 5}

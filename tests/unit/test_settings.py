@@ -20,7 +20,7 @@ from zerodr.config.trained import FinetuneParams
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
 from zerodr.operations.cli import plan_of
-from zerodr.papers.ddr.assemble import AssembleSettings
+from zerodr.papers.ddr.modular import AssembleSettings
 
 
 @pytest.fixture

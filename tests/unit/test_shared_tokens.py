@@ -34,7 +34,7 @@ from torch import Tensor
 from zerodr.artifacts.stage import run_spec
 from zerodr.encoders.network.moving import on_device, pinned
 from zerodr.encoders.network.tokenizing import Call
-from zerodr.papers.berm.reader_network import Reader
+from zerodr.papers.berm.reader import AnswerReader
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import Examples, known_positives
 from zerodr.training.data.tokens import SharedTokens
@@ -46,18 +46,18 @@ from zerodr.training.loop.gradcache import Forward
 def tokenised(monkeypatch) -> Counter:
     """Count how often each text was tokenised, by the way of calling."""
     counts: Counter = Counter()
-    ids, offsets = Call.ids, Reader._with_offsets
+    ids, offsets = Call.ids, AnswerReader._with_offsets
 
     def counted(call: Call, tokenizer: Any, texts: list[str]) -> Any:
         counts.update((call, text) for text in texts)
         return ids(call, tokenizer, texts)
 
-    def with_offsets(reader: Reader, texts: list[str]) -> Any:
+    def with_offsets(reader: AnswerReader, texts: list[str]) -> Any:
         counts.update(("offsets", text) for text in texts)
         return offsets(reader, texts)
 
     monkeypatch.setattr(Call, "ids", counted)
-    monkeypatch.setattr(Reader, "_with_offsets", with_offsets)
+    monkeypatch.setattr(AnswerReader, "_with_offsets", with_offsets)
     return counts
 
 

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from moma_helpers import JOINS, collection, run
 
-from zerodr.papers.moma.measure_attention import SCHEMA
-from zerodr.papers.moma.measure_shares import Row, shares_of
+from zerodr.papers.moma.measure_attention import SCHEMA, Row, shares_of
 
 
 def test_shares_of_two_queries():
@@ -59,7 +58,7 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
         "memories": ["source/manifest.json", "other/manifest.json"],
     }
     params = {"collection": "source", "split": "train", "evaluated": False, "joins": JOINS, "cases": 2, "shown": 1}
-    run("papers.moma.measure_shares:measure_shares", inputs, {"shares": "shares.tsv", "cases": "cases.tsv"}, params)
+    run("papers.moma.measure_attention:measure_shares", inputs, {"shares": "shares.tsv", "cases": "cases.tsv"}, params)
     shares = pd.read_csv("shares.tsv", sep="\t").set_index("memory")
     assert set(shares.index) == {"other", "source:relevant", "source:other"}
     assert shares.loc["other", "attention_share"] == pytest.approx(0.75)
@@ -71,7 +70,7 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
     )
     assert cases["document_text"].tolist() == [texts["d1"], texts["d2"]]
     run(
-        "papers.moma.measure_shares:measure_shares",
+        "papers.moma.measure_attention:measure_shares",
         inputs,
         {"shares": "searched.tsv", "cases": "searched-cases.tsv"},
         params | {"evaluated": True},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.unit_helpers import label, lay_out, segment
 
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.papers.berm.unit_measures import (
+from zerodr.papers.berm.measure_units import (
     absolute_cosine,
     balance_variance,
     dispersion,

@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 from tests.unit.training_helpers import cut_and_resumed, make_mined, seal, tiny_settings, weights_in
 from tests.unit.unit_helpers import DOCUMENTS, QUERIES, label, lay_out, segment
+from tests.unit.weighting_helpers import weigh
 from tests.unit.word_probe import make_target
 
 from zerodr.artifacts.record import read_record
@@ -24,12 +25,10 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.papers.berm.losses import r1, r2
-from zerodr.papers.berm.objective import BermTerms
 from zerodr.papers.berm.settings import BermSettings
-from zerodr.papers.berm.training import UnitForward
+from zerodr.papers.berm.training import BermTerms, UnitForward
 from zerodr.papers.berm.unit_table import load_units
 from zerodr.papers.coco_dr import training as coco_dr_training
-from zerodr.papers.coco_dr.objective import weigh_groups
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import load_examples
 from zerodr.training.distributed.processes import Group
@@ -244,7 +243,7 @@ def test_masked_words_of_a_target_join_units(project, chunk):
 @pytest.mark.parametrize("engine", ["segment", "ghost", "jvp", "loop"])
 def test_groups_weigh_the_loss_and_not_the_units(project, monkeypatch, engine):
     def force(name: str) -> None:
-        monkeypatch.setattr(coco_dr_training, "weigh_groups", partial(weigh_groups, engine_name=name))
+        monkeypatch.setattr(coco_dr_training, "weigh_clusters", partial(weigh, engine=name))
 
     folder = project / "results/clusters"
     folder.mkdir()

@@ -19,10 +19,10 @@ from zerodr.config.base import validate
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
 from zerodr.papers.berm.answers import has_answers, read_answers
-from zerodr.papers.berm.label_units import READ_SCHEMA
 from zerodr.papers.berm.settings import BermSettings, CutSettings, UnitSettings
 from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
 from zerodr.papers.berm.unit_spans import Token, Unit, by_count, by_full_stop, by_spans, merged, rule_spans
+from zerodr.papers.berm.unit_table import READ_SCHEMA
 
 PARIS = "Paris is the capital of France. It has many museums! It costs 3.5 euros"
 

@@ -22,7 +22,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.papers import item_of
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
-from zerodr.papers.coco_dr import measure_clusters as module
+from zerodr.papers.coco_dr import measures as module
 from zerodr.papers.coco_dr.cluster_queries import cluster
 from zerodr.papers.coco_dr.report_clusters import worst_cluster
 from zerodr.papers.coco_dr.settings import ClusterSettings

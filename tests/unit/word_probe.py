@@ -9,9 +9,8 @@ import torch
 from tests.unit.encoder_helpers import make_collection
 from tests.unit.training_helpers import QUERIES, lay_out, load_tiny, seal, words, write_tensors
 
-from zerodr.papers.udalm.joint_batches import JointForward, JointStream
 from zerodr.papers.udalm.settings import MaskedWordsSettings
-from zerodr.papers.udalm.word_encoder import WordEncoder
+from zerodr.papers.udalm.training import JointForward, JointStream, WordEncoder
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import load_examples
 from zerodr.training.distributed.processes import Group

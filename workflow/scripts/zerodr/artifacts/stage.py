@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -109,6 +109,10 @@ class Stage:
         (path,) = self.paths(name)
         return path.parent if is_folder_artifact(path) else path
 
+    def folders(self, name: str) -> dict[str, Path]:
+        """Folders of the collections called `name` by their names; none where there is no such input."""
+        return {path.parent.name: path.parent for path in (self.paths(name) if name in self.spec.inputs else ())}
+
     def output(self, name: str) -> Path:
         """Where to write output `name`: a temporary file, or for a folder artifact a temporary empty folder."""
         return temporary_output(self.spec.outputs[name])
@@ -118,6 +122,12 @@ class Stage:
         if "@" in name:
             raise ValueError(f"metric name {name!r} holds '@'")
         self.metrics.append({"name": name, "value": float(value), "step": step})
+
+    def numbers(self, facts: Mapping[str, Any]) -> None:
+        """Put the numbers among facts in the lineage record, each as a metric of its name."""
+        for name, value in facts.items():
+            if isinstance(value, int | float):
+                self.metric(name, value)
 
     def note(self, **facts: Any) -> None:
         """Put facts (backend, counts, paths tried) in the lineage record."""

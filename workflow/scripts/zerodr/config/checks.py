@@ -162,7 +162,8 @@ def _check_chosen(bench: Bench) -> None:
         method = bench.methods[name]
         if isinstance(method, TrainedMethod):
             for paper in modules("checks"):
-                paper.check_row(bench, name, method)
+                if check := getattr(paper, "check_row", None):
+                    check(bench, name, method)
     if bench.selection in bench.methods:
         problem = "the table of these collections would have the path of a method's row"
         raise ConfigError(f"collections={bench.selection!r}", problem, "rename the collection's folder")

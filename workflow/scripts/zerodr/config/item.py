@@ -38,3 +38,12 @@ class Item(Settings):
 
 class TargetItem(Item):
     """An item about single targets: collections that a column of the main table is the mean of are left out."""
+
+
+class TextItem(Item):
+    """An item without a figure."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Words, counts and settings are no figure."""
+        return False

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known, read_yaml
-from zerodr.config.item import Item
+from zerodr.config.item import Item, TextItem
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
@@ -97,15 +97,6 @@ class EpisodesItem(Item):
     """Stages of their chains, in order. None: every fine-tuning stage of the first method."""
     measure: Measure = "ndcg_cut_10"
     """Measure that is shown."""
-
-
-class TextItem(Item):
-    """An item without a figure."""
-
-    @property
-    def is_drawn(self) -> bool:
-        """Words and settings are no figure."""
-        return False
 
 
 class SettingsItem(TextItem):

@@ -3,7 +3,8 @@
 The core asks for modules by the name of a layer, takes what is there, and names no paper. Layers that Snakemake parses:
 
 * `settings`: `SETTINGS`, fields that a paper adds to stages and params, kinds of stages and of recipes.
-* `checks`: `check_recipe`, `check_row`: what must hold between these and the rest of the configuration.
+* `checks`: `check_recipe`, and `check_row` where a row of the table needs more: what must hold between these and the
+  rest of the configuration.
 * `items`: `ITEMS`, kinds of tables and figures.
 * `plan`: rules, their inputs and params.
 

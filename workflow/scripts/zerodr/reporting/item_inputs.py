@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
@@ -123,7 +123,7 @@ class Gain:
         return f"{self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
 
     @classmethod
-    def of(cls, row: pd.Series, name: str) -> Gain:
+    def of(cls, row: pd.Series | Mapping[str, Any], name: str) -> Gain:
         """Read a gain from a row with the columns of `columns`."""
         return cls(row[name], row[f"{name}_low"], row[f"{name}_high"])
 
@@ -143,6 +143,29 @@ def gain(method: pd.Series, baseline: pd.Series, samples: int, seed: int) -> Gai
     differences = (method - baseline).to_numpy()[:, None]
     low, high = bootstrap_interval(differences, samples, seed)
     return Gain(float(differences.mean()), float(low[0]), float(high[0]))
+
+
+def printed(
+    rows: Iterable[Mapping[str, Any]], settings: ItemParams, columns: Mapping[str, str]
+) -> tuple[list[str], list[list[str]]]:
+    """Format rows for the printed table, with labels of collections and methods; what is no number is a dash.
+
+    Args:
+        columns: heading -> format of a row's values, of which `<gain>_interval` is a gain with its interval.
+    """
+    labels, lines = {"collection": settings.collections, "method": settings.methods}, []
+    for row in rows:
+        known = {key: labels[key].get(value, value) if key in labels else value for key, value in row.items()}
+        known |= {f"{key}_interval": Gain.of(row, key) for key in row if f"{key}_low" in row}
+        cells = (form.format_map(known) for form in columns.values())
+        lines.append(["-" if cell == "nan" else cell for cell in cells])
+    return list(columns), lines
+
+
+def extremes(gains: Sequence[float] | np.ndarray, count: int) -> list[int]:
+    """Positions of the `count` largest gains, then of as many of the largest losses, each once."""
+    order = np.argsort(-np.asarray(gains), kind="stable").tolist()
+    return list(dict.fromkeys([*order[:count], *order[-count:]]))
 
 
 def correlation(x: Sequence[float], y: Sequence[float], what: str, of: str = "collections") -> str:

@@ -11,7 +11,3 @@ def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
     for stage, settings in method.settings.chain.items():
         if isinstance(settings, UnitStage) and settings.units is not None:
             check_model_of_type(f"method {name}: stage {stage}: reader", settings.units.reader, "reader", bench.methods)
-
-
-def check_row(bench: Bench, name: str, method: TrainedMethod) -> None:
-    """A row of the table needs nothing more."""

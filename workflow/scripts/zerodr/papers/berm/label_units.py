@@ -1,6 +1,5 @@
 """Stage `label_units`: the essential unit of each (query, positive) pair  # BERM section 4.1"""
 
-import csv
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -16,35 +15,21 @@ from zerodr.artifacts.parquet import GroupWriter, open_parquet
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids, read_queries
+from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.lexical.analysis import python_analyzer
 from zerodr.lexical.folder import read_about
 from zerodr.lexical.light import read_holders
+from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.answers import Answers, has_answers, read_answers
-from zerodr.papers.berm.segment_units import SCHEMA as UNIT_SCHEMA
-from zerodr.papers.berm.segment_units import STATISTICS, UNITS, joined, passages_of, read_statistics
 from zerodr.papers.berm.settings import LabelSettings
-from zerodr.papers.berm.unit_pairs import positives_of
 from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
 
 log = logging.getLogger("zerodr")
-LABELS, EXAMPLES, READ = "labels.parquet", "examples.tsv", "reader_scores.parquet"
-SCORES = pa.list_(pa.float32())
-SCHEMA = pa.schema(
-    [
-        ("query", pa.string()),
-        ("document", pa.string()),
-        ("bm25", SCORES),
-        ("reader", SCORES),
-        ("hybrid", SCORES),
-        ("label", pa.int32()),
-        ("units", pa.int32()),
-    ]
-)
-READ_SCHEMA = pa.schema([("query", pa.string()), ("document", pa.string()), ("scores", SCORES)])
+EXAMPLES = "examples.tsv"
+Row = dict[str, Any]
 ROW_GROUP, BLOCK, SHOWN = 4096, 4096, 50
 
 
@@ -72,7 +57,7 @@ class Passage:
 
 
 @dataclass
-class Tally:
+class LabelTally:
     """Pairs by what came of them, and how often a label holds a gold answer."""
 
     pairs: int = 0
@@ -103,6 +88,39 @@ class Tally:
         return counts
 
 
+@dataclass(frozen=True)
+class Labeller:
+    """Scores the units of passages for queries.
+
+    Attributes:
+        passages: by id.
+        scorer: BM25 of units.
+        read: a reader's score of each unit by (query, document); None without a reader.
+        delta: weight of the reader's scores.
+        units: folder of the units, for errors.
+    """
+
+    passages: dict[str, Passage]
+    scorer: UnitScorer
+    read: dict[tuple[str, str], np.ndarray] | None
+    delta: float
+    units: Path
+
+    def row(self, query: str, document: str, asked: list[str]) -> Row:
+        """One row of labels.parquet; `asked` are the query's terms."""
+        terms = self.passages[document].terms
+        bm25, reader = self.scorer.scores(asked, terms), None
+        if self.read is not None:
+            reader = self.read.get((query, document))
+            if reader is None or len(reader) != len(terms):
+                scored = "none" if reader is None else len(reader)
+                problem = f"has {len(terms)} units of {document}, of which the reader scored {scored} for query {query}"
+                raise ArtifactError(self.units, problem, "read these units again")
+        whole = hybrid(bm25, reader, self.delta)
+        scores = {"bm25": bm25, "reader": reader, "hybrid": whole}
+        return {"query": query, "document": document, **scores, "label": essential_unit(whole), "units": len(terms)}
+
+
 def label_units(stage: Stage) -> None:
     """Inputs `source`, `units`, `index` (bm25s), optional `read` (of read_units), `mined`; output `labels`, a folder.
 
@@ -119,8 +137,8 @@ def label_units(stage: Stage) -> None:
     source, folder = stage.path("source"), stage.output("labels")
     corpus = corpus_ids(source)
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
-    known = positives_of(source, settings.split, corpus, mined)
-    queries = query_texts(source, known.queries)
+    known = unit_table.positives_of(source, settings.split, corpus, mined)
+    queries = unit_table.query_texts(source, known.queries)
     analyze = python_analyzer(read_about(stage.path("index"))["language"])
     passages = read_passages(
         source, corpus, np.unique(known.documents), stage.path("units"), settings.title_join, analyze
@@ -131,58 +149,36 @@ def label_units(stage: Stage) -> None:
     scorer = UnitScorer(
         documents, lambda term: holders.get(term, 0), max(mean, 1e-9), settings.label.k1, settings.label.b
     )
-    read = read_scores(stage.path("read") / READ) if "read" in stage.spec.inputs else None
+    read = read_scores(stage.path("read") / unit_table.READ) if "read" in stage.spec.inputs else None
+    labeller = Labeller(passages, scorer, read, settings.label.delta, stage.path("units"))
     answers = _answers(source, settings.split, passages)
-    tally, examples = Tally(), list[dict[str, Any]]()
+    tally, examples = LabelTally(), list[Row]()
     pairs = zip(np.repeat(np.arange(len(known.queries)), known.sizes).tolist(), known.documents.tolist(), strict=True)
     progress = Progress(f"label units of {source.name}/{settings.split}", len(known.documents), "pairs")
-    with GroupWriter(folder / LABELS, SCHEMA, ROW_GROUP, []) as writer:
+    with GroupWriter(folder / unit_table.LABELS, unit_table.LABEL_SCHEMA, ROW_GROUP, []) as writer:
         while block := list(islice(pairs, BLOCK)):
             rows = [
-                _row(
-                    known.queries[query].as_py(),
-                    corpus[document].as_py(),
-                    analyze(queries[query]),
-                    passages,
-                    scorer,
-                    read,
-                    settings.label.delta,
-                    stage.path("units"),
-                )
+                labeller.row(known.queries[query].as_py(), corpus[document].as_py(), analyze(queries[query]))
                 for query, document in block
             ]
             for row, (query, _) in zip(rows, block, strict=True):
                 _count(tally, row, passages[row["document"]], answers, read is not None)
                 if len(examples) < SHOWN and row["label"] != IGNORED:
                     examples += list(_example(row, queries[query], passages[row["document"]]))
-            writer.write(pa.Table.from_pylist(rows, SCHEMA))
+            writer.write(pa.Table.from_pylist(rows, unit_table.LABEL_SCHEMA))
             progress.add(len(block))
     progress.finish()
-    facts = {
-        "made_for": read_statistics(stage.path("units"))["made_for"],
-        "mean_terms_of_unit": mean,
-        **tally.facts(read is not None),
-    }
+    made_for = unit_table.read_statistics(stage.path("units"))["made_for"]
+    facts = {"made_for": made_for, "mean_terms_of_unit": mean, **tally.facts(read is not None)}
     if not tally.labelled:
-        raise CollectionError(
-            f"{source.name}/{settings.split}",
-            f"none of its {tally.pairs} pairs has an essential unit ({dict(tally.reasons)})",
-            "take a reader, or another segmenter",
-        )
-    write_json(folder / STATISTICS, {"collection": source.name, "split": settings.split} | facts)
-    _write_examples(folder / EXAMPLES, examples)
+        problem = f"none of its {tally.pairs} pairs has an essential unit ({dict(tally.reasons)})"
+        raise CollectionError(f"{source.name}/{settings.split}", problem, "take a reader, or another segmenter")
+    write_json(folder / unit_table.STATISTICS, {"collection": source.name, "split": settings.split} | facts)
+    lines = ["\t".join(map(str, cells)) for cells in (examples[0], *(row.values() for row in examples))]
+    (folder / EXAMPLES).write_text("\n".join(lines) + "\n", encoding="utf-8")
     stage.note(statistics=facts)
-    for name, value in facts.items():
-        if isinstance(value, int | float):
-            stage.metric(name, value)
+    stage.numbers(facts)
     log.info("%s/%s: %d of %d pairs have an essential unit", source.name, settings.split, tally.labelled, tally.pairs)
-
-
-def query_texts(source: Path, ids: pa.Array) -> list[str]:
-    """Texts of queries by id."""
-    table = read_queries(source)
-    texts = dict(zip(table["id"].to_pylist(), table["text"].to_pylist(), strict=True))
-    return [texts[key] or "" for key in ids.to_pylist()]
 
 
 def read_passages(
@@ -193,76 +189,25 @@ def read_passages(
     Raises:
         ArtifactError: the units are of other passages, or made with another title join.
     """
-    if read_statistics(folder)["made_for"]["title_join"] != title_join:
-        raise ArtifactError(
-            folder,
-            f"has units of passages whose title is joined by another string than {title_join!r}",
-            "cut the units again",
-        )
-    spans_by_id = read_unit_spans(folder)
-    passages = {}
-    for ids, titles, texts in passages_of(source, rows):
-        for key, title, text in zip(ids, titles, texts, strict=True):
-            if key not in spans_by_id:
-                raise ArtifactError(
-                    folder / UNITS,
-                    f"lacks document {key}, a positive of {source.name}",
-                    "cut the units of this source and split",
-                )
-            whole, begin = joined(title, text, title_join)
-            spans = spans_by_id[key]
-            passages[key] = Passage(whole, begin, spans, [analyze(whole[start:end]) for start, end in spans])
+    if unit_table.read_statistics(folder)["made_for"]["title_join"] != title_join:
+        problem = f"has units of passages whose title is joined by another string than {title_join!r}"
+        raise ArtifactError(folder, problem, "cut the units again")
+    spans_by_id, passages = unit_table.read_unit_spans(folder), {}
+    for key, (whole, begin) in unit_table.passage_texts(source, rows, title_join).items():
+        if key not in spans_by_id:
+            problem = f"lacks document {key}, a positive of {source.name}"
+            raise ArtifactError(folder / unit_table.UNITS, problem, "cut the units of this source and split")
+        spans = spans_by_id[key]
+        passages[key] = Passage(whole, begin, spans, [analyze(whole[start:end]) for start, end in spans])
     return passages
-
-
-def read_unit_spans(folder: Path) -> dict[str, np.ndarray]:
-    """Read the characters of each document's units: (units, 2) int64 by id."""
-    with open_parquet(folder / UNITS, UNIT_SCHEMA) as file:
-        table = file.read(columns=["document", "char_start", "char_end"])
-    columns = (table[name].to_pylist() for name in ("document", "char_start", "char_end"))
-    return {key: np.array([first, last], np.int64).reshape(2, -1).T for key, first, last in zip(*columns, strict=True)}
 
 
 def read_scores(path: Path) -> dict[tuple[str, str], np.ndarray]:
     """A reader's score of each unit by (query, document)."""
-    with open_parquet(path, READ_SCHEMA) as file:
+    with open_parquet(path, unit_table.READ_SCHEMA) as file:
         table = file.read()
     pairs = zip(table["query"].to_pylist(), table["document"].to_pylist(), strict=True)
     return {pair: np.array(scores, np.float64) for pair, scores in zip(pairs, table["scores"].to_pylist(), strict=True)}
-
-
-def _row(
-    query: str,
-    document: str,
-    asked: list[str],
-    passages: dict[str, Passage],
-    scorer: UnitScorer,
-    read: dict[tuple[str, str], np.ndarray] | None,
-    delta: float,
-    where: Path,
-) -> dict[str, Any]:
-    """One row of labels.parquet."""
-    terms = passages[document].terms
-    bm25, reader = scorer.scores(asked, terms), None
-    if read is not None:
-        reader = read.get((query, document))
-        if reader is None or len(reader) != len(terms):
-            scored = "none" if reader is None else len(reader)
-            raise ArtifactError(
-                where,
-                f"has {len(terms)} units of {document}, of which the reader scored {scored} for query {query}",
-                "read these units again",
-            )
-    whole = hybrid(bm25, reader, delta)
-    return {
-        "query": query,
-        "document": document,
-        "bm25": bm25,
-        "reader": reader,
-        "hybrid": whole,
-        "label": essential_unit(whole),
-        "units": len(terms),
-    }
 
 
 def _answers(source: Path, split: str, passages: dict[str, Passage]) -> Answers | None:
@@ -272,7 +217,7 @@ def _answers(source: Path, split: str, passages: dict[str, Passage]) -> Answers 
     return read_answers(source, split, {key: passage.text[passage.begin :] for key, passage in passages.items()})
 
 
-def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers | None, with_reader: bool) -> None:
+def _count(tally: LabelTally, row: Row, passage: Passage, answers: Answers | None, with_reader: bool) -> None:
     tally.pairs += 1
     if row["label"] == IGNORED:
         tally.reasons["few_units" if row["units"] < 2 else "no_overlap"] += 1
@@ -282,11 +227,8 @@ def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers
     tally.labels[row["label"]] += 1
     plain = essential_unit(row["bm25"])
     tally.changed += with_reader and plain != row["label"]
-    starts = (
-        []
-        if answers is None
-        else [passage.begin + start for _, start in answers.spans.get((row["query"], row["document"]), [])]
-    )
+    found = answers.spans.get((row["query"], row["document"]), []) if answers else []
+    starts = [passage.begin + start for _, start in found]
     spans = passage.spans
     gold = {int(unit) for start in starts for unit in np.flatnonzero((spans[:, 0] <= start) & (start < spans[:, 1]))}
     if gold:
@@ -296,7 +238,7 @@ def _count(tally: Tally, row: dict[str, Any], passage: Passage, answers: Answers
         tally.holds["bm25"] += plain in gold
 
 
-def _example(row: dict[str, Any], query: str, passage: Passage) -> Iterator[dict[str, Any]]:
+def _example(row: Row, query: str, passage: Passage) -> Iterator[Row]:
     """Rows of examples.tsv: the units of a pair, the essential one marked."""
     for number, (start, end) in enumerate(passage.spans):
         reader = "" if row["reader"] is None else f"{row['reader'][number]:.4f}"
@@ -309,12 +251,3 @@ def _example(row: dict[str, Any], query: str, passage: Passage) -> Iterator[dict
             "reader": reader,
             "text": " ".join(passage.text[start:end].split()),
         }
-
-
-def _write_examples(path: Path, rows: list[dict[str, Any]]) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(
-            stream, list(rows[0]), delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None
-        )
-        writer.writeheader()
-        writer.writerows(rows)

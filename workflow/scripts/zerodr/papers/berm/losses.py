@@ -25,6 +25,11 @@ def pool_units(states: Tensor, unit_ids: Tensor, units: int) -> tuple[Tensor, Te
 
     Returns:
         (B, U, D) float32 with zeros for units without a token, and (B, U) bool: units with a token.
+
+    >>> states = torch.tensor([[[1.0, 0.0], [3.0, 0.0], [0.0, 5.0]]])
+    >>> vectors, valid = pool_units(states, torch.tensor([[0, 0, -1]]), units=2)
+    >>> vectors.tolist(), valid.tolist()
+    ([[[2.0, 0.0], [0.0, 0.0]]], [[True, False]])
     """
     chosen = functional.one_hot(unit_ids + 1, units + 1)[..., 1:].float()  # (B, T, U)
     counts = chosen.sum(1)  # (B, U)
@@ -33,7 +38,11 @@ def pool_units(states: Tensor, unit_ids: Tensor, units: int) -> tuple[Tensor, Te
 
 
 def unit_scores(vectors: Tensor, units: Tensor, similarity: Similarity = "dot", temperature: float = 1.0) -> Tensor:
-    """Similarity of a vector with each unit of its passage, over the temperature. (B, D), (B, U, D) -> (B, U)."""
+    """Similarity of a vector with each unit of its passage, over the temperature. (B, D), (B, U, D) -> (B, U).
+
+    >>> unit_scores(torch.tensor([[1.0, 2.0]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])).tolist()
+    [[1.0, 2.0]]
+    """
     vectors, units = vectors.float(), units.float()
     if similarity == "cosine":
         vectors, units = functional.normalize(vectors, dim=-1), functional.normalize(units, dim=-1)
@@ -41,7 +50,12 @@ def unit_scores(vectors: Tensor, units: Tensor, similarity: Similarity = "dot", 
 
 
 def matching_vector(queries: Tensor, passages: Tensor) -> Tensor:
-    """GELU of the element-wise product, with the exact error function  # BERM section 4.2; (B, D), (B, D) -> (B, D)"""
+    """GELU of the element-wise product, with the exact error function  # BERM section 4.2; (B, D), (B, D) -> (B, D)
+
+    >>> vector = matching_vector(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 2.0]]))[0]
+    >>> [round(value, 3) for value in vector.tolist()]
+    [1.954, -0.046]
+    """
     return functional.gelu(queries.float() * passages.float())
 
 
@@ -65,6 +79,11 @@ def unit_balance(
 
     Returns:
         (B,), 0 where fewer than two units are valid.
+
+    >>> passage, valid = torch.tensor([[1.0, 0.0]]), torch.tensor([[True, True]])
+    >>> even, uneven = torch.tensor([[[1.0, 0.0], [1.0, 1.0]]]), torch.tensor([[[3.0, 0.0], [0.0, 1.0]]])
+    >>> [round(float(unit_balance(passage, units, valid)), 4) for units in (even, uneven)]
+    [0.0, 0.8554]
     """
     counts = valid.sum(-1)
     shares = _log_softmax(unit_scores(passages, units, similarity, temperature), valid)
@@ -96,6 +115,12 @@ def unit_extraction(
 
     Returns:
         (B,) in nats, 0 where the label is -100 or names a unit that is not valid.
+
+    >>> query, passage = torch.tensor([[1.0, 1.0]]), torch.tensor([[3.0, 0.0]])
+    >>> units, valid = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[True, True]])
+    >>> losses = [unit_extraction(query, passage, units, valid, torch.tensor([unit])) for unit in (0, 1, -100)]
+    >>> [round(float(loss), 4) for loss in losses]
+    [0.0488, 3.0447, 0.0]
     """
     shares = _log_softmax(unit_scores(matching_vector(queries, passages), units, similarity, temperature), valid)
     if softmaxes == 2:
@@ -106,17 +131,29 @@ def unit_extraction(
 
 
 def labelled(valid: Tensor, labels: Tensor) -> Tensor:
-    """Samples that R2 counts: the label names a valid unit. (B, U), (B,) -> (B,) bool."""
+    """Samples that R2 counts: the label names a valid unit. (B, U), (B,) -> (B,) bool.
+
+    >>> labelled(torch.tensor([[True, True], [True, False], [True, True]]), torch.tensor([1, 1, -100])).tolist()
+    [True, False, False]
+    """
     return (labels != IGNORED) & valid.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
 
 
 def balanced(valid: Tensor) -> Tensor:
-    """Samples that R1 counts: at least two valid units. (B, U) -> (B,) bool."""
+    """Samples that R1 counts: at least two valid units. (B, U) -> (B,) bool.
+
+    >>> balanced(torch.tensor([[True, True], [True, False]])).tolist()
+    [True, False]
+    """
     return valid.sum(-1) >= LEAST_UNITS
 
 
 def mean_over(losses: Tensor, counted: Tensor) -> Tensor:
-    """Mean over the counted samples; 0, with a zero gradient, where there is none. (B,), (B,) bool -> scalar."""
+    """Mean over the counted samples; 0, with a zero gradient, where there is none. (B,), (B,) bool -> scalar.
+
+    >>> float(mean_over(torch.tensor([1.0, 5.0, 3.0]), torch.tensor([True, False, True])))
+    2.0
+    """
     return losses.masked_fill(~counted, 0.0).sum() / counted.sum().clamp(min=1)
 
 
@@ -129,6 +166,9 @@ def mean_without_last(losses: Tensor, valid: Tensor) -> Tensor:
 
     Returns:
         scalar: sum over all passages with a unit but the last, over 1 + their number.
+
+    >>> float(mean_without_last(torch.tensor([1.0, 5.0, 9.0]), torch.tensor([[True], [True], [True]])))
+    2.0
     """
     having = valid.any(-1)
     after = having.flip(0).cumsum(0).flip(0)  # passages with a unit from here on
@@ -148,6 +188,10 @@ def r1(
     """Semantic unit balance: mean of `unit_balance` over passages of at least two units; scalar.
 
     With `skips_last` it is `mean_without_last`.
+
+    >>> passages, valid = torch.tensor([[1.0, 0.0]]), torch.tensor([[True, True]])
+    >>> round(float(r1(passages, torch.tensor([[[3.0, 0.0], [0.0, 1.0]]]), valid)), 4)
+    0.8554
     """
     losses = unit_balance(passages, units, valid, over_units, similarity, temperature)
     return mean_without_last(losses, valid) if skips_last else mean_over(losses, balanced(valid))
@@ -167,6 +211,11 @@ def r2(
     """Extractability of the essential unit: mean of `unit_extraction` over samples with a label; scalar.
 
     With `skips_last` it is `mean_without_last`.
+
+    >>> queries, passages = torch.tensor([[1.0, 1.0]]), torch.tensor([[3.0, 0.0]])
+    >>> units, valid = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.tensor([[True, True]])
+    >>> round(float(r2(queries, passages, units, valid, torch.tensor([1]))), 4)
+    3.0447
     """
     losses = unit_extraction(queries, passages, units, valid, labels, softmaxes, similarity, temperature)
     return mean_without_last(losses, valid) if skips_last else mean_over(losses, labelled(valid, labels))

@@ -1,13 +1,16 @@
-"""Stage `measure_units`: BERM's tables 5 and 6 for one model, over the units and labels of its training."""
+"""Stage `measure_units`: BERM's tables 5 and 6 for one model, over the units and labels of its training.
 
-import csv
+Balance, extractability, dispersion and orthogonality are pure functions of arrays: P pairs, U units at most, D
+components; `valid` (P, U) says which units there are.
+"""
+
 from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from pydantic import Field
+from scipy.special import erf
 
 from zerodr.artifacts.parquet import open_parquet
 from zerodr.artifacts.stage import Stage
@@ -19,27 +22,84 @@ from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError
 from zerodr.mining.positives import rows_among
-from zerodr.papers.berm.label_units import LABELS, query_texts
-from zerodr.papers.berm.label_units import SCHEMA as LABEL_SCHEMA
+from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.losses import pool_units
-from zerodr.papers.berm.segment_units import SCHEMA as UNIT_SCHEMA
-from zerodr.papers.berm.segment_units import UNITS, joined, passages_of
-from zerodr.papers.berm.unit_measures import (
-    absolute_cosine,
-    balance_variance,
-    dispersion,
-    extracted,
-    mean_with_interval,
-    random_guess,
-    relative_variance,
-    unit_dots,
-)
 from zerodr.papers.berm.unit_scores import IGNORED
-from zerodr.papers.berm.unit_table import check_tokens
 from zerodr.training.data.grouping import length_groups
 
 SAMPLE, BATCH, WASTE = 5, 64, 512
 Spans = list[np.ndarray]
+
+
+def unit_dots(vectors: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Inner product of a vector with each unit. (P, D), (P, U, D) -> (P, U) float64."""
+    return np.einsum("pd,pud->pu", vectors.astype(np.float64), units.astype(np.float64))
+
+
+def balance_variance(scores: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Population variance over a passage's units of its raw similarity with them, (P,)  # table 5, Var."""
+    counts = np.maximum(valid.sum(1), 1)
+    means = np.where(valid, scores, 0.0).sum(1) / counts
+    return np.where(valid, (scores - means[:, None]) ** 2, 0.0).sum(1) / counts
+
+
+def relative_variance(scores: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Divide `balance_variance` by the mean square of the similarities: independent of vector lengths, (P,)."""
+    squares = np.where(valid, scores**2, 0.0).sum(1) / np.maximum(valid.sum(1), 1)
+    return balance_variance(scores, valid) / np.maximum(squares, np.finfo(np.float64).tiny)
+
+
+def extracted(
+    queries: np.ndarray, passages: np.ndarray, units: np.ndarray, valid: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Whether GELU(query * passage) is nearest to the essential unit, (P,) bool  # table 5, Acc."""
+    product = queries.astype(np.float64) * passages.astype(np.float64)
+    matching = product * 0.5 * (1.0 + erf(product / np.sqrt(2.0)))
+    scores = np.where(valid, unit_dots(matching, units), -np.inf)
+    return scores.argmax(1) == labels
+
+
+def random_guess(valid: np.ndarray) -> np.ndarray:
+    """Probability that a unit drawn at random is the essential one, (P,)."""
+    return 1.0 / np.maximum(valid.sum(1), 1)
+
+
+def absolute_cosine(units: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Mean |cosine| of two different units of a passage, (P,); 0 means orthogonal; NaN for fewer than two units."""
+    rows = units.astype(np.float64)
+    lengths = np.linalg.norm(rows, axis=2, keepdims=True)
+    rows = np.where(valid[..., None], rows / np.maximum(lengths, np.finfo(np.float64).tiny), 0.0)
+    cosines = np.abs(np.einsum("pud,pvd->puv", rows, rows))
+    diagonal = np.einsum("puu->p", cosines)
+    counts = valid.sum(1)
+    pairs = counts * (counts - 1)
+    return np.where(pairs > 0, (cosines.sum((1, 2)) - diagonal) / np.maximum(pairs, 1), np.nan)
+
+
+def two_axes(points: np.ndarray) -> np.ndarray:
+    """The first two principal axes of points (N, D), (D, 2); signs are such that an axis's largest part is positive."""
+    centred = points.astype(np.float64) - points.astype(np.float64).mean(0)
+    _, axes = np.linalg.eigh(centred.T @ centred)
+    axes = axes[:, ::-1][:, :2]
+    signs = np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
+    return axes * np.where(signs == 0, 1.0, signs)
+
+
+def dispersion(units: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Variance of a passage's units along each of two principal axes of all units, (P, 2)  # table 6
+
+    The paper's projection and unit are not known: compare models, not papers.
+    """
+    projected = units.astype(np.float64) @ two_axes(units[valid])
+    return np.stack([balance_variance(projected[..., axis], valid) for axis in (0, 1)], 1)
+
+
+def mean_with_interval(values: np.ndarray) -> dict[str, float]:
+    """Mean over passages that have a value, with a 95 % interval of the normal approximation."""
+    known = values[np.isfinite(values)].astype(np.float64)
+    mean = float(known.mean()) if len(known) else float("nan")
+    wide = float(1.96 * known.std(ddof=1) / np.sqrt(len(known))) if len(known) > 1 else float("nan")
+    return {"mean": mean, "low": mean - wide, "high": mean + wide, "count": len(known)}
 
 
 class MeasureUnitsSettings(JoinedTexts):
@@ -60,21 +120,22 @@ def measure_units(stage: Stage) -> None:
     torch.set_num_threads(max(1, stage.threads))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)
-    check_tokens(stage.path("units"), stage.path("labels"), model, settings.title_join)
+    unit_table.check_tokens(stage.path("units"), stage.path("labels"), model, settings.title_join)
     queries, documents, labels = sampled(stage, settings.pairs)
-    asked = query_texts(stage.path("source"), pa.array(queries))
+    asked = unit_table.query_texts(stage.path("source"), pa.array(queries))
     wanted = list(dict.fromkeys(documents))
     passages, units, valid = embedded(model, *passages_with_units(stage, wanted, settings.title_join), device)
-    rows = _row_numbers(wanted, documents)
+    numbers = {key: row for row, key in enumerate(wanted)}
+    rows = np.array([numbers[key] for key in documents], np.int64)
     asked_vectors = vectors_of(model, asked, device)
     results = measures(asked_vectors, passages[rows], units[rows], valid[rows], labels)
-    with open(stage.output("measures"), "w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
-        writer.writerow(["measure", "mean", "low", "high", "count"])
-        for name, values in results.items():
-            interval = mean_with_interval(values)
-            writer.writerow([name, *(f"{interval[key]:.6g}" for key in ("mean", "low", "high")), interval["count"]])
-            stage.metric(name, interval["mean"])
+    lines = ["measure\tmean\tlow\thigh\tcount"]
+    for name, values in results.items():
+        interval = mean_with_interval(values)
+        stage.metric(name, interval["mean"])
+        bounds = (f"{interval[key]:.6g}" for key in ("mean", "low", "high"))
+        lines.append("\t".join([name, *bounds, str(interval["count"])]))
+    stage.output("measures").write_text("\n".join(lines) + "\n", encoding="utf-8")
     stage.note(pairs=len(labels), passages=len(wanted), device=device)
 
 
@@ -98,7 +159,7 @@ def measures(
 
 def sampled(stage: Stage, count: int) -> tuple[list[str], list[str], np.ndarray]:
     """Queries, documents and labels of a seeded sample of the pairs with a label."""
-    with open_parquet(stage.path("labels") / LABELS, LABEL_SCHEMA) as file:
+    with open_parquet(stage.path("labels") / unit_table.LABELS, unit_table.LABEL_SCHEMA) as file:
         table = file.read(columns=["query", "document", "label"])
     labels = table["label"].to_numpy()
     rows = np.flatnonzero(labels != IGNORED)
@@ -110,23 +171,15 @@ def sampled(stage: Stage, count: int) -> tuple[list[str], list[str], np.ndarray]
     return chosen["query"].to_pylist(), chosen["document"].to_pylist(), labels[rows].astype(np.int64)
 
 
-def _row_numbers(wanted: list[str], documents: list[str]) -> np.ndarray:
-    number = {key: row for row, key in enumerate(wanted)}
-    return np.array([number[key] for key in documents], np.int64)
-
-
 def passages_with_units(stage: Stage, wanted: Sequence[str], title_join: str | None) -> tuple[list[str], Spans]:
     """Text of each document, and tokens [first, stop) of its units."""
     source = stage.path("source")
-    texts: dict[str, str] = {}
     rows = np.sort(rows_among(pa.array(wanted, pa.string()), corpus_ids(source)))
-    for ids, titles, bodies in passages_of(source, rows):
-        for key, title, body in zip(ids, titles, bodies, strict=True):
-            texts[key] = joined(title, body, title_join)[0]
-    table = pq.read_table(stage.path("units") / UNITS, schema=UNIT_SCHEMA)
-    columns = (table[name].to_pylist() for name in ("document", "token_start", "token_end"))
-    spans = {key: np.array([first, stop], np.int64).T for key, first, stop in zip(*columns, strict=True)}
-    return [texts[key] for key in wanted], [spans[key] for key in wanted]
+    texts, spans = (
+        unit_table.passage_texts(source, rows, title_join),
+        unit_table.read_unit_spans(stage.path("units"), "token"),
+    )
+    return [texts[key][0] for key in wanted], [spans[key] for key in wanted]
 
 
 def embedded(

@@ -24,7 +24,7 @@ RULES |= {
     "segment_units": Rule("papers.berm.segment_units:segment_units", 2, "cut", Need(4000, 0, 60)),
     "label_units": Rule("papers.berm.label_units:label_units", 1, "annotate", Need(8000, 0, 60)),
     "measure_units": Rule("papers.berm.measure_units:measure_units", 1, "measure", MEASURING, seeded=True),
-    "read_units": Rule("papers.berm.read_units:read_units", 1, "annotate", encoding(8000, 0, 720)),
+    "read_units": Rule("papers.berm.reader:read_units", 1, "annotate", encoding(8000, 0, 720)),
 }
 
 

@@ -15,9 +15,9 @@ from torch import Tensor
 from zerodr.config.stages import PretrainStage
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.papers.berm.losses import pool_units, unit_balance
-from zerodr.papers.berm.objective import check_space
 from zerodr.papers.berm.segment_units import check_tokenizer, lowered_offsets, text_units
 from zerodr.papers.berm.settings import BalancedStage, BalanceSettings
+from zerodr.papers.berm.training import check_space
 from zerodr.papers.berm.unit_spans import Token
 from zerodr.training.pretraining.masking import Words
 from zerodr.training.pretraining.token_losses import NO_MARK, TokenLoss
@@ -33,7 +33,7 @@ class Balance(TokenLoss):
         encoder: whose texts and vectors they are.
 
     Raises:
-        ModelError: its vectors can't be compared with units, or its tokenizer can't tell them.
+        ModelError: its vectors have another size than its token states, or its tokenizer gives no characters of tokens.
     """
 
     def __init__(self, settings: BalanceSettings, encoder: BiEncoder) -> None:
@@ -60,7 +60,7 @@ class Balance(TokenLoss):
         return marks
 
     def _tokens(self, text: str, left: Words) -> list[Token]:
-        """Tokens that stand for characters, with their offsets in the text as it was before it was lower-cased."""
+        """List tokens that have characters, with offsets in the text as it was before it was lower-cased."""
         assert left.characters is not None, "the view maker asks for characters"
         back = lowered_offsets(text) if self.lowercase else range(len(text))
         rows = zip(left.ids.tolist(), left.characters.tolist(), strict=True)

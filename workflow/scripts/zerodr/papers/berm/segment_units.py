@@ -6,10 +6,9 @@ Units are kept as characters of the passage and as tokens of the model that will
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.parquet import GroupWriter
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract
@@ -31,12 +29,10 @@ from zerodr.errors import CollectionError, ModelError
 from zerodr.mining.positives import known_positives
 from zerodr.papers.berm.settings import CutSettings, TextCut
 from zerodr.papers.berm.unit_spans import Token, Unit, by_count, by_full_stop, by_spans, merged, rule_spans
+from zerodr.papers.berm.unit_table import SPAN_COLUMNS, STATISTICS, UNIT_SCHEMA, UNITS, joined, passages_of, token_facts
 
 log = logging.getLogger("zerodr")
-UNITS, STATISTICS = "units.parquet", "statistics.json"
-SPAN_COLUMNS = ("char_start", "char_end", "token_start", "token_end")
-SCHEMA = pa.schema([("document", pa.string()), *((name, pa.list_(pa.int32())) for name in SPAN_COLUMNS)])
-ROW_GROUP, BLOCK = 4096, 512
+ROW_GROUP = 4096
 FULL_STOP = "."
 MANY = 10  # histogram: this many units or more
 
@@ -49,7 +45,7 @@ class SegmentSettings(SourceTexts):
 
 
 @dataclass
-class Tally:
+class CutTally:
     """Counts of passages and their units."""
 
     counts: Counter[int] = field(default_factory=Counter)
@@ -60,7 +56,7 @@ class Tally:
     merged: int = 0
 
     def facts(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """Return counts, means and a histogram of units of a passage, as JSON values."""
         passages, units = sum(self.counts.values()), sum(n * times for n, times in self.counts.items())
         shown = {str(n): self.counts[n] for n in range(MANY)}
         shown[f"{MANY} or more"] = sum(times for n, times in self.counts.items() if n >= MANY)
@@ -89,11 +85,11 @@ def segment_units(stage: Stage) -> None:
     """
     settings = validate(SegmentSettings, stage.params, stage.spec.name())
     source, folder = stage.path("source"), stage.output("units")
-    cutter = Cutter.load(stage.path("model"), settings.cut, settings.title_join)
+    cutter = UnitCutter.load(stage.path("model"), settings.cut, settings.title_join)
     corpus = corpus_ids(source)
     wanted = np.unique(known_positives(source, settings.split, corpus).documents)
     progress = Progress(f"units of {source.name}/{settings.split}", len(wanted), "passages")
-    with GroupWriter(folder / UNITS, SCHEMA, ROW_GROUP, []) as writer:
+    with GroupWriter(folder / UNITS, UNIT_SCHEMA, ROW_GROUP, []) as writer:
         for ids, titles, texts in passages_of(source, wanted):
             writer.write(_table(ids, cutter.cut(titles, texts)))
             progress.add(len(ids))
@@ -106,75 +102,31 @@ def segment_units(stage: Stage) -> None:
             f"units ({facts['without_unit']} have none) with segmenter {settings.cut.segmenter}",
             "take another segmenter (fixed_tokens), or longer passages",
         )
-    write_json(
-        folder / STATISTICS,
-        {"collection": source.name, "split": settings.split, "made_for": cutter.token_facts} | facts,
-    )
+    about = {"collection": source.name, "split": settings.split, "made_for": cutter.token_facts}
+    write_json(folder / STATISTICS, about | facts)
     stage.note(statistics=facts, made_for=cutter.token_facts)
-    for name, value in facts.items():
-        if not isinstance(value, dict):
-            stage.metric(name, value)
+    stage.numbers(facts)
     if facts["without_unit"]:
-        log.warning(
-            "%s: %d of %d passages have no unit (no sentence boundary that the segmenter sees)",
-            source.name,
-            facts["without_unit"],
-            facts["passages"],
-        )
+        without = f"{facts['without_unit']} of {facts['passages']} passages have no unit"
+        log.warning("%s: %s (no sentence boundary that the segmenter sees)", source.name, without)
     if facts["units_lost_by_truncation"]:
-        log.warning(
-            "%s: %d units are lost, they lie behind the first %d tokens of a passage (%d of %d passages are truncated)",
-            source.name,
-            facts["units_lost_by_truncation"],
-            cutter.token_facts["tokens"],
-            facts["truncated"],
-            facts["passages"],
-        )
-
-
-def passages_of(source: Path, rows: np.ndarray) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """Ids, titles and texts of the corpus rows `rows` (ascending), some hundred at once."""
-    first = 0
-    for block in read_corpus(source, block=BLOCK):
-        low, high = np.searchsorted(rows, [first, first + len(block)])
-        if high > low:
-            chosen = block.take(pa.array(rows[low:high] - first))
-            ids, titles, texts = (chosen.column(name).to_pylist() for name in ("id", "title", "text"))
-            yield ids, [title or "" for title in titles], [text or "" for text in texts]
-        first += len(block)
-
-
-def joined(title: str, text: str, title_join: str | None) -> tuple[str, int]:
-    """A passage as training reads it, and the offset at which its text begins."""
-    if title_join is None or not title:
-        return text, 0
-    return f"{title}{title_join}{text}", len(title) + len(title_join)
-
-
-def token_facts(contract: EncoderContract, tokenizer: Any, title_join: str | None) -> dict[str, Any]:
-    """Facts that decide the tokens of a passage; equal facts mean equal tokens."""
-    vocabulary = object_digest(sorted(tokenizer.get_vocab().items()))
-    return {
-        "vocabulary": vocabulary,
-        "tokens": contract.tokens("document"),
-        "prefix": contract.prefix("document"),
-        "lowercase": contract.lowercase,
-        "title_join": title_join,
-    }
+        lost = f"{facts['units_lost_by_truncation']} units are lost, they lie behind the first"
+        cuts = f"({facts['truncated']} of {facts['passages']} passages are truncated)"
+        log.warning("%s: %s %d tokens of a passage %s", source.name, lost, cutter.token_facts["tokens"], cuts)
 
 
 @dataclass
-class Cutter:
+class UnitCutter:
     """Cuts passages into units."""
 
     tokenizer: Any
     contract: EncoderContract
     settings: CutSettings
     title_join: str | None
-    tally: Tally = field(default_factory=Tally)
+    tally: CutTally = field(default_factory=CutTally)
 
     @classmethod
-    def load(cls, model: Path, settings: CutSettings, title_join: str | None) -> Cutter:
+    def load(cls, model: Path, settings: CutSettings, title_join: str | None) -> UnitCutter:
         """With the tokenizer of a model folder.
 
         Raises:
@@ -200,7 +152,7 @@ class Cutter:
         ]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[Token]]:
-        """Tokens of each text that stand for characters of it, as many as the model takes."""
+        """Tokenise texts, cut at the model's limit; special tokens, which have no characters, are left out."""
         prefix, limit = self.contract.prefix("document"), self.contract.tokens("document")
         given = [prefix + text for text in texts]
         given = [text.lower() for text in given] if self.contract.lowercase else given
@@ -292,12 +244,7 @@ def lowered_offsets(text: str) -> list[int]:
 
 def _table(ids: list[str], units: list[list[Unit]]) -> pa.Table:
     columns = {
-        name: pa.array([[unit[at] for unit in passage_units] for passage_units in units], SCHEMA.field(name).type)
+        name: pa.array([[unit[at] for unit in passage_units] for passage_units in units], UNIT_SCHEMA.field(name).type)
         for at, name in enumerate(SPAN_COLUMNS)
     }
-    return pa.table({"document": pa.array(ids, pa.string())} | columns, schema=SCHEMA)
-
-
-def read_statistics(folder: Path) -> dict[str, Any]:
-    """statistics.json of a folder of this stage."""
-    return json.loads((folder / STATISTICS).read_text())
+    return pa.table({"document": pa.array(ids, pa.string())} | columns, schema=UNIT_SCHEMA)

@@ -13,54 +13,118 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
 from zerodr.encoders.network.moving import Features, features_on, on_device
-from zerodr.errors import ArtifactError
-from zerodr.papers.berm.losses import pool_units
-from zerodr.papers.berm.objective import BermTerms, EncodedUnits, Units, check_space
-from zerodr.papers.berm.settings import BermSettings, UnitStage
+from zerodr.errors import ArtifactError, ConfigError, ModelError
+from zerodr.papers.berm.losses import balanced, labelled, matching_vector, pool_units, r1, r2, unit_scores
+from zerodr.papers.berm.settings import BalanceSettings, BermSettings, UnitStage
 from zerodr.papers.berm.train_reader import READER
 from zerodr.papers.berm.unit_table import UnitTable, load_units
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, Share, Texts, set_random
-from zerodr.training.objectives.base import Objective, Stack
+from zerodr.training.objectives.base import Encoded, Objective, Stack
 
 
-class UnitLosses(Addition):
-    """R1 and R2 over units (inputs `units`, `labels`)."""
+@dataclass(frozen=True)
+class Units:
+    """The units of each query's positive.
 
-    @classmethod
-    def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
-        """Apply where the settings have `berm`."""
-        return together(stage, "berm", _berm(params) is not None, "units", "labels")
+    Attributes:
+        vectors: (B, U, D) float32.
+        valid: (B, U) bool.
+        labels: (B,) int64 the essential unit, -100 where there is none.
+    """
 
-    @property
-    def settings(self) -> BermSettings:
-        """Forms and weights of the losses."""
-        settings = _berm(self.params)
-        assert settings is not None, "it was asked for"
-        return settings
-
-    def forward(self, forward: Forward) -> UnitForward:
-        """Units are pooled from the pass of their passages."""
-        model, examples = forward.model, forward.examples
-        check_space(model, self.settings)
-        folders = self.stage.path("units"), self.stage.path("labels")
-        table = load_units(*folders, examples, model, self.params.title_join)
-        head = self.settings.unit_space == "head"
-        return UnitForward(model, examples, forward.device, forward.chunk, table=table, head=head)
-
-    def objective(self, objective: Objective, prepared: Prepared) -> Stack:
-        """The stage's own loss, and the two over units."""
-        terms = BermTerms(self.settings, self.params.schedule.first_step)
-        return Stack({"main": (1.0, objective), "berm": (1.0, terms)})
+    vectors: Tensor
+    valid: Tensor
+    labels: Tensor
 
 
-def _berm(params: FinetuneParams) -> BermSettings | None:
-    return params.settings.berm if isinstance(params.settings, UnitStage) else None
+@dataclass(frozen=True)
+class EncodedUnits(Encoded):
+    """The vectors of a batch whose positives have units."""
+
+    units: Units | None = None
+
+
+def check_space(model: Any, settings: BermSettings | BalanceSettings, key: str = "berm") -> None:
+    """Check that vectors of passages and of units have one size, so that inner products of both exist.
+
+    `key` names the settings in messages.
+
+    Raises:
+        ModelError: vectors of another size than token states, and units in raw space.
+    """
+    size, states = model.contract.dimension, model.tower("document").transformer.config.hidden_size
+    if size != states and settings.unit_space == "raw":
+        problem = (
+            f"makes vectors of {size} components, its tokens have {states}: units "
+            "in raw space can't be compared with them"
+        )
+        raise ModelError(model.contract.source, problem, f"set {key}.unit_space: head")
+
+
+class BermTerms(Objective):
+    """R1 and R2, weighted by the step of the chain; to be stacked on any loss of a batch with units  # BERM eq. 4, 5
+
+    Args:
+        settings: forms and weights.
+        first_step: steps of the chain's earlier stages.
+    """
+
+    def __init__(self, settings: BermSettings, first_step: int = 0) -> None:
+        self.settings, self.first_step = settings, first_step
+        self._seen: dict[str, float | Tensor] = {}
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """`{"r1": scalar, "r2": scalar}` with weights applied, those of weight 0 left out."""
+        if not isinstance(batch, EncodedUnits) or batch.units is None:
+            raise ConfigError("berm", "the batch has no units of its positives", "give the stage units and labels")
+        settings, units = self.settings, batch.units
+        w_r1, w_r2 = settings.weights(self.first_step + batch.step)
+        passages, preset = batch.documents[:, 0], settings.how
+        how = settings.similarity, settings.temperature, preset.skips_last
+        terms = {}
+        if w_r1:
+            terms["r1"] = w_r1 * r1(passages, units.vectors, units.valid, preset.over_units, *how)
+        if w_r2:
+            terms["r2"] = w_r2 * r2(
+                batch.queries, passages, units.vectors, units.valid, units.labels, preset.softmaxes, *how
+            )
+        with torch.no_grad():
+            self._seen = watch(batch.queries, passages, units) | {"w_r1": w_r1, "w_r2": w_r2}
+        return terms
+
+    def on_step(self, finished: int) -> dict[str, float | Tensor]:
+        """Measures that distinguish a solution from a trivial one: R1 is 0, too, where all units are one vector."""
+        return self._seen
+
+
+def watch(queries: Tensor, passages: Tensor, units: Units) -> dict[str, float | Tensor]:
+    """Of a batch: shares of samples that count, R2's accuracy, norms, mean cosine between units of a passage."""
+    counted, many = labelled(units.valid, units.labels), balanced(units.valid)
+    scores = unit_scores(matching_vector(queries, passages), units.vectors).masked_fill(~units.valid, -torch.inf)
+    right = (scores.argmax(-1) == units.labels) & counted
+    unit = functional.normalize(units.vectors, dim=-1) * units.valid[..., None]
+    counts = units.valid.sum(-1)
+    between = unit.sum(1).square().sum(-1) - counts  # sum of cosines over ordered pairs of different units
+    pairs = (counts * (counts - 1)).sum().clamp(min=1)
+    values = torch.stack(
+        [
+            many.float().mean(),
+            counted.float().mean(),
+            right.sum() / counted.sum().clamp(min=1),
+            passages.norm(dim=-1).mean(),
+            units.vectors.norm(dim=-1).sum() / counts.sum().clamp(min=1),
+            torch.where(many, between, 0.0).sum() / pairs,
+        ]
+    )
+    names = ("balanced_share", "labelled_share", "unit_accuracy", "passage_norm", "unit_norm", "unit_cosine")
+    return dict(zip(names, values.unbind(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -94,11 +158,8 @@ class UnitForward(Forward):
             tokens[index] = spans
             if len(spans) and spans[-1, 1] > len(plain.tokens[index]):
                 name = self.examples.document_ids(np.array([document]))[0]
-                raise ArtifactError(
-                    "units",
-                    f"document {name} has a unit up to token {spans[-1, 1]} of {len(plain.tokens[index])}",
-                    "cut the units again",
-                )
+                problem = f"document {name} has a unit up to token {spans[-1, 1]} of {len(plain.tokens[index])}"
+                raise ArtifactError("units", problem, "cut the units again")
         counts = np.array([len(spans) for spans in tokens], np.int64)
         ends = len(tokens) + np.cumsum(counts)
         return UnitTexts(plain.tokens, plain.documents, plain.groups, ends - counts, tokens, int(ends[-1]))
@@ -163,6 +224,40 @@ class UnitForward(Forward):
         rows, valid, labels = (on_device(share.numbers[name], leaf.device) for name in ("unit_rows", "valid", "labels"))
         units, whole = Units(group.gather(leaf[rows]), valid, labels), super().view(share, leaf, group)
         return EncodedUnits(**{entry.name: getattr(whole, entry.name) for entry in fields(whole)}, units=units)
+
+
+class UnitLosses(Addition):
+    """R1 and R2 over units (inputs `units`, `labels`)."""
+
+    @classmethod
+    def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
+        """Apply where the settings have `berm`."""
+        return together(stage, "berm", _berm(params) is not None, "units", "labels")
+
+    @property
+    def settings(self) -> BermSettings:
+        """Forms and weights of the losses."""
+        settings = _berm(self.params)
+        assert settings is not None, "it was asked for"
+        return settings
+
+    def forward(self, forward: Forward) -> UnitForward:
+        """Units are pooled from the pass of their passages."""
+        model, examples = forward.model, forward.examples
+        check_space(model, self.settings)
+        folders = self.stage.path("units"), self.stage.path("labels")
+        table = load_units(*folders, examples, model, self.params.title_join)
+        head = self.settings.unit_space == "head"
+        return UnitForward(model, examples, forward.device, forward.chunk, table=table, head=head)
+
+    def objective(self, objective: Objective, prepared: Prepared) -> Stack:
+        """The stage's own loss, and the two over units."""
+        terms = BermTerms(self.settings, self.params.schedule.first_step)
+        return Stack({"main": (1.0, objective), "berm": (1.0, terms)})
+
+
+def _berm(params: FinetuneParams) -> BermSettings | None:
+    return params.settings.berm if isinstance(params.settings, UnitStage) else None
 
 
 TRAINING = PaperTraining((UnitLosses,), objectives={"spans": lambda settings: Objective()}, kinds={"reader": READER})

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-IGNORED = -100
-LEAST_UNITS = 2
+from zerodr.papers.berm.losses import IGNORED, LEAST_UNITS
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,6 @@ def hybrid(bm25: np.ndarray, reader: np.ndarray | None, delta: float) -> np.ndar
 
 def essential_unit(scores: np.ndarray) -> int:
     """The best unit, the first of equal ones; -100 where there is none to choose from, or none has a score."""
-    if len(scores) < LEAST_UNITS or not scores.max() > 0:
+    if len(scores) < LEAST_UNITS or not scores.max() > 0:  # `not >` also refuses NaN
         return IGNORED
     return int(scores.argmax())

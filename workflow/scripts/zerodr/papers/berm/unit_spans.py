@@ -96,7 +96,7 @@ def by_spans(tokens: Sequence[Token], spans: Sequence[Span], text: str) -> list[
 def by_full_stop(tokens: Sequence[Token], full_stop: int) -> list[Unit]:
     """Runs of tokens up to each full stop token, which they do not hold; what follows the last one is left out.
 
-    A full stop that follows another, or stands first, is a unit itself, as in the released code.
+    A full stop that follows another, or is the first token, is a unit itself, as in the released code.
     """
     units: list[Unit] = []
     run: list[Token] = []

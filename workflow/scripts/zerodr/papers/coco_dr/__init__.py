@@ -1,7 +1,7 @@
 """COCO-DR: implicit distributionally robust optimisation over clusters of source queries (iDRO), and its controls.
 
-In order of the method: `settings`, `items`, `plan`; `cluster_queries`; `losses`, `group_weights` (how weights follow
-from losses and gradients); `group_layers`, `group_sums`, `group_engines` (how gradients of groups are compared);
-`objective`, `training` (what a fine-tuning stage gets); `measure_clusters` (losses by cluster); `measure_space` (spaces
-of COCO pretraining); `report_clusters`, `report_spaces`, `report`.
+In order of the method: `settings`, `items`, `plan`; `cluster_queries`; `losses`, `cluster_weights` (how weights follow
+from losses and gradients); `cluster_layers`, `cluster_sums`, `cluster_engines` (how gradients of clusters are
+compared); `training` (what a fine-tuning stage gets); `measures` (losses by cluster, spaces of COCO pretraining);
+`report_clusters`, `report`.
 """

@@ -1,7 +1,8 @@
 """Stage `cluster_queries`: compute K-means of a source's training queries by the embeddings of the current model.
 
-COCO-DR groups training queries anew at each episode, with its negatives (section 5.1). The released code clusters
-by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take all points.
+COCO-DR clusters training queries anew at each episode, when it mines negatives (COCO-DR section 5.1). The released
+code clusters by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take
+all points.
 """
 
 import logging
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zerodr.artifacts.record import write_json
@@ -82,19 +84,17 @@ def cluster_queries(stage: Stage) -> None:
     queries = split_queries(source, settings.split)["id"].tolist()
     vectors = read_vectors(file, queries, f"{source.name}/{settings.split}")
     if settings.count > len(queries):
-        raise ConfigError(
-            "clusters.count",
-            f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made",
-            f"set it to at most {len(queries)}",
+        problem = (
+            f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made"
         )
+        raise ConfigError("clusters.count", problem, f"set it to at most {len(queries)}")
     clusters = cluster(vectors, settings, stage.seed, stage.threads)
     table = pa.table([pa.array(queries, pa.string()), pa.array(clusters.assigned)], schema=SCHEMA)
     pq.write_table(table, folder / CLUSTERS, compression="zstd")
     np.save(folder / CENTROIDS, clusters.centroids, allow_pickle=False)
     facts = clusters.facts()
     write_json(folder / STATISTICS, facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric})
-    for name, value in facts.items():
-        stage.metric(name, value)
+    stage.numbers(facts)
     stage.note(statistics=facts, device="cuda" if faiss_gpus() else "cpu")
     if facts["empty"]:
         log.warning(
@@ -126,7 +126,7 @@ def cluster(
         nredo=settings.restarts,
         seed=seed,
         spherical=cosine,
-        min_points_per_centroid=1,
+        min_points_per_centroid=1,  # by default faiss warns below 39, and draws 256 points a centroid
         max_points_per_centroid=limit,
         gpu=bool(faiss_gpus()) if gpu is None else gpu,
     )
@@ -147,17 +147,27 @@ def read_vectors(file: Path, queries: list[str], where: str) -> np.ndarray:
     """
     vectors = np.load(file, mmap_mode="r", allow_pickle=False)
     if vectors.ndim != 2 or len(vectors) != len(queries):
-        raise ArtifactError(
-            file,
-            f"holds an array of shape {vectors.shape}, expected a row for each of the "
-            f"{len(queries)} queries of {where}",
-            "embed this collection and split",
+        problem = (
+            f"holds an array of shape {vectors.shape}, expected a row for each of the {len(queries)} queries of {where}"
         )
+        raise ArtifactError(file, problem, "embed this collection and split")
     wrong = np.flatnonzero(~np.isfinite(vectors).all(1))
     if len(wrong):
-        raise NonFiniteEmbedding(
-            file,
-            f"the vector of query {queries[int(wrong[0])]} holds NaN or infinity ({len(wrong)} queries do)",
-            "train the model anew with a lower rate",
-        )
+        problem = f"the vector of query {queries[int(wrong[0])]} holds NaN or infinity ({len(wrong)} queries do)"
+        raise NonFiniteEmbedding(file, problem, "train the model anew with a lower rate")
     return vectors
+
+
+def clusters_of(path: Path, queries: pa.Array) -> np.ndarray:
+    """Cluster of each query, (N,) int32; a file of cluster_queries may hold others, too.
+
+    Raises:
+        ArtifactError: it lacks one.
+    """
+    table = pq.read_table(path, columns=["query", "cluster"])
+    rows = pc.index_in(queries, value_set=table["query"].combine_chunks())
+    if rows.null_count:
+        first = queries.filter(pc.is_null(rows))[0]
+        problem = f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}"
+        raise ArtifactError(path, problem, "cluster the queries of this source and split")
+    return table["cluster"].combine_chunks().take(rows).to_numpy().astype(np.int32)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_serializer
 
-from zerodr.config.item import Item
+from zerodr.config.item import Item, TextItem
 
 
 class SpacesItem(Item):
@@ -47,7 +47,7 @@ class WorstClusterItem(Item):
     """The control, with the same clusters."""
 
 
-class NeighboursItem(Item):
+class NeighboursItem(TextItem):
     """Queries of collections with the source queries that are nearest to them, and what a method gains on each."""
 
     method: str
@@ -58,11 +58,6 @@ class NeighboursItem(Item):
     """Queries of each collection with the largest gains, and as many with the largest losses."""
     neighbours: int = Field(3, ge=1)
     """Source queries for each."""
-
-    @property
-    def is_drawn(self) -> bool:
-        """Texts are no figure."""
-        return False
 
 
 ITEMS: dict[str, type[Item]] = {

@@ -1,6 +1,6 @@
-"""Weights of groups of examples: iDRO (COCO-DR), the step of its released code, and the group weightings beside it.
+"""Weights of clusters of examples: iDRO (COCO-DR section 4.2), its released code, and what it is compared with.
 
-Notation: K groups; `losses` (K,) are group means, `present` (K,) bool says which groups the batch holds; absent groups
+Notation: K clusters; `losses` (K,) are their means, `present` (K,) bool says which of them the batch holds; absent ones
 have loss 0 and no gradient. All vectors are float64 where the caller gives float64, and no input is changed.
 """
 
@@ -12,23 +12,30 @@ TINY = 1e-300
 
 
 def loss_powers(losses: Tensor, present: Tensor, beta: float, normalise: bool = False) -> Tensor:
-    """alpha_k = losses_k^beta of present groups, 0 of absent ones (COCO-DR eq. 6).
+    """alpha_k = losses_k^beta of present clusters, 0 of absent ones (COCO-DR eq. 6).
 
     Args:
-        losses: (K,) group means, at least 0.
+        losses: (K,) cluster means, at least 0.
         present: (K,) bool.
         beta: exponent.
-        normalise: divide by their sum. The similarities of groups take them as they are (4.3, item 2).
+        normalise: divide by their sum, as eq. 6 may be read. Similarities of clusters (eq. 12) take them as they are.
 
     Returns:
         (K,), without gradient.
+
+    >>> loss_powers(torch.tensor([4.0, 9.0, 0.0]), torch.tensor([True, True, False]), beta=0.5).tolist()
+    [2.0, 3.0, 0.0]
     """
     alpha = losses.detach().clamp(min=SMALLEST).pow(beta) * present
     return alpha / alpha.sum() if normalise else alpha
 
 
 def cosines(gram: Tensor) -> Tensor:
-    """Cosines of gradients from their inner products, (K, K) -> (K, K); a zero gradient has cosine 0 with all."""
+    """Cosines of gradients from their inner products, (K, K) -> (K, K); a zero gradient has cosine 0 with all.
+
+    >>> cosines(torch.tensor([[4.0, 2.0], [2.0, 4.0]])).tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
     norms = gram.diagonal().clamp(min=0).sqrt()
     scale = torch.where(norms > 0, 1 / norms, torch.zeros_like(norms))
     return gram * scale[:, None] * scale[None, :]
@@ -38,18 +45,26 @@ def similarities(gram: Tensor, alpha: Tensor, outer_alpha: bool = True) -> Tenso
     """r_ij = alpha_i alpha_j g_i.g_j (COCO-DR eq. 12), or of cosines where `gram` holds them.
 
     Args:
-        gram: (K, K) inner products of group gradients.
+        gram: (K, K) inner products of the clusters' gradients.
         alpha: (K,) powers of losses, not normalised.
         outer_alpha: False leaves alpha_j out, which is eq. 7 read literally.
 
     Returns:
         (K, K).
+
+    >>> similarities(torch.tensor([[1.0, 0.5], [0.5, 1.0]]), torch.tensor([2.0, 4.0])).tolist()
+    [[4.0, 4.0], [4.0, 16.0]]
     """
     return alpha[:, None] * gram * (alpha if outer_alpha else torch.ones_like(alpha))[None, :]
 
 
 def row_sums(similarity: Tensor, exclude_self: bool = False) -> Tensor:
-    """s_i = sum_j r_ij, (K, K) -> (K,); without r_ii, which is mostly noise in small groups, if asked."""
+    """s_i = sum_j r_ij, (K, K) -> (K,); without r_ii, which is mostly noise in small clusters, if asked.
+
+    >>> matrix = torch.tensor([[4.0, 4.0], [4.0, 16.0]])
+    >>> row_sums(matrix).tolist(), row_sums(matrix, exclude_self=True).tolist()
+    ([8.0, 20.0], [4.0, 4.0])
+    """
     sums = similarity.sum(1)
     return sums - similarity.diagonal() if exclude_self else sums
 
@@ -69,16 +84,20 @@ def update_weights(
 
     Args:
         omega: (K,) weights before, sum 1.
-        sums: (K,) s; of absent groups it does not count.
+        sums: (K,) s; of absent clusters it does not count.
         present: (K,) bool.
         kappa: 1 remembers everything, 0 only this step.
         temperature: T.
-        absent: `keep`: absent groups keep their weight, present ones share what they had together. `decay`: absent
-            groups take part with s = 0.
+        absent: `keep`: absent clusters keep their weight, present ones share what they had together. `decay`: absent
+            clusters take part with s = 0.
         floor: least weight, before weights are scaled to sum 1 again.
 
     Returns:
         (K,), sum 1.
+
+    >>> omega, present = torch.tensor([0.25, 0.25, 0.5]), torch.tensor([True, True, False])
+    >>> update_weights(omega, torch.tensor([3.0, 1.0, 0.0]).log(), present).round(decimals=3).tolist()
+    [0.375, 0.125, 0.5]
     """
     active = present if absent == "keep" else torch.ones_like(present)
     scores = kappa * omega.clamp(min=TINY).log() + torch.where(present, sums, torch.zeros_like(sums)) / temperature
@@ -88,18 +107,22 @@ def update_weights(
 
 
 def official_update(weights: Tensor, sums: Tensor, present: Tensor, rho: float, ema: float, floor: float) -> Tensor:
-    """Update as the released code: h^ema exp(rho mean_j r_ij) on present groups, sum 1, then at least `floor` (4.4).
+    """Update as the released code: h^ema exp(rho mean_j r_ij) on present ones, sum 1, then at least `floor`.
 
     Args:
         weights: (K,) h before; ones at the start.
         sums: (K,) row sums of the cosine similarities.
-        present: (K,) bool; absent groups fall to `floor`.
-        rho: 1 / temperature of the row means over all K groups.
+        present: (K,) bool; absent clusters fall to `floor`.
+        rho: 1 / temperature of the row means over all K clusters.
         ema: exponent on the weights before.
         floor: least weight; the sum exceeds 1 when it acts.
 
     Returns:
         (K,).
+
+    >>> weights, present = torch.ones(3).double(), torch.tensor([True, True, False])
+    >>> official_update(weights, torch.zeros(3), present, rho=0.05, ema=0.1, floor=0.01).tolist()
+    [0.5, 0.5, 0.01]
     """
     scores = torch.where(present, sums * (rho / len(sums)), torch.zeros_like(sums))
     updated = weights.pow(ema) * (scores - scores.max()).exp() * present
@@ -107,26 +130,37 @@ def official_update(weights: Tensor, sums: Tensor, present: Tensor, rho: float, 
 
 
 def group_dro_update(weights: Tensor, losses: Tensor, present: Tensor, eta: float, absent: str = "keep") -> Tensor:
-    """q_k ~ q_k exp(eta loss_k) (Sagawa et al. 2020, algorithm 1), (K,) -> (K,); `absent` as in `update_weights`."""
+    """q_k ~ q_k exp(eta loss_k) (Sagawa et al. 2020, algorithm 1), (K,) -> (K,); `absent` as in `update_weights`.
+
+    >>> omega, present = torch.tensor([0.5, 0.5]), torch.tensor([True, True])
+    >>> group_dro_update(omega, torch.tensor([3.0, 1.0]).log(), present, eta=1.0).round(decimals=3).tolist()
+    [0.75, 0.25]
+    """
     return update_weights(weights, losses, present, 1.0, 1.0 / eta, absent)
 
 
 def greedy_weights(losses: Tensor, fractions: Tensor, share: float, floor: float) -> Tensor:
-    """Weights of examples by group: 1 / share for the worst groups that make up `share` of the data (CVaR; 5).
+    """Weights of examples: 1 / share in the worst clusters that make up `share` of the data (CVaR; COCO-DR appendix F).
+
+    The released code calls this its GroupDRO.
 
     Args:
-        losses: (K,) running group losses.
+        losses: (K,) running losses of clusters.
         fractions: (K,) running shares of the data, about sum 1.
-        share: part of the data that counts; the group that passes it counts in part.
-        floor: weight of all other groups.
+        share: part of the data that counts; the cluster that passes it counts in part.
+        floor: weight of all other clusters.
 
     Returns:
         (K,).
+
+    >>> losses, fractions = torch.tensor([1.0, 3.0, 2.0]).double(), torch.tensor([0.5, 0.25, 0.25]).double()
+    >>> greedy_weights(losses, fractions, share=0.25, floor=0.01).tolist()
+    [0.01, 4.0, 0.01]
     """
     order = torch.argsort(losses, descending=True, stable=True)
     sizes = fractions[order]
     before = sizes.cumsum(0) - sizes
-    taken = (share - before).clamp(min=0).minimum(sizes)  # part of each group within the share
+    taken = (share - before).clamp(min=0).minimum(sizes)  # part of each cluster within the share
     full = torch.where(sizes > 0, taken / (sizes.clamp(min=TINY) * share), torch.zeros_like(sizes))
     weights = torch.empty_like(full)
     weights[order] = full.clamp(min=floor)
@@ -134,23 +168,35 @@ def greedy_weights(losses: Tensor, fractions: Tensor, share: float, floor: float
 
 
 def balanced_weights(present: Tensor) -> Tensor:
-    """Give each present group the same weight, sum 1, (K,) bool -> (K,) float64: the control without gradients."""
+    """Give each present cluster the same weight, sum 1, (K,) bool -> (K,) float64: the control without gradients.
+
+    >>> balanced_weights(torch.tensor([True, True, False])).tolist()
+    [0.5, 0.5, 0.0]
+    """
     return present.double() / present.sum()
 
 
 def loss_weights(omega: Tensor, alpha: Tensor, present: Tensor, normalise: bool = True) -> Tensor:
-    """alpha_k omega_k, factors of the group losses (COCO-DR eq. 5); scaled to sum 1 over present groups if asked.
+    """alpha_k omega_k, factors of the clusters' losses (COCO-DR eq. 5); scaled to sum 1 over present clusters if asked.
 
     Args:
         omega: (K,) weights; alpha: (K,); present: (K,) bool.
 
     Returns:
-        (K,), 0 for absent groups.
+        (K,), 0 for absent clusters.
+
+    >>> omega, alpha = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([1.0, 2.0, 5.0])
+    >>> loss_weights(omega, alpha, torch.tensor([True, True, False])).tolist()
+    [0.5, 0.5, 0.0]
     """
     weights = alpha * omega * present
     return weights / weights.sum() if normalise else weights
 
 
 def running(before: Tensor, now: Tensor, share: float) -> Tensor:
-    """Exponential moving average: (1 - share) before + share now."""
+    """Exponential moving average: (1 - share) before + share now.
+
+    >>> running(torch.tensor(1.0), torch.tensor(3.0), share=0.5).item()
+    2.0
+    """
     return (1 - share) * before + share * now

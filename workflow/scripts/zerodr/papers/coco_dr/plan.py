@@ -25,8 +25,8 @@ from zerodr.plan.rules import RULES, Need, Rule
 CLUSTERING, MEASURING = Need(6000, 0, 60, threads=8), Need(6000, 500, 60, threads=8, gpu=True)
 RULES |= {
     "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", 1, "cluster", CLUSTERING, seeded=True),
-    "measure_clusters": Rule("papers.coco_dr.measure_clusters:measure_clusters", 2, "measure", MEASURING),
-    "measure_space": Rule("papers.coco_dr.measure_space:measure_space", 1, "measure", MEASURING, seeded=True),
+    "measure_clusters": Rule("papers.coco_dr.measures:measure_clusters", 2, "measure", MEASURING),
+    "measure_space": Rule("papers.coco_dr.measures:measure_space", 1, "measure", MEASURING, seeded=True),
 }
 
 

@@ -1,10 +1,15 @@
-"""Items that look for the source's queries that are nearest to a collection's (COCO-DR figure 5c, table 4).
+"""Build and draw items about spaces, clusters and neighbours (COCO-DR figure 5, table 4).
 
-The source's queries are those of its evaluated split, which training has not seen.
+The source's queries that items look for are those of its evaluated split, which training has not seen.
 """
 
-import textwrap
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,40 +18,46 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
-from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem
+from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.papers.coco_dr.report_clusters import draw_worst_cluster, worst_cluster
-from zerodr.papers.coco_dr.report_spaces import draw_against, draw_spaces, pretraining_gain, spaces
-from zerodr.reporting.item_inputs import Gain, ItemParams, ItemTable, Report, correlation, gain, read_scores
+from zerodr.reporting import item_inputs
+from zerodr.reporting.panels import draw_points, legend, name_points, panels, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CENTROIDS = "centroids.npy"
+TEXTS = ("query", "source_query")
 SHOWN = 160  # characters of a text in the printed table; the tsv has all
+SPACE_MEASURES = {"contrastive": "contrastive loss", "alignment": "alignment", "uniformity": "uniformity"}
+GAIN = "gain in nDCG@10"
+SPACE_NOTE = (
+    "two spans of each held-out document: contrastive loss (nats, among the spans of all of them), alignment "
+    "(mean squared distance of a pair's unit vectors), uniformity (log of the mean of exp(-2 d^2))"
+)
 
 
-def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """For each collection the cluster with the highest mean inner product, and gains on both sides."""
     assert isinstance(item, NearestClustersItem)
     centroids = np.load(stage.path("clusters") / CENTROIDS, allow_pickle=False)
     queries, vectors = _queries(stage, settings)
-    scores = read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
+    scores = item_inputs.read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
     source = _differences(scores, item, settings.source, queries[settings.source])
-    owner = _nearest_centroid(vectors[settings.source], centroids)
+    distances = np.square(centroids).sum(1) - 2 * vectors[settings.source] @ centroids.T  # up to a constant of a row
+    owner = distances.argmin(1)
     rows = []
     for name in settings.collections:
         nearness = (vectors[name] @ centroids.T).mean(0)
         nearness[np.bincount(owner, minlength=len(centroids)) == 0] = -np.inf  # no source query to tell a gain on
         cluster = int(nearness.argmax())
         near = source[owner == cluster]
-        there = gain(near, near * 0, settings.bootstrap_samples, stage.seed)
-        here = gain(scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed)
-        rows.append(
-            {
-                "collection": name,
-                "cluster": cluster,
-                "source_queries": len(near),
-                **there.columns("source_gain"),
-                **here.columns("gain"),
-            }
+        there = item_inputs.gain(near, near * 0, settings.bootstrap_samples, stage.seed)
+        here = item_inputs.gain(
+            scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed
         )
+        row = {"collection": name, "cluster": cluster, "source_queries": len(near)}
+        rows.append(row | there.columns("source_gain") | here.columns("gain"))
     frame = pd.DataFrame(rows)
     method, baseline = settings.methods[item.method], settings.methods[item.baseline]
     both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
@@ -55,33 +66,23 @@ def nearest_clusters(stage: Stage, settings: ItemParams, item: Item) -> ItemTabl
         f"queries with its centroid; gains: nDCG@10 of {method} minus that of {baseline}, on the cluster's "
         f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
         f"gains have one sign on both sides for {both} of {len(frame)} collections",
-        correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
+        item_inputs.correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
     ]
-    header = ["", "cluster", "its source queries", "gain there", "gain on the collection"]
-    shown = [
-        [
-            settings.collections[row["collection"]],
-            str(row["cluster"]),
-            str(row["source_queries"]),
-            str(Gain.of(row, "source_gain")),
-            str(Gain.of(row, "gain")),
-        ]
-        for _, row in frame.iterrows()
-    ]
-    return ItemTable(frame, notes, (header, shown))
+    columns = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
+    columns |= {"gain there": "{source_gain_interval}", "gain on the collection": "{gain_interval}"}
+    return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns))
 
 
-def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Queries with the largest gains and losses, their nearest source queries, and gains on these."""
     assert isinstance(item, NeighboursItem)
     queries, vectors = _queries(stage, settings)
-    scores = read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
+    scores = item_inputs.read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
     asked = queries[settings.source]
     source, rows = _differences(scores, item, settings.source, asked), []
     for name in settings.collections:
         gains = _differences(scores, item, name, queries[name])
-        order = np.argsort(-gains.to_numpy(), kind="stable")
-        for position in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
+        for position in item_inputs.extremes(gains.to_numpy(), item.examples):
             near = np.argsort(-(vectors[settings.source] @ vectors[name][position]), kind="stable")[: item.neighbours]
             rows += [
                 {
@@ -93,31 +94,19 @@ def neighbours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
                 }
                 for at in near
             ]
-    frame = pd.DataFrame(rows)
     notes = [
         f"the {item.examples} queries of each collection with the largest gains of "
         f"{settings.methods[item.method]} over {settings.methods[item.baseline]} in nDCG@10, and as many with the "
         f"largest losses, with the nearest queries of {settings.source}/{settings.splits[settings.source]} by the "
         "method's own vectors: chosen examples, no evidence"
     ]
-    shown = [
-        [
-            settings.collections[row.collection],
-            _shortened(row.query),
-            f"{row.gain:+.4f}",
-            _shortened(row.source_query),
-            f"{row.source_gain:+.4f}",
-        ]
-        for row in frame.itertuples()
-    ]
-    return ItemTable(frame, notes, (["", "query", "gain", "source query", "gain there"], shown))
+    short = ({**row, **{key: shorten(row[key], SHOWN, placeholder=" ...") for key in TEXTS}} for row in rows)
+    columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
+    columns |= {"source query": "{source_query}", "gain there": "{source_gain:+.4f}"}
+    return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(short, settings, columns))
 
 
-def _shortened(text: str) -> str:
-    return textwrap.shorten(text, SHOWN, placeholder=" ...")
-
-
-def _queries(stage: Stage, settings: ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
+def _queries(stage: Stage, settings: item_inputs.ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
     """Queries and their vectors by collection, the source among them."""
     texts, vectors = {}, {}
     for manifest, file in zip(stage.paths("collections"), stage.paths("queries"), strict=True):
@@ -140,21 +129,94 @@ def _differences(
     """Gain of each query, in the order of its vectors."""
     differences = (scores[item.method, name] - scores[item.baseline, name]).reindex(queries["id"])
     if differences.isna().any():
-        raise ArtifactError(
-            f"metrics of {item.method} on {name}",
+        problem = (
             f"lack {int(differences.isna().sum())} of its "
-            f"{len(queries)} queries, the first is {differences.index[differences.isna()][0]}",
-            "evaluate it again",
+            f"{len(queries)} queries, the first is {differences.index[differences.isna()][0]}"
         )
+        raise ArtifactError(f"metrics of {item.method} on {name}", problem, "evaluate it again")
     return differences
 
 
-def _nearest_centroid(vectors: np.ndarray, centroids: np.ndarray) -> np.ndarray:
-    """Euclidean, as the clusters were made."""
-    return (np.square(centroids).sum(1) - 2 * vectors @ centroids.T).argmin(1)
+def read_spaces(paths: Sequence[Path]) -> dict[tuple[str, str], dict[str, float]]:
+    """Read the measures of each (model, collection)."""
+    files = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    return {(facts["model"], facts["collection"]): facts for facts in files}
 
 
-REPORT = Report(
+def spaces(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
+    """Compare contrastive loss, alignment, uniformity of models by collection (COCO-DR figure 5b)."""
+    assert isinstance(item, SpacesItem)
+    facts = read_spaces(stage.paths("spaces"))
+    rows: list[dict[str, Any]] = []
+    for name in settings.collections:
+        for label, model in item.models.items():
+            measures = {key: facts[model, name][key] for key in ("documents", *SPACE_MEASURES)}
+            rows.append({"collection": name, "model": label} | measures)
+    columns = {"": "{collection}", "model": "{model}", "held-out documents": "{documents}"}
+    columns |= {heading: f"{{{key}:.4f}}" for key, heading in SPACE_MEASURES.items()}
+    return item_inputs.ItemTable(pd.DataFrame(rows), [SPACE_NOTE], item_inputs.printed(rows, settings, columns))
+
+
+def pretraining_gain(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
+    """Compare contrastive loss without and with a pretraining with the gain in retrieval (COCO-DR figure 5a)."""
+    assert isinstance(item, PretrainingGainItem)
+    facts, scores, rows = read_spaces(stage.paths("spaces")), item_inputs.read_scores(stage.paths("per_query")), []
+    for name in settings.collections:
+        without, with_it = (facts[model, name]["contrastive"] for model in item.models)
+        numbers: dict[str, str | float] = {"collection": name, "loss_without": without, "loss_with": with_it}
+        after, before = (scores[method, name] for method in reversed(item.methods))
+        gained = item_inputs.gain(after, before, settings.bootstrap_samples, stage.seed).columns("gain")
+        rows.append({**numbers, "reduction": 1 - with_it / without, **gained})
+    frame = pd.DataFrame(rows)
+    notes = [
+        SPACE_NOTE,
+        f"loss without: of model {item.models[0]}, loss with: of {item.models[1]}; gain: nDCG@10 of "
+        f"{settings.methods[item.methods[1]]} minus that of {settings.methods[item.methods[0]]}",
+        item_inputs.correlation(frame["reduction"], frame["gain"], "reduction and gain"),
+    ]
+    columns = {"": "{collection}", "loss without": "{loss_without:.4f}", "loss with": "{loss_with:.4f}"}
+    columns |= {"reduction": "{reduction:+.1%}", GAIN: "{gain_interval}"}
+    return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns))
+
+
+def draw_spaces(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
+    """Draw alignment against uniformity, and the contrastive loss of each collection."""
+    figure, (plane, losses) = panels(2, width=4.2, height=3.8)
+    for number, (label, rows) in enumerate(frame.groupby("model", sort=False)):
+        names = [settings.collections[name] for name in rows["collection"]]
+        plane.plot(rows["alignment"], rows["uniformity"], linestyle="", markersize=6, label=label, **style(number))
+        name_points(plane, rows["alignment"], rows["uniformity"], names)
+        losses.plot(rows["contrastive"], range(len(rows)), linestyle="", markersize=6, **style(number))
+        losses.set_yticks(range(len(rows)), names)
+    for axes in (plane, losses):
+        axes.locator_params(axis="x", nbins=5)
+    plane.set_xlabel("alignment (lower is better)")
+    plane.set_ylabel("uniformity (lower is better)")
+    losses.set_xlabel("contrastive loss of held-out documents")
+    legend(figure, plane)
+    return figure
+
+
+def draw_against(x: str, what: str) -> Callable[[pd.DataFrame, item_inputs.ItemParams], Figure]:
+    """A function that draws gains against a column of the table; `what` the column is."""
+
+    def draw(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
+        from matplotlib.ticker import MaxNLocator
+
+        figure, (axes,) = panels(1, width=5, height=3.8)
+        draw_points(axes, frame, x, "gain", "", 0)
+        name_points(axes, frame[x], frame["gain"], [settings.collections[name] for name in frame["collection"]])
+        axes.axhline(0, color="#888888", linewidth=0.8)
+        axes.axvline(0, color="#888888", linewidth=0.8)
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.set_xlabel(what)
+        axes.set_ylabel(f"{GAIN}, 95 % interval")
+        return figure
+
+    return draw
+
+
+REPORT = item_inputs.Report(
     {
         "spaces": spaces,
         "pretraining_gain": pretraining_gain,

@@ -75,7 +75,8 @@ def _weighted(frames: list[pd.DataFrame], counts: np.ndarray) -> np.ndarray:
     the largest of several noisy means would be too large, and more so where clusters are alike.
     """
     clusters = pd.get_dummies(frames[0]["cluster"]).to_numpy(float)  # (Q, K)
-    halves = [clusters * (_half(frames[0]) == half)[:, None] for half in (0, 1)]
+    turns = frames[0].groupby("cluster").cumcount().to_numpy() % 2  # queries of a cluster by turns, (Q,) of 0 and 1
+    halves = [clusters * (turns == half)[:, None] for half in (0, 1)]
     sizes = [counts @ half for half in halves]  # (samples, K)
     shared, every = (sizes[0] > 0) & (sizes[1] > 0), []  # clusters with queries in both halves, (samples, K)
     for frame in frames:
@@ -86,11 +87,6 @@ def _weighted(frames: list[pd.DataFrame], counts: np.ndarray) -> np.ndarray:
         worst = np.where(shared.any(1), np.mean(chosen, axis=0), np.nan)
         every.append(np.stack([counts @ losses / counts.sum(1), worst], axis=1))
     return np.stack(every, axis=1)
-
-
-def _half(frame: pd.DataFrame) -> np.ndarray:
-    """Split the queries of each cluster into two halves by turns, (Q,) of 0 and 1."""
-    return frame.groupby("cluster").cumcount().to_numpy() % 2
 
 
 def _resample(frames: list[list[pd.DataFrame]], samples: int, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from zerodr.config.stages import FinetuneStage, PaperSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
 Mode = Literal["idro", "official", "balanced", "alpha", "erm", "group_dro", "greedy_dro"]
-EngineName = Literal["segment", "ghost", "jvp", "loop"]
+EngineName = Literal["segment", "ghost", "jvp"]
 PER_QUERY = ("pairwise_nll", "info_nce")
 OFFICIAL_FLOOR = 0.01
 

@@ -1,25 +1,261 @@
-"""Add iDRO to a fine-tuning stage: the cluster of each query, and losses weighted by cluster."""
+"""Add iDRO to a fine-tuning stage: the cluster of each query, and losses weighted by cluster (COCO-DR section 4.2).
 
+The weightings that iDRO is compared with are here, too. Every process sees the vectors of the whole batch, so losses
+and sizes of clusters are global without a collective; the engines add up gradients over processes. So all processes
+have the same weights, those of one process on that batch.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
 from zerodr.config.training import ObjectiveSettings
-from zerodr.errors import ArtifactError
-from zerodr.papers.coco_dr.objective import weigh_groups
-from zerodr.papers.coco_dr.settings import GroupedStage, GroupSettings
+from zerodr.errors import ConfigError
+from zerodr.papers.coco_dr import cluster_weights
+from zerodr.papers.coco_dr.cluster_engines import Agreement, ClusterEngine, make_engine
+from zerodr.papers.coco_dr.cluster_queries import CLUSTERS, clusters_of
+from zerodr.papers.coco_dr.settings import GroupedStage, GroupSettings, choose_engine
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.data.examples import Examples
-from zerodr.training.objectives.base import Objective
+from zerodr.training.objectives.base import Encoded, Objective, QueryObjective, State, Turn
 
-CLUSTERS = "clusters.parquet"
+log = logging.getLogger("zerodr")
+TRACE = Path("groups") / "weights.parquet"
+TRACE_STEPS = 100  # weights are written this often
+COLLAPSED = 0.25  # part of the clusters; fewer effective ones, exp(entropy of weights), are warned of
+READABLE = 1e-12  # a gradient that was scaled by less, relative to the batch's largest, is not scaled back
+
+
+class ClusterWeighted(Objective):
+    """A loss of queries as a weighted sum of cluster means.
+
+    Args:
+        base: the loss.
+        settings: of the weights.
+        clusters: ids of the K clusters that training queries belong to, ascending.
+        engine: of similarities, for modes that use them.
+
+    Raises:
+        ConfigError: `eps` leaves no room for K weights.
+    """
+
+    def __init__(
+        self,
+        base: QueryObjective,
+        settings: GroupSettings,
+        clusters: Sequence[int],
+        engine: ClusterEngine | None = None,
+    ) -> None:
+        count = len(clusters)
+        if settings.mode == "idro" and settings.floor * count >= 1:
+            problem = f"{settings.floor:g} for each of {count} groups is at least 1 in all"
+            raise ConfigError("groups.eps", problem, f"set it below {1 / count:.3g}")
+        self.base, self.settings, self.engine = base, settings, engine
+        self.clusters = torch.tensor(list(clusters), dtype=torch.long)
+        self.by_group = engine is not None and engine.by_group
+        self.state = cluster_weights.ClusterState.start(settings.mode, count)
+        self.skipped = self.finished = 0
+        self.similarity_sd = math.nan
+        self.warned = False
+        self.trace_steps: list[int] = []
+        self.trace: list[Tensor] = []
+        self._forget()
+
+    def _forget(self) -> None:
+        """Reset what belongs to one step."""
+        self._seen: cluster_weights.SeenClusters | None = None
+        self._next: cluster_weights.ClusterState | None = None
+        self._riding = False
+        self._read_later = False
+        self._skip = 0
+
+    @property
+    def only_vectors(self) -> bool:
+        """Return whether there is no engine, which may add gradients after training's backward pass."""
+        return self.engine is None
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """Return the base's one term, reweighted."""
+        seen = self._look(batch)
+        if self._next is None:
+            self._next = cluster_weights.from_losses(self.settings, self.state, seen)
+        lagged = self.settings.mode == "greedy_dro" or self.settings.uses_gradients and self.settings.timing == "lagged"
+        omega = self.state.omega if lagged else self._next.omega
+        weights = cluster_weights.weights_of(self.settings, omega, seen).to(seen.losses)
+        return {self.base.name: (weights * seen.losses).sum()}
+
+    def watching(self, step: int) -> AbstractContextManager[None]:
+        """Let the engine see the texts of steps after which weights change."""
+        self._forget()
+        if self.engine is None or step % self.settings.update_every:
+            return nullcontext()
+        self._riding = self.engine.rides and self.alone and self.settings.timing == "lagged"
+        return self.engine.watching(self._riding)
+
+    def before(self, turn: Turn) -> None:
+        """Compute similarities by the engine's passes, unless the backward pass of training will do."""
+        if self.engine is None or turn.batch.step % self.settings.update_every:
+            return
+        seen = self._look(turn.batch)
+        if self._riding:
+            weights = cluster_weights.weights_of(self.settings, self.state.omega, seen)
+            self._read_later = bool(weights.min() > READABLE * weights.max())
+        if not self._read_later:
+            alpha = cluster_weights.powers(self.settings, seen)
+            wanted = cluster_weights.coefficients(self.settings, alpha)
+            self._update(seen, alpha, self.engine.products(turn, seen.members, seen.losses, wanted))
+
+    def after(self, turn: Turn) -> None:
+        """Read similarities from the backward pass of training."""
+        if self.engine is not None and self._riding:
+            seen = self._look(turn.batch)
+            if self._read_later:
+                alpha = cluster_weights.powers(self.settings, seen)
+                factors = cluster_weights.weights_of(self.settings, self.state.omega, seen) * float(turn.scale)
+                products = self.engine.read(
+                    turn, seen.members, factors, cluster_weights.coefficients(self.settings, alpha)
+                )
+                self._update(seen, alpha, products)
+            else:
+                self.engine.fill(turn, seen.members)
+        if self.engine is not None:
+            self.engine.forget()
+
+    def on_step(self, finished: int) -> dict[str, float]:
+        """Take the new weights; returns what the curves show."""
+        assert self._seen is not None and self._next is not None, "a step has a batch"
+        self.state, self.skipped, self.finished = self._next, self.skipped + self._skip, finished
+        facts = self._facts(self._seen)
+        if self.has_weights and finished % TRACE_STEPS == 0:
+            self.trace_steps.append(finished)
+            self.trace.append(self.state.omega)
+        self._forget()
+        return facts
+
+    def save(self, folder: Path) -> None:
+        """`groups/weights.parquet`: step, cluster, weight; every TRACE_STEPS steps and at the end."""
+        if not self.has_weights:
+            return
+        file = folder / TRACE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        ids, steps, trace = self.clusters.tolist(), list(self.trace_steps), list(self.trace)
+        if self.finished not in steps:
+            steps, trace = [*steps, self.finished], [*trace, self.state.omega]
+        columns = {
+            "step": pa.array([step for step in steps for _ in ids], pa.int64()),
+            "cluster": pa.array(ids * len(steps), pa.int32()),
+            "weight": pa.array(torch.cat(trace).tolist(), pa.float64()),
+        }
+        pq.write_table(pa.table(columns), file)
+
+    @property
+    def has_weights(self) -> bool:
+        """Return whether there are weights that change."""
+        return self.settings.mode not in ("erm", "balanced", "alpha")
+
+    def state_dict(self) -> State:
+        """Return weights, running averages, skipped updates, the trace."""
+        trace = torch.stack(self.trace) if self.trace else torch.zeros(0, len(self.clusters), dtype=torch.float64)
+        numbers = {"skipped": self.skipped, "finished": self.finished, "trace_steps": self.trace_steps}
+        return self.state.tensors() | numbers | {"trace": trace}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore the state of `state_dict`."""
+        self.state = cluster_weights.ClusterState(**{name: state[name].clone() for name in self.state.tensors()})
+        self.skipped, self.finished = int(state["skipped"]), int(state["finished"])
+        self.trace_steps, self.trace = list(state["trace_steps"]), list(state["trace"])
+
+    def _look(self, batch: Encoded) -> cluster_weights.SeenClusters:
+        """Compute cluster losses of the batch, once a step."""
+        if self._seen is None:
+            if batch.groups is None:
+                raise ConfigError("groups", "the batch has no clusters of its queries", "give the stage clusters")
+            groups = torch.searchsorted(self.clusters, batch.groups.cpu()).to(batch.groups.device)
+            self._seen = cluster_weights.SeenClusters.of(groups, self.base.per_query(batch))
+        return self._seen
+
+    def _update(self, seen: cluster_weights.SeenClusters, alpha: Tensor, products: Agreement) -> None:
+        """Weights after this step; a gradient that is no number leaves them and is counted."""
+        sums = cluster_weights.similarity_sums(self.settings, alpha, products.gram, products.rows)
+        self._next, count = self.state, len(self.clusters)
+        if not bool(sums.isfinite().all()):
+            self._skip = 1
+            return
+        self.similarity_sd = float(sums.std(correction=0))
+        omega = cluster_weights.updated(self.settings, self.state.omega, seen.spread(sums, count), seen.mask(count))
+        self._next = cluster_weights.ClusterState(omega, self.state.losses, self.state.fractions, self.state.known)
+
+    def _facts(self, seen: cluster_weights.SeenClusters) -> dict[str, float]:
+        facts = {"present_groups": float(len(seen.present)), "worst_group_loss": float(seen.losses.detach().max())}
+        if self.has_weights:
+            omega = self.state.omega
+            shares = omega[omega > 0] / omega.sum()
+            entropy = float(-(shares * shares.log()).sum())
+            facts |= {"omega_max": float(omega.max()), "omega_min": float(omega.min())}
+            facts |= {"omega_entropy": entropy / math.log(max(len(omega), 2)), "effective_groups": math.exp(entropy)}
+            self._check(math.exp(entropy))
+        if self.settings.uses_gradients:
+            facts |= {"similarity_sd": self.similarity_sd, "skipped_updates": float(self.skipped)}
+        if self.settings.uses_gradients or self.settings.mode == "alpha":
+            facts["alpha"] = float(cluster_weights.powers(self.settings, seen).mean())
+        return facts
+
+    def _check(self, effective: float) -> None:
+        """Warn once where weights that build up leave few clusters; greedy_dro takes few by what it is."""
+        settings, count = self.settings, len(self.clusters)
+        if self.warned or settings.mode == "greedy_dro" or effective >= count * COLLAPSED:
+            return
+        self.warned = True
+        reason = {
+            "idro": f"omega^{settings.kappa:g} exp(s / {settings.temperature:g}), and s of the groups differ by "
+            f"{self.similarity_sd:.3g} (sd): lower groups.kappa, or raise groups.temperature",
+            "official": f"groups that a batch lacks fall to {settings.floor:g}: take larger batches or fewer clusters",
+            "group_dro": f"each step multiplies a weight by exp({settings.eta:g} loss): lower groups.eta",
+        }[settings.mode]
+        few = f"after {self.finished} steps the weights are those of {effective:.1f} of {count} groups"
+        log.warning("groups: %s: %s", few, reason)
+
+
+def weigh_clusters(
+    base: Objective, settings: GroupSettings, objective: ObjectiveSettings, model: Any, clusters: Sequence[int]
+) -> ClusterWeighted:
+    """Make an objective with weights of clusters; the log says how similarities are computed, and why.
+
+    Args:
+        base: of `objective`.
+        clusters: ids of the clusters that training queries belong to, ascending.
+
+    Raises:
+        ConfigError: the loss is not one of queries, or settings exclude each other.
+        ModelError: the model's layers can't be compared by the engine.
+    """
+    if not isinstance(base, QueryObjective):
+        raise ConfigError(
+            "groups", f"weigh losses of queries, objective {objective.name} is none", "take pairwise_nll or info_nce"
+        )
+    engine = None
+    if settings.uses_gradients:
+        try:
+            name, reason = choose_engine(settings, objective)
+        except ValueError as error:
+            raise ConfigError("groups", str(error), "correct the settings") from None
+        engine = make_engine(name, model, settings)
+        compared = "all weights" if settings.layers == "all" else f"the last {settings.layers} layers"
+        how = f"similarities of gradients of {compared} by engine {name}: {reason}"
+        log.info("groups: %d, mode %s, %s", len(clusters), settings.mode, how)
+    return ClusterWeighted(base, settings, clusters, engine)
 
 
 class Groups(Addition):
@@ -41,29 +277,11 @@ class Groups(Addition):
         loss = self.params.settings.objective
         assert isinstance(loss, ObjectiveSettings), "as of all stages with clusters"
         clusters = np.unique(of_queries[prepared.rows]).tolist()
-        return weigh_groups(objective, groups, loss, prepared.model, clusters)
+        return weigh_clusters(objective, groups, loss, prepared.model, clusters)
 
 
 def _groups(params: FinetuneParams) -> GroupSettings | None:
     return params.settings.groups if isinstance(params.settings, GroupedStage) else None
-
-
-def clusters_of(path: Path, queries: pa.Array) -> np.ndarray:
-    """Cluster of each query, (N,) int32; a file of cluster_queries may hold others, too.
-
-    Raises:
-        ArtifactError: it lacks one.
-    """
-    table = pq.read_table(path, columns=["query", "cluster"])
-    rows = pc.index_in(queries, value_set=table["query"].combine_chunks())
-    if rows.null_count:
-        first = queries.filter(pc.is_null(rows))[0]
-        raise ArtifactError(
-            path,
-            f"lacks {rows.null_count} of the {len(queries)} mined queries, the first is {first}",
-            "cluster the queries of this source and split",
-        )
-    return table["cluster"].combine_chunks().take(rows).to_numpy().astype(np.int32)
 
 
 TRAINING = PaperTraining((Groups,))

@@ -30,7 +30,3 @@ def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
 
 def _has_rem(stage: ChainStage | None) -> bool:
     return isinstance(stage, ModuleStage) and stage.rem is not None and stage.rem.shape != "full"
-
-
-def check_row(bench: Bench, name: str, method: TrainedMethod) -> None:
-    """A row of the table needs nothing more."""

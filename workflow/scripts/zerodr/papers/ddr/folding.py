@@ -26,7 +26,7 @@ def check_folding(where: object, transformer: Any, settings: RemSettings) -> Non
     """Check that the transformer with such modules can be made plain.
 
     Raises:
-        ModelError: says why not, and what can be had.
+        ModelError: says why not, and which settings are possible.
     """
     if not settings.has_adapters:
         return
@@ -47,12 +47,11 @@ def sharpness_for(where: object, transformer: Any, settings: RemSettings) -> flo
         return 1.0
     if settings.activation == "relu" and activation in SMOOTH:
         return settings.sharpness
-    raise ModelError(
-        where,
+    problem = (
         f"its feed-forward blocks have activation {activation or 'unknown'}, which can't stand for "
-        f"an adapter's {settings.activation}",
-        f"{UNFOLDED}; or rem.activation: {'gelu' if activation == 'gelu' else 'relu'}",
+        f"an adapter's {settings.activation}"
     )
+    raise ModelError(where, problem, f"{UNFOLDED}; or rem.activation: {'gelu' if activation == 'gelu' else 'relu'}")
 
 
 def folded(where: object, transformer: Any, settings: RemSettings) -> Any:

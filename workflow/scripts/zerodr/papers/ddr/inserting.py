@@ -70,6 +70,11 @@ class Block:
     outward: nn.Linear | None
 
     @property
+    def has_bias(self) -> bool:
+        """Return whether its output has a bias, and so an adapter."""
+        return self.outward is not None and self.outward.bias is not None
+
+    @property
     def gated(self) -> bool:
         """Return whether a product of two branches lies between input and output."""
         return self.inward is None
@@ -92,11 +97,8 @@ def blocks(transformer: Any) -> list[Block]:
     if family in T5_LIKE:
         return [_t5_block(module) for module in transformer.modules() if type(module).__name__.endswith("ActDense")]
     known = ", ".join((*BERT_LIKE, "distilbert", *T5_LIKE))
-    raise ConfigError(
-        "rem",
-        f"a model of family {family} can't take a relevance module, which is known for {known}",
-        "start from one of these, or set rem.shape: full",
-    )
+    problem = f"a model of family {family} can't take a relevance module, which is known for {known}"
+    raise ConfigError("rem", problem, "start from one of these, or set rem.shape: full")
 
 
 def _t5_block(module: Any) -> Block:
@@ -115,6 +117,7 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
     """
     feed_forward = blocks(transformer)
     transformer.requires_grad_(False)
+    # no devices: fresh weights are drawn on the CPU, so states of GPUs need no copy
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if settings.has_lora:
@@ -123,7 +126,7 @@ def insert(transformer: Any, settings: RemSettings, seed: int) -> None:
             inject_adapter_in_model(lora_config(transformer.config.model_type, settings), transformer)
         if settings.has_adapters:
             for block in feed_forward:
-                _attach(block, ParallelAdapter(transformer.config.hidden_size, settings, _has_bias(block)))
+                _attach(block, ParallelAdapter(transformer.config.hidden_size, settings, block.has_bias))
 
 
 def lora_config(family: str, settings: RemSettings) -> Any:
@@ -134,10 +137,6 @@ def lora_config(family: str, settings: RemSettings) -> Any:
     alpha: Any = settings.lora_scale * settings.rank
     modules = [names[target] for target in settings.targets]
     return LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=0.0, bias="none", target_modules=modules)
-
-
-def _has_bias(block: Block) -> bool:
-    return block.outward is not None and block.outward.bias is not None
 
 
 def _attach(block: Block, adapter: ParallelAdapter) -> None:
@@ -197,11 +196,10 @@ def take_weights(transformer: Any, lora: dict[str, Tensor], parallel: dict[str, 
         expected, actual = shapes
         if expected != actual:
             key = sorted(expected.items() ^ actual.items())[0][0]
-            raise ModelError(
-                where,
-                f"its modules don't fit: {key} is {actual.get(key, 'missing')}, expected {expected.get(key, 'none')}",
-                "take modules of the same settings",
+            problem = (
+                f"its modules don't fit: {key} is {actual.get(key, 'missing')}, expected {expected.get(key, 'none')}"
             )
+            raise ModelError(where, problem, "take modules of the same settings")
         with torch.no_grad():
             for key, value in mine.items():
                 value.copy_(given[key])

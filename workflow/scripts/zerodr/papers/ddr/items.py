@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from zerodr.config.item import Item
+from zerodr.config.item import Item, TextItem
 
 
 class AdaptationItem(Item):
@@ -14,16 +14,11 @@ class AdaptationItem(Item):
     """Methods drawn as level lines."""
 
 
-class ParametersItem(Item):
+class ParametersItem(TextItem):
     """Numbers of parameters, trained and at inference, counted in the models themselves."""
 
     methods: tuple[str, ...] = Field(min_length=1)
     """Trained methods."""
-
-    @property
-    def is_drawn(self) -> bool:
-        """Counts are no figure."""
-        return False
 
 
 ITEMS: dict[str, type[Item]] = {

@@ -11,7 +11,7 @@ from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
 from zerodr.plan.rules import RULES, Need, Rule
 
-RULES["assemble"] = Rule("papers.ddr.assemble:assemble", 1, "assemble", Need(8000, 0, 30), writes="model")
+RULES["assemble"] = Rule("papers.ddr.modular:assemble", 1, "assemble", Need(8000, 0, 30), writes="model")
 
 
 # ---- relevance modules -----------------------------------------------------------------------------------------

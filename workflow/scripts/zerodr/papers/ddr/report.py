@@ -12,7 +12,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
 from zerodr.reporting.item_facts import WEIGHTS, written_parameters
-from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, Report, gain, read_scores
+from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, Report, gain, printed, read_scores
 from zerodr.reporting.panels import bars, legend, panels, style
 
 if TYPE_CHECKING:
@@ -31,17 +31,14 @@ def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
                 over_first = gain(values, first, settings.bootstrap_samples, stage.seed).columns("gain")
                 row = {"collection": name, "line": line, "method": model, "steps": steps}
                 rows.append(row | {"reference": line in item.references} | level | over_first)
-    frame = pd.DataFrame(rows)
-    shown: list[list[str]] = []
-    for _, row in frame.iterrows():
-        names = settings.collections[row["collection"]], settings.methods[row["method"]]
-        duration = "-" if row["reference"] else str(row["steps"])
-        shown.append([*names, duration, f"{row[METRIC]:.4f}", str(Gain.of(row, "gain"))])
+    durations = ({**row, "steps": "-" if row["reference"] else row["steps"]} for row in rows)
+    columns = {"": "{collection}", "method": "{method}", "steps": "{steps}", "nDCG@10": f"{{{METRIC}:.4f}}"}
+    columns |= {"gain in nDCG@10": "{gain_interval}"}
     notes = [
         "steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % bootstrap "
         "intervals over queries"
     ]
-    return ItemTable(frame, notes, (["", "method", "steps", "nDCG@10", "gain in nDCG@10"], shown))
+    return ItemTable(pd.DataFrame(rows), notes, printed(durations, settings, columns))
 
 
 def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -60,22 +57,16 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         facts = {key: int((record["notes"].get("rem") or plain)[key]) for key in plain}
         shares = {"trained_share": facts["trained"] / facts["backbone"], "inference": written}
         rows.append({"method": method} | facts | shares | {"inference_extra": written / facts["backbone"] - 1})
-    frame = pd.DataFrame(rows)
-    shown: list[list[str]] = []
-    for _, row in frame.iterrows():
-        counts = [f"{row[key]:,}" for key in ("backbone", "lora", "parallel_adapter", "trained")]
-        inference = f"{row['inference']:,}", f"{row['inference_extra']:+.2%}"
-        shown.append([settings.methods[row["method"]], *counts, f"{row['trained_share']:.2%}", *inference])
-    header = ["", "backbone", "LoRA", "parallel adapter", "trained", "share", "at inference", "more"]
+    numbers = {"backbone": "backbone", "LoRA": "lora", "parallel adapter": "parallel_adapter", "trained": "trained"}
+    columns = {"": "{method}", **{heading: f"{{{key}:,}}" for heading, key in numbers.items()}}
+    columns |= {"share": "{trained_share:.2%}", "at inference": "{inference:,}", "more": "{inference_extra:+.2%}"}
     notes = [
         "trained: by supervised learning; at inference: numbers in the plain model's weights file, modules folded "
         "in; shares are of the backbone with its embeddings"
     ]
-    printed = {"trained_share": "trainable_params", "inference_extra": "inference_params"}
-    measured = {
-        (row["method"], "", name): float(row[key]) for _, row in frame.iterrows() for key, name in printed.items()
-    }
-    return ItemTable(frame, notes, (header, shown), measured)
+    counted = {"trained_share": "trainable_params", "inference_extra": "inference_params"}
+    measured = {(str(row["method"]), "", name): float(row[key]) for row in rows for key, name in counted.items()}
+    return ItemTable(pd.DataFrame(rows), notes, printed(rows, settings, columns), measured)
 
 
 def draw_adaptation(frame: pd.DataFrame, settings: ItemParams) -> Figure:

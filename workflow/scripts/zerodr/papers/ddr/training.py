@@ -6,9 +6,9 @@ import numpy as np
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
+from zerodr.papers.ddr.folders import REM, source_of
 from zerodr.papers.ddr.folding import check_folding
 from zerodr.papers.ddr.modular import ModularEncoder
-from zerodr.papers.ddr.rem_files import REM, source_of
 from zerodr.papers.ddr.settings import ModuleStage, RemSettings
 from zerodr.training.additions import Addition, PaperTraining, together
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from zerodr.config.item import Item, TargetItem
+from zerodr.config.item import Item, TargetItem, TextItem
 
 
 class DomainsItem(TargetItem):
@@ -12,7 +12,7 @@ class DomainsItem(TargetItem):
     """Methods with an adversary. Steps are those of its stages: training.save_steps and the last."""
 
 
-class NearestQueriesItem(TargetItem):
+class NearestQueriesItem(TargetItem, TextItem):
     """Source queries nearest to a target's queries before and after adversarial training."""
 
     method: str
@@ -21,11 +21,6 @@ class NearestQueriesItem(TargetItem):
     """Queries of each collection with the largest gains, and as many with the largest losses."""
     neighbours: int = Field(3, ge=1, le=5)
     """Source queries for each."""
-
-    @property
-    def is_drawn(self) -> bool:
-        """Texts are no figure."""
-        return False
 
 
 class ProjectionsItem(TargetItem):

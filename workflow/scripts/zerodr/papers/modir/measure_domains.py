@@ -1,6 +1,9 @@
-"""Stage `measure_domains`: measure how a model separates a target from its source, on samples of both."""
+"""Stages `measure_domains` and `project_domains`: how a model separates a target from its source, on samples of both.
 
-import csv
+`project_domains` puts the vectors in the plane (MoDIR figure 4, BERM figures 5 and 6). Distances and sizes of clouds
+in a t-SNE picture mean little; Domain-Acc and KNN-Source% are the numbers.
+"""
+
 import logging
 from pathlib import Path
 
@@ -27,6 +30,7 @@ from zerodr.training.loop.dev import embed_texts
 log = logging.getLogger("zerodr")
 SOURCE, TARGET = 0, 1
 Texts = tuple[list[str], list[str]]
+DOMAINS = {SOURCE: "source", TARGET: "target"}
 
 
 class DomainSample(Settings):
@@ -65,12 +69,9 @@ def measure_domains(stage: Stage) -> None:
     texts, vectors = sampled_domains(stage, settings)
     facts = measures(vectors[SOURCE], vectors[TARGET], settings.neighbours, stage.seed)
     facts |= _classifier_accuracies(stage.path("model"), *vectors)
-    for name, value in facts.items():
-        stage.metric(name, value)
-    with open(stage.output("measures"), "w", newline="") as stream:
-        rows = csv.writer(stream, delimiter="\t", lineterminator="\n")
-        rows.writerow(["metric", "value"])
-        rows.writerows((name, repr(value)) for name, value in facts.items())
+    stage.numbers(facts)
+    lines = ["metric\tvalue", *(f"{name}\t{value!r}" for name, value in facts.items())]
+    stage.output("measures").write_text("\n".join(lines) + "\n")
     _write_nearest(stage.output("nearest"), texts, vectors, settings.shown)
 
 
@@ -81,13 +82,10 @@ def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], 
         ConfigError: other targets than the settings name.
         CollectionError: a domain has no queries of its split.
     """
-    folders = {path.parent.name: path.parent for path in stage.paths("targets")}
+    folders = stage.folders("targets")
     if set(folders) != set(settings.targets):
-        raise ConfigError(
-            stage.spec.name(),
-            f"input `targets` has {sorted(folders)}, params.targets names {sorted(settings.targets)}",
-            "give the same collections",
-        )
+        problem = f"input `targets` has {sorted(folders)}, params.targets names {sorted(settings.targets)}"
+        raise ConfigError(stage.spec.name(), problem, "give the same collections")
     source = stage.path("source")
     texts = [
         _sample({source.name: source}, {source.name: settings.source}, settings, [stage.seed, SOURCE]),
@@ -132,11 +130,11 @@ def _sample(folders: dict[str, Path], how: dict[str, TargetTexts], settings: Dom
     """Choose texts of queries and of documents at random, without repetition."""
     corpus = read_target(folders, how, "test")
     generator = np.random.default_rng(seed)
-    numbers = [
+    queries, documents = (
         np.sort(generator.choice(size, min(wanted, size), replace=False))
         for size, wanted in ((corpus.sizes.queries, settings.queries), (corpus.sizes.documents, settings.documents))
-    ]
-    return [corpus.queries[int(number)] for number in numbers[0]], corpus.texts(numbers[1]).to_pylist()
+    )
+    return [corpus.queries[int(number)] for number in queries], corpus.texts(documents).to_pylist()
 
 
 def _classifier_accuracies(model: Path, source: dict[str, Tensor], target: dict[str, Tensor]) -> dict[str, float]:
@@ -147,7 +145,7 @@ def _classifier_accuracies(model: Path, source: dict[str, Tensor], target: dict[
     accuracies = {}
     for kind in source:
         count = min(len(source[kind]), len(target[kind]))
-        margins = [vectors[kind][:count] @ (weight[0] - weight[1]) for vectors in (source, target)]
+        margins = [vectors[kind][:count] @ (weight[SOURCE] - weight[TARGET]) for vectors in (source, target)]
         accuracies[f"domain_accuracy_own_{kind}"] = accuracy(torch.cat(margins))
     return accuracies
 
@@ -165,3 +163,39 @@ def _write_nearest(path: Path, texts: list[Texts], vectors: list[dict[str, Tenso
         }
     )
     pq.write_table(table, path, compression="zstd")
+
+
+class ProjectDomainsSettings(DomainSample):
+    """Params of rule project_domains."""
+
+    documents: int = Field(300, ge=2)
+    """Documents of each domain, a seeded sample."""
+    queries: int = Field(150, ge=2)
+    """Queries of each domain, likewise."""
+    perplexity: float = Field(30.0, gt=1)
+    """Of t-SNE; a third of the points at most is taken."""
+
+
+def project_domains(stage: Stage) -> None:
+    """Project vectors: inputs `model`, `source`, `targets`; output `projection` (parquet: domain, kind, x, y).
+
+    Raises:
+        ConfigError: other targets than the settings name.
+        CollectionError: a domain has no queries of its split.
+    """
+    settings = validate(ProjectDomainsSettings, stage.params, stage.spec.name())
+    _, vectors = sampled_domains(stage, settings)
+    groups = [(DOMAINS[number], kind, kinds[kind].numpy()) for number, kinds in enumerate(vectors) for kind in kinds]
+    points = in_the_plane(np.concatenate([group for *_, group in groups]), settings.perplexity, stage.seed)
+    domains, kinds = zip(*((domain, kind) for domain, kind, group in groups for _ in group), strict=True)
+    table = pa.table({"domain": domains, "kind": kinds, "x": points[:, 0], "y": points[:, 1]})
+    pq.write_table(table, stage.output("projection"), compression="zstd")
+
+
+def in_the_plane(vectors: np.ndarray, perplexity: float, seed: int) -> np.ndarray:
+    """t-SNE of vectors (N, D) by their distances, (N, 2); it begins with the two principal axes."""
+    from sklearn.manifold import TSNE
+
+    # one thread, so that the picture is the same on any number of cores
+    projection = TSNE(perplexity=min(perplexity, (len(vectors) - 1) / 3), init="pca", random_state=seed, n_jobs=1)
+    return projection.fit_transform(vectors.astype(np.float32)).astype(np.float64)

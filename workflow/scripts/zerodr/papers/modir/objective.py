@@ -8,6 +8,7 @@ all have the same queue and the same classifier, those of one process on that ba
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,8 @@ import torch
 from torch import Tensor
 
 from zerodr.errors import ArtifactError, ClassifierDiverged
-from zerodr.papers.modir.domain_batches import EncodedDomains
-from zerodr.papers.modir.domain_classifier import DomainClassifier, logistic_regression
+from zerodr.papers.modir.domain_classifier import DomainClassifier, MomentumQueue, logistic_regression
 from zerodr.papers.modir.losses import adversarial_loss, adversary_weight, clamped, classifier_gradient, margins
-from zerodr.papers.modir.momentum_queue import MomentumQueue
 from zerodr.papers.modir.settings import MINIBATCH, AdversarySettings
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.objectives.base import Encoded, Objective, State
@@ -29,6 +28,19 @@ from zerodr.training.optimization.schedules import Schedule
 
 CLASSIFIER = Path("adversary") / "classifier.safetensors"
 SAMPLES, WEIGHTS = 6, 7  # first words of a seed: what the random numbers are for
+
+
+@dataclass(frozen=True)
+class EncodedDomains(Encoded):
+    """The vectors of a DomainBatch.
+
+    Attributes:
+        target_documents: (B, D) float32.
+        target_queries: (B, D) float32, or None.
+    """
+
+    target_documents: Tensor | None = None
+    target_queries: Tensor | None = None
 
 
 class Adversary(Objective):
@@ -142,7 +154,7 @@ class Adversary(Objective):
             return
         if not last:
             if self.settings.official and self.queue.filled:  # these pile up for the first update
-                gradients = [self._gradient(vectors)[1] for vectors in self._samples(step)]
+                gradients = [gradient for _, gradient in map(self._gradient, self._samples(step))]
                 self.pile = torch.stack(gradients if self.pile is None else [*gradients, self.pile]).sum(0)
             return
         set_rate(self.optimizer, self.settings.learning_rate * self.schedule(self.first_step + step))
@@ -185,8 +197,8 @@ class Adversary(Objective):
         self.classifier.weight.copy_(torch.stack([fitted, -fitted]) / 2)
 
     def _check(self, step: int, losses: Tensor) -> None:
-        read = torch.stack([losses.mean(), self.classifier.weight.isfinite().all().to(losses)]).tolist()
-        mean, finite = read[0], bool(read[1])
+        # one copy from the device, not two
+        mean, finite = torch.stack([losses.mean(), self.classifier.weight.isfinite().all().to(losses)]).tolist()
         self.seen["classifier_loss"] = [mean]
         if finite and mean <= self.settings.largest_loss:
             return

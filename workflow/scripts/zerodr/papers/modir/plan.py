@@ -16,7 +16,7 @@ from zerodr.plan.targets import Placeholder, Target, add_targets
 MEASURING = Need(6000, 0, 60, threads=8, gpu=True)
 RULES |= {
     "measure_domains": Rule("papers.modir.measure_domains:measure_domains", 1, "measure", MEASURING, seeded=True),
-    "project_domains": Rule("papers.modir.project_domains:project_domains", 1, "measure", MEASURING, seeded=True),
+    "project_domains": Rule("papers.modir.measure_domains:project_domains", 1, "measure", MEASURING, seeded=True),
 }
 READS_TARGET.add("adversary")
 add_targets(

@@ -1,6 +1,13 @@
-"""Items about source and target in a model's space (MoDIR tables 3 and 4, figures 3 to 5; BERM figures 5 and 6)."""
+"""Build and draw items about source and target in a model's space.
 
+MoDIR tables 3 and 4, figures 3 to 5; BERM figures 5 and 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -11,20 +18,39 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
-from zerodr.papers.modir.figures import draw_domains, draw_projections, pictures
 from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
-from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, Report, correlation, gain, read_scores
+from zerodr.reporting import item_inputs
+from zerodr.reporting.panels import COLORS, blank, legend, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LOCAL, SOURCE_DEV = "adversary.domain_accuracy", "dev.ndcg_cut_10"
 KINDS = ("queries", "documents")
+DOMAIN_COLUMNS = {
+    "": "{collection}",
+    "method": "{method}",
+    "steps": "{steps}",
+    "global": "{domain_accuracy:.3f}",
+    "converged": "{converged_accuracy:.3f}",
+    "local": "{local_accuracy:.3f}",
+    "KNN-Source%": "{knn_source:.1%}",
+    "base rate": "{knn_base_rate:.1%}",
+    "source dev": "{source_dev:.3f}",
+    "nDCG@10": f"{{{item_inputs.METRIC}:.4f}}",
+}
 AROUND = 10  # neighbours in the plane
 Curve = list[tuple[int, float]]
+ROWS = {"domain_accuracy": "Domain-Acc (dashed: local)", "knn_source": "KNN-Source%", item_inputs.METRIC: "nDCG@10"}
+MARK = {"queries": "^", "documents": "o"}
+DOMAINS = {"source": COLORS[0], "target": COLORS[4]}  # blue and orange, as in MoDIR's figure 4
 
 
-def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def domains(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Domain-Acc, KNN-Source% and nDCG@10 of each model of each line, by steps."""
     assert isinstance(item, DomainsItem)
-    scores, rows = read_scores(stage.paths("per_query")), []
+    scores, rows = item_inputs.read_scores(stage.paths("per_query")), list[dict[str, Any]]()
     measures = _by_model(stage, "measures", settings)
     curves = _curves(stage, settings)
     for target in settings.collections:
@@ -33,27 +59,26 @@ def domains(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             for model, steps in models.items():
                 values = scores[model, target]
                 local, dev = (_between(curves[method, target, name], before, steps) for name in (LOCAL, SOURCE_DEV))
-                rows.append(
-                    {
-                        "collection": target,
-                        "method": method,
-                        "model": model,
-                        "steps": steps,
-                        **_measure_columns(_measures(measures[model, target])),
-                        "local_accuracy": local,
-                        "source_dev": dev,
-                        **gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(METRIC),
-                        **_gain(scores, model, start, target, settings, stage).columns("gain"),
-                    }
+                row = {"collection": target, "method": method, "model": model, "steps": steps}
+                row |= _measure_columns(_measures(measures[model, target]))
+                row |= {"local_accuracy": local, "source_dev": dev}
+                row |= item_inputs.gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(
+                    item_inputs.METRIC
                 )
+                row |= item_inputs.gain(values, scores[start, target], settings.bootstrap_samples, stage.seed).columns(
+                    "gain"
+                )
+                rows.append(row)
                 before = steps
     frame = pd.DataFrame(rows)
     measured = {
         (f"{row['method']}, step {row['steps']}", row["collection"], key): float(row[key])
-        for _, row in frame.iterrows()
-        for key in ("knn_source", METRIC)
+        for row in rows
+        for key in ("knn_source", item_inputs.METRIC)
     }
-    return ItemTable(frame, _domain_notes(frame, settings), _domain_rows(frame, settings), measured)
+    return item_inputs.ItemTable(
+        frame, _domain_notes(frame, settings), item_inputs.printed(rows, settings, DOMAIN_COLUMNS), measured
+    )
 
 
 def _measure_columns(values: dict[str, float]) -> dict[str, float]:
@@ -70,7 +95,7 @@ def _measure_columns(values: dict[str, float]) -> dict[str, float]:
     }
 
 
-def _domain_notes(frame: pd.DataFrame, settings: ItemParams) -> list[str]:
+def _domain_notes(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> list[str]:
     notes = [
         "Domain-Acc: accuracy on held-out vectors of a linear classifier of domains, mean of queries and documents "
         "(0.5: nothing tells them apart); global: a fresh one as in the released code; converged: logistic regression; "
@@ -87,48 +112,15 @@ def _domain_notes(frame: pd.DataFrame, settings: ItemParams) -> list[str]:
             f"{settings.collections[str(target)]}, {settings.methods[str(method)]}, step {first['steps']} to "
             f"{last['steps']}: Domain-Acc {first['domain_accuracy']:.3f} to {last['domain_accuracy']:.3f} (converged "
             f"{first['converged_accuracy']:.3f} to {last['converged_accuracy']:.3f}), KNN-Source% "
-            f"{first['knn_source']:.1%} to {last['knn_source']:.1%}, nDCG@10 {Gain.of(last, 'gain')}"
+            f"{first['knn_source']:.1%} to {last['knn_source']:.1%}, nDCG@10 {item_inputs.Gain.of(last, 'gain')}"
         )
     for target, rows in frame.drop_duplicates(["collection", "model"]).groupby("collection", sort=False):
         what = f"{settings.collections[str(target)]}: Domain-Acc and nDCG@10"
-        notes.append(correlation(rows["domain_accuracy"], rows[METRIC], what, "models"))
+        notes.append(item_inputs.correlation(rows["domain_accuracy"], rows[item_inputs.METRIC], what, "models"))
     return notes
 
 
-def _domain_rows(frame: pd.DataFrame, settings: ItemParams) -> tuple[list[str], list[list[str]]]:
-    header = [
-        "",
-        "method",
-        "steps",
-        "global",
-        "converged",
-        "local",
-        "KNN-Source%",
-        "base rate",
-        "source dev",
-        "nDCG@10",
-    ]
-    rows = [
-        [
-            settings.collections[row["collection"]],
-            settings.methods[row["method"]],
-            str(row["steps"]),
-            *(_number(row[key]) for key in ("domain_accuracy", "converged_accuracy", "local_accuracy")),
-            f"{row['knn_source']:.1%}",
-            f"{row['knn_base_rate']:.1%}",
-            _number(row["source_dev"]),
-            f"{row[METRIC]:.4f}",
-        ]
-        for _, row in frame.iterrows()
-    ]
-    return header, rows
-
-
-def _number(value: float) -> str:
-    return f"{value:.3f}" if np.isfinite(value) else "-"
-
-
-def _curves(stage: Stage, settings: ItemParams) -> dict[tuple[str, str, str], Curve]:
+def _curves(stage: Stage, settings: item_inputs.ItemParams) -> dict[tuple[str, str, str], Curve]:
     """Points (step, value) of a training's curve, by method, target and name."""
     curves: dict[tuple[str, str, str], Curve] = {}
     files = iter(stage.paths("models"))
@@ -160,7 +152,7 @@ def _between(curve: Curve, after: int, upto: int) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
-def _by_model(stage: Stage, name: str, settings: ItemParams) -> dict[tuple[str, str], Path]:
+def _by_model(stage: Stage, name: str, settings: item_inputs.ItemParams) -> dict[tuple[str, str], Path]:
     """Input files by model and target, in the order of `ModelItems.looked_into`."""
     models = dict.fromkeys(model for line in settings.points.values() for model in line)
     keys = [(model, target) for model in models for target in settings.collections]
@@ -171,45 +163,31 @@ def _measures(path: Path) -> dict[str, float]:
     return pd.read_csv(path, sep="\t", index_col="metric")["value"].to_dict()
 
 
-def _gain(scores: dict, model: str, start: str, target: str, settings: ItemParams, stage: Stage) -> Gain:
-    return gain(scores[model, target], scores[start, target], settings.bootstrap_samples, stage.seed)
-
-
-def nearest_queries(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def nearest_queries(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Target queries with the largest gains and losses, and their nearest source queries on both sides."""
     assert isinstance(item, NearestQueriesItem)
-    scores, near = read_scores(stage.paths("per_query")), _by_model(stage, "nearest", settings)
+    scores, near = item_inputs.read_scores(stage.paths("per_query")), _by_model(stage, "nearest", settings)
     before, after = settings.points[item.method]
     rows = []
     for target, manifest in zip(settings.collections, stage.paths("collections"), strict=True):
         asked = split_queries(manifest.parent, settings.splits[target]).drop_duplicates("text").set_index("text")["id"]
-        sides = [_neighbours(near[model, target], item.neighbours) for model in (before, after)]
-        texts = [text for text in sides[0] if text in sides[1] and text in asked.index]
+        sources, later = (_neighbours(near[model, target], item.neighbours) for model in (before, after))
+        texts = [text for text in sources if text in later and text in asked.index]
         gains = (scores[after, target] - scores[before, target]).loc[asked[texts]].to_numpy()
-        order = np.argsort(-gains, kind="stable")
-        for position in dict.fromkeys([*order[: item.examples], *order[-item.examples :]]):
-            text = texts[position]
+        for position in item_inputs.extremes(gains, item.examples):
+            text, gained = texts[position], float(gains[position])
             rows += [
-                {
-                    "collection": target,
-                    "query": text,
-                    "gain": float(gains[position]),
-                    "source_before": one,
-                    "source_after": other,
-                }
-                for one, other in zip(sides[0][text], sides[1][text], strict=True)
+                {"collection": target, "query": text, "gain": gained, "source_before": one, "source_after": other}
+                for one, other in zip(sources[text], later[text], strict=True)
             ]
     notes = [
         f"the {item.examples} queries of each collection with the largest gains of {settings.methods[after]} over "
         f"{settings.methods[before]} in nDCG@10, and as many with the largest losses, each with the nearest "
         f"queries of {settings.source} by either model: chosen examples, no evidence"
     ]
-    shown = [
-        [settings.collections[row["collection"]], row["query"], f"{row['gain']:+.4f}", *row["sources"]]
-        for row in (row | {"sources": [row["source_before"], row["source_after"]]} for row in rows)
-    ]
-    header = ["", "query", "gain", "near it before training", "near it after training"]
-    return ItemTable(pd.DataFrame(rows), notes, (header, shown))
+    columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
+    columns |= {"near it before training": "{source_before}", "near it after training": "{source_after}"}
+    return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(rows, settings, columns))
 
 
 def _neighbours(path: Path, count: int) -> dict[str, list[str]]:
@@ -219,7 +197,7 @@ def _neighbours(path: Path, count: int) -> dict[str, list[str]]:
     return {str(text): rows["source"].tolist() for text, rows in frame.groupby("query", sort=False)}
 
 
-def projections(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+def projections(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Points of every picture, and how mixed the domains are in it."""
     assert isinstance(item, ProjectionsItem)
     files, frames, shown = _by_model(stage, "projections", settings), [], []
@@ -234,7 +212,9 @@ def projections(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     ]
     columns = ["collection", "model", "picture", "domain", "kind", "x", "y"]
     frame = pd.concat(frames, ignore_index=True)[columns]
-    return ItemTable(frame, notes, (["", "model", "source near target's queries", "near its documents"], shown))
+    return item_inputs.ItemTable(
+        frame, notes, (["", "model", "source near target's queries", "near its documents"], shown)
+    )
 
 
 def _mixed(points: pd.DataFrame, kind: str) -> float:
@@ -247,7 +227,67 @@ def _mixed(points: pd.DataFrame, kind: str) -> float:
     return float(source[nearest].mean())
 
 
-REPORT = Report(
+def draw_domains(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
+    """Draw a column a target: Domain-Acc, KNN-Source%, nDCG@10 over steps, and Domain-Acc against nDCG@10."""
+    from matplotlib.ticker import PercentFormatter
+
+    figure, grid = blank(len(ROWS) + 1, len(settings.collections))
+    for column, (target, label) in enumerate(settings.collections.items()):
+        grid[0, column].set_title(label, fontsize=9)
+        for number, method in enumerate(settings.points):
+            rows = frame[(frame["collection"] == target) & (frame["method"] == method)]
+            steps, look, label = rows["steps"], style(number) | {"markersize": 4}, settings.methods[method]
+            for axes, key in zip(grid[:, column], ROWS, strict=False):
+                axes.plot(steps, rows[key], label=label, linewidth=1.2, **look)
+            grid[0, column].plot(steps, rows["local_accuracy"], linestyle="--", linewidth=1.0, color=look["color"])
+            interval = rows[f"{item_inputs.METRIC}_low"], rows[f"{item_inputs.METRIC}_high"]
+            grid[2, column].fill_between(steps, *interval, alpha=0.12, linewidth=0, color=look["color"])
+            grid[3, column].plot(rows["domain_accuracy"], rows[item_inputs.METRIC], linewidth=0.8, **look)
+        rate = frame.loc[frame["collection"] == target, "knn_base_rate"].iloc[0]
+        grid[1, column].yaxis.set_major_formatter(PercentFormatter(1.0))
+        grid[1, column].axhline(rate, color="#888888", linewidth=0.8, linestyle=":")
+        grid[2, column].set_xlabel("steps")
+        grid[3, column].set_xlabel("Domain-Acc")
+    for axes, label in zip(grid[:, 0], [*ROWS.values(), "nDCG@10"], strict=True):
+        axes.set_ylabel(label)
+    legend(figure, grid[0, 0])
+    return figure
+
+
+def draw_projections(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
+    """Draw a row a target and line, a picture a model; lines of one model share a row."""
+    sizes = [len(models) for models in settings.points.values()]
+    rows = [sum(sizes)] if max(sizes) == 1 else sizes
+    every = list(pictures(settings))
+    figure, grid = blank(len(settings.collections) * len(rows), max(rows), 2.8, 2.8)
+    lines = [(line, size) for _ in settings.collections for line, size in enumerate(rows)]
+    cells = [(row, column) for row, (_, size) in enumerate(lines) for column in range(size)]
+    for axes in grid.ravel():
+        axes.set_axis_off()
+    for cell, (target, model, label) in zip(cells, every, strict=True):
+        points = frame[(frame["collection"] == target) & (frame["model"] == model) & (frame["picture"] == label)]
+        _picture(grid[cell], points, f"{settings.collections[target]}: {label}")
+    legend(figure, grid[0, 0], markers=2.5)
+    return figure
+
+
+def _picture(axes: Axes, points: pd.DataFrame, title: str) -> None:
+    for (domain, kind), rows in points.groupby(["domain", "kind"], sort=False):
+        look: Any = {"color": DOMAINS[str(domain)], "marker": MARK[str(kind)], "label": f"{domain}, {kind}"}
+        axes.scatter(rows["x"], rows["y"], s=7, alpha=0.6, linewidths=0, **look)
+    axes.set_title(title, fontsize=7)
+
+
+def pictures(settings: item_inputs.ItemParams) -> Iterator[tuple[str, str, str]]:
+    """Target, model and label of every picture, line by line; a model once in each line."""
+    for target in settings.collections:
+        for method, models in settings.points.items():
+            for model, steps in models.items():
+                label = settings.methods.get(method, settings.methods[model])
+                yield target, model, f"{label}, step {steps}" if len(models) > 1 else label
+
+
+REPORT = item_inputs.Report(
     {"domains": domains, "nearest_queries": nearest_queries, "projections": projections},
     {"domains": draw_domains, "projections": draw_projections},
 )

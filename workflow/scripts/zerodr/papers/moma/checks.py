@@ -1,12 +1,14 @@
-"""Checks of stages with memories: what they start from, which memories, which augmenters."""
+"""Check stages with memories: what they start from, their augmenters, the collections of a mixture."""
+
+from collections.abc import Mapping, Sequence
 
 from zerodr.config.bench import Bench
 from zerodr.config.families import OF_T5, line_of
 from zerodr.config.files import known
 from zerodr.config.methods import Method, TrainedMethod
+from zerodr.config.registry import Collection
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.mixtures import mixture, plugged_in
 from zerodr.papers.moma.settings import SOURCE, TARGET, AugmentedSettings, InferenceSettings, MemoryStage
 
 
@@ -28,18 +30,14 @@ def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
     line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
     others = [encoder for encoder in line if encoder.pooling != OF_T5]
     if others:
-        raise ConfigError(
-            where,
+        problem = (
             f"fuses queries with documents in a T5's decoder, which init {line[0].init!r} has "
-            f"not (pooling: {others[0].pooling}, expected {OF_T5})",
-            "start from such a model, as t5-ance/ep0 is",
+            f"not (pooling: {others[0].pooling}, expected {OF_T5})"
         )
+        raise ConfigError(where, problem, "start from such a model, as t5-ance/ep0 is")
     if line[0].towers != "tied":
-        raise ConfigError(
-            where,
-            "fuses queries with documents in one network, towers are separate",
-            "start from a T5 with towers: tied",
-        )
+        problem = "fuses queries with documents in one network, towers are separate"
+        raise ConfigError(where, problem, "start from a T5 with towers: tied")
 
 
 def inference_of(method: TrainedMethod) -> InferenceSettings:
@@ -54,11 +52,8 @@ def _check_memories(bench: Bench, name: str, method: TrainedMethod) -> None:
     augmented = [isinstance(stage, MemoryStage) for stage in chain.values()]
     if augmented != sorted(augmented):
         first = list(chain)[augmented.index(True)]
-        raise ConfigError(
-            f"method {name}",
-            f"goes on after stage {first} with a stage without memories",
-            "put stages of kind moma last",
-        )
+        problem = f"goes on after stage {first} with a stage without memories"
+        raise ConfigError(f"method {name}", problem, "put stages of kind moma last")
     if inference != InferenceSettings() and not augmented[-1]:
         raise ConfigError(
             f"method {name}: inference", "is for chains that end with a stage of kind moma", "leave it out"
@@ -121,26 +116,55 @@ def check_row(bench: Bench, name: str, method: TrainedMethod) -> None:
     source = method.settings.source or bench.config.source or bench.scale.source
     episodes = _episodes(method)
     for stage, settings in episodes.items():
-        mixture(
-            f"method {name}: stage {stage}: memories",
-            settings.memory.memories,
-            {SOURCE: source},
-            bench.collections,
-            settings.memory.documents,
-        )
+        where, memory = f"method {name}: stage {stage}: memories", settings.memory
+        mixture(where, memory.memories, {SOURCE: source}, bench.collections, memory.documents)
     if method.last not in episodes:
         return
     asked, documents = plugged_in(inference_of(method), episodes[method.last])
     for row in bench.columns:
         if (row.name, row.evaluation_split) != (source, method.settings.source_split):
-            mixture(
-                f"method {name}: memories of {row.name}",
-                asked,
-                {SOURCE: source, TARGET: row.name},
-                bench.collections,
-                documents,
-            )
+            where, roles = f"method {name}: memories of {row.name}", {SOURCE: source, TARGET: row.name}
+            mixture(where, asked, roles, bench.collections, documents)
 
 
 def _episodes(method: TrainedMethod) -> dict[str, MemoryStage]:
     return {name: stage for name, stage in method.settings.chain.items() if isinstance(stage, MemoryStage)}
+
+
+def plugged_in(inference: InferenceSettings, stage: MemoryStage) -> tuple[Sequence[str], int]:
+    """Memories as they are named, and K, when a stage's model ranks a target as a recipe's `inference` says."""
+    usual = [TARGET if name == SOURCE else name for name in stage.memory.memories]
+    return inference.memories or usual, inference.documents or stage.memory.documents
+
+
+def mixture(
+    where: str, asked: Sequence[str], roles: Mapping[str, str], rows: Mapping[str, Collection], documents: int
+) -> list[str]:
+    """Collections of a mixture.
+
+    Args:
+        where: whose mixture it is, for errors.
+        asked: memories as they are named.
+        roles: the collections that `source` and `target` name.
+        rows: the registry.
+        documents: K, documents that a query is augmented with.
+
+    Raises:
+        ConfigError: two of them are made from the same archive, such as a memory that is the target's corpus; or they
+            hold fewer documents than K, where the registry knows how many.
+    """
+    names = list(dict.fromkeys(roles.get(name, name) for name in asked))
+    seen: dict[tuple[str, str], str] = {}
+    for name in names:
+        row = rows[name]
+        other = seen.setdefault((row.archive, row.member), name) if row.archive else name
+        if other != name:
+            problem = f"{other} and {name} are the same corpus, so every document would be retrieved twice"
+            raise ConfigError(where, problem, "leave the memory out (memory.memories, inference.memories)")
+    sizes = [rows[name].documents for name in names]
+    known = [size for size in sizes if size is not None]
+    if len(known) == len(sizes) and sum(known) < documents:
+        listed = ", ".join(f"{name}: {size}" for name, size in zip(names, known, strict=True))
+        problem = f"hold {sum(known)} documents ({listed}), a query is augmented with {documents}"
+        raise ConfigError(where, problem, f"plug in another memory, or set documents to at most {sum(known)}")
+    return names

@@ -70,11 +70,8 @@ def _by_segment(values: Tensor, segments: Tensor, mask: Tensor, count: int) -> T
 
 def _there(values: Tensor | None, aggregation: str) -> Tensor:
     if values is None:
-        raise ModelError(
-            "attention",
-            f"aggregation {aggregation} needs more than probabilities, found none",
-            "ask for logits and value norms when attention is taken",
-        )
+        problem = f"aggregation {aggregation} needs more than probabilities, found none"
+        raise ModelError("attention", problem, "ask for logits and value norms when attention is taken")
     return values.float()
 
 
@@ -87,8 +84,5 @@ def check_mass(attention: CrossAttention, mask: Tensor, where: object, near: flo
     real = (attention.probabilities.float() * mask[None, :, None]).sum(-1)
     worst = float((real - 1.0).abs().max())
     if not worst < near:
-        raise ModelError(
-            where,
-            f"attention of a head sums to 1 {worst:+.4f} off over real tokens, expected 1",
-            "put the model in evaluation mode",
-        )
+        problem = f"attention of a head sums to 1 {worst:+.4f} off over real tokens, expected 1"
+        raise ModelError(where, problem, "put the model in evaluation mode")

@@ -1,11 +1,12 @@
-"""Extend model folders for MoMA: the augmenter, how queries are augmented in search, and its section of the card."""
+"""Extend model folders for MoMA: main model at the root, augmenter in a subfolder, section of the card."""
 
 from pathlib import Path
 
 from zerodr.config.params import ExportParams
 from zerodr.encoders.folder.additions import CardSection, PaperFolders
-from zerodr.encoders.folder.contract import CONTRACT, write_model_json
-from zerodr.papers.moma.components import AUGMENTER, copy_model
+from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
+from zerodr.encoders.folder.contract import CONTRACT, read_contract, write_model_json
+from zerodr.errors import ModelError
 from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, fusion_json
 from zerodr.papers.moma.settings import TARGET, Augmentation, AugmentedExport
 
@@ -28,6 +29,34 @@ In the checkout that made this model, `snakemake ... results/exported-memories/{
 makes a memory, of any collection. sentence-transformers loads this folder, too: it encodes documents alike, but **does
 not augment queries**, so that its rankings are not those that the results are of."""
 PLAIN = " with sentence-transformers: queries without memories"
+AUGMENTER = "augmenter"
+
+
+def augmenter_of(folder: Path, separate: bool) -> Path:
+    """The folder of what augments a model's queries.
+
+    Args:
+        folder: of the whole model.
+        separate: it has an augmenter of its own; else the model itself augments.
+
+    Raises:
+        ModelError: there is none.
+    """
+    if not separate:
+        return folder
+    if not (folder / AUGMENTER / CONTRACT).exists():
+        raise ModelError(
+            folder,
+            f"has no subfolder {AUGMENTER}, which retrieves augmentation documents",
+            "take the model of a moma stage with augmenter.mode learned or frozen",
+        )
+    return folder / AUGMENTER
+
+
+def copy_model(source: Path, target: Path) -> None:
+    """Copy the files of a bi-encoder, and no others."""
+    target.mkdir(parents=True, exist_ok=True)
+    copy_files(all_model_files(source, read_contract(source)), source, target)
 
 
 def export(source: Path, target: Path, params: ExportParams) -> None:
@@ -76,14 +105,8 @@ def _memories(model: str, scope: str, augmentation: Augmentation) -> str:
     calls |= {TARGET: 'model.plug("path/to/exported-memories/name-of-your-collection")'} if TARGET in names else {}
     plugs = "\n".join(calls.values())
     target = ", where `target` is the collection that is searched" if TARGET in names else ""
-    return MEMORIES.format(
-        count=augmentation.documents,
-        names=", ".join(f"`{name}`" for name in names),
-        target=target,
-        plugs=plugs,
-        model=model,
-        scope=scope,
-    )
+    listed, documents = ", ".join(f"`{name}`" for name in names), augmentation.documents
+    return MEMORIES.format(count=documents, names=listed, target=target, plugs=plugs, model=model, scope=scope)
 
 
 FOLDERS = PaperFolders(export=export, describe=describe)

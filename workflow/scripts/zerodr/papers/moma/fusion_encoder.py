@@ -152,14 +152,18 @@ class FusionEncoder(BiEncoder):
         model = cast(FusionEncoder, super().load(folder, precision, contract))
         if model.contract.pooling != "decoder_first" or model.contract.towers != "tied":
             actual = f"{model.contract.pooling} and {model.contract.towers} towers"
-            raise ModelError(
-                folder,
-                f"has pooling {actual}; fusion-in-decoder needs decoder_first and tied ones",
-                "start from a T5 encoder-decoder",
-            )
+            problem = f"has pooling {actual}; fusion-in-decoder needs decoder_first and tied ones"
+            raise ModelError(folder, problem, "start from a T5 encoder-decoder")
         if (folder / FUSION).exists():
             model.fusion = validate(FusionContract, read_json(folder / FUSION), str(folder / FUSION))
         return model
+
+
+def load_fusing(folder: Path, precision: Precision, documents: int, document_tokens: int) -> FusionEncoder:
+    """Load a model, onto a GPU where there is one, to fuse queries with so many documents of such a length at most."""
+    model = FusionEncoder.load(folder, precision)
+    model.fusion = FusionContract(documents=documents, document_tokens=document_tokens)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @contextmanager

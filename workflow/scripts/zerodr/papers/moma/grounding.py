@@ -10,8 +10,13 @@ import pyarrow.compute as pc
 
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.rankings import read_depth, read_rankings
-from zerodr.collections.memories import MemoryTexts
+from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import strings
+from zerodr.collections.access import corpus_ids, read_qrels
+from zerodr.collections.memories import COLON, MemoryTexts
 from zerodr.errors import ArtifactError
+
+Barred = tuple[Path, str, str] | None
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,23 @@ class Grounding:
     def ids(self, row: int) -> list[str]:
         """Return the ids of the documents of query `row`, best first."""
         return self.documents.take(pa.array(self.of(row))).to_pylist()
+
+
+def ground(
+    stage: Stage, queries: pa.Array, count: int, joins: dict[str, str | None], barred: Barred = None
+) -> Grounding:
+    """Read the first `count` documents of each query of a stage (inputs `rankings`, `memories`).
+
+    Args:
+        queries: (Q,) ids.
+        joins: text that joins title and text, by memory.
+        barred: collection, its split and name, whose judged documents a query does not get; None: no such limit.
+
+    Raises:
+        ArtifactError: as `read_grounding`.
+    """
+    texts = MemoryTexts(stage.folders("memories"), joins)
+    return read_grounding(stage.path("rankings"), queries, count, texts, banned_documents(*barred) if barred else None)
 
 
 def read_grounding(
@@ -76,3 +98,14 @@ def read_grounding(
     documents = names.take(pa.array(distinct))
     offsets = np.r_[0, np.cumsum([len(ranking) for ranking in lists])].astype(np.int64)
     return Grounding(offsets, flat.astype(np.int32), documents, texts.texts(documents, rankings))
+
+
+def banned_documents(folder: Path, split: str, source: str) -> dict[str, set[str]]:
+    """Namespaced documents of the corpus that are judged relevant, by query."""
+    qrels = read_qrels(folder, split)
+    judged = qrels[qrels["grade"] > 0]
+    there = pc.is_in(strings(judged["document"]), value_set=corpus_ids(folder)).to_numpy(zero_copy_only=False)
+    relevant: dict[str, set[str]] = {}
+    for query, document in judged.loc[there, ["query", "document"]].itertuples(index=False):
+        relevant.setdefault(query, set()).add(f"{source}{COLON}{document}")
+    return relevant

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from zerodr.config.item import Item, TargetItem
+from zerodr.config.item import Item, TargetItem, TextItem
 
 
 class SharesItem(TargetItem):
@@ -19,7 +19,7 @@ class ComponentsItem(TargetItem):
     """Methods with memories."""
 
 
-class CasesItem(TargetItem):
+class CasesItem(TargetItem, TextItem):
     """Documents that queries attend to most after the last episode: of training queries, and of the targets'."""
 
     method: str
@@ -27,22 +27,12 @@ class CasesItem(TargetItem):
     examples: int = Field(2, ge=1)
     """Queries of each collection."""
 
-    @property
-    def is_drawn(self) -> bool:
-        """Texts are no figure."""
-        return False
 
-
-class LatencyItem(TargetItem):
+class LatencyItem(TargetItem, TextItem):
     """Milliseconds of a query and of a document by component, after the last episode."""
 
     method: str
     """A method with memories."""
-
-    @property
-    def is_drawn(self) -> bool:
-        """Times of one machine are no figure."""
-        return False
 
 
 ITEMS: dict[str, type[Item]] = {

@@ -12,9 +12,9 @@ from zerodr.encoders.folder.contract import read_json
 from zerodr.errors import ConfigError, nearest
 from zerodr.lookup.sources import Source
 from zerodr.papers.moma.fid_attention import fid_attention
+from zerodr.papers.moma.fused_vectors import fingerprint
 from zerodr.papers.moma.fusion_encoder import FusionContract, Grounded, cross_attention
 from zerodr.papers.moma.retriever import MEMORY, MoMA, augmenter_folder
-from zerodr.papers.moma.state_cache import fingerprint
 from zerodr.plan import paths
 
 CHARACTERS = 300  # of a document that the page shows
@@ -54,7 +54,7 @@ class AugmentedQueries:
         self._lock = Lock()
 
     def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        """Embed the text with documents of the memories in `options` (by default all), and tell their attention.
+        """Embed the text with documents of the memories in `options` (by default all), and report their attention.
 
         Raises:
             ConfigError: there is no such memory.

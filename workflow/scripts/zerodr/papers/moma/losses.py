@@ -27,6 +27,11 @@ def attention_distillation(
 
     Returns:
         scalar in float32 or wider.
+
+    >>> scores = torch.tensor([[1.0, 2.0, 3.0]])
+    >>> alike, unlike = (attention_distillation(scores, attention) for attention in (scores, -scores))
+    >>> abs(round(float(alike), 4)), round(float(unlike), 4)
+    (0.0, 1.1504)
     """
     target = F.softmax(_wide(attention) / gold_temperature, dim=-1)
     log_probabilities = F.log_softmax(_wide(scores) / score_temperature, dim=-1)

@@ -15,7 +15,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.moma.items import CasesItem, ComponentsItem, LatencyItem, SharesItem
 from zerodr.reporting.cells import Key
-from zerodr.reporting.item_inputs import ItemParams, ItemTable, Report
+from zerodr.reporting.item_inputs import ItemParams, ItemTable, Report, printed
 from zerodr.reporting.panels import legend, panels, style
 
 if TYPE_CHECKING:
@@ -50,28 +50,13 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     for training, paths, names in files:
         for (number, name), path in zip(product(range(1, len(episodes) + 1), names), paths, strict=True):
             table = pd.read_csv(path, sep="\t")
-            facts = {
-                "queries": name,
-                "training": bool(training),
-                "episode": number,
-                "relevant": _metric(path, RELEVANT),
-            }
+            relevant = _metric(path, RELEVANT)
+            facts = {"queries": name, "training": bool(training), "episode": number, "relevant": relevant}
             rows += [facts | row for row in table.to_dict("records")]
-    frame = pd.DataFrame(rows)
-    shown = [
-        [
-            _label(row, settings),
-            str(row["episode"]),
-            row["memory"],
-            f"{row['document_share']:.1%}",
-            f"{row['attention_share']:.1%}",
-            f"{row['lift']:.2f}",
-            f"{row['mean_tokens']:.0f}",
-            f"{row['relevant']:.1%}",
-        ]
-        for row in rows
-    ]
-    header = ["queries of", "episode", "memory", "documents", "attention", "lift", "tokens", "with a relevant one"]
+    labelled = ({**row, "label": _label(row, settings)} for row in rows)
+    columns = {"queries of": "{label}", "episode": "{episode}", "memory": "{memory}"}
+    columns |= {"documents": "{document_share:.1%}", "attention": "{attention_share:.1%}", "lift": "{lift:.2f}"}
+    columns |= {"tokens": "{mean_tokens:.0f}", "with a relevant one": "{relevant:.1%}"}
     notes = [
         "documents: share of all augmentation documents; attention: share of the main model's attention to them, "
         "attention to the query itself left out; lift: attention over documents; tokens: mean length, because longer "
@@ -86,7 +71,7 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for row in rows
         if row["training"]
     }
-    return ItemTable(frame, notes, (header, shown), measured)
+    return ItemTable(pd.DataFrame(rows), notes, printed(labelled, settings, columns), measured)
 
 
 def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -101,22 +86,22 @@ def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         chosen = frame["query"].drop_duplicates().head(item.examples)
         frames.append(frame[frame["query"].isin(chosen)].assign(collection=name))
     frame = pd.concat(frames, ignore_index=True)
-    shown = [
-        [
-            settings.collections.get(row["collection"], f"{row['collection']}, training"),
-            row["text"],
-            row["memory"],
-            f"{row['attention']:.3f}",
-            shorten(row["document_text"], SHOWN),
-        ]
+    short = (
+        {
+            **row,
+            "label": settings.collections.get(row["collection"], f"{row['collection']}, training"),
+            "document": shorten(row["document_text"], SHOWN),
+        }
         for row in frame.to_dict("records")
-    ]
+    )
+    columns = {"": "{label}", "query": "{text}", "memory": "{memory}", "attention": "{attention:.3f}"}
+    columns |= {"document": "{document}"}
     notes = [
         f"training queries of {settings.source} and evaluated queries of the targets after the last episode, at equal "
         "distances: not chosen by what they show; attention: FidAtt (eq. 9), by which the augmenter learns; a "
         "sum over layers, heads and tokens, no share"
     ]
-    return ItemTable(frame, notes, (["", "query", "memory", "attention", "document"], shown))
+    return ItemTable(frame, notes, printed(short, settings, columns))
 
 
 def latency(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -140,15 +125,9 @@ def latency(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "document: in a batch; the search of the mixture is not in it; BM25: Lucene, one query at a time",
         "ours next to the published: means over the collections, and of another machine",
     ]
-    shown = [
-        [
-            settings.collections[str(row["collection"])],
-            str(row["component"]).replace("_", " "),
-            f"{row['milliseconds']:.3f}",
-        ]
-        for row in rows
-    ]
-    return ItemTable(pd.DataFrame(rows), notes, (["", "component", "milliseconds"], shown), measured)
+    named = ({**row, "component": str(row["component"]).replace("_", " ")} for row in rows)
+    columns = {"": "{collection}", "component": "{component}", "milliseconds": "{milliseconds:.3f}"}
+    return ItemTable(pd.DataFrame(rows), notes, printed(named, settings, columns), measured)
 
 
 def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -170,15 +149,13 @@ def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
                 for name, path in both.items()
                 if path is not None
             ]
-    shown = [
-        [settings.methods[row["method"]], str(row["episode"]), row["component"], f"{row['mrr']:.4f}"] for row in rows
-    ]
     notes = [
         f"MRR@10 of held-out training queries of {settings.source} against the documents that were mined for them "
         "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented; "
         "relevant are judged documents only, for both, not what attention selects"
     ]
-    return ItemTable(pd.DataFrame(rows), notes, (["", "episode", "component", "MRR@10"], shown))
+    columns = {"": "{method}", "episode": "{episode}", "component": "{component}", "MRR@10": "{mrr:.4f}"}
+    return ItemTable(pd.DataFrame(rows), notes, printed(rows, settings, columns))
 
 
 def draw_shares(frame: pd.DataFrame, settings: ItemParams) -> Figure:
@@ -210,15 +187,8 @@ def draw_components(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         for component, line in ((MAIN, "-"), (AUGMENTER, "--")):
             series = frame[(frame["method"] == method) & (frame["component"] == component)]
             if len(series):
-                axes.plot(
-                    series["episode"],
-                    series["mrr"],
-                    linestyle=line,
-                    markersize=5,
-                    linewidth=1.2,
-                    label=f"{settings.methods[method]}: {component}",
-                    **style(number),
-                )
+                look = style(number) | {"linestyle": line, "markersize": 5, "linewidth": 1.2}
+                axes.plot(series["episode"], series["mrr"], label=f"{settings.methods[method]}: {component}", **look)
     axes.set_xticks(sorted(frame["episode"].unique()))
     axes.set_xlabel("episode")
     axes.set_ylabel("MRR@10 on held-out source queries")

@@ -35,11 +35,10 @@ from zerodr.encoders.folder.contract import CONTRACT, Side, read_json, write_mod
 from zerodr.encoders.inference.encoder import Encoder, load_encoder
 from zerodr.encoders.network.moving import features_on
 from zerodr.errors import ArtifactError, ConfigError, ModelError
-from zerodr.papers.moma.components import AUGMENTER
-from zerodr.papers.moma.fused_vectors import Fuser
+from zerodr.papers.moma.folders import AUGMENTER
+from zerodr.papers.moma.fused_vectors import Fuser, StateCache, StateStore, fingerprint, write_states
 from zerodr.papers.moma.fusion_encoder import FusionEncoder
 from zerodr.papers.moma.search_memory import check_size, refuse_equal
-from zerodr.papers.moma.state_cache import StateCache, StateStore, fingerprint, write_states
 from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.candidates import id_ranks
 from zerodr.retrieval.exact import search_exact
@@ -127,7 +126,7 @@ def augmenter_folder(folder: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Memory:
+class PluggedMemory:
     """A memory that is plugged in.
 
     Attributes:
@@ -136,7 +135,7 @@ class Memory:
         ids: namespaced ids of its documents.
         texts: their texts.
         bare: these without title; null where that is the same.
-        vectors: theirs by the augmenter.
+        vectors: of the documents, by the augmenter.
         ranks: of the ids, by which ties are broken.
     """
 
@@ -161,7 +160,7 @@ class MoMA:
 
     def __init__(self, folder: Path, main: FusionEncoder, augmenter: Encoder, identity: str) -> None:
         self.folder, self.main, self.augmenter, self.identity = folder, main, augmenter, identity
-        self.memories: dict[str, Memory] = {}
+        self.memories: dict[str, PluggedMemory] = {}
         self.stores: dict[str, StateStore] = {}
         self.cache = StateCache(CACHE_MIB)
         self.fuser = Fuser(main, self.cache, BATCH_TOKENS)
@@ -191,11 +190,10 @@ class MoMA:
         folder = Path(folder)
         facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
         if facts.model != self.identity:
-            raise ModelError(
-                folder,
-                f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has {self.identity[:12]}",
-                "export the memory with this model",
+            problem = (
+                f"has vectors of a model with fingerprint {facts.model[:12]}, the augmenter has {self.identity[:12]}"
             )
+            raise ModelError(folder, problem, "export the memory with this model")
         if facts.name in self.memories:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
         refuse_equal({name: memory.facts.corpus for name, memory in self.memories.items()} | {facts.name: facts.corpus})
@@ -204,7 +202,7 @@ class MoMA:
         ids = namespaced(facts.name, table["id"].combine_chunks())
         texts = table["text"].combine_chunks()
         bare = table["bare"].combine_chunks()
-        self.memories[facts.name] = Memory(
+        self.memories[facts.name] = PluggedMemory(
             folder, facts, ids, texts, bare, Vectors.open(folder / VECTORS), id_ranks(ids)
         )
         if store is not None:
@@ -238,7 +236,7 @@ class MoMA:
             raise ConfigError(f"memory {name}", "has no encoder states in the cache", "encode queries first")
         write_states(Path(folder), states, self._states_of(memory.folder))
 
-    def _plugged(self, name: str) -> Memory:
+    def _plugged(self, name: str) -> PluggedMemory:
         if name not in self.memories:
             raise ConfigError(f"memory {name}", f"is not plugged in, there are {sorted(self.memories)}", "name another")
         return self.memories[name]

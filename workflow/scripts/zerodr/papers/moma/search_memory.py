@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from pydantic import Field
 
@@ -87,38 +88,27 @@ def search_memory(stage: Stage) -> None:
     for vectors, expected, name in ((queries, len(asked), "queries"), (corpus, len(ids), "corpus")):
         if vectors.rows != expected:
             raise ArtifactError(stage.path(name), f"expected {expected} rows, found {vectors.rows}", AGAIN)
-    banned = _banned(settings, strings(asked["id"]), asked["text"].tolist(), memory, ids, (start, stop))
+    banned = _banned(settings, asked, memory, ids, (start, stop))
     most = int(np.bincount(banned[0], minlength=1).max())
     names = namespaced(settings.memory, ids)
     rankings = rankings_of(stage, settings, queries, corpus, names, settings.depth + most, settings.memory)
-    about = Searched(
-        shard=settings.shard,
-        shards=settings.shards,
-        queries=queries.rows,
-        documents=corpus.rows,
-        depth=settings.depth,
-        memory=settings.memory,
-    )
+    place = settings.model_dump(include={"shard", "shards", "depth", "memory"})
+    about = Searched(**place, queries=queries.rows, documents=corpus.rows)
     stage.metric("left_out", len(banned[0]))
     write_hits(stage.output("hits"), without(rankings, banned, corpus.rows, settings.depth), names, about)
 
 
 def _banned(
-    settings: MemorySearchSettings,
-    queries: pa.Array,
-    texts: list[str],
-    memory: Path,
-    ids: pa.Array,
-    shard: tuple[int, int],
+    settings: MemorySearchSettings, asked: pd.DataFrame, memory: Path, ids: pa.Array, shard: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of query and row that are no augmentation: the query itself. Both (n,) int64, without repetition."""
     pairs: set[tuple[int, int]] = set()
     if settings.exclude_self and settings.collection == settings.memory:
-        self_row = self_rows(queries, ids)
+        self_row = self_rows(strings(asked["id"]), ids)
         pairs |= {(query, int(self_row[query])) for query in np.flatnonzero(self_row >= 0).tolist()}
     if settings.exclude_self:
         queries_by_text: dict[str, list[int]] = defaultdict(list)
-        for number, text in enumerate(texts):
+        for number, text in enumerate(asked["text"]):
             queries_by_text[folded(text)].append(number)
         pairs |= set(equal_rows(memory, *shard, settings.title_join, queries_by_text))
     array = np.array(sorted(pairs), np.int64).reshape(-1, 2)
@@ -173,11 +163,8 @@ def merged_memories(hits: list[Path], queries: pa.Array, settings: MixtureMergeS
             reader = stack.enter_context(HitsReader(path))
             by_memory[reader.searched.memory or "none"].append(reader)
         if sorted(by_memory) != sorted(settings.memories):
-            raise ArtifactError(
-                hits[0] if hits else settings.collection,
-                f"the hits are of memories {sorted(by_memory)}, expected {sorted(settings.memories)}",
-                AGAIN,
-            )
+            problem = f"the hits are of memories {sorted(by_memory)}, expected {sorted(settings.memories)}"
+            raise ArtifactError(hits[0] if hits else settings.collection, problem, AGAIN)
         for readers in by_memory.values():
             check_shards(readers, len(queries), settings.depth)
         documents = {name: sum(r.searched.documents for r in shards) for name, shards in by_memory.items()}
@@ -223,13 +210,10 @@ def refuse_duplicates(manifests: Mapping[str, Path]) -> None:
 
 
 def refuse_equal(digests: Mapping[str, str]) -> None:
-    """The same, of digests of the corpora by memory."""
+    """Check that no two digests are equal; `digests` are of the corpora, by memory."""
     seen: dict[str, str] = {}
     for name, digest in digests.items():
         if digest in seen:
-            raise ConfigError(
-                f"memories {seen[digest]} and {name}",
-                "hold the same corpus, so every document would be retrieved twice",
-                "leave one of them out",
-            )
+            problem = "hold the same corpus, so every document would be retrieved twice"
+            raise ConfigError(f"memories {seen[digest]} and {name}", problem, "leave one of them out")
         seen[digest] = name

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,10 @@ import torch
 from torch import Tensor
 
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.memories import MemoryTexts
 from zerodr.config.params import FinetuneParams
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.attention_labels import banned_documents
 from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded
-from zerodr.papers.moma.grounding import Grounding, read_grounding
+from zerodr.papers.moma.grounding import Grounding, ground
 from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.settings import AugmenterObjective, MemoryParams, MemorySettings, MemoryStage
 from zerodr.training.additions import Addition, PaperTraining, together
@@ -50,12 +47,10 @@ class FusedQueries(Addition):
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
         """For a main model of a stage with memories."""
         given = together(stage, "memory", isinstance(params.settings, MemoryStage), "rankings", "memories")
-        if given and set(_folders(stage)) != set(_joins(params)):
-            raise ConfigError(
-                stage.spec.name(),
-                f"input `memories` has {sorted(_folders(stage))}, params.joins names {sorted(_joins(params))}",
-                "give the same memories",
-            )
+        folders, joins = sorted(stage.folders("memories")), sorted(_joins(params))
+        if given and folders != joins:
+            problem = f"input `memories` has {folders}, params.joins names {joins}"
+            raise ConfigError(stage.spec.name(), problem, "give the same memories")
         return given
 
     @property
@@ -72,24 +67,17 @@ class FusedQueries(Addition):
         """With the first K documents of each query's ranking; the model's `fusion` records how many.
 
         Raises:
-            ArtifactError: a query has no ranking, or a document stands in no memory.
+            ArtifactError: a query has no ranking, or a document is in no memory.
         """
         memory, source = self.memory, self.stage.path("source")
         limits = {"documents": memory.documents, "document_tokens": memory.document_tokens}
         model.fusion = FusionContract(**limits, exclude_self=memory.exclude_self)
         model.stop_gradient = memory.stop_gradient
-        texts = MemoryTexts(_folders(self.stage), _joins(self.params))
-        split = self.params.source_split
-        banned = banned_documents(source, split, source.name) if memory.exclude_positives else None
+        judged = (source, self.params.source_split, source.name) if memory.exclude_positives else None
         queries = pa.array(examples.queries.to_pylist(), pa.string())
-        grounding = read_grounding(self.stage.path("rankings"), queries, memory.documents, texts, banned)
+        grounding = ground(self.stage, queries, memory.documents, _joins(self.params), judged)
         values = {field.name: getattr(examples, field.name) for field in fields(examples)}
         return GroundedExamples(**values, grounding=grounding)
-
-
-def _folders(stage: Stage) -> dict[str, Path]:
-    """Folder of each memory."""
-    return {path.parent.name: path.parent for path in stage.paths("memories")}
 
 
 def _joins(params: FinetuneParams) -> dict[str, str | None]:

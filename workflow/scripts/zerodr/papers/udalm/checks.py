@@ -19,7 +19,3 @@ def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
             raise ConfigError(where, "is for BERT and its kin, a T5 has no token for a mask", "start from one of these")
         if isinstance(encoder, InitSettings) and encoder.towers == "separate":
             raise ConfigError(where, "teaches one network, encoder.towers are separate", "set encoder.towers: tied")
-
-
-def check_row(bench: Bench, name: str, method: TrainedMethod) -> None:
-    """A row of the table needs nothing more."""

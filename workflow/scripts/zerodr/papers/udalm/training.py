@@ -1,32 +1,184 @@
-"""Add UDALM to a fine-tuning stage: masked words of unlabelled documents in every step, next to its loss."""
+"""Add UDALM to a fine-tuning stage: masked words of unlabelled documents in every step, next to its loss.
+
+`WordEncoder` is the network with its layer for masked words, `JointForward` passes queries and documents in one step.
+"""
+
+from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.pretraining.additions import NO_HEAD, PREDICTION, load_additions, write_additions
+from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.errors import ConfigError
-from zerodr.papers.udalm.joint_batches import WORDS, JointForward, JointStream
 from zerodr.papers.udalm.settings import KEY, MaskedWordsSettings, WordParams, words_of
-from zerodr.papers.udalm.word_encoder import WordEncoder
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.data.grouping import WASTE
+from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.engine import Batches
-from zerodr.training.loop.gradcache import Forward
+from zerodr.training.loop.gradcache import Forward, Representation, Share, Texts
 from zerodr.training.objectives.base import Objective, Stack
 from zerodr.training.pretraining.corpora import PASSAGES, store_passages, warn_of_gated, whole_documents
-from zerodr.training.pretraining.passages import Passages, PassageStream
-from zerodr.training.pretraining.span_forward import SpanForward
-from zerodr.training.pretraining.views import ViewMaker
+from zerodr.training.pretraining.passages import PassageBatch, Passages, PassageStream
+from zerodr.training.pretraining.span_forward import MASKED, SpanForward
+from zerodr.training.pretraining.views import ViewMaker, Views
 
 log = logging.getLogger("zerodr")
 MAIN = "main"
+WORDS = 8  # word of a seed: what the random numbers are for
+LATE = MASKED[0]
+
+
+@dataclass(frozen=True)
+class JointBatch:
+    """A batch of the stage, and documents."""
+
+    main: Any
+    documents: PassageBatch
+
+    def shard(self, number: int, shards: int) -> JointBatch:
+        """Return the `number`-th of `shards` equal slices of both, in order."""
+        return JointBatch(self.main.shard(number, shards), self.documents.shard(number, shards))
+
+
+class JointStream:
+    """The batches of a stage, each with the documents of its step."""
+
+    def __init__(self, main: Batches, documents: PassageStream) -> None:
+        self.main, self.documents = main, documents
+
+    def batch(self, step: int) -> JointBatch:
+        """Return the batch of step `step`, a pure function of it."""
+        return JointBatch(self.main.batch(step), self.documents.batch(step))
+
+
+@dataclass(frozen=True)
+class JointTexts(Texts):
+    """Texts of a stage's batch, and masked documents; `groups` are those of both, the stage's first.
+
+    Attributes:
+        main: the stage's.
+        views: masked documents.
+    """
+
+    main: Texts
+    views: Views
+
+    @classmethod
+    def of(cls, main: Texts, views: Views) -> JointTexts:
+        """Join both."""
+        groups = [*main.groups, *views.groups]
+        return cls(main.tokens, main.documents, groups, main, views, features=main.features, rows=main.rows)
+
+
+@dataclass
+class JointForward(Forward):
+    """Passes of a stage, and after them those of masked documents, which have no vectors but a loss of their own.
+
+    Attributes:
+        main: passes of the stage, whatever they are.
+        words: passes of masked documents.
+        weight: factor on their loss, a mean over the predicted tokens of the micro-batch of all processes.
+    """
+
+    main: Forward = field(kw_only=True)
+    words: SpanForward = field(kw_only=True)
+    weight: float = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.main.shared = self.shared
+
+    def prepare(self, batch: JointBatch, group: Group) -> Share:
+        """Prepare this process's share of both."""
+        self.main.by_group = self.by_group
+        share, documents = self.main.prepare(batch.main, group), self.words.prepare(batch.documents, group)
+        return replace(share, texts=JointTexts.of(share.texts, documents.texts))
+
+    def close(self) -> None:
+        """Store tokens of both."""
+        self.main.close()
+        self.words.close()
+
+    def row_numbers(self, texts: JointTexts, number: int) -> list[int]:
+        """List the rows of a group's vectors; masked documents have none."""
+        return self.main.row_numbers(texts.main, number) if number < len(texts.main.groups) else []
+
+    def totals(self, texts: JointTexts, group: Group) -> dict[str, float | Tensor]:
+        """Return divisors of the stage's losses of groups, and of masked words."""
+        return {**self.main.totals(texts.main, group), KEY: self.words.totals(texts.views, group)[LATE]}
+
+    def run(
+        self, texts: JointTexts, number: int, seed: Sequence[int], totals: Mapping[str, float | Tensor]
+    ) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Run a group of the stage, or compute the share of masked documents in their loss, weighted."""
+        first = len(texts.main.groups)
+        if number < first:
+            return self.main.run(texts.main, number, seed, totals)
+        losses = self.words.run(texts.views, number - first, [*seed, WORDS], {LATE: totals[KEY]})[1]
+        return None, {KEY: self.weight * losses[LATE]}
+
+    def view(self, share: Share, leaf: Tensor, group: Group) -> Any:
+        """Return what the stage's objective sees."""
+        return self.main.view(replace(share, texts=share.texts.main), leaf, group)
+
+    def represent(
+        self, texts: JointTexts, seed: Sequence[int], totals: Mapping[str, float | Tensor] | None = None
+    ) -> Representation:
+        """Encode the stage's texts; with caching, masked documents pass the network once, in the backward pass."""
+        totals, held = totals or {}, self.main.represent(texts.main, seed, totals)
+        numbers = range(len(texts.main.groups), len(texts.groups))
+        passes = [*held.passes, *(self.run(texts, number, seed, totals) for number in numbers)] if held.passes else []
+        return Representation(self, texts, seed, totals, held.leaf, passes)
+
+
+class WordEncoder(BiEncoder):
+    """A tied bi-encoder with a layer that predicts masked words, which is trained, resumed and saved with it.
+
+    Args:
+        model: the bi-encoder.
+        seed: of a fresh layer.
+
+    Raises:
+        ModelError: it has two towers, or is of a family that predicts no tokens.
+    """
+
+    def __init__(self, model: BiEncoder, seed: int) -> None:
+        super().__init__(model.contract, model.tokenizer, dict(model.towers.items()), model.precision)  # type: ignore[arg-type]  # towers
+        prediction = HeadedEncoder(self, seed=seed).prediction
+        assert prediction is not None, "asked for by default"
+        self.prediction = prediction
+
+    def headed(self) -> HeadedEncoder:
+        """Give the network as pretraining takes it, with the same weights."""
+        headed = HeadedEncoder(self, predicts=False)
+        headed.prediction = self.prediction
+        return headed
+
+    def take(self, folder: Path) -> str:
+        """Load the prediction layer of a model folder.
+
+        Returns:
+            where it comes from: `pretraining`, the `checkpoint`, or `fresh`, where the folder has none.
+        """
+        return load_additions(self.headed(), folder, False)["prediction"]
+
+    def save(self, folder: Path) -> None:
+        """Write the bi-encoder as a model folder, and the prediction layer into its subfolder of pretraining."""
+        super().save(folder)
+        weights = {f"{PREDICTION}{name}": value for name, value in self.prediction.state_dict().items()}
+        write_additions(folder, weights, NO_HEAD)
 
 
 class MaskedWords(Addition):
@@ -47,12 +199,11 @@ class MaskedWords(Addition):
         self.texts, self.weight = settings.texts_of(training), settings.weight_of(training)
         shares = training.accumulation * params.workers
         if self.texts % shares:
-            raise ConfigError(
-                f"{stage.spec.name()}: {KEY}.texts",
+            problem = (
                 f"{self.texts} documents can't be shared equally by {training.accumulation} micro-batches x "
-                f"{params.workers} processes",
-                f"make it a multiple of {shares}",
+                f"{params.workers} processes"
             )
+            raise ConfigError(f"{stage.spec.name()}: {KEY}.texts", problem, f"make it a multiple of {shares}")
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:

@@ -6,8 +6,8 @@ from typing import Any
 from zerodr.config.methods import LexicalSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ConfigError
+from zerodr.papers.moma.checks import plugged_in
 from zerodr.papers.moma.items import CasesItem, ComponentsItem, LatencyItem, SharesItem
-from zerodr.papers.moma.mixtures import plugged_in
 from zerodr.papers.moma.plan.memories import (
     LEARNING,
     SEARCH,
@@ -38,11 +38,11 @@ READING = Need(12000, 40000, 240, 1000, threads=8, gpu=True)
 RULES |= {
     "train_main": training("training.finetune:finetune", 1, 24000, 1440),
     "measure_attention": Rule("papers.moma.measure_attention:measure_attention", 3, "measure", READING, time="queries"),
-    "mine_memories": Rule("papers.moma.mine_memories:mine_memories", 2, "mine", Need(16000, 0, 120), seeded=True),
-    "train_augmenter": training("papers.moma.episode:train_augmenter", 2, 12000, 1440),
-    "join_components": Rule("papers.moma.episode:join_components", 1, "assemble", Need(4000, 0, 30), writes="model"),
-    "measure_latency": Rule("papers.moma.measure_latency:measure_latency", 1, "measure", TIMING),
-    "measure_shares": Rule("papers.moma.measure_shares:measure_shares", 2, "measure", Need(8000, 500, 60)),
+    "mine_memories": Rule("papers.moma.augmenter:mine_memories", 2, "mine", Need(16000, 0, 120), seeded=True),
+    "train_augmenter": training("papers.moma.augmenter:train_augmenter", 2, 12000, 1440),
+    "join_components": Rule("papers.moma.augmenter:join_components", 1, "assemble", Need(4000, 0, 30), writes="model"),
+    "measure_latency": Rule("papers.moma.embed_fused:measure_latency", 1, "measure", TIMING),
+    "measure_shares": Rule("papers.moma.measure_attention:measure_shares", 2, "measure", Need(8000, 500, 60)),
 }
 
 

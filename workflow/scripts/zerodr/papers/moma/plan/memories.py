@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from zerodr.config.recipes import INIT
-from zerodr.papers.moma.mixtures import mixture, plugged_in
+from zerodr.papers.moma.checks import mixture, plugged_in
 from zerodr.papers.moma.settings import SOURCE, TARGET, AugmentedSettings, InferenceSettings, MemoryStage
 from zerodr.plan import paths
 from zerodr.plan.dense import embedding

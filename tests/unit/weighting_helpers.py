@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from tests.unit.training_helpers import QUERIES, load_tiny
 
 from zerodr.config.training import ObjectiveSettings
-from zerodr.papers.coco_dr.group_weights import similarity_sums
-from zerodr.papers.coco_dr.objective import GroupWeighted, weigh_groups
-from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.cluster_engines import Agreement, Weights, make_engine, vector_gradients
+from zerodr.papers.coco_dr.cluster_weights import similarity_sums
+from zerodr.papers.coco_dr.settings import EngineName, GroupSettings
+from zerodr.papers.coco_dr.training import ClusterWeighted, weigh_clusters
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients
+from zerodr.training.objectives.base import Objective, QueryObjective, Turn
 from zerodr.training.objectives.ranking import make_objective
 
 PAIRWISE = ObjectiveSettings(name="pairwise_nll", negatives_per_query=2)
@@ -44,7 +46,41 @@ def batch_of(examples: Examples, queries: int = 12, negatives: int = 2, step: in
     return Stream(examples, np.arange(QUERIES), queries, negatives, [0]).batch(step)
 
 
-class Probe(GroupWeighted):
+class Loop(Weights):
+    """The reference that engines are compared with: one backward pass for each cluster, K times the cost."""
+
+    def products(
+        self, turn: Turn, members: torch.Tensor, losses: torch.Tensor, coefficients: torch.Tensor
+    ) -> Agreement:
+        scale = float(turn.scale)
+        every = torch.stack(
+            [
+                torch.cat([g.flatten() for g in self.gradients(turn, vector_gradients(turn, loss * turn.scale))])
+                for loss in losses
+            ]
+        )
+        gram = (every / scale @ every.T / scale).double().cpu()
+        return Agreement(gram, gram @ coefficients)
+
+
+def weigh(
+    base: Objective,
+    settings: GroupSettings,
+    objective: ObjectiveSettings,
+    model: Any,
+    clusters: list[int],
+    engine: str | None = None,
+) -> ClusterWeighted:
+    """As `weigh_clusters`, with an engine by name; `loop` is the reference."""
+    if engine is None:
+        return weigh_clusters(base, settings, objective, model, clusters)
+    assert isinstance(base, QueryObjective)
+    layers = None if settings.layers == "all" else settings.layers
+    chosen = Loop(model, layers) if engine == "loop" else make_engine(cast(EngineName, engine), model, settings)
+    return ClusterWeighted(base, settings, clusters, chosen)
+
+
+class Probe(ClusterWeighted):
     """Remembers the similarities of the last step."""
 
     sums = torch.zeros(0)
@@ -61,7 +97,7 @@ def weighted(
     if ours["mode"] != "idro":
         del ours["kappa"]
     chosen = GroupSettings(**ours)
-    made = weigh_groups(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
+    made = weigh(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
     return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
 
 

@@ -1,4 +1,4 @@
-"""Update group weights from group losses and similarities, by mode. No network here."""
+"""Update cluster weights from cluster losses and similarities, by mode. No network here."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from zerodr.papers.coco_dr.settings import GroupSettings
 
 
 @dataclass(frozen=True)
-class Seen:
-    """Groups of a batch, of all processes.
+class SeenClusters:
+    """Clusters of a batch, of all processes.
 
     Attributes:
-        members: (B,) index of each query's group among the present ones.
-        present: (n,) indices of these among all K groups, ascending.
+        members: (B,) index of each query's cluster among the present ones.
+        present: (n,) indices of these among all K clusters, ascending.
         counts: (n,) queries of each.
         losses: (n,) mean losses, with graph.
     """
@@ -28,34 +28,34 @@ class Seen:
     losses: Tensor
 
     @classmethod
-    def of(cls, groups: Tensor, losses: Tensor) -> Seen:
-        """From the group, 0 to K - 1, and the loss of each query, (B,)."""
-        present, members = torch.unique(groups, return_inverse=True)
+    def of(cls, clusters: Tensor, losses: Tensor) -> SeenClusters:
+        """From the cluster, 0 to K - 1, and the loss of each query, (B,)."""
+        present, members = torch.unique(clusters, return_inverse=True)
         shares = torch.nn.functional.one_hot(members, len(present)).to(losses.dtype).T  # (n, B)
         counts = shares.sum(1)
         return cls(members, present, counts, shares @ losses / counts)
 
-    def spread(self, values: Tensor, groups: int) -> Tensor:
-        """Put (n,) values of the present groups among all K, zeros elsewhere; float64 on the CPU."""
-        filled = torch.zeros(groups, dtype=torch.float64)
+    def spread(self, values: Tensor, clusters: int) -> Tensor:
+        """Put (n,) values of the present clusters among all K, zeros elsewhere; float64 on the CPU."""
+        filled = torch.zeros(clusters, dtype=torch.float64)
         filled[self.present.cpu()] = values.detach().double().cpu()
         return filled
 
-    def mask(self, groups: int) -> Tensor:
-        """Return a mask of present groups, (K,) bool."""
-        filled = torch.zeros(groups, dtype=torch.bool)
+    def mask(self, clusters: int) -> Tensor:
+        """Return a mask of present clusters, (K,) bool."""
+        filled = torch.zeros(clusters, dtype=torch.bool)
         filled[self.present.cpu()] = True
         return filled
 
 
 @dataclass
-class GroupState:
-    """State of group weights from step to step; float64 on the CPU.
+class ClusterState:
+    """State of cluster weights from step to step; float64 on the CPU.
 
     Attributes:
-        omega: (K,) weights: of groups, in greedy_dro of examples by group.
+        omega: (K,) weights: of clusters, in greedy_dro of examples by cluster.
         losses, fractions: (K,) running averages of greedy_dro.
-        known: (K,) groups that were seen at least once.
+        known: (K,) clusters that were seen at least once.
     """
 
     omega: Tensor
@@ -64,15 +64,15 @@ class GroupState:
     known: Tensor
 
     @classmethod
-    def start(cls, mode: str, groups: int) -> GroupState:
+    def start(cls, mode: str, clusters: int) -> ClusterState:
         """Before the first step: equal weights, which the released code calls ones."""
-        equal = torch.full((groups,), 1.0 / groups, dtype=torch.float64)
+        equal = torch.full((clusters,), 1.0 / clusters, dtype=torch.float64)
         ones = mode in ("official", "greedy_dro")
         return cls(
             torch.ones_like(equal) if ones else equal,
             torch.zeros_like(equal),
             equal.clone(),
-            torch.zeros(groups, dtype=torch.bool),
+            torch.zeros(clusters, dtype=torch.bool),
         )
 
     def tensors(self) -> dict[str, Tensor]:
@@ -80,23 +80,23 @@ class GroupState:
         return {"omega": self.omega, "losses": self.losses, "fractions": self.fractions, "known": self.known}
 
 
-def powers(settings: GroupSettings, seen: Seen) -> Tensor:
-    """Compute alpha of the present groups, (n,) float64 on the CPU."""
+def powers(settings: GroupSettings, seen: SeenClusters) -> Tensor:
+    """Compute alpha of the present clusters, (n,) float64 on the CPU."""
     losses = seen.losses.detach().double().cpu()
     return dro.loss_powers(losses, torch.ones(len(losses), dtype=torch.bool), settings.beta)
 
 
 def coefficients(settings: GroupSettings, alpha: Tensor) -> Tensor:
-    """Factors of the gradients that a group's gradient is compared with, (n,)."""
+    """Factors of the gradients that a cluster's gradient is compared with, (n,)."""
     return alpha if settings.outer_alpha else torch.ones_like(alpha)
 
 
 def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None, rows: Tensor) -> Tensor:
-    """Compute s of the present groups (COCO-DR eq. 12), (n,).
+    """Compute s of the present clusters (COCO-DR eq. 12), (n,).
 
     Args:
-        gram: (n, n) inner products of group gradients, or None where `rows` is enough.
-        rows: (n,) products of each with the sum of all, weighted by `coefficients`, as group_engines.Products has them.
+        gram: (n, n) inner products of cluster gradients, or None where `rows` is enough.
+        rows: (n,) products of each with the sum of all, weighted by `coefficients`, as `Agreement` has them.
     """
     if gram is None:
         return alpha * rows
@@ -113,25 +113,25 @@ def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tenso
     )
 
 
-def from_losses(settings: GroupSettings, state: GroupState, seen: Seen) -> GroupState:
-    """State after a step of the modes that look at losses alone: group_dro and greedy_dro; others keep theirs."""
-    groups = len(state.omega)
-    losses, present = seen.spread(seen.losses, groups), seen.mask(groups)
+def from_losses(settings: GroupSettings, state: ClusterState, seen: SeenClusters) -> ClusterState:
+    """Compute the state after a step of modes that read losses alone (group_dro, greedy_dro); others keep theirs."""
+    clusters = len(state.omega)
+    losses, present = seen.spread(seen.losses, clusters), seen.mask(clusters)
     if settings.mode == "group_dro":
         omega = dro.group_dro_update(state.omega, losses, present, settings.eta, settings.absent or "keep")
-        return GroupState(omega, state.losses, state.fractions, state.known)
+        return ClusterState(omega, state.losses, state.fractions, state.known)
     if settings.mode != "greedy_dro":
         return state
-    shares = seen.spread(seen.counts / seen.counts.sum(), groups)
+    shares = seen.spread(seen.counts / seen.counts.sum(), clusters)
     mean = torch.where(state.known, dro.running(state.losses, losses, settings.running), losses)
     mean = torch.where(present, mean, state.losses)  # first sight counts in full
     fractions = dro.running(state.fractions, shares, settings.running)
     omega = dro.greedy_weights(mean, fractions, settings.share, settings.floor)
-    return GroupState(omega, mean, fractions, state.known | present)
+    return ClusterState(omega, mean, fractions, state.known | present)
 
 
-def weights_of(settings: GroupSettings, omega: Tensor, seen: Seen) -> Tensor:
-    """Compute factors of the present groups' mean losses, (n,) float64 on the CPU."""
+def weights_of(settings: GroupSettings, omega: Tensor, seen: SeenClusters) -> Tensor:
+    """Compute factors of the present clusters' mean losses, (n,) float64 on the CPU."""
     weights, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
     shares = (seen.counts / seen.counts.sum()).double().cpu()
     if settings.mode == "idro":

@@ -1,7 +1,7 @@
-"""Compute the agreement of group gradients (COCO-DR eq. 12): four engines with the same results.
+"""Compute the agreement of cluster gradients (COCO-DR eq. 12): three engines with the same results.
 
 `segment` and `ghost` read the backward pass of training itself where they can, or take one of their own through the
-compared layers. `jvp` needs no assumption on the model or on which group a text belongs to. `loop` is the reference.
+compared layers. `jvp` needs no assumption on the model or on which cluster a text belongs to.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,8 +17,8 @@ from torch.autograd import forward_ad
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from zerodr.papers.coco_dr import group_sums
-from zerodr.papers.coco_dr.group_layers import Layouts, Watch, compared_layers
+from zerodr.papers.coco_dr import cluster_sums
+from zerodr.papers.coco_dr.cluster_layers import Layouts, Watch, compared_layers
 from zerodr.papers.coco_dr.settings import EngineName, GroupSettings
 from zerodr.training.objectives.base import Turn
 
@@ -26,8 +26,8 @@ Gradients = tuple[Tensor | None, ...]
 
 
 @dataclass(frozen=True)
-class Products:
-    """Inner products of the gradients of the batch's n groups.
+class Agreement:
+    """Inner products of the gradients of the batch's n clusters.
 
     Attributes:
         gram: (n, n) float64, or None.
@@ -39,7 +39,7 @@ class Products:
     rows: Tensor
 
 
-class GroupEngine:
+class ClusterEngine:
     """Base of engines.
 
     Attributes:
@@ -54,18 +54,18 @@ class GroupEngine:
         """Open while texts are encoded; `spare`: the backward pass of training will be read."""
         return nullcontext()
 
-    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Agreement:
         """Compute products by separate passes, before the backward pass of training.
 
         Args:
-            members: (B,) group of each query, 0 to n - 1.
-            losses: (n,) group means, with graph to the vectors.
+            members: (B,) cluster of each query, 0 to n - 1.
+            losses: (n,) cluster means, with graph to the vectors.
             coefficients: (n,) float64.
         """
         raise NotImplementedError
 
-    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
-        """Read products from training's backward pass, with group k's gradient scaled by factors_k; (n,) float64."""
+    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Agreement:
+        """Read products from training's backward pass, with cluster k's gradient scaled by factors_k; (n,) float64."""
         raise NotImplementedError
 
     def fill(self, turn: Turn, members: Tensor) -> None:
@@ -75,7 +75,7 @@ class GroupEngine:
         """Drop the step's records."""
 
 
-class Recorded(GroupEngine):
+class Recorded(ClusterEngine):
     """Base of `segment` and `ghost`."""
 
     by_group = True
@@ -88,9 +88,9 @@ class Recorded(GroupEngine):
         """Record the compared layers."""
         return self.watch.open(spare)
 
-    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Agreement:
         """Compute products by a backward pass from the vectors to the compared layers."""
-        upstream = _upstream(turn, (losses * turn.scale).sum())
+        upstream = vector_gradients(turn, (losses * turn.scale).sum())
         outputs = [output for record in self.watch.records for output in record.outputs]
         vectors = [vectors for vectors, _ in turn.held.passes]
         gradients = iter(torch.autograd.grad(vectors, outputs, upstream, retain_graph=True, allow_unused=True))
@@ -101,13 +101,13 @@ class Recorded(GroupEngine):
         factors = torch.full((len(losses),), float(turn.scale), dtype=torch.float64)
         return self._take(turn, members, factors, coefficients, spare=False)
 
-    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Products:
+    def read(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor) -> Agreement:
         """Read products from output gradients that hooks recorded; add the weights' gradients, too."""
         return self._take(turn, members, factors, coefficients, spare=True)
 
     def fill(self, turn: Turn, members: Tensor) -> None:
         """Add the compared weights' gradients."""
-        group_sums.add_plain(self.watch.records, self._layouts(turn, members))
+        cluster_sums.add_plain(self.watch.records, self._layouts(turn, members))
 
     def forget(self) -> None:
         """Drop activations."""
@@ -116,18 +116,18 @@ class Recorded(GroupEngine):
     def _layouts(self, turn: Turn, members: Tensor) -> Layouts:
         documents = turn.held.texts.documents
         first = turn.group.rank * len(documents)
-        query_groups = members[first : first + len(documents)].cpu().numpy()
+        of_queries = members[first : first + len(documents)].cpu().numpy()
         owner = np.zeros(len(turn.held.texts.tokens), np.int64)
-        owner[: len(query_groups)] = query_groups
-        owner[len(query_groups) + documents] = query_groups[:, None]
+        owner[: len(of_queries)] = of_queries
+        owner[len(of_queries) + documents] = of_queries[:, None]
         return Layouts(turn.held.texts, owner, turn.held.leaf.device)
 
-    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         raise NotImplementedError
 
 
-class Segment(Recorded):
-    """Products with each group's gradient: all of them in one process, in several those with one sum.
+class SegmentEngine(Recorded):
+    """Products with each cluster's gradient: all of them in one process, in several those with one sum.
 
     Args:
         settings: whether gradients are compared as unit vectors, and whether with themselves.
@@ -136,33 +136,33 @@ class Segment(Recorded):
     def __init__(self, model: Any, layers: int, settings: GroupSettings) -> None:
         super().__init__(model, layers)
         self.unit, self.exclude_self = settings.similarity == "cosine", settings.exclude_self
-        self.room = group_sums.Room()
+        self.room = cluster_sums.Room()
 
-    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         layouts = self._layouts(turn, members)
         if turn.group.world == 1:
-            gram = group_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)
+            gram = cluster_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)
             gram = gram / factors[:, None] / factors[None, :]
-            return Products(gram, gram @ coefficients)
+            return Agreement(gram, gram @ coefficients)
         presence = functional.one_hot(members.cpu().view(turn.group.world, -1), len(factors)).amax(1)
         split = (presence.sum(0) > 1).tolist()
-        norms = group_sums.norms(self.watch.records, layouts, split, turn.group, spare, self.room)
+        norms = cluster_sums.norms(self.watch.records, layouts, split, turn.group, spare, self.room)
         scales = torch.where(norms > 0, 1 / norms, 0.0) if self.unit else 1 / factors
-        rows = scales * group_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group, False)
-        return Products(None, rows - coefficients * (scales * norms).square() if self.exclude_self else rows)
+        rows = scales * cluster_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group, False)
+        return Agreement(None, rows - coefficients * (scales * norms).square() if self.exclude_self else rows)
 
 
-class Ghost(Recorded):
-    """Products with one sum; no group's gradient of a whole layer is ever held."""
+class GhostEngine(Recorded):
+    """Products with one sum; no cluster's gradient of a whole layer is ever held."""
 
-    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Products:
+    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         layouts = self._layouts(turn, members)
-        products = group_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
-        return Products(None, products / factors)
+        products = cluster_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
+        return Agreement(None, products / factors)
 
 
-class Weights(GroupEngine):
-    """Base of `jvp` and `loop`, which differentiate with respect to weights."""
+class Weights(ClusterEngine):
+    """Base of engines that differentiate with respect to weights."""
 
     def __init__(self, model: Any, layers: int | None) -> None:
         chosen = (
@@ -197,42 +197,26 @@ class Weights(GroupEngine):
         return sums
 
 
-class Loop(Weights):
-    """One backward pass for each group: K times the cost."""
-
-    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
-        """Compute products group by group."""
-        scale = float(turn.scale)
-        every = torch.stack(
-            [
-                torch.cat([g.flatten() for g in self.gradients(turn, _upstream(turn, loss * turn.scale))])
-                for loss in losses
-            ]
-        )
-        gram = (every / scale @ every.T / scale).double().cpu()
-        return Products(gram, gram @ coefficients)
-
-
-class Directional(Weights):
-    """s_i as the derivative of loss i along the sum of all groups' gradients: one backward and one forward-mode pass.
+class DirectionalEngine(Weights):
+    """s_i as the derivative of loss i along the sum of all clusters' gradients: one backward and one forward-mode pass.
 
     The forward-mode pass replays dropout. On a GPU it takes torch's plain attention, whose dropout draws otherwise.
     """
 
-    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Products:
+    def products(self, turn: Turn, members: Tensor, losses: Tensor, coefficients: Tensor) -> Agreement:
         """Compute products with the sum."""
         together = (losses * coefficients.to(losses)).sum() * turn.scale
-        direction = self.gradients(turn, _upstream(turn, together))
+        direction = self.gradients(turn, vector_gradients(turn, together))
         length = torch.stack([component.double().square().sum() for component in direction]).sum().sqrt()
         if not bool(length > 0) or not bool(length.isfinite()):
-            return Products(None, torch.full((len(losses),), 0.0 if bool(length == 0) else torch.nan).double())
+            return Agreement(None, torch.full((len(losses),), 0.0 if bool(length == 0) else torch.nan).double())
         tangents = self._tangents(turn, [component / length.to(component) for component in direction])
         units = torch.ones_like(losses, requires_grad=True)
         (slopes,) = torch.autograd.grad((units * losses).sum(), turn.held.leaf, create_graph=True)
         (gradient,) = torch.autograd.grad((slopes * tangents).sum(), units, retain_graph=True)
         rows = gradient.double()
         turn.group.add_gradients([rows])
-        return Products(None, rows.cpu() * length.cpu() / float(turn.scale))
+        return Agreement(None, rows.cpu() * length.cpu() / float(turn.scale))
 
     def _tangents(self, turn: Turn, direction: list[Tensor]) -> Tensor:
         """Compute derivatives of this process's vectors along `direction`, (T, D)."""
@@ -260,19 +244,18 @@ class Directional(Weights):
                 module._parameters[name] = weight
 
 
-def make_engine(name: EngineName, model: Any, settings: GroupSettings) -> GroupEngine:
+def make_engine(name: EngineName, model: Any, settings: GroupSettings) -> ClusterEngine:
     """Make the engine of a name for a model."""
     layers = None if settings.layers == "all" else settings.layers
-    makers: dict[str, Callable[[Any, Any], GroupEngine]] = {
-        "segment": partial(Segment, settings=settings),
-        "ghost": Ghost,
-        "jvp": Directional,
-        "loop": Loop,
+    makers: dict[str, Callable[[Any, Any], ClusterEngine]] = {
+        "segment": partial(SegmentEngine, settings=settings),
+        "ghost": GhostEngine,
+        "jvp": DirectionalEngine,
     }
     return makers[name](model, layers)
 
 
-def _upstream(turn: Turn, loss: Tensor) -> list[Tensor]:
+def vector_gradients(turn: Turn, loss: Tensor) -> list[Tensor]:
     """Compute the gradient of a loss with respect to the vectors of each pass."""
     (gradient,) = torch.autograd.grad(loss, turn.held.leaf, retain_graph=True)
     held = turn.held

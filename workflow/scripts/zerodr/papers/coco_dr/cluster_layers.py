@@ -1,7 +1,7 @@
-"""Record what passes the compared layers: inputs and gradients of outputs, sorted by the group of each text.
+"""Record what passes the compared layers: inputs and gradients of outputs, sorted by the cluster of each text.
 
-A text belongs to one group, so a token's contribution to a weight's gradient does, too: of inputs a and output
-gradients delta of a group's tokens, delta^T a is that group's gradient. Gradients of outputs come
+A text belongs to one cluster, so a token's contribution to a weight's gradient does, too: of inputs a and output
+gradients delta of a cluster's tokens, delta^T a is that cluster's gradient. Gradients of outputs come
 from hooks on tensors; one weight's contributions of all passes of a step are taken together.
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from zerodr.errors import ModelError
 
-LIKE = 0.75  # groups are multiplied together when the smaller has at least this part of the larger's rows
+LIKE = 0.75  # clusters are multiplied together when the smaller has at least this part of the larger's rows
 
 
 def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
@@ -34,11 +34,8 @@ def compared_layers(model: Any, count: int) -> dict[str, list[nn.Module]]:
         depth = getattr(transformer.config, "num_hidden_layers", None)
         stacks = [m for m in transformer.modules() if isinstance(m, nn.ModuleList) and len(m) == depth]
         if not stacks:
-            raise ModelError(
-                model.contract.source,
-                f"has no stack of {depth} layers, groups compare gradients of the last ones",
-                "set groups.layers: all",
-            )
+            problem = f"has no stack of {depth} layers, groups compare gradients of the last ones"
+            raise ModelError(model.contract.source, problem, "set groups.layers: all")
         layers[name] = list(stacks[-1])[-count:]
     return layers
 
@@ -140,41 +137,41 @@ class Watch:
 
 @dataclass(frozen=True)
 class Layout:
-    """Rows (tokens) of all passes, sorted by group: groups with most rows first, like sizes padded to one length.
+    """Rows (tokens) of all passes, sorted by cluster: clusters with most rows first, like sizes padded to one length.
 
     Attributes:
         positions: for each pass the position of each of its rows; the one after the last is for rows that don't count.
         empty: (E,) positions that no row has, which hold zeros.
-        groups: (m,) the batch's groups that have rows here, in this order.
+        clusters: (m,) the batch's clusters that have rows here, in this order.
         numbers: the same, on the host.
-        runs: (groups, length) of each run of groups of one padded length.
-        sizes: rows of each of `groups`, padding not counted.
+        runs: (clusters, length) of each run of clusters of one padded length.
+        sizes: rows of each of `clusters`, padding not counted.
     """
 
     positions: list[Tensor]
     empty: Tensor
-    groups: Tensor
+    clusters: Tensor
     numbers: list[int]
     runs: list[tuple[int, int]]
     sizes: list[int]
 
     @classmethod
     def of(cls, owners: Sequence[np.ndarray], device: torch.device) -> Layout:
-        """Make a layout from the group of every row of each pass, -1 for rows that count for none (padding)."""
+        """Make a layout from the cluster of every row of each pass, -1 for rows that count for none (padding)."""
         owner = np.concatenate(owners)
         rows = np.flatnonzero(owner >= 0)
         sizes = np.bincount(owner[rows])
-        groups = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
+        clusters = np.argsort(-sizes, kind="stable")[: int((sizes > 0).sum())]
         order = rows[np.argsort(owner[rows], kind="stable")]
         starts = np.cumsum(sizes) - sizes
         runs: list[tuple[int, int]] = []
         first = size = 0
         position = np.empty(len(owner), np.int64)
         filled = []
-        while first < len(groups):
-            length = int(sizes[groups[first]])
-            last = first + int((sizes[groups[first:]] >= LIKE * length).sum())
-            for number in groups[first:last]:
+        while first < len(clusters):
+            length = int(sizes[clusters[first]])
+            last = first + int((sizes[clusters[first:]] >= LIKE * length).sum())
+            for number in clusters[first:last]:
                 filled.append(np.arange(size, size + sizes[number]))
                 position[order[starts[number] : starts[number] + sizes[number]]] = filled[-1]
                 size += length
@@ -186,16 +183,16 @@ class Layout:
         return cls(
             [torch.from_numpy(owned).to(device) for owned in np.split(position, cuts)],
             torch.from_numpy(empty).to(device),
-            torch.from_numpy(groups).to(device),
-            groups.tolist(),
+            torch.from_numpy(clusters).to(device),
+            clusters.tolist(),
             runs,
-            sizes[groups].tolist(),
+            sizes[clusters].tolist(),
         )
 
     @property
     def size(self) -> int:
         """R, rows with padding."""
-        return sum(groups * length for groups, length in self.runs)
+        return sum(clusters * length for clusters, length in self.runs)
 
     def rows(self, passes: Sequence[Tensor]) -> Tensor:
         """Sort and pad rows of tensors (n, L, d) of each pass, (R, d)."""
@@ -206,12 +203,12 @@ class Layout:
         return ordered[:-1]
 
     def blocks(self, rows: Tensor) -> list[Tensor]:
-        """View sorted rows (R, d) as (groups, length, d) of each run."""
-        runs = rows.split([groups * length for groups, length in self.runs])
-        return [run.view(groups, length, -1) for run, (groups, length) in zip(runs, self.runs, strict=True)]
+        """View sorted rows (R, d) as (clusters, length, d) of each run."""
+        runs = rows.split([clusters * length for clusters, length in self.runs])
+        return [run.view(clusters, length, -1) for run, (clusters, length) in zip(runs, self.runs, strict=True)]
 
     def sums(self, rows: Tensor) -> Tensor:
-        """Sum each group's rows, (R, d) -> (m, d) float32."""
+        """Sum each cluster's rows, (R, d) -> (m, d) float32."""
         return torch.cat([block.sum(1, dtype=torch.float32) for block in self.blocks(rows)])
 
 
@@ -220,7 +217,7 @@ class Layouts:
 
     Args:
         texts: what was encoded (gradcache.Texts).
-        owner: (T,) group of each text.
+        owner: (T,) cluster of each text.
         device: of the model.
     """
 
@@ -240,11 +237,8 @@ class Layouts:
         """Return the layout of what passed one layer."""
         passes = [numbers for side, numbers in self.texts.groups if record.tower in ("shared", side)]
         if len(passes) != len(record.inputs):
-            raise ModelError(
-                record.tower,
-                f"a compared layer was passed {len(record.inputs)} times, expected {len(passes)}",
-                "take engine jvp with similarity: dot",
-            )
+            problem = f"a compared layer was passed {len(record.inputs)} times, expected {len(passes)}"
+            raise ModelError(record.tower, problem, "take engine jvp with similarity: dot")
         widths = tuple(x.shape[:-1].numel() // len(numbers) for x, numbers in zip(record.inputs, passes, strict=True))
         key = (record.tower, widths)
         if key not in self.layouts:
@@ -253,7 +247,7 @@ class Layouts:
         return self.layouts[key]
 
     def _owners(self, numbers: list[int], width: int) -> np.ndarray:
-        """Return the group of each row of a pass; padding, where rows are tokens, has none."""
+        """Return the cluster of each row of a pass; padding, where rows are tokens, has none."""
         lengths = np.array([len(self.texts.tokens[number]) for number in numbers])
         owners = np.repeat(self.owner[numbers][:, None], width, axis=1)
         if width == lengths.max():

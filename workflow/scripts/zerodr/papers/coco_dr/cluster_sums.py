@@ -1,12 +1,12 @@
-"""Gradients of groups from records of the compared layers: the Gram matrix (`gram`), or products with a sum (`rows`).
+"""Gradients of clusters from records of the compared layers: the Gram matrix (`gram`), or products with a sum (`rows`).
 
-All go weight by weight and keep nothing of it: `gram` and `norms` hold the groups' gradients of one weight at a time,
-`rows` those of a few groups and one vector.
+All go weight by weight and keep nothing of it: `gram` and `norms` hold the clusters' gradients of one weight at a time,
+`rows` those of a few clusters and one vector.
 
-Of K groups and P compared weights, several processes never add up K x P numbers. Rows of cosines need no Gram matrix:
+Of K clusters and P compared weights, several processes never add up K x P numbers. Rows of cosines need no Gram matrix:
 row i is g_i / |g_i| . sum_j c_j g_j / |g_j|. `rows` adds up that sum, P numbers, and K products. `norms` adds up K
-numbers, and gradients of the groups that lie on several processes: at most W - 1 of them with W processes, since a
-batch is sorted by group (training/data/batches.py) before processes share it out.
+numbers, and gradients of the clusters that lie on several processes: at most W - 1 of them with W processes, since a
+batch is sorted by cluster (training/data/batches.py) before processes share it out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zerodr.papers.coco_dr.group_layers import Layout, Layouts, Record
+from zerodr.papers.coco_dr.cluster_layers import Layout, Layouts, Record
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.speed import FastLinear, multiply
 
 
 class Room:
-    """Memory for the groups' gradients of one weight, reused for all weights and steps."""
+    """Memory for the clusters' gradients of one weight, reused for all weights and steps."""
 
     def __init__(self) -> None:
         self.held = torch.empty(0)
@@ -36,13 +36,13 @@ class Room:
 
 @dataclass(frozen=True)
 class WeightRecord:
-    """One weight's view of a layer's records, rows sorted by group.
+    """One weight's view of a layer's records, rows sorted by cluster.
 
     Attributes:
         weight: the parameter.
         layout: of the rows.
         deltas: (R, out) output gradients.
-        inputs: (R, in) of a matrix; None for vectors, whose group gradients are sums of `deltas`.
+        inputs: (R, in) of a matrix; None for vectors, whose cluster gradients are sums of `deltas`.
         fast: multiply as the layer itself does (training/loop/speed.py).
     """
 
@@ -53,9 +53,9 @@ class WeightRecord:
     fast: bool = False
 
     def blocks(self, out: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
-        """Runs of groups of the layout with their gradients, (groups, numel) float32; in rows of `out` (m, numel)."""
+        """Runs of clusters with their gradients, (clusters, numel) float32; given `out` (m, numel), in its rows."""
         if self.inputs is None:
-            run, gradients = slice(0, len(self.layout.groups)), self.layout.sums(self.deltas)
+            run, gradients = slice(0, len(self.layout.clusters)), self.layout.sums(self.deltas)
             yield run, gradients if out is None else out.copy_(gradients)
             return
         first = 0
@@ -66,8 +66,8 @@ class WeightRecord:
                 delta.new_empty((len(delta), self.weight.numel()), dtype=torch.float32) if out is None else out[run]
             )
             if self.fast and delta.dtype == torch.float32:
-                for line, size, group_delta, group_a in zip(gradients, self.layout.sizes[run], delta, a, strict=True):
-                    line.view_as(self.weight).copy_(multiply(group_delta[:size].t(), group_a[:size].t(), None))
+                for line, size, own_delta, own_input in zip(gradients, self.layout.sizes[run], delta, a, strict=True):
+                    line.view_as(self.weight).copy_(multiply(own_delta[:size].t(), own_input[:size].t(), None))
             elif delta.dtype == torch.float32:
                 torch.bmm(delta.transpose(1, 2), a, out=gradients.view(len(delta), *self.weight.shape))
             else:
@@ -75,14 +75,14 @@ class WeightRecord:
             yield run, gradients
 
     def whole(self, room: Room) -> Tensor:
-        """Compute gradients of all groups of the layout, (m, numel) float32."""
-        out = room.take(len(self.layout.groups), self.weight.numel(), self.deltas.device)
+        """Compute gradients of all clusters of the layout, (m, numel) float32."""
+        out = room.take(len(self.layout.clusters), self.weight.numel(), self.deltas.device)
         for _ in self.blocks(out):
             pass
         return out
 
     def along(self, vector: Tensor) -> Tensor:
-        """Compute the inner product of each group's gradient with `vector`, as the weight; (m,) float32."""
+        """Compute the inner product of each cluster's gradient with `vector`, as the weight; (m,) float32."""
         if self.inputs is None:
             return self.layout.sums(self.deltas) @ vector.flatten()
         inputs, vector = self.inputs.to(self.deltas.dtype), vector.to(self.deltas.dtype)
@@ -91,8 +91,13 @@ class WeightRecord:
         return self.layout.sums(moved.float().mul_(self.deltas).sum(1, keepdim=True))[:, 0]
 
 
-def weight_records(record: Record, layouts: Layouts) -> Iterator[WeightRecord]:
-    """List the trained weights of a layer, with its records."""
+def weight_records(records: list[Record], layouts: Layouts) -> Iterator[WeightRecord]:
+    """List the trained weights of the compared layers, each with its layer's record."""
+    for record in records:
+        yield from _weights_of(record, layouts)
+
+
+def _weights_of(record: Record, layouts: Layouts) -> Iterator[WeightRecord]:
     layout, module = layouts.of(record), record.module
     deltas = layout.rows([record.deltas[number] for number in range(len(record.inputs))])
     weight, bias = module.weight, module.bias
@@ -115,87 +120,84 @@ def add_to(weight: nn.Parameter, gradient: Tensor) -> None:
 
 def add_plain(records: list[Record], layouts: Layouts) -> None:
     """Add the weights' gradients alone, where similarities were computed otherwise."""
-    for record in records:
-        for view in weight_records(record, layouts):
-            total: Tensor | float = 0.0
-            for _, block in view.blocks():
-                total = total + block.sum(0)
-            add_to(view.weight, torch.as_tensor(total))
+    for view in weight_records(records, layouts):
+        total: Tensor | float = 0.0
+        for _, block in view.blocks():
+            total = total + block.sum(0)
+        add_to(view.weight, torch.as_tensor(total))
 
 
 def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room: Room) -> Tensor:
-    """Compute inner products of the groups' gradients as they came (scaled) in one process, (n, n) float64.
+    """Compute inner products of the clusters' gradients as they came (scaled) in one process, (n, n) float64.
 
     Args:
-        count: n, groups of the batch.
+        count: n, clusters of the batch.
         spare: also add the weights' gradients.
-        room: for the groups' gradients of one weight.
+        room: for the clusters' gradients of one weight.
     """
     products = torch.zeros(count, count, dtype=torch.float64)
-    for record in records:
-        for view in weight_records(record, layouts):
-            groups, whole = view.layout.groups, view.whole(room)
-            if spare:
-                add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
-            here = groups.cpu()
-            products[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
+    for view in weight_records(records, layouts):
+        clusters, whole = view.layout.clusters, view.whole(room)
+        if spare:
+            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+        here = clusters.cpu()
+        products[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
     return products
 
 
 def norms(
     records: list[Record], layouts: Layouts, split: Sequence[bool], group: Group, spare: bool, room: Room
 ) -> Tensor:
-    """Compute norms of the groups' gradients as they came (scaled), (n,) float64.
+    """Compute norms of the clusters' gradients as they came (scaled), (n,) float64.
 
     Args:
-        split: (n,) whether a group lies on several processes.
-        group: the processes; group gradients are those of the whole batch.
+        split: (n,) whether a cluster lies on several processes.
+        group: the processes; gradients are those of the whole batch.
         spare: also add the weights' gradients.
-        room: for the groups' gradients of one weight.
+        room: for the clusters' gradients of one weight.
     """
     squares = torch.zeros(len(split), dtype=torch.float64, device=layouts.device)
-    shared_groups = [number for number, several in enumerate(split) if several]
+    shared = [number for number, several in enumerate(split) if several]
     alone = torch.tensor([not several for several in split], device=layouts.device)
-    for record in records:
-        for view in weight_records(record, layouts):
-            here, whole = view.layout.groups, view.whole(room)
-            if spare:
-                add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
-            squares[here] += whole.square().sum(1).double() * alone[here]
-            if shared_groups:
-                local = [number for number in shared_groups if number in view.layout.numbers]
-                sums = whole.new_zeros(len(shared_groups), whole.shape[1])
-                sums[[shared_groups.index(number) for number in local]] = whole[
-                    [view.layout.numbers.index(number) for number in local]
-                ]
-                group.add_gradients([sums])
-                if group.rank == 0:
-                    squares[shared_groups] += sums.square().sum(1).double()
+    for view in weight_records(records, layouts):
+        here, whole = view.layout.clusters, view.whole(room)
+        if spare:
+            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+        squares[here] += whole.square().sum(1).double() * alone[here]
+        if shared:
+            local = [number for number in shared if number in view.layout.numbers]
+            sums = whole.new_zeros(len(shared), whole.shape[1])
+            sums[[shared.index(number) for number in local]] = whole[
+                [view.layout.numbers.index(number) for number in local]
+            ]
+            group.add_gradients([sums])
+            if group.rank == 0:
+                squares[shared] += sums.square().sum(1).double()
     group.add_gradients([squares])
     return squares.sqrt().cpu()
 
 
 def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: Group, spare: bool) -> Tensor:
-    """Compute the product of each group's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
+    """Compute the product of each cluster's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
 
     Args:
-        coefficients: (n,) factors of the groups' gradients as they came.
-        group: the processes; group gradients are those of the whole batch.
+        coefficients: (n,) factors of the clusters' gradients as they came.
+        group: the processes; gradients are those of the whole batch.
         spare: also add the weights' gradients.
     """
     products = torch.zeros(len(coefficients), dtype=torch.float64, device=layouts.device)
-    for record in records:
-        for view in weight_records(record, layouts):
-            groups = view.layout.groups
-            factors = coefficients.to(groups.device, torch.float32)[groups]
-            factors = torch.stack([torch.ones_like(factors), factors])  # the gradient itself, and the sum
-            sums = view.deltas.new_zeros((2, view.weight.numel()), dtype=torch.float32)
-            for run, block in view.blocks():
-                sums.addmm_(factors[:, run], block)
-            if spare:
-                add_to(view.weight, sums[0])
-            together = sums[1].contiguous()
-            group.add_gradients([together])
-            products[groups] += view.along(together.view_as(view.weight)).double()
+    for view in weight_records(records, layouts):
+        clusters = view.layout.clusters
+        factors = coefficients.to(clusters.device, torch.float32)[clusters]
+        factors = torch.stack([torch.ones_like(factors), factors])  # the gradient itself, and the sum
+        sums = view.deltas.new_zeros((2, view.weight.numel()), dtype=torch.float32)
+        for run, block in view.blocks():
+            sums.addmm_(factors[:, run], block)
+        gradient, together = sums
+        if spare:
+            add_to(view.weight, gradient)
+        together = together.contiguous()
+        group.add_gradients([together])
+        products[clusters] += view.along(together.view_as(view.weight)).double()
     group.add_gradients([products])
     return products.cpu()

@@ -1,13 +1,16 @@
-"""Stage `mine_memories`: training data of an augmenter, as a small collection.
+"""Stages of an episode's augmenter: `mine_memories`, `train_augmenter` and `join_components` (MoMA section 3.2).
 
-The output holds `mined.parquet` (queries, D^{a+}, negatives, and D^{s+} as `judged`), with the texts of every document
-that it names, whatever memory they come from, as `corpus.parquet`; so it is read as a source of training. For a
-distilling augmenter it also holds `scored.parquet`: a judged positive, the K retrieved documents, and the attention to
-these.
+`mine_memories` makes its training data as a small collection. The output holds `mined.parquet` (queries, D^{a+},
+negatives, and D^{s+} as `judged`), with the texts of every document that it names, whatever memory they come from, as
+`corpus.parquet`; so it is read as a source of training. D^{a+} is D^{s+} and the N documents with the most attention,
+D^{a-} comes from the ranking of the mixture without D^{a+} (MoMA eq. 10 and 12). For a distilling augmenter the output
+also holds `scored.parquet`: a judged positive, the K retrieved documents, and the attention to these.
+
+Both trainings of an episode are `finetune`'s: rule `train_main` is that stage with augmented queries (training.py).
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,8 +29,13 @@ from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.mining.batch import JUDGED, NAME, SCHEMA
 from zerodr.mining.negatives import choose, words_of
-from zerodr.papers.moma.attention_labels import banned_documents, most_attended, negative_ranks, positives_of
+from zerodr.papers.moma.folders import AUGMENTER, augmenter_of, copy_model
+from zerodr.papers.moma.grounding import banned_documents
 from zerodr.papers.moma.measure_attention import read_attention
+from zerodr.papers.moma.settings import AugmenterParams
+from zerodr.training.distributed.processes import check_gpus
+from zerodr.training.finetune import Task, fit
+from zerodr.training.jobs import run_work
 
 STATISTICS, SCORED = "statistics.json", "scored.parquet"
 AT_ONCE = 4096
@@ -74,7 +82,7 @@ def mine_memories(stage: Stage) -> None:
     """Inputs `attention`, `rankings`, `source`, `memories`; output `learned`, a folder.
 
     Raises:
-        ArtifactError: attention or rankings are of other queries, or a document stands in no memory.
+        ArtifactError: attention or rankings are of other queries, or a document is in no memory.
         CollectionError: no query has a judged positive.
     """
     settings, folder = validate(MineMemoriesSettings, stage.params, stage.spec.name()), stage.output("learned")
@@ -88,15 +96,13 @@ def mine_memories(stage: Stage) -> None:
         )
     _write_mined(folder, examples, settings)
     named = sorted({key for row in examples for key in (*row.positives, *row.negatives, *row.retrieved)})
-    folders = {path.parent.name: path.parent for path in stage.paths("memories")}
+    folders = stage.folders("memories")
     _write_corpus(folder, named, MemoryTexts(folders | {settings.source: source}, settings.joins))
     shutil.copyfile(queries_file(source), folder / "queries.parquet")
     shutil.copyfile(qrels_files(source)[settings.split], folder / f"qrels.{settings.split}.tsv")
     facts = statistics(examples, settings)
     write_json(folder / STATISTICS, facts)
-    for name, value in facts.items():
-        if isinstance(value, (int, float)):
-            stage.metric(name, value)
+    stage.numbers(facts)
     stage.note(statistics=facts)
 
 
@@ -120,11 +126,8 @@ def learned(
     progress.finish()
     lacking = [query for query in rows if query in labels and query not in chosen]
     if lacking:
-        raise ArtifactError(
-            rankings,
-            f"lacks {len(lacking)} queries of {attention}, the first is {lacking[0]}",
-            "make both from the same queries",
-        )
+        problem = f"lacks {len(lacking)} queries of {attention}, the first is {lacking[0]}"
+        raise ArtifactError(rankings, problem, "make both from the same queries")
     return iter([chosen[query] for query in rows if query in chosen])
 
 
@@ -134,24 +137,10 @@ def _of(
     positives = positives_of(labelled, row["documents"], row["attention"], settings.selected)
     out = row["documents"] if settings.exclude_unselected else []
     ranks = negative_ranks(ranking, positives, out)
-    chosen = choose(
-        np.zeros(len(ranks), np.int64),
-        ranks,
-        np.ones(len(ranks), bool),
-        np.array([word], np.uint64),
-        settings.count,
-        "uniform",
-    )
-    ranks = ranks[chosen]
-    return Learned(
-        row["query"],
-        labelled,
-        positives,
-        [ranking[rank - 1] for rank in ranks],
-        ranks.tolist(),
-        row["documents"],
-        row["attention"],
-    )
+    nobody, every = np.zeros(len(ranks), np.int64), np.ones(len(ranks), bool)
+    ranks = ranks[choose(nobody, ranks, every, np.array([word], np.uint64), settings.count, "uniform")]
+    negatives, retrieved = [ranking[rank - 1] for rank in ranks], row["documents"]
+    return Learned(row["query"], labelled, positives, negatives, ranks.tolist(), retrieved, row["attention"])
 
 
 def _write_mined(folder: Path, examples: list[Learned], settings: MineMemoriesSettings) -> None:
@@ -201,3 +190,66 @@ def statistics(examples: list[Learned], settings: MineMemoriesSettings) -> dict[
         "queries_without_negative": sum(not row.negatives for row in examples),
         "selected_by_memory": dict(sorted(by_memory.items())),
     }
+
+
+class JoinSettings(Settings):
+    """Params of rule join_components."""
+
+    parent_learned: bool
+    """The parent has an augmenter of its own, which the frozen one is; else the parent itself is."""
+
+
+def train_augmenter(stage: Stage) -> None:
+    """Inputs `model` (the parent of the episode), `learned`; output `model`: the augmenter of the episode."""
+    task = augmenter_task(stage)
+    check_gpus(task.params.gpus_of_a_node, stage.spec.name())
+    run_work(stage, task.params, train)
+
+
+def augmenter_task(stage: Stage) -> Task:
+    """Data from which an augmenter learns: its mined queries, or the attention to retrieved documents."""
+    params = validate(AugmenterParams, stage.params, stage.spec.name())
+    learned, parent = stage.path("learned"), augmenter_of(stage.path("model"), params.parent_learned)
+    scored = learned / SCORED if params.settings.objective.name == "adist" else None
+    return Task(stage, params, parent, learned, learned, stage.output("model"), scored)
+
+
+def train(stage: Stage) -> dict[str, Any]:
+    """Train an augmenter as one of the processes of the group."""
+    return fit(augmenter_task(stage))
+
+
+def join_components(stage: Stage) -> None:
+    """Inputs `main`, and `augmenter` or `parent` (whose one is frozen) or neither; output `model`.
+
+    The output is the main model's folder, with the augmenter in its subfolder `augmenter`.
+    """
+    settings, target = validate(JoinSettings, stage.params, stage.spec.name()), stage.output("model")
+    copy_model(stage.path("main"), target)
+    if "augmenter" in stage.spec.inputs:
+        copy_model(stage.path("augmenter"), target / AUGMENTER)
+    elif "parent" in stage.spec.inputs:
+        copy_model(augmenter_of(stage.path("parent"), settings.parent_learned), target / AUGMENTER)
+
+
+def most_attended(documents: Sequence[str], attention: Sequence[float], count: int) -> list[str]:
+    """The `count` documents with the most attention; of equal ones the earlier retrieved."""
+    order = np.argsort(-np.asarray(attention, np.float64), kind="stable")
+    return [documents[index] for index in order[:count]]
+
+
+def positives_of(
+    labelled: Sequence[str], documents: Sequence[str], attention: Sequence[float], selected: int
+) -> list[str]:
+    """D^{a+}: labelled documents, then the `selected` most attended ones, each once."""
+    return list(dict.fromkeys([*labelled, *most_attended(documents, attention, selected)]))
+
+
+def negative_ranks(ranking: Sequence[str], positives: Sequence[str], unselected: Sequence[str] = ()) -> np.ndarray:
+    """Ranks (from 1) of a ranking's documents that may be negatives, int64.
+
+    Args:
+        unselected: further documents that are no negatives.
+    """
+    out = {*positives, *unselected}
+    return np.array([rank for rank, document in enumerate(ranking, 1) if document not in out], np.int64)

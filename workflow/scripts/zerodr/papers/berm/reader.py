@@ -1,14 +1,20 @@
-"""Stage `read_units`: a reader's score of every unit of each (query, positive) pair  # BERM eq. 2"""
+"""The extractive reader of question and passage, and stage `read_units`: its score of every unit (BERM eq. 2).
+
+It gives a start and an end logit for every token of the passage. A folder of one is an ordinary question-answering
+model for transformers, with `zerodr_reader.json` in it.
+"""
 
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from pydantic import Field
+from torch import Tensor
 
 from zerodr.artifacts.parquet import list_array
 from zerodr.artifacts.progress import Progress
@@ -16,15 +22,15 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
+from zerodr.encoders.cross_encoder.pair_model import PairContract, PairModel
+from zerodr.encoders.cross_encoder.pairs import BARE_CALL, PairTokens, pair_lengths
 from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.encoders.inference.token_store import TOKENS
-from zerodr.encoders.network.moving import features_on
+from zerodr.encoders.network.moving import Features, features_on
+from zerodr.encoders.network.tokenizing import BARE, TOKENIZING
 from zerodr.errors import ArtifactError, NonFiniteScore
-from zerodr.papers.berm.label_units import READ, READ_SCHEMA, query_texts, read_unit_spans
-from zerodr.papers.berm.reader_network import Reader, ReadTokens
-from zerodr.papers.berm.segment_units import joined, passages_of
+from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.settings import Aggregation
-from zerodr.papers.berm.unit_pairs import positives_of
 from zerodr.papers.berm.unit_spans import first_letters
 from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
@@ -35,6 +41,79 @@ from zerodr.training.teaching.teacher import ScoreSettings
 BLOCK = 2048  # pairs between two records of progress
 
 
+class ReaderContract(PairContract):
+    """How a reader's predictions come about."""
+
+    answer_tokens: int = Field(ge=1)
+    """Longest answer that is predicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTokens(PairTokens):
+    """Token ids of a question and a passage; offsets (P, 2): characters [start, end) of each passage token."""
+
+    offsets: np.ndarray
+
+
+class AnswerReader(PairModel):
+    """(question, passage) -> token ids -> start and end logits, by a question-answering model."""
+
+    what, purpose = "reader", "for question answering"
+    file, contract_type = "zerodr_reader.json", ReaderContract
+    auto, labels = "AutoModelForQuestionAnswering", 2
+    heads = ("qa_outputs",)
+
+    @classmethod
+    def contract_values(cls, settings: Any) -> dict[str, Any]:
+        """Lengths of pairs and of answers."""
+        return super().contract_values(settings) | {"answer_tokens": settings.answer_tokens}
+
+    def tokenize(
+        self, questions: Sequence[str], passages: Sequence[str], shared: SharedTokens | None = None
+    ) -> list[ReadTokens]:
+        """Ids of the pairs (questions[i], passages[i]), the passage cut where they are longer than max_tokens.
+
+        Args:
+            shared: tokens of texts that were asked for before.
+        """
+        shared, limit = shared or SharedTokens(), self.contract.max_tokens
+        asked = shared.of(self.tokenizer, BARE_CALL, questions)
+        given = shared.of(self.tokenizer, BARE_CALL, passages, self._with_offsets, 3)
+        room, tokens = self.template.room(limit), []
+        for question, passage in zip(asked, given, strict=True):
+            pair = self.template.join(question, passage[:, 0], limit)
+            read = pair_lengths(len(question), len(passage), room)[1]
+            tokens.append(ReadTokens(pair.ids, pair.document, passage[:read, 1:]))
+        return tokens
+
+    def _with_offsets(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Ids and offsets of each text, (L, 3) int32."""
+        with TOKENIZING:
+            encoded = self.tokenizer(list(texts), **BARE, return_offsets_mapping=True)
+        rows = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        return [np.c_[np.array(ids, np.int32), np.array(offsets, np.int32).reshape(-1, 2)] for ids, offsets in rows]
+
+    def features(self, pairs: Sequence[ReadTokens]) -> Features:
+        """Pad pairs as `pad` does, with `columns` (B, P): a passage's tokens, and `inside` (B, P): which it has."""
+        sizes = torch.tensor([len(pair.offsets) for pair in pairs])
+        firsts = torch.tensor([pair.document for pair in pairs])
+        numbers = torch.arange(max(1, int(sizes.max())))
+        inside = numbers < sizes[:, None]
+        return self.pad(pairs) | {"columns": torch.where(inside, firsts[:, None] + numbers, 0), "inside": inside}
+
+    def logits(self, features: Features) -> Tensor:
+        """Start and end logits of passage tokens, (2, B, P) float32; -inf behind a passage's last token.
+
+        Args:
+            features: of `features`, on the device.
+        """
+        extra = ("columns", "inside")
+        output = self.run({name: tensor for name, tensor in features.items() if name not in extra})
+        both = torch.stack([output.start_logits, output.end_logits]).float()  # (2, B, L)
+        columns, inside = (features[name] for name in extra)
+        return both.gather(2, columns.expand(2, -1, -1)).masked_fill(~inside, -torch.inf)
+
+
 class ReadUnitsSettings(ScoreSettings, SourceTexts):
     """Params of rule read_units."""
 
@@ -43,7 +122,7 @@ class ReadUnitsSettings(ScoreSettings, SourceTexts):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ReadPairs:
     """(P,) questions, passages and their units' characters; offsets (P + 1,) of each pair's scores."""
 
     questions: list[str]
@@ -68,7 +147,7 @@ def read_units(stage: Stage) -> None:
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     keep_freed_memory()
     torch.set_num_threads(max(1, stage.threads))
-    reader = Reader.load_trained(stage.path("reader"), settings.precision)
+    reader = AnswerReader.load_trained(stage.path("reader"), settings.precision)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     reader.to(device)
     kernels = speed_up(reader, device, settings.precision)
@@ -88,37 +167,31 @@ def read_units(stage: Stage) -> None:
     lists = list_array(np.diff(pairs.offsets), pa.array(store.scores(), pa.float32()))
     queries, documents = zip(*pairs.names, strict=True)
     columns = [pa.array(queries, pa.string()), pa.array(documents, pa.string()), lists]
-    pq.write_table(pa.table(columns, schema=READ_SCHEMA), stage.output("read") / READ)
+    pq.write_table(pa.table(columns, schema=unit_table.READ_SCHEMA), stage.output("read") / unit_table.READ)
     stage.note(
         device=device, kernels=kernels.words, pairs=len(pairs.names), units=int(pairs.offsets[-1]), **store.totals
     )
 
 
-def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
+def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> ReadPairs:
     """Pairs of the split with their units, in the order of its queries."""
     source, folder = stage.path("source"), stage.path("units")
     corpus = corpus_ids(source)
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
-    known, units = positives_of(source, settings.split, corpus, mined), read_unit_spans(folder)
-    texts = {}
-    for ids, titles, bodies in passages_of(source, np.unique(known.documents)):
-        for key, title, body in zip(ids, titles, bodies, strict=True):
-            texts[key] = joined(title, body, settings.title_join)[0]
-    asked, ids = query_texts(source, known.queries), known.queries.to_pylist()
+    known, units = unit_table.positives_of(source, settings.split, corpus, mined), unit_table.read_unit_spans(folder)
+    texts = unit_table.passage_texts(source, np.unique(known.documents), settings.title_join)
+    asked, ids = unit_table.query_texts(source, known.queries), known.queries.to_pylist()
     documents = corpus.take(pa.array(known.documents)).to_pylist()
     lacking = [key for key in documents if key not in units]
     if lacking:
-        raise ArtifactError(
-            folder,
-            f"lacks document {lacking[0]}, a positive of {source.name}",
-            "cut the units of this source and split",
-        )
+        problem = f"lacks document {lacking[0]}, a positive of {source.name}"
+        raise ArtifactError(folder, problem, "cut the units of this source and split")
     rows = np.repeat(np.arange(len(ids)), known.sizes).tolist()
     passage_units = [units[key] for key in documents]
     offsets = np.r_[0, np.cumsum([len(spans) for spans in passage_units])].astype(np.int64)
-    return Pairs(
+    return ReadPairs(
         [asked[row] for row in rows],
-        [texts[key] for key in documents],
+        [texts[key][0] for key in documents],
         passage_units,
         [(ids[row], key) for row, key in zip(rows, documents, strict=True)],
         offsets,
@@ -126,7 +199,7 @@ def load_pairs(stage: Stage, settings: ReadUnitsSettings) -> Pairs:
 
 
 def score_block(
-    reader: Reader, pairs: Pairs, rows: range, settings: ReadUnitsSettings, device: str, shared: SharedTokens
+    reader: AnswerReader, pairs: ReadPairs, rows: range, settings: ReadUnitsSettings, device: str, shared: SharedTokens
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Scores of the units of some pairs, one below the other, and counts for lineage."""
     texts = [pairs.questions[row] for row in rows], [pairs.passages[row] for row in rows]
@@ -167,7 +240,7 @@ def unit_shares(
 
     Args:
         probabilities: (P,) of the passage's tokens; later ones are ignored.
-        pair: whose offsets say which characters a token stands for.
+        pair: with offsets, the characters of each token.
         text: the passage.
         units: (U, 2) first and last-plus-one character of each.
     """
@@ -176,6 +249,7 @@ def unit_shares(
     starts = probabilities[: len(first)]
     shares = np.zeros(len(units), np.float64)
     for number, (start, end) in enumerate(units):
+        # float64: a sum of float32 probabilities depends on their order, a label on the last bit of a sum
         inside = starts[(first >= start) & (first < end)]
         if len(inside):
             shares[number] = getattr(inside.astype(np.float64), aggregation)()

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.group_helpers import (
+from tests.unit.training_helpers import load_tiny, tiny_examples, tiny_model
+from tests.unit.weighting_helpers import (
     IN_BATCH,
     KINDS,
     OWN,
@@ -20,14 +21,13 @@ from tests.unit.group_helpers import (
     weighted,
     with_groups,
 )
-from tests.unit.training_helpers import load_tiny, tiny_examples, tiny_model
 
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError, ModelError
 from zerodr.losses.contrastive import pairwise_nll
 from zerodr.papers.coco_dr import losses as dro
-from zerodr.papers.coco_dr.objective import weigh_groups
 from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.training import weigh_clusters
 from zerodr.training.data import grouping
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
@@ -280,7 +280,7 @@ def test_layers_of_another_kind_are_named(tmp_path):
     model = from_scratch_model(tmp_path, "t5", pooling="decoder_first")
     settings = GroupSettings(mode="idro", layers=1)
     with pytest.raises(ModelError, match="T5LayerNorm, engines segment and ghost read linear layers.*engine jvp"):
-        weigh_groups(make_objective(PAIRWISE), settings, PAIRWISE, model, [0, 1])
+        weigh_clusters(make_objective(PAIRWISE), settings, PAIRWISE, model, [0, 1])
 
 
 def test_t5_goes_by_jvp(data, tmp_path):
@@ -296,4 +296,4 @@ def test_t5_goes_by_jvp(data, tmp_path):
 def test_losses_must_be_of_queries(folders):
     distil = ObjectiveSettings(name="kl")
     with pytest.raises(ConfigError, match="objective kl is none"):
-        weigh_groups(make_objective(distil), GroupSettings(mode="balanced"), distil, tiny(folders["tied"]), [0])
+        weigh_clusters(make_objective(distil), GroupSettings(mode="balanced"), distil, tiny(folders["tied"]), [0])

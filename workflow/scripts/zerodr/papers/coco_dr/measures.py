@@ -1,11 +1,15 @@
-"""Stage `measure_clusters`: a model's loss, by query cluster, on queries of a split that its recipe did not learn from.
+"""Stages `measure_clusters` and `measure_space`: losses by query cluster, and how held-out documents lie in the space.
 
-iDRO is meant to help the clusters that a model serves worst (COCO-DR section 4.2); these losses say whether it does.
+iDRO is meant to help the clusters that a model serves worst (COCO-DR section 4.2). `measure_clusters` computes losses
+on queries that the recipe did not learn from, by cluster. `measure_space` computes contrastive loss, alignment and
+uniformity, where two spans of a document are a pair (COCO-DR sections 4.1 and 5.4). Its documents are those that
+every pretraining stage with this seed holds out, so no model of the DAG has learned from them.
 """
 
 import json
 import logging
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -14,20 +18,36 @@ import pyarrow.parquet as pq
 import torch
 from pydantic import Field
 
+from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, read_qrels, read_texts, split_queries
 from zerodr.collections.memories import joined_texts
 from zerodr.config.base import Settings, validate
+from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.errors import CollectionError
 from zerodr.papers.coco_dr.cluster_queries import CENTROIDS, STATISTICS, read_vectors
+from zerodr.training.data.grouping import WASTE
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.dev import embed_texts
 from zerodr.training.loop.speed import speed_up
+from zerodr.training.pretraining.passages import (
+    Passages,
+    sizes_path,
+    span_folders,
+    spans_of,
+    split_documents,
+    write_passages,
+)
+from zerodr.training.pretraining.span_dev import evaluate_spans
+from zerodr.training.pretraining.span_forward import SpanForward
+from zerodr.training.pretraining.views import ViewMaker
 
 log = logging.getLogger("zerodr")
 MOST = 12_000  # queries
 BLOCK = 1024  # queries at a time
+MEASURES = ("contrastive", "alignment", "uniformity")
 
 
 class ClusterLossSettings(Settings):
@@ -63,9 +83,8 @@ def measure_clusters(stage: Stage) -> None:
     if len(asked) > MOST:
         asked = asked.iloc[np.sort(np.random.default_rng(0).permutation(len(asked))[:MOST])]
     if asked.empty:
-        raise CollectionError(
-            where, "no query has a relevant document in the corpus", "add judgements of its documents"
-        )
+        problem = "no query has a relevant document in the corpus"
+        raise CollectionError(where, problem, "add judgements of its documents")
     torch.set_num_threads(stage.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)
@@ -81,16 +100,9 @@ def measure_clusters(stage: Stage) -> None:
     means = frame.groupby("cluster")["loss"].mean()
     stage.metric("loss", float(np.mean(losses)))
     stage.metric("worst_cluster_loss", float(means.max()))
-    log.info(
-        "%d queries of %s in %d clusters, %d documents: loss %.4f; by cluster %.4f to %.4f",
-        len(frame),
-        where,
-        len(means),
-        len(pool),
-        np.mean(losses),
-        means.min(),
-        means.max(),
-    )
+    by_cluster = f"{np.mean(losses):.4f}; by cluster {means.min():.4f} to {means.max():.4f}"
+    counts = f"{len(frame)} queries of {where} in {len(means)} clusters, {len(pool)} documents"
+    log.info("%s: loss %s", counts, by_cluster)
 
 
 def nearest(vectors: np.ndarray, clusters: Path) -> np.ndarray:
@@ -134,3 +146,63 @@ def query_losses(
             scores[row, others] = -torch.inf
             losses[start + row] = float(torch.logsumexp(scores[row], 0) - scores[row, first])
     return losses
+
+
+class SpaceSettings(Settings):
+    """Params of rule measure_space."""
+
+    model: str
+    """`<method>@<stage>`."""
+    documents: int = Field(ge=2)
+    """Held-out documents, at most a tenth of the corpus."""
+    max_tokens: int = Field(ge=3)
+    """Longest span."""
+    similarity: Literal["dot", "cosine"] | None = None
+    """How vectors are compared in the contrastive loss. None: by inner product."""
+    inverse_temperature: float | None = Field(None, gt=0)
+    """Factor on similarities. None: 1."""
+
+
+def measure_space(stage: Stage) -> None:
+    """Inputs `model`, `spans` (a folder of cut_spans); output `measures` (JSON).
+
+    Raises:
+        CollectionError: fewer than two documents can be held out.
+    """
+    settings = validate(SpaceSettings, stage.params, stage.spec.name())
+    file = stage.state / "passages.arrow"
+    folders = span_folders([stage.path("spans")])
+    (corpus,) = folders
+    if not sizes_path(file).exists():
+        write_passages(file, {corpus: spans_of(folders[corpus])})
+    passages = Passages(file)
+    _, dev = split_documents(passages, settings.documents, stage.seed)
+    count = len(dev.get(corpus, ()))
+    if count < 2:
+        problem = f"has {len(passages)} documents of two spans, of which {count} can be held out, expected at least 2"
+        raise CollectionError(corpus, problem, "leave it out of the item's collections")
+    torch.set_num_threads(stage.threads)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    measures = measure(BiEncoder.load(stage.path("model")), passages, dev, settings, stage.seed, device)
+    facts = {"model": settings.model, "collection": corpus, "documents": count, "seed": stage.seed}
+    write_json(stage.output("measures"), facts | measures)
+    stage.numbers(measures)
+    values = ", ".join(f"{name} {value:.4f}" for name, value in measures.items())
+    log.info("%s on %d documents of %s: %s", settings.model, count, corpus, values)
+
+
+def measure(
+    encoder: BiEncoder, passages: Passages, dev: dict[str, np.ndarray], settings: SpaceSettings, seed: int, device: str
+) -> dict[str, float]:
+    """Measure held-out documents."""
+    model = HeadedEncoder(encoder, predicts=False).to(device)
+    speed_up(model, device, "fp32")
+    rules = PretrainSettings(
+        name="ict",
+        max_tokens=min(settings.max_tokens, encoder.contract.max_tokens),
+        similarity=settings.similarity,
+        inverse_temperature=settings.inverse_temperature,
+    )  # spans as they are
+    maker = ViewMaker(encoder, rules, passages, True, [seed], WASTE[torch.device(device).type])
+    measured = evaluate_spans(SpanForward(model, passages, device, maker=maker), dev, seed, Group())
+    return {name: measured[name] for name in MEASURES}

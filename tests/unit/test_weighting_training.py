@@ -12,19 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from tests.unit import group_probe
-from tests.unit.group_helpers import (
-    IN_BATCH,
-    KINDS,
-    OWN,
-    PAIRWISE,
-    batch_of,
-    clusters_of,
-    one_step,
-    tiny,
-    weighted,
-    with_groups,
-)
+from tests.unit import weighting_probe
 from tests.unit.training_helpers import (
     QUERIES,
     finetune_spec,
@@ -36,6 +24,18 @@ from tests.unit.training_helpers import (
     tiny_examples,
     tiny_model,
 )
+from tests.unit.weighting_helpers import (
+    IN_BATCH,
+    KINDS,
+    OWN,
+    PAIRWISE,
+    batch_of,
+    clusters_of,
+    one_step,
+    tiny,
+    weighted,
+    with_groups,
+)
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
@@ -43,9 +43,9 @@ from zerodr.config.training import TrainingSettings
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.coco_dr import losses as dro
-from zerodr.papers.coco_dr.objective import weigh_groups
+from zerodr.papers.coco_dr.cluster_queries import clusters_of as read_clusters
 from zerodr.papers.coco_dr.settings import GroupSettings
-from zerodr.papers.coco_dr.training import clusters_of as read_clusters
+from zerodr.papers.coco_dr.training import weigh_clusters
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.loop.engine import Engine, Run
@@ -155,7 +155,7 @@ def engine_of(folder: Path, data: Examples, state: Path, objective: Any, **chang
     )
     model = tiny(folder, 0.1)
     settings = GroupSettings(**objective[1])
-    made = weigh_groups(make_objective(objective[0]), settings, objective[0], model, clusters_of(data))
+    made = weigh_clusters(make_objective(objective[0]), settings, objective[0], model, clusters_of(data))
     stream = Stream(data, np.arange(QUERIES), 12, objective[0].negatives_per_query, [13, 0])
     return Engine(
         Forward(model, data, "cpu", chosen.cache_chunk),
@@ -187,7 +187,7 @@ RUNS = [
 def test_interrupted_at_any_step_ends_with_the_same_bits(
     data, folder, tmp_path, monkeypatch, objective, settings, changes
 ):
-    monkeypatch.setattr("zerodr.papers.coco_dr.objective.TRACE_STEPS", 2)
+    monkeypatch.setattr("zerodr.papers.coco_dr.training.TRACE_STEPS", 2)
     whole = engine_of(folder, data, tmp_path / "whole", (objective, settings), **changes)
     curves = whole.fit()
     for stop in (2, 5, 7):
@@ -218,17 +218,17 @@ def both(tmp_path_factory, root):
     place = tmp_path_factory.mktemp("distributed")
     make_source(place / "source"), make_mined(place / "mined")
     tiny_model(place / "model")
-    return group_probe.steps(place), run_two_processes(root, "group_probe", place)
+    return weighting_probe.steps(place), run_two_processes(root, "weighting_probe", place)
 
 
-@pytest.mark.parametrize("name", group_probe.CASES)
+@pytest.mark.parametrize("name", weighting_probe.CASES)
 def test_two_processes_are_one_on_the_union_batch(both, name):
     one, (first, second) = both
     keys = [key for key in one if key.startswith(f"{name}/")]
     assert len(keys) > 20
     tops = [
         max(float(one[key].abs().max()) for key in keys if key.startswith(f"{name}/{step}/") and "omega" not in key)
-        for step in range(group_probe.STEPS)
+        for step in range(weighting_probe.STEPS)
     ]
     for key in keys:
         assert first[key].equal(second[key]), key  # global, not each process's own
@@ -236,15 +236,15 @@ def test_two_processes_are_one_on_the_union_batch(both, name):
             torch.testing.assert_close(first[key], one[key], rtol=1e-5, atol=1e-9)
         else:
             assert float((first[key] - one[key]).abs().max()) < 1e-5 * tops[int(key.split("/")[1])], key
-    omegas = [one[f"{name}/{step}/omega"] for step in range(group_probe.STEPS)]
+    omegas = [one[f"{name}/{step}/omega"] for step in range(weighting_probe.STEPS)]
     assert not torch.allclose(omegas[0], omegas[-1], rtol=1e-4)
 
 
 def test_processes_add_up_less_than_a_gradient_for_each_cluster(both):
     """Two processes share one cluster at most: its gradient and a sum are added up, and numbers of clusters."""
     _, (first, _) = both
-    for name in (name for name in group_probe.CASES if name.startswith("segment")):
-        for step in range(group_probe.STEPS):
+    for name in (name for name in weighting_probe.CASES if name.startswith("segment")):
+        for step in range(weighting_probe.STEPS):
             assert 4 * COMPARED < first[f"bytes/{name}/{step}"] <= 4 * COMPARED * 2 + 2 * 8 * KINDS, name
     assert first["bytes/loop/0"] > 4 * 4 * COMPARED  # the reference adds up each cluster's
 
@@ -280,7 +280,7 @@ IDRO = {"mode": "idro", "kappa": 1.0, "temperature": 1.0}
 
 
 def test_a_stage_learns_with_groups_and_keeps_their_weights(project, caplog, monkeypatch):
-    monkeypatch.setattr("zerodr.papers.coco_dr.objective.TRACE_STEPS", 5)
+    monkeypatch.setattr("zerodr.papers.coco_dr.training.TRACE_STEPS", 5)
     with caplog.at_level("INFO", "zerodr"):
         folder = run(IDRO)
     said = [line for line in caplog.messages if line.startswith("groups:")]

@@ -1,4 +1,4 @@
-"""One process of steps with group weights, for test_group_training: `python -m tests.unit.group_probe FOLDER OUT`."""
+"""Take steps with cluster weights in one process: `python -m tests.unit.weighting_probe FOLDER OUT`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
-from tests.unit.group_helpers import IN_BATCH, PAIRWISE, batch_of, one_step, tiny, weighted, with_groups
+from tests.unit.weighting_helpers import IN_BATCH, PAIRWISE, batch_of, one_step, tiny, weighted, with_groups
 
 from zerodr.training.data.examples import load_examples
 from zerodr.training.distributed.processes import Group
