@@ -213,7 +213,7 @@ def test_killed_and_continued_gives_the_same_bytes(
         process = start(root, spec)
         killed = kill_inside_a_window(process, windows)
         assert not Path(spec.outputs["embeddings"]).exists()
-    monkeypatch.setattr(embed, "Task", functools.partial(embed.EmbedTask, window=WINDOW))
+    monkeypatch.setattr(embed, "EmbedTask", functools.partial(embed.EmbedTask, window=WINDOW))
     counts, original = [], embed.embed
     monkeypatch.setattr(embed, "embed", lambda *given: counts.append(original(*given)) or counts[-1])
     with caplog.at_level("INFO", "zerodr"):

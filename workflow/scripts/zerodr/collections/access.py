@@ -95,7 +95,7 @@ def write_qrels(folder: Path, split: str, rows: Iterable[tuple[str, str, int]]) 
         stream.writelines(f"{query}\t{document}\t{grade}\n" for query, document, grade in rows)
 
 
-def write_made_queries(folder: Path, split: str, rows: Sequence[tuple[str, str, str]]) -> None:
+def write_generated_queries(folder: Path, split: str, rows: Sequence[tuple[str, str, str]]) -> None:
     """Write queries that were made from documents, each (id, text, document) with its document as relevant."""
     table = pa.table([[key for key, _, _ in rows], [text for _, text, _ in rows]], schema=QUERY_SCHEMA)
     pq.write_table(table, folder / "queries.parquet", compression="zstd")

@@ -18,7 +18,7 @@ from zerodr.errors import CollectionError, DownloadError, nearest
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """A line of a source file, for errors."""
 
     file: str
@@ -179,8 +179,8 @@ def find(archive: Archive, suffix: str, required: bool = True) -> str | None:
     return None
 
 
-def read_lines(archive: Archive, member: str) -> Iterator[tuple[Place, str]]:
-    """Read place and text of each line that is not blank. Lines count from 1 and end at `\\n` alone, as in JSON lines.
+def read_lines(archive: Archive, member: str) -> Iterator[tuple[Location, str]]:
+    """Read location and text of each line that is not blank. Lines count from 1, end at `\\n` alone (JSON lines).
 
     Raises:
         CollectionError: a line is not UTF-8.
@@ -188,13 +188,13 @@ def read_lines(archive: Archive, member: str) -> Iterator[tuple[Place, str]]:
     """
     with damage_errors(archive.name), archive.open(member) as stream:
         for number, raw in enumerate(stream, start=1):
-            place = Place(f"{archive.name}/{member}", number)
+            location = Location(f"{archive.name}/{member}", number)
             try:
                 line = raw.decode("utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
                 problem = f"is not UTF-8 (byte {error.start + 1})"
-                raise CollectionError(":".join(map(str, place)), problem, "convert the file to UTF-8") from None
+                raise CollectionError(":".join(map(str, location)), problem, "convert the file to UTF-8") from None
             if number == 1:
                 line = line.removeprefix("\ufeff")
             if line.strip():
-                yield place, line
+                yield location, line

@@ -21,7 +21,7 @@ from pydantic import Field
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, corpus_size, read_corpus, write_made_queries
+from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, corpus_size, read_corpus, write_generated_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.generation import WriterSettings
 from zerodr.errors import CollectionError
@@ -90,7 +90,7 @@ def hold_out_items(stage: Stage) -> None:
     if not known:
         problem = "has no title or sentence that could be held out: its texts are short, alike or untitled"
         raise CollectionError(source.name, problem, "add judgements (qrels/test.tsv) to compare methods with")
-    write_made_queries(folder, settings.split, [(f"{kind}-{key}", text, key) for kind, key, text in known])
+    write_generated_queries(folder, settings.split, [(f"{kind}-{key}", text, key) for kind, key, text in known])
     write_documents(source, items, folder / "corpus.parquet")
     facts = {"collection": settings.name, "kind": "proxy", "documents": corpus_size(source), "queries": len(known)}
     write_json(folder / "audit.json", facts | {"held_out": dict(counts)})

@@ -15,7 +15,7 @@ import numpy as np
 from zerodr.artifacts.manifest import link_or_copy
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import read_corpus, write_made_queries
+from zerodr.collections.access import read_corpus, write_generated_queries
 from zerodr.config.base import validate
 from zerodr.config.generation import Form, GenerateSettings
 from zerodr.errors import CollectionError
@@ -43,20 +43,22 @@ def generate_queries(stage: Stage) -> None:
     settings = validate(MakeSettings, stage.params, stage.spec.name())
     source, folder = stage.path("collection"), stage.output("collection")
     share = -(-settings.count // len(settings.forms))
-    questions = {form: _made(stage, form, share, settings) for form in settings.forms}
-    made = [(form, one) for form, ones in questions.items() for one in ones]
-    if not made:
+    questions = {form: _generate(stage, form, share, settings) for form in settings.forms}
+    generated = [(form, one) for form, ones in questions.items() for one in ones]
+    if not generated:
         problem = f"gives no query of the forms {', '.join(settings.forms)}"
         raise CollectionError(source.name, problem, "choose other forms, or lower least_words")
-    rows = [(f"{form}-{one.number}-{one.document}", one.text, one.document) for form, one in made[: settings.count]]
-    write_made_queries(folder, settings.split, rows)
+    rows = [
+        (f"{form}-{one.number}-{one.document}", one.text, one.document) for form, one in generated[: settings.count]
+    ]
+    write_generated_queries(folder, settings.split, rows)
     link_or_copy(source / "corpus.parquet", folder / "corpus.parquet")
     for form, ones in questions.items():
         stage.metric(f"queries_{form}", len(ones))
     stage.note(queries=len(rows), documents=len({document for _, _, document in rows}))
 
 
-def _made(stage: Stage, form: Form, count: int, settings: MakeSettings) -> list[Question]:
+def _generate(stage: Stage, form: Form, count: int, settings: MakeSettings) -> list[Question]:
     if form != "questions":
         return make(stage.path("collection"), form, count, settings, stage.seed)
     assert settings.writer is not None, "settings of the form questions"

@@ -93,9 +93,9 @@ def open_embeddings(stage: Stage, queries: int, documents: int) -> tuple[Vectors
         ArtifactError: they have other numbers of rows than given.
     """
     vectors, shards = Vectors.open(stage.path("queries")), [Vectors.open(shard) for shard in stage.paths("corpus")]
-    found = sum(shard.rows for shard in shards)
-    if (vectors.rows, found) != (queries, documents):
-        problem = f"expected {queries} queries and {documents} documents, found {vectors.rows} and {found}"
+    rows = sum(shard.rows for shard in shards)
+    if (vectors.rows, rows) != (queries, documents):
+        problem = f"expected {queries} queries and {documents} documents, found {vectors.rows} and {rows}"
         raise ArtifactError(stage.path("queries"), problem, AGAIN)
     return vectors, shards
 

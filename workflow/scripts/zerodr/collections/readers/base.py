@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from zerodr.collections.access import QRELS_COLUMNS
-from zerodr.collections.archives import Archive, Place, read_lines
+from zerodr.collections.archives import Archive, Location, read_lines
 from zerodr.errors import CollectionError
 
 LARGEST_GRADE = 1000
@@ -85,20 +85,20 @@ def bad_line(file: str, line: int, problem: str, step: str = "correct the line")
     return CollectionError(f"{file}:{line}", problem, step)
 
 
-def read_json_lines(archive: Archive, member: str) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Read place and object of each line.
+def read_json_lines(archive: Archive, member: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Read location and object of each line.
 
     Raises:
         CollectionError: with file and line, when a line is no JSON object.
     """
-    for place, line in read_lines(archive, member):
+    for location, line in read_lines(archive, member):
         try:
             value = json.loads(line)
         except json.JSONDecodeError as error:
-            raise bad_line(*place, f"is no JSON ({error.msg} at column {error.colno})") from None
+            raise bad_line(*location, f"is no JSON ({error.msg} at column {error.colno})") from None
         if not isinstance(value, dict):
-            raise bad_line(*place, f"expected a JSON object, found {type(value).__name__}")
-        yield place, value
+            raise bad_line(*location, f"expected a JSON object, found {type(value).__name__}")
+        yield location, value
 
 
 def text_of(value: dict[str, Any], keys: tuple[str, ...], file: str, line: int) -> str:
@@ -137,26 +137,28 @@ def grade_of(text: str, file: str, line: int) -> int:
     return int(number["sign"] + number["digits"])
 
 
-def read_cells(archive: Archive, member: str, cells: int, separator: str = "\t") -> Iterator[tuple[Place, list[str]]]:
-    """Read place and cells of each line; the last cell includes further separators.
+def read_cells(
+    archive: Archive, member: str, cells: int, separator: str = "\t"
+) -> Iterator[tuple[Location, list[str]]]:
+    """Read location and cells of each line; the last cell includes further separators.
 
     Raises:
         CollectionError: a line has fewer cells.
     """
-    for place, line in read_lines(archive, member):
+    for location, line in read_lines(archive, member):
         values = line.split(separator, cells - 1)
         if len(values) != cells:
-            raise bad_line(*place, f"expected {cells} cells separated by {separator!r}, found {len(values)}")
-        yield place, values
+            raise bad_line(*location, f"expected {cells} cells separated by {separator!r}, found {len(values)}")
+        yield location, values
 
 
 def read_qrels(archive: Archive, member: str, trec: bool = False) -> Iterator[Judgement]:
     """Read `query-id corpus-id score` lines (a header is skipped), or TREC's `query 0 document grade`."""
-    for place, line in read_lines(archive, member):
+    for location, line in read_lines(archive, member):
         values = line.split("\t")
-        if place.line == 1 and tuple(values) == QRELS_COLUMNS:
+        if location.line == 1 and tuple(values) == QRELS_COLUMNS:
             continue
         if len(values) != (4 if trec else 3):
-            raise bad_line(*place, f"expected {4 if trec else 3} cells separated by tabs, found {len(values)}")
+            raise bad_line(*location, f"expected {4 if trec else 3} cells separated by tabs, found {len(values)}")
         query, document, grade = (values[0], values[2], values[3]) if trec else values
-        yield Judgement(query, document, grade_of(grade.strip(), *place), *place)
+        yield Judgement(query, document, grade_of(grade.strip(), *location), *location)

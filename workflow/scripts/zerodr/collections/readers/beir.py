@@ -6,7 +6,7 @@ Both have rows of a corpus and of queries, and judgements in `qrels/<split>.tsv`
 from collections.abc import Iterator
 from typing import Any
 
-from zerodr.collections.archives import Archive, Place, find, read_lines
+from zerodr.collections.archives import Archive, Location, find, read_lines
 from zerodr.collections.readers.base import (
     Document,
     Judgement,
@@ -42,16 +42,16 @@ class RowsReader(Reader):
         member = f"{self.folder}{stem}.jsonl"
         return member if member in self.archive.names() else None
 
-    def rows(self, member: str) -> Iterator[tuple[Place, dict[str, Any]]]:
-        """Read place and values of each row."""
+    def rows(self, member: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+        """Read location and values of each row."""
         return read_json_lines(self.archive, member)
 
     def documents(self) -> Iterator[Document]:
         """Read the corpus."""
         member = str(self.member_of("corpus"))
-        for place, value in self.rows(member):
-            key, text = (text_of(value, names, *place) for names in (self.ids, ("text",)))
-            yield Document(key, title_of(value, *place), text, *place)
+        for location, value in self.rows(member):
+            key, text = (text_of(value, names, *location) for names in (self.ids, ("text",)))
+            yield Document(key, title_of(value, *location), text, *location)
 
     def queries(self) -> Iterator[Query]:
         """Read the queries; none for a corpus alone."""
@@ -66,8 +66,8 @@ class RowsReader(Reader):
         return self._query_rows(member) if member else None
 
     def _query_rows(self, member: str) -> Iterator[Query]:
-        for place, value in self.rows(member):
-            yield Query(text_of(value, self.ids, *place), text_of(value, ("text",), *place), *place)
+        for location, value in self.rows(member):
+            yield Query(text_of(value, self.ids, *location), text_of(value, ("text",), *location), *location)
 
     def splits(self) -> list[str]:
         """List the splits: every `qrels/<split>.tsv`."""
@@ -117,18 +117,18 @@ class FolderReader(RowsReader):
             raise CollectionError(self.archive.name, f"holds no {stem}.{{{','.join(READ)}}}", "add one")
         return names[0] if names else None
 
-    def rows(self, member: str) -> Iterator[tuple[Place, dict[str, Any]]]:
-        """Read place and values of each row."""
+    def rows(self, member: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+        """Read location and values of each row."""
         _, _, ending = member.rpartition(".")
-        for place, value in READ[ending](self.archive, member):
+        for location, value in READ[ending](self.archive, member):
             whole = {name: str(value[name]) for name in IDS if type(value.get(name)) is int}
-            yield place, value | whole
+            yield location, value | whole
 
 
-def read_table(archive: Archive, member: str) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Read place and named cells of a TSV file."""
+def read_table(archive: Archive, member: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Read location and named cells of a TSV file."""
     names: list[str] = []
-    for place, line in read_lines(archive, member):
+    for location, line in read_lines(archive, member):
         cells = line.split("\t")
         if not names:
             header = cells[0] in IDS and "text" in cells
@@ -137,12 +137,12 @@ def read_table(archive: Archive, member: str) -> Iterator[tuple[Place, dict[str,
                 continue
         if not names or len(cells) != len(names):
             problem = f"expected {len(names) or '2 or 3'} cells separated by tabs, found {len(cells)}"
-            raise bad_line(*place, problem)
-        yield place, dict(zip(names, cells, strict=True))
+            raise bad_line(*location, problem)
+        yield location, dict(zip(names, cells, strict=True))
 
 
-def read_parquet(archive: Archive, member: str) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Read place (rows count from 1) and values of a parquet file, in blocks."""
+def read_parquet(archive: Archive, member: str) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Read location (rows count from 1) and values of a parquet file, in blocks."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -153,7 +153,7 @@ def read_parquet(archive: Archive, member: str) -> Iterator[tuple[Place, dict[st
             for batch in file.iter_batches(4096, columns=columns):
                 for row in batch.to_pylist():
                     number += 1
-                    yield Place(f"{archive.name}/{member}", number), row
+                    yield Location(f"{archive.name}/{member}", number), row
     except pa.ArrowInvalid as error:
         raise CollectionError(f"{archive.name}/{member}", f"is no parquet file ({error})", "write it again") from None
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 
-from zerodr.collections.archives import Archive, Place, damage_errors, find, open_nested
+from zerodr.collections.archives import Archive, Location, damage_errors, find, open_nested
 from zerodr.collections.readers.base import (
     Document,
     Judgement,
@@ -39,19 +39,19 @@ class CmedqaReader(Reader):
         nested = open_nested(self.archive, str(find(self.archive, name.rpartition(".")[0] + ".zip")))
         return nested, str(find(nested, name))
 
-    def _rows(self, name: str, cells: int) -> Iterator[tuple[Place, list[str]]]:
+    def _rows(self, name: str, cells: int) -> Iterator[tuple[Location, list[str]]]:
         rows = read_cells(*self._file(name), cells, ",")
-        return ((place, values) for place, values in rows if place.line > 1)
+        return ((location, values) for location, values in rows if location.line > 1)
 
     def documents(self) -> Iterator[Document]:
         """Read the answers."""
-        for place, (answer, _, content) in self._rows("answer.csv", 3):
-            yield Document(answer, "", unquote(content), *place)
+        for location, (answer, _, content) in self._rows("answer.csv", 3):
+            yield Document(answer, "", unquote(content), *location)
 
     def queries(self) -> Iterator[Query]:
         """Read the questions."""
-        for place, (question, content) in self._rows("question.csv", 2):
-            yield Query(question, unquote(content), *place)
+        for location, (question, content) in self._rows("question.csv", 2):
+            yield Query(question, unquote(content), *location)
 
     def splits(self) -> list[str]:
         """List the three candidates files."""
@@ -61,12 +61,12 @@ class CmedqaReader(Reader):
         """Read the relevant candidates, grade 1."""
         if split not in SPLITS:
             raise CollectionError(f"{self.archive.name}/{split}", "is no split", f"known: {', '.join(SPLITS)}")
-        for place, (question, answer, *rest) in self._rows(f"{split}_candidates.txt", SPLITS[split]):
+        for location, (question, answer, *rest) in self._rows(f"{split}_candidates.txt", SPLITS[split]):
             label = rest[1:]  # dev and test have a column between; training names a negative answer, and no label
-            if not label or grade_of(label[0].strip(), *place) > 0:
+            if not label or grade_of(label[0].strip(), *location) > 0:
                 if not answer:
-                    raise bad_line(*place, "names no answer")
-                yield Judgement(question, answer, 1, *place)
+                    raise bad_line(*location, "names no answer")
+                yield Judgement(question, answer, 1, *location)
 
 
 def unquote(content: str) -> str:
@@ -98,14 +98,14 @@ class MultiCprReader(Reader):
     def documents(self) -> Iterator[Document]:
         """Read the passages."""
         for name in self._corpus:
-            for place, (pid, text) in read_cells(self.archive, self._files[name], 2):
-                yield Document(pid, "", text, *place)
+            for location, (pid, text) in read_cells(self.archive, self._files[name], 2):
+                yield Document(pid, "", text, *location)
 
     def queries(self) -> Iterator[Query]:
         """Read the queries of all splits."""
         for split in self.splits():
-            for place, (qid, text) in read_cells(self.archive, self._files[f"{split}.query.txt"], 2):
-                yield Query(qid, text, *place)
+            for location, (qid, text) in read_cells(self.archive, self._files[f"{split}.query.txt"], 2):
+                yield Query(qid, text, *location)
 
     def splits(self) -> list[str]:
         """List the splits that have both queries and judgements."""
@@ -171,19 +171,19 @@ class DureaderReader(Reader):
     def _pairs(self, split: str) -> Iterator[tuple[Query, Document]]:
         """Read question and related paragraph of each document with an answer."""
         for member in self._files[split]:
-            for place, value in read_json_lines(self.archive, member):
-                question = _one_line(text_of(value, ("question",), *place))
-                query = Query(_digest(question), question, *place)
+            for location, value in read_json_lines(self.archive, member):
+                question = _one_line(text_of(value, ("question",), *location))
+                query = Query(_digest(question), question, *location)
                 entries = value.get("documents", [])
                 for number in value.get("answer_docs", []):
                     if not 0 <= number < len(entries):
-                        raise bad_line(*place, f"answer_docs names document {number} of {len(entries)}")
+                        raise bad_line(*location, f"answer_docs names document {number} of {len(entries)}")
                     entry = entries[number]
                     related, paragraphs = entry.get("most_related_para", -1), entry.get("paragraphs", [])
                     if 0 <= related < len(paragraphs):
                         title, text = _one_line(entry.get("title") or ""), _one_line(paragraphs[related])
                         whole = f"{title} {text}" if title else text
-                        yield query, Document(_digest(whole), title, text, *place)
+                        yield query, Document(_digest(whole), title, text, *location)
 
 
 def _one_line(text: str) -> str:
@@ -215,18 +215,18 @@ class DureaderRetrievalReader(Reader):
             ids = json.load(stream)
         index = 0
         for member in self._files:
-            for place, (_, title, text, _) in read_cells(self.archive, member, 4):
+            for location, (_, title, text, _) in read_cells(self.archive, member, 4):
                 pid = ids.get(str(index))
                 if pid is None:
-                    raise bad_line(*place, f"passage {index} has no id in {self._map}", "replace the archive")
-                yield Document(pid, title, text, *place)
+                    raise bad_line(*location, f"passage {index} has no id in {self._map}", "replace the archive")
+                yield Document(pid, title, text, *location)
                 index += 1
 
     def queries(self) -> Iterator[Query]:
         """Read the questions of the development set."""
-        for place, value in read_json_lines(self.archive, self._dev):
-            question, text = (text_of(value, (key,), *place) for key in ("question_id", "question"))
-            yield Query(question, text, *place)
+        for location, value in read_json_lines(self.archive, self._dev):
+            question, text = (text_of(value, (key,), *location) for key in ("question_id", "question"))
+            yield Query(question, text, *location)
 
     def splits(self) -> list[str]:
         """List the development set."""
@@ -235,6 +235,6 @@ class DureaderRetrievalReader(Reader):
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the answer paragraphs, grade 1."""
         del split
-        for place, value in read_json_lines(self.archive, self._dev):
+        for location, value in read_json_lines(self.archive, self._dev):
             for paragraph in value.get("answer_paragraphs", ()):
-                yield Judgement(value["question_id"], text_of(paragraph, ("paragraph_id",), *place), 1, *place)
+                yield Judgement(value["question_id"], text_of(paragraph, ("paragraph_id",), *location), 1, *location)

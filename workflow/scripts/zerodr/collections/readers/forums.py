@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from zerodr.collections.archives import Archive, Place, find, read_lines
+from zerodr.collections.archives import Archive, Location, find, read_lines
 from zerodr.collections.readers.base import Document, Judgement, Query, Reader, bad_line, read_cells, read_json_lines
 
 _NO_WORD = re.compile(r"[\W_]+")
@@ -26,13 +26,13 @@ class LotteReader(Reader):
 
     def documents(self) -> Iterator[Document]:
         """Read the lines of `collection.tsv`."""
-        for place, (pid, text) in read_cells(self.archive, f"{self.folder}/collection.tsv", 2):
-            yield Document(pid, "", text, *place)
+        for location, (pid, text) in read_cells(self.archive, f"{self.folder}/collection.tsv", 2):
+            yield Document(pid, "", text, *location)
 
     def queries(self) -> Iterator[Query]:
         """Read the lines of the questions file."""
-        for place, (qid, text) in read_cells(self.archive, self.member, 2):
-            yield Query(qid, text, *place)
+        for location, (qid, text) in read_cells(self.archive, self.member, 2):
+            yield Query(qid, text, *location)
 
     def splits(self) -> list[str]:
         """Return `test` or `dev`: the folder's name."""
@@ -41,11 +41,11 @@ class LotteReader(Reader):
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the answer passages, grade 1."""
         del split
-        for place, value in read_json_lines(self.archive, f"{self.folder}/qas.{self.kind}.jsonl"):
+        for location, value in read_json_lines(self.archive, f"{self.folder}/qas.{self.kind}.jsonl"):
             if "qid" not in value or not isinstance(value.get("answer_pids"), list):
-                raise bad_line(*place, f"lacks qid or a list answer_pids, found {sorted(value)}", "add it")
+                raise bad_line(*location, f"lacks qid or a list answer_pids, found {sorted(value)}", "add it")
             for pid in value["answer_pids"]:
-                yield Judgement(str(value["qid"]), str(pid), 1, *place)
+                yield Judgement(str(value["qid"]), str(pid), 1, *location)
 
 
 class OagQaReader(Reader):
@@ -61,25 +61,25 @@ class OagQaReader(Reader):
         self.papers = str(find(archive, f"{member}-papers-10k.tsv"))
         self.questions = str(find(archive, f"{member}-questions.tsv"))
 
-    def _rows(self, member: str, cells: int) -> Iterator[tuple[Place, list[str]]]:
+    def _rows(self, member: str, cells: int) -> Iterator[tuple[Location, list[str]]]:
         csv.field_size_limit(1 << 27)
         lines = (line for _, line in read_lines(self.archive, member))
         for number, row in enumerate(csv.reader(lines, delimiter="\t"), start=1):
-            place = Place(f"{self.archive.name}/{member}", number)
+            location = Location(f"{self.archive.name}/{member}", number)
             if len(row) < cells:
-                raise bad_line(*place, f"expected {cells} cells separated by tabs, found {len(row)}")
-            yield place, row
+                raise bad_line(*location, f"expected {cells} cells separated by tabs, found {len(row)}")
+            yield location, row
 
     def documents(self) -> Iterator[Document]:
         """Read the papers."""
-        for place, (pid, text, title, *_) in self._rows(self.papers, 3):
+        for location, (pid, text, title, *_) in self._rows(self.papers, 3):
             if pid != "id":
-                yield Document(pid, title, text, *place)
+                yield Document(pid, title, text, *location)
 
     def queries(self) -> Iterator[Query]:
         """Read the questions, named by their line."""
-        for place, (question, *_) in self._rows(self.questions, 2):
-            yield Query(f"{self.member}-{place.line}", question, *place)
+        for location, (question, *_) in self._rows(self.questions, 2):
+            yield Query(f"{self.member}-{location.line}", question, *location)
 
     def splits(self) -> list[str]:
         """Return the one split."""
@@ -91,10 +91,10 @@ class OagQaReader(Reader):
         by_title = defaultdict(list)
         for document in self.documents():
             by_title[fold(document.title)].append(document.id)
-        for place, (_, answers, *_rest) in self._rows(self.questions, 2):
-            for title in dict.fromkeys(map(fold, _titles(answers, *place))):
+        for location, (_, answers, *_rest) in self._rows(self.questions, 2):
+            for title in dict.fromkeys(map(fold, _titles(answers, *location))):
                 for paper in by_title.get(title, ()):
-                    yield Judgement(f"{self.member}-{place.line}", paper, 1, *place)
+                    yield Judgement(f"{self.member}-{location.line}", paper, 1, *location)
 
 
 def fold(title: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from xml.etree import ElementTree
 
-from zerodr.collections.archives import Place, damage_errors, find, read_lines
+from zerodr.collections.archives import Location, damage_errors, find, read_lines
 from zerodr.collections.readers.base import Document, Judgement, Query, Reader, bad_line, read_json_lines, text_of
 from zerodr.errors import CollectionError
 
@@ -19,15 +19,15 @@ class PairsReader(Reader):
     A passage that appears twice is one document, under its first id.
     """
 
-    def rows(self, name: str) -> Iterator[tuple[int, dict[str, str], Place]]:
-        """Read number (from 0), named cells and place of each row; the header is line 1."""
+    def rows(self, name: str) -> Iterator[tuple[int, dict[str, str], Location]]:
+        """Read number (from 0), named cells and location of each row; the header is line 1."""
         member = str(find(self.archive, name))
         table = csv.DictReader((line for _, line in read_lines(self.archive, member)), delimiter="\t")
         for number, row in enumerate(table):
-            place = Place(f"{self.archive.name}/{member}", number + 2)
+            location = Location(f"{self.archive.name}/{member}", number + 2)
             if None in row or None in row.values():
-                raise bad_line(*place, f"expected {len(table.fieldnames or ())} cells", "replace the file")
-            yield number, row, place
+                raise bad_line(*location, f"expected {len(table.fieldnames or ())} cells", "replace the file")
+            yield number, row, location
 
 
 class MlQuestionsReader(PairsReader):
@@ -36,9 +36,9 @@ class MlQuestionsReader(PairsReader):
     @cached_property
     def _documents(self) -> dict[str, Document]:
         documents: dict[str, Document] = {}
-        for number, row, place in self.rows("test_passages.tsv"):
+        for number, row, location in self.rows("test_passages.tsv"):
             text = row["input_text"]
-            documents.setdefault(text, Document(f"mlq-p{number:05d}", "", text, *place))
+            documents.setdefault(text, Document(f"mlq-p{number:05d}", "", text, *location))
         return documents
 
     def documents(self) -> Iterator[Document]:
@@ -48,13 +48,13 @@ class MlQuestionsReader(PairsReader):
     def queries(self) -> Iterator[Query]:
         """Read the questions of the two splits."""
         for split in self.splits():
-            for number, row, place in self.rows(f"{split}.tsv"):
-                yield Query(f"mlq-{split}-{number:04d}", row["target_text"], *place)
+            for number, row, location in self.rows(f"{split}.tsv"):
+                yield Query(f"mlq-{split}-{number:04d}", row["target_text"], *location)
 
     def unlabelled(self) -> Iterator[Query]:
         """Read the questions without passages."""
-        for number, row, place in self.rows("questions_unaligned.tsv"):
-            yield Query(f"mlq-u{number}", row["target_text"], *place)
+        for number, row, location in self.rows("questions_unaligned.tsv"):
+            yield Query(f"mlq-u{number}", row["target_text"], *location)
 
     def splits(self) -> list[str]:
         """List the two splits."""
@@ -62,11 +62,11 @@ class MlQuestionsReader(PairsReader):
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read each question with its passage, grade 1."""
-        for number, row, place in self.rows(f"{split}.tsv"):
+        for number, row, location in self.rows(f"{split}.tsv"):
             if row["input_text"] not in self._documents:
-                raise bad_line(*place, "names a passage that test_passages.tsv lacks", "replace the file")
+                raise bad_line(*location, "names a passage that test_passages.tsv lacks", "replace the file")
             key = self._documents[row["input_text"]].id
-            yield Judgement(f"mlq-{split}-{number:04d}", key, 1, *place)
+            yield Judgement(f"mlq-{split}-{number:04d}", key, 1, *location)
 
 
 class NqPairsReader(PairsReader):
@@ -77,17 +77,17 @@ class NqPairsReader(PairsReader):
         """Return documents by text, and queries with their document's text by split."""
         documents: dict[str, Document] = {}
         pairs: dict[str, list[tuple[Query, str]]] = {"train": [], "dev": []}
-        for number, row, place in self.rows("test_nq.tsv"):
+        for number, row, location in self.rows("test_nq.tsv"):
             text, question = row["input_text"], row["target_text"]
-            documents.setdefault(text, Document(f"nq-mcgill-{number:05d}", "", text, *place))
-            pairs["train"].append((Query(f"nqq-mcgill-{number:05d}", question, *place), text))
+            documents.setdefault(text, Document(f"nq-mcgill-{number:05d}", "", text, *location))
+            pairs["train"].append((Query(f"nqq-mcgill-{number:05d}", question, *location), text))
         known = {query.text.strip().casefold() for query, _ in pairs["train"]}
-        for place, value in read_json_lines(self.archive, str(find(self.archive, "qed-dev.jsonlines"))):
+        for location, value in read_json_lines(self.archive, str(find(self.archive, "qed-dev.jsonlines"))):
             names = ("title_text", "paragraph_text", "question_text")
-            title, text, question = (text_of(value, (name,), *place) for name in names)
-            documents.setdefault(text, Document(f"nq-qed-{value['example_id']}", title, text, *place))
+            title, text, question = (text_of(value, (name,), *location) for name in names)
+            documents.setdefault(text, Document(f"nq-qed-{value['example_id']}", title, text, *location))
             if question.strip().casefold() not in known:
-                pairs["dev"].append((Query(f"nqq-qed-{value['example_id']}", question, *place), text))
+                pairs["dev"].append((Query(f"nqq-qed-{value['example_id']}", question, *location), text))
         return documents, pairs
 
     def documents(self) -> Iterator[Document]:

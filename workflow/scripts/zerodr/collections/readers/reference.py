@@ -200,16 +200,16 @@ class WordnetReader(Reader):
         """Read the synsets; lines of the licence start with two blanks."""
         for word_class, letter in CLASSES.items():
             member = str(find(self.archive, f"data.{word_class}"))
-            for place, line in read_lines(self.archive, member):
+            for location, line in read_lines(self.archive, member):
                 if line.startswith("  "):
                     continue
                 data, separator, gloss = line.partition(" | ")
                 cells = data.split()
                 if not separator or len(cells) < 6:
-                    raise bad_line(*place, "is no synset of WordNet 3.0", "replace the file")
+                    raise bad_line(*location, "is no synset of WordNet 3.0", "replace the file")
                 words = cells[4 : 4 + 2 * int(cells[3], 16) : 2]
                 title = ", ".join(MARKER.sub("", word).replace("_", " ") for word in words)
-                yield Document(f"wn30-{letter}-{cells[0]}", title, gloss.strip(), *place)
+                yield Document(f"wn30-{letter}-{cells[0]}", title, gloss.strip(), *location)
 
 
 class SummariesReader(Reader):

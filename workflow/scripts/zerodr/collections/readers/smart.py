@@ -6,7 +6,7 @@ Texts are joined with single blanks. In Cranfield the text starts with the title
 import re
 from collections.abc import Iterator
 
-from zerodr.collections.archives import Place, find, read_lines
+from zerodr.collections.archives import Location, find, read_lines
 from zerodr.collections.readers.base import Document, Judgement, Query, Reader, bad_line, grade_of
 
 RECORD = re.compile(r"\.I\s+(\d+)")
@@ -24,19 +24,19 @@ class SmartReader(Reader):
     questions: str
     judged: str
 
-    def records(self, name: str) -> Iterator[tuple[str, dict[str, str], Place]]:
-        """Read id, fields and place of each record."""
+    def records(self, name: str) -> Iterator[tuple[str, dict[str, str], Location]]:
+        """Read id, fields and location of each record."""
         member = str(find(self.archive, name))
-        key, first, field, lines = "", Place("", 0), "", dict[str, list[str]]()
-        for place, line in read_lines(self.archive, member):
+        key, first, field, lines = "", Location("", 0), "", dict[str, list[str]]()
+        for location, line in read_lines(self.archive, member):
             if record := RECORD.fullmatch(line.rstrip()):
                 if key:
                     yield key, _joined(lines), first
-                key, first, field, lines = record[1], place, "", {}
+                key, first, field, lines = record[1], location, "", {}
             elif start := FIELD.fullmatch(line):
                 field = start[1]
             elif not key:
-                raise bad_line(*place, f"expected '.I <number>', found {line!r:.60}", "replace the file")
+                raise bad_line(*location, f"expected '.I <number>', found {line!r:.60}", "replace the file")
             elif field:
                 lines.setdefault(field, []).append(line)
         if key:
@@ -44,8 +44,8 @@ class SmartReader(Reader):
 
     def documents(self) -> Iterator[Document]:
         """Read the corpus."""
-        for key, fields, place in self.records(self.corpus):
-            yield Document(key, fields.get("T", ""), self.text(fields), *place)
+        for key, fields, location in self.records(self.corpus):
+            yield Document(key, fields.get("T", ""), self.text(fields), *location)
 
     def text(self, fields: dict[str, str]) -> str:
         """Return a document's text."""
@@ -55,13 +55,13 @@ class SmartReader(Reader):
         """List the one split."""
         return ["test"]
 
-    def judged_cells(self) -> Iterator[tuple[Place, list[str]]]:
-        """Read place and cells of the judgements."""
-        for place, line in read_lines(self.archive, str(find(self.archive, self.judged))):
+    def judged_cells(self) -> Iterator[tuple[Location, list[str]]]:
+        """Read location and cells of the judgements."""
+        for location, line in read_lines(self.archive, str(find(self.archive, self.judged))):
             cells = line.split()
             if len(cells) < 3:
-                raise bad_line(*place, f"expected 3 or more cells, found {len(cells)}", "replace the file")
-            yield place, cells
+                raise bad_line(*location, f"expected 3 or more cells, found {len(cells)}", "replace the file")
+            yield location, cells
 
 
 class CranfieldReader(SmartReader):
@@ -75,13 +75,13 @@ class CranfieldReader(SmartReader):
 
     def queries(self) -> Iterator[Query]:
         """Read the queries; the id is the position from 1."""
-        for position, (_, fields, place) in enumerate(self.records(self.questions), start=1):
-            yield Query(str(position), fields["W"], *place)
+        for position, (_, fields, location) in enumerate(self.records(self.questions), start=1):
+            yield Query(str(position), fields["W"], *location)
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the judgements as grades 1 and 0."""
-        for place, (query, document, code, *_) in self.judged_cells():
-            yield Judgement(query, document, int(grade_of(code, *place) > 0), *place)
+        for location, (query, document, code, *_) in self.judged_cells():
+            yield Judgement(query, document, int(grade_of(code, *location) > 0), *location)
 
 
 class CisiReader(SmartReader):
@@ -91,13 +91,13 @@ class CisiReader(SmartReader):
 
     def queries(self) -> Iterator[Query]:
         """Read the queries: title, if there is one, and text."""
-        for key, fields, place in self.records(self.questions):
-            yield Query(key, " ".join(fields[name] for name in "TW" if name in fields), *place)
+        for key, fields, location in self.records(self.questions):
+            yield Query(key, " ".join(fields[name] for name in "TW" if name in fields), *location)
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the pairs, grade 1."""
-        for place, (query, document, *_) in self.judged_cells():
-            yield Judgement(query, document, 1, *place)
+        for location, (query, document, *_) in self.judged_cells():
+            yield Judgement(query, document, 1, *location)
 
 
 def _joined(lines: dict[str, list[str]]) -> dict[str, str]:
