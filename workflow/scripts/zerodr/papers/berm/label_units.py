@@ -168,8 +168,8 @@ def label_units(stage: Stage) -> None:
             writer.write(pa.Table.from_pylist(rows, unit_table.LABEL_SCHEMA))
             progress.add(len(block))
     progress.finish()
-    made_for = unit_table.read_statistics(stage.path("units"))["made_for"]
-    facts = {"made_for": made_for, "mean_terms_of_unit": mean, **tally.facts(read is not None)}
+    tokens_of = unit_table.read_statistics(stage.path("units"))["made_for"]
+    facts = {"made_for": tokens_of, "mean_terms_of_unit": mean, **tally.facts(read is not None)}
     if not tally.labelled:
         problem = f"none of its {tally.pairs} pairs has an essential unit ({dict(tally.reasons)})"
         raise CollectionError(f"{source.name}/{settings.split}", problem, "take a reader, or another segmenter")
@@ -227,8 +227,8 @@ def _count(tally: LabelTally, row: Row, passage: Passage, answers: Answers | Non
     tally.labels[row["label"]] += 1
     plain = essential_unit(row["bm25"])
     tally.changed += with_reader and plain != row["label"]
-    found = answers.spans.get((row["query"], row["document"]), []) if answers else []
-    starts = [passage.begin + start for _, start in found]
+    known = answers.spans.get((row["query"], row["document"]), []) if answers else []
+    starts = [passage.begin + start for _, start in known]
     spans = passage.spans
     gold = {int(unit) for start in starts for unit in np.flatnonzero((spans[:, 0] <= start) & (start < spans[:, 1]))}
     if gold:

@@ -66,8 +66,8 @@ class WeightRecord:
                 delta.new_empty((len(delta), self.weight.numel()), dtype=torch.float32) if out is None else out[run]
             )
             if self.fast and delta.dtype == torch.float32:
-                for line, size, own_delta, own_input in zip(gradients, self.layout.sizes[run], delta, a, strict=True):
-                    line.view_as(self.weight).copy_(multiply(own_delta[:size].t(), own_input[:size].t(), None))
+                for line, size, its_delta, its_input in zip(gradients, self.layout.sizes[run], delta, a, strict=True):
+                    line.view_as(self.weight).copy_(multiply(its_delta[:size].t(), its_input[:size].t(), None))
             elif delta.dtype == torch.float32:
                 torch.bmm(delta.transpose(1, 2), a, out=gradients.view(len(delta), *self.weight.shape))
             else:

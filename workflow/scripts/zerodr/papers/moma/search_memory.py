@@ -92,8 +92,8 @@ def search_memory(stage: Stage) -> None:
     most = int(np.bincount(banned[0], minlength=1).max())
     names = namespaced(settings.memory, ids)
     rankings = rankings_of(stage, settings, queries, corpus, names, settings.depth + most, settings.memory)
-    place = settings.model_dump(include={"shard", "shards", "depth", "memory"})
-    about = Searched(**place, queries=queries.rows, documents=corpus.rows)
+    numbers = settings.model_dump(include={"shard", "shards", "depth", "memory"})
+    about = Searched(**numbers, queries=queries.rows, documents=corpus.rows)
     stage.metric("left_out", len(banned[0]))
     write_hits(stage.output("hits"), without(rankings, banned, corpus.rows, settings.depth), names, about)
 
