@@ -12,9 +12,9 @@ from tiny_bench import ARCHIVE, MODEL, TABLE, make_bench, make_bm25, make_collec
 
 from zerodr.artifacts.record import read_record, write_json
 from zerodr.lineage import store
-from zerodr.lineage.entries import key_of
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.publish import publish, published_records
+from zerodr.lineage.views import key_of
 from zerodr.plan import paths
 
 __all__ = ["plan", "template"]

@@ -20,9 +20,8 @@ from zerodr.artifacts.machine import take_lock
 from zerodr.artifacts.manifest import is_folder_artifact
 from zerodr.artifacts.record import Record
 from zerodr.errors import MachineError
-from zerodr.lineage import entries
+from zerodr.lineage import views
 from zerodr.lineage.graph import short_name
-from zerodr.lineage.views import DESCRIPTION, MAIN_METRIC, VIEW_TAG, groups_of, level_of, run_name, views
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -167,7 +166,7 @@ class Store:
 
     def model_of(self, record: Record) -> str | None:
         """Return the id of the LoggedModel of a published model folder."""
-        return next((model.model_id for model in self._models(entries.key_of(record))), None)
+        return next((model.model_id for model in self._models(views.key_of(record))), None)
 
     def _models(self, key: str) -> list[LoggedModel]:
         return list(self.client.search_logged_models([self.experiment], filter_string=f"tags.key = '{key}'"))
@@ -181,7 +180,7 @@ class Store:
         """
         if names not in self._groups:
             if not self._oldest(names):
-                tags = {"group": _group_key(names), "level": level_of(names), PUBLISHER: self.publisher}
+                tags = {"group": _group_key(names), "level": views.level_of(names), PUBLISHER: self.publisher}
                 tags |= {PARENT: self.group(names[:-1])} if len(names) > 1 else {}
                 tags |= dict(zip(LEVELS, names, strict=False))
                 run = self.client.create_run(self.experiment, tags=tags, run_name=names[-1]).info.run_id
@@ -239,10 +238,12 @@ class Store:
     def describe(self) -> None:
         """Write the experiment's description and its views, with a column a collection that was evaluated."""
         methods = self.client.search_runs([self.experiment], "tags.level = 'method'")
-        measured = sorted({name for run in methods for name in run.data.metrics if name.startswith(f"{MAIN_METRIC}.")})
-        tags = {"mlflow.note.content": DESCRIPTION, "mlflow.experimentKind": "custom_model_development"}
-        shown = views(name.removeprefix(f"{MAIN_METRIC}.") for name in measured)
-        for name, text in (tags | {f"{VIEW_TAG}{key}": text for key, text in shown.items()}).items():
+        measured = sorted(
+            {name for run in methods for name in run.data.metrics if name.startswith(f"{views.MAIN_METRIC}.")}
+        )
+        tags = {"mlflow.note.content": views.DESCRIPTION, "mlflow.experimentKind": "custom_model_development"}
+        shown = views.list_views(name.removeprefix(f"{views.MAIN_METRIC}.") for name in measured)
+        for name, text in (tags | {f"{views.VIEW_TAG}{key}": text for key, text in shown.items()}).items():
             self.client.set_experiment_tag(self.experiment, name, text)
 
     def add(self, record: Record, models: list[str], measured: tuple[str, str, str] | None, scale: str = "") -> str:
@@ -261,9 +262,9 @@ class Store:
 
         start = int(record["started_unix_s"] * 1000)
         end = start + int(record["seconds"] * 1000)
-        key, groups = entries.key_of(record), groups_of(record)
+        key, groups = views.key_of(record), views.groups_of(record)
         tags = {"key": key, PUBLISHER: self.publisher, PARENT: self.group(groups)}
-        name = run_name(record)
+        name = views.run_name(record)
         run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
         self._log_tags_and_params(run, record, scale)
         self._log_metrics(run, record, end, measured)
@@ -272,7 +273,7 @@ class Store:
         if models:
             self.client.log_inputs(run, models=[LoggedModelInput(model_id=model) for model in models])
         self._log_files(run, record)
-        if entries.is_model(record):
+        if views.is_model(record):
             self._log_model(run, record, key)
         self._log_score(record, groups[:1], end)
         self.client.set_terminated(run, "FINISHED", end_time=end)
@@ -293,16 +294,16 @@ class Store:
 
     def _log_score(self, record: Record, method: tuple[str, ...], end: int) -> None:
         """Give the run of a method its main measure on the collection of an evaluation."""
-        values = [m["value"] for m in record["metrics"] if m["name"] == MAIN_METRIC]
+        values = [m["value"] for m in record["metrics"] if m["name"] == views.MAIN_METRIC]
         if values and record["output"] == "summary":
             self.group(method)
-            self._log_metric(method, f"{MAIN_METRIC}.{record['wildcards']['collection']}", values[0], end)
+            self._log_metric(method, f"{views.MAIN_METRIC}.{record['wildcards']['collection']}", values[0], end)
 
     def _log_tags_and_params(self, run: str, record: Record, scale: str) -> None:
         from mlflow.entities import Param, RunTag
 
-        tags = [RunTag(name, value) for name, value in sorted(entries.run_tags(record, scale).items())]
-        params = [Param(name, value) for name, value in sorted(entries.run_params(record).items())]
+        tags = [RunTag(name, value) for name, value in sorted(views.run_tags(record, scale).items())]
+        params = [Param(name, value) for name, value in sorted(views.run_params(record).items())]
         for chunk in _chunks(tags, TAGS_AT_ONCE):
             self.client.log_batch(run, tags=chunk)
         for chunk in _chunks(params, PARAMS_AT_ONCE):
@@ -312,8 +313,8 @@ class Store:
         from mlflow.entities import Metric
 
         points = []
-        for name, value, step in entries.run_metrics(record):
-            about = measured if measured and name not in entries.COSTS else (None, None, None)
+        for name, value, step in views.run_metrics(record):
+            about = measured if measured and name not in views.COSTS else (None, None, None)
             links = dict(zip(("model_id", "dataset_name", "dataset_digest"), about, strict=True))
             points.append(Metric(name, value, end, step, **links))
         for chunk in _chunks(points, METRICS_AT_ONCE):
@@ -323,7 +324,7 @@ class Store:
         path = Path(record["artifact"])
         listed = json.loads(path.read_text())["files"] if is_folder_artifact(path) and path.exists() else []
         with tempfile.TemporaryDirectory() as folder:
-            for source, name in entries.small_files(record, listed):
+            for source, name in views.small_files(record, listed):
                 target = Path(folder, name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
@@ -334,7 +335,7 @@ class Store:
 
         tags = {"key": key, "artifact": record["artifact"], "digest": record["digest"], "rule": record["rule"]}
         tags |= {name: value for name, value in record["wildcards"].items() if value}
-        name, params = entries.model_name(record["artifact"]), entries.run_params(record)
+        name, params = views.model_name(record["artifact"]), views.run_params(record)
         model = self.client.create_logged_model(
             self.experiment, name=name, source_run_id=run, tags=tags, params=params, model_type="encoder"
         )
@@ -346,7 +347,7 @@ def _dataset_input(entry: dict) -> DatasetInput:
     from mlflow.entities import Dataset, DatasetInput, InputTag
 
     name, source = short_name(entry["path"])[:500], json.dumps({"uri": entry["path"]})
-    dataset = Dataset(name, entries.dataset_digest(entry["digest"]), source_type="local", source=source)
+    dataset = Dataset(name, views.dataset_digest(entry["digest"]), source_type="local", source=source)
     return DatasetInput(dataset, [InputTag("mlflow.data.context", entry["name"])])
 
 

@@ -14,13 +14,15 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.tree import render_tree
-from zerodr.pages.adapted_plot import draw
 from zerodr.pages.costs import jobs_above
 from zerodr.pages.html import fill
+from zerodr.reporting.panels import COLORS, TEXT, blank, drawing_style, row_labels, svg_of
 
 MEAN = "mean"
 SIDES = ("left", "right")
 SHOWN_RULES = 6
+PANEL, ROW = 1.9, 0.27  # width of a panel and height of a row, in inches
+NEW, OLD = (COLORS[0], "D"), ("#9a5b00", "o")  # colour and marker, as templates/adapted.html names them
 
 
 class AdaptedPageSettings(Settings):
@@ -53,7 +55,7 @@ def build_adapted_page(stage: Stage) -> None:
         collection=settings.collection,
         sentences=answer["sentences"],
         undecided=answer["verdict"] == "undecided",
-        plot=Markup(draw(table, labels, adapted)),
+        plot=draw(table, labels, adapted),
         kinds=headings(table),
         rows=rows(table, settings, answer["choice"]),
         has_proxies=bool(table["proxy"].any()),
@@ -65,6 +67,28 @@ def build_adapted_page(stage: Stage) -> None:
         trees=[render_tree(graph, path) for path in manifests],
     )
     stage.output("page").write_text(page, encoding="utf-8")
+
+
+def draw(table: pd.DataFrame, labels: dict[str, str], adapted: set[str]) -> Markup:
+    """Draw means and 95 % intervals, a panel a kind of queries, a row a candidate.
+
+    Args:
+        table: columns kind, proxy, method, queries, value, low, high.
+        labels: printed name of each method, in the order of the rows.
+        adapted: methods that learned from the documents, which are diamonds.
+    """
+    kinds = {str(kind): rows.set_index("method") for kind, rows in table.groupby("kind", sort=False)}
+    with drawing_style(svg=TEXT):
+        figure, grid = blank(1, len(kinds), PANEL, ROW * len(labels))
+        for axes, (kind, rows) in zip(grid[0], kinds.items(), strict=True):
+            for number, name in enumerate(labels):
+                row, (color, marker) = rows.loc[name], NEW if name in adapted else OLD
+                axes.hlines(number, row["low"], row["high"], color=color, linewidth=1.8)
+                axes.plot(row["value"], number, color=color, marker=marker, markersize=5)
+            shown = labels.values() if axes is grid[0][0] else [""] * len(labels)
+            row_labels(axes, list(shown))
+            axes.set_title(f"{kind} (proxy)" if rows["proxy"].all() else kind, loc="left", fontsize=9)
+        return svg_of(figure)
 
 
 def headings(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -10,9 +10,10 @@ import pandas as pd
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
+from zerodr.config.measures import label_of
 from zerodr.config.papers import ClaimItem
 from zerodr.errors import ArtifactError
-from zerodr.evaluation.metrics import LABELS
+from zerodr.evaluation.numbers import fixed, interval, plural, signed
 from zerodr.evaluation.significance import bootstrap_means, holm, t_test
 from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
 from zerodr.reporting.panels import ACROSS, COLORS, bars, interval_rows, panels, wrapped
@@ -89,9 +90,9 @@ def _notes(settings: ItemParams, item: ClaimItem, tests: int, seeds: list[int]) 
     drawing = settings.values[0]["drawing"]
     fixed = [settings.methods[name] for name in (item.baseline, *item.methods) if name not in drawing]
     notes = [
-        f"{LABELS.get(item.measure, item.measure)}, {counted}; each query's measure is averaged over seeds, then "
+        f"{label_of(item.measure)}, {counted}; each query's measure is averaged over seeds, then "
         f"compared: {BETTER} better, {WORSE} worse than {control}, paired t-test over queries, p < .05 after Holm's "
-        f"correction over {tests} test{'s' * (tests != 1)}; 95 % bootstrap intervals over queries, of these seeds and "
+        f"correction over {plural(tests, 'test')}; 95 % bootstrap intervals over queries, of these seeds and "
         "collections"
     ]
     if fixed:
@@ -111,17 +112,17 @@ def _shown(
 ) -> tuple[list[str], list[list[str]]]:
     header = ["", *settings.collections.values(), "mean"]
     first = frame[frame["method"] == item.methods[0]]
-    rows = [[settings.methods[item.baseline], *(f"{value:.4f}" for value in first["control"])]]
+    rows = [[settings.methods[item.baseline], *map(fixed, first["control"])]]
     for method in item.methods:
         of_method = frame[frame["method"] == method]
-        rows.append([settings.methods[method], *(f"{value:.4f}" for value in of_method["value"])])
-        gains = [f"{row.difference:+.4f}{_mark(row)}" for row in of_method.itertuples()]
-        spans = [f"[{row.difference_low:+.4f}, {row.difference_high:+.4f}]" for row in of_method.itertuples()]
+        rows.append([settings.methods[method], *map(fixed, of_method["value"])])
+        gains = [f"{signed(row.difference)}{_mark(row)}" for row in of_method.itertuples()]
+        spans = [interval(row.difference_low, row.difference_high) for row in of_method.itertuples()]
         rows += [["difference", *gains], ["95 %", *spans]]
         if len(seeds) > 1 and {method, item.baseline} & set(settings.values[0]["drawing"]):
             for seed in seeds:
-                rows.append([f"seed {seed}", *(f"{value:+.4f}" for value in of_method[f"difference_seed{seed}"])])
-            rows.append(["deviation of seeds", *(f"{value:.4f}" for value in of_method["seeds_sd"])])
+                rows.append([f"seed {seed}", *map(signed, of_method[f"difference_seed{seed}"])])
+            rows.append(["deviation of seeds", *map(fixed, of_method["seeds_sd"])])
     return header, rows
 
 
@@ -145,7 +146,7 @@ def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         for seed in seeds if len(seeds) > 1 else ():
             axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
         axes.set_title(wrapped(figure, settings.methods[method], TITLE * min(len(methods), ACROSS)), fontsize=9)
-    measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
+    measure = label_of(settings.item.get("measure", METRIC))
     control = settings.methods[settings.item["baseline"]]
     many = f"mean of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     what = f"{measure} minus that of {control}: {many}, with 95 % interval"
