@@ -91,7 +91,7 @@ def test_queries_that_gained_and_lost_most_are_chosen():
 
 def test_cost_adds_jobs_and_their_training():
     settings = {"training": {"steps": 20, "batch_queries": 16, "accumulation": 2}}
-    record = {"rule": "finetune", "seconds": 60.0, "gpu_hours": 0.5, "energy_joules": None}
+    record = {"rule": "finetune", "seconds": 60.0, "gpu_hours": 0.5, "energy_joules": None, "peak_memory_mib": 9.0}
     record |= {"spec": {"params": {"settings": settings}}}
     cost = Cost()
     cost.add(record)

@@ -21,7 +21,14 @@ from zerodr.plan import paths
 
 def record(rule: str, metrics: dict[str, list[float]] | None = None, **more: Any) -> dict[str, Any]:
     points = [{"name": k, "step": n, "value": v} for k, vs in (metrics or {}).items() for n, v in enumerate(vs)]
-    facts = {"rule": rule, "wildcards": {"model": "m", "stage": "s"}, "metrics": points, "notes": {}, "seconds": 2.0}
+    facts = {
+        "rule": rule,
+        "wildcards": {"model": "m", "stage": "s"},
+        "metrics": points,
+        "notes": {},
+        "seconds": 2.0,
+        "spec": {"params": {}},
+    }
     return facts | {"gpu_hours": 0.0, "energy_joules": None, "peak_memory_mib": 10.0} | more
 
 
@@ -66,7 +73,7 @@ def test_what_was_left_out_and_warned_is_listed():
         ("queries without negatives", 2),
     ]
     assert costs.warnings(jobs) == [("pretrain", "m s", "odd")]
-    (cost,) = costs.cost_by_rule([evaluated, evaluated | {"energy_joules": 5.0}])
+    (cost,) = costs.cost_by_rule([evaluated, evaluated | {"energy_joules": 5.0}]).values()
     assert (cost.jobs, cost.seconds, cost.joules, cost.memory) == (2, 4.0, 5.0, 10.0)
 
 

@@ -65,7 +65,7 @@ def open_store(uri: str) -> Iterator[Store]:
         mlflow = _quiet_mlflow()
         with _refusals(uri, mlflow, FileExistsError, FileNotFoundError, NotADirectoryError):
             client = _local_client(mlflow) if uri == DEFAULT_URI else mlflow.MlflowClient(tracking_uri=uri)
-            store = Store(client, _experiment(client, uri, mlflow), _publisher())
+            store = Store(mlflow, client, _experiment(client, uri, mlflow), _publisher())
         with _refusals(uri, mlflow):
             yield store
 
@@ -140,8 +140,9 @@ def _experiment(client: MlflowClient, uri: str, mlflow: Any) -> str:
 class Store:
     """One experiment of an MLflow store. All writes go through here, in batches."""
 
-    def __init__(self, client: MlflowClient, experiment: str, publisher: str) -> None:
+    def __init__(self, mlflow: Any, client: MlflowClient, experiment: str, publisher: str) -> None:
         self.client, self.experiment, self.publisher = client, experiment, publisher
+        self._kinds, self._refused = mlflow.entities, mlflow.exceptions.MlflowException
         self._groups: dict[tuple[str, ...], str] = {}
 
     def find(self, key: str) -> str | None:
@@ -214,22 +215,18 @@ class Store:
 
     def _move(self, run: str, group: str) -> None:
         """Put a run below a group, unless another publisher has removed the run as a double meanwhile."""
-        from mlflow.exceptions import MlflowException
-
         try:
             self.client.set_tag(run, PARENT, group)
-        except MlflowException:
+        except self._refused:
             if self.client.get_run(run).info.lifecycle_stage == "active":
                 raise
 
     def _log_metric(self, names: tuple[str, ...], name: str, value: float, end: int | None = None) -> None:
         """Give a group a measure, once more when its run was a double that has been removed meanwhile."""
-        from mlflow.exceptions import MlflowException
-
         group = self._oldest(names)
         try:
             self.client.log_metric(group, name, value, timestamp=end, step=0)
-        except MlflowException:
+        except self._refused:
             if self._oldest(names) == group:
                 raise
         if (oldest := self._oldest(names)) != group:
@@ -258,8 +255,6 @@ class Store:
         Returns:
             the run's id.
         """
-        from mlflow.entities import LoggedModelInput
-
         start = int(record["started_unix_s"] * 1000)
         end = start + int(record["seconds"] * 1000)
         key, groups = views.key_of(record), views.groups_of(record)
@@ -268,10 +263,10 @@ class Store:
         run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
         self._log_tags_and_params(run, record, scale)
         self._log_metrics(run, record, end, measured)
-        for chunk in _chunks([_dataset_input(entry) for entry in record["inputs"]], DATASETS_AT_ONCE):
+        for chunk in _chunks([self._dataset_input(entry) for entry in record["inputs"]], DATASETS_AT_ONCE):
             self._log_datasets(run, chunk)
         if models:
-            self.client.log_inputs(run, models=[LoggedModelInput(model_id=model) for model in models])
+            self.client.log_inputs(run, models=[self._kinds.LoggedModelInput(model_id=model) for model in models])
         self._log_files(run, record)
         if views.is_model(record):
             self._log_model(run, record, key)
@@ -280,14 +275,17 @@ class Store:
         self._settle(run, groups)
         return self.find(key) or run
 
+    def _dataset_input(self, entry: dict) -> DatasetInput:
+        name, source = short_name(entry["path"])[:500], json.dumps({"uri": entry["path"]})
+        digest, tag = views.dataset_digest(entry["digest"]), self._kinds.InputTag("mlflow.data.context", entry["name"])
+        return self._kinds.DatasetInput(self._kinds.Dataset(name, digest, source_type="local", source=source), [tag])
+
     def _log_datasets(self, run: str, datasets: list[DatasetInput]) -> None:
         """Log inputs; again when another publisher created one of them at the same moment, which MLflow refuses."""
-        from mlflow.exceptions import MlflowException
-
         for attempt in range(TRIES):
             try:
                 return self.client.log_inputs(run, datasets=datasets)
-            except MlflowException as error:
+            except self._refused as error:
                 if "datasets" not in str(error) or attempt == TRIES - 1:
                     raise
                 time.sleep(PAUSE_S * (attempt + 1))
@@ -300,23 +298,19 @@ class Store:
             self._log_metric(method, f"{views.MAIN_METRIC}.{record['wildcards']['collection']}", values[0], end)
 
     def _log_tags_and_params(self, run: str, record: Record, scale: str) -> None:
-        from mlflow.entities import Param, RunTag
-
-        tags = [RunTag(name, value) for name, value in sorted(views.run_tags(record, scale).items())]
-        params = [Param(name, value) for name, value in sorted(views.run_params(record).items())]
+        tags = [self._kinds.RunTag(name, value) for name, value in sorted(views.run_tags(record, scale).items())]
+        params = [self._kinds.Param(name, value) for name, value in sorted(views.run_params(record).items())]
         for chunk in _chunks(tags, TAGS_AT_ONCE):
             self.client.log_batch(run, tags=chunk)
         for chunk in _chunks(params, PARAMS_AT_ONCE):
             self.client.log_batch(run, params=chunk)
 
     def _log_metrics(self, run: str, record: Record, end: int, measured: tuple[str, str, str] | None) -> None:
-        from mlflow.entities import Metric
-
         points = []
         for name, value, step in views.run_metrics(record):
             about = measured if measured and name not in views.COSTS else (None, None, None)
             links = dict(zip(("model_id", "dataset_name", "dataset_digest"), about, strict=True))
-            points.append(Metric(name, value, end, step, **links))
+            points.append(self._kinds.Metric(name, value, end, step, **links))
         for chunk in _chunks(points, METRICS_AT_ONCE):
             self.client.log_batch(run, metrics=chunk)
 
@@ -331,24 +325,14 @@ class Store:
             self.client.log_artifacts(run, folder)
 
     def _log_model(self, run: str, record: Record, key: str) -> None:
-        from mlflow.entities import LoggedModelOutput
-
         tags = {"key": key, "artifact": record["artifact"], "digest": record["digest"], "rule": record["rule"]}
         tags |= {name: value for name, value in record["wildcards"].items() if value}
         name, params = views.model_name(record["artifact"]), views.run_params(record)
         model = self.client.create_logged_model(
             self.experiment, name=name, source_run_id=run, tags=tags, params=params, model_type="encoder"
         )
-        self.client.log_outputs(run, [LoggedModelOutput(model_id=model.model_id, step=0)])
+        self.client.log_outputs(run, [self._kinds.LoggedModelOutput(model_id=model.model_id, step=0)])
         self.client.finalize_logged_model(model.model_id, "READY")
-
-
-def _dataset_input(entry: dict) -> DatasetInput:
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    name, source = short_name(entry["path"])[:500], json.dumps({"uri": entry["path"]})
-    dataset = Dataset(name, views.dataset_digest(entry["digest"]), source_type="local", source=source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", entry["name"])])
 
 
 def _chunks(items: list, size: int) -> Iterator[list]:

@@ -1,4 +1,4 @@
-"""Print the lineage of an artifact as a tree."""
+"""Write lineage and settings as text: an artifact's sources as a tree, nested settings as dotted names."""
 
 from typing import Any
 

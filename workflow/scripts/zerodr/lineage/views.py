@@ -1,4 +1,4 @@
-"""Describe the experiment in MLflow: groups of runs, short names, views with the columns that matter, links to them."""
+"""Convert records to what MLflow shows: tags, params, metrics, files; groups, names and views of runs."""
 
 from __future__ import annotations
 

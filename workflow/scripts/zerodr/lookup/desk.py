@@ -1,4 +1,4 @@
-"""Ranked queries on one collection by several methods side by side, with texts, ranks, judgements and differences."""
+"""Answer queries on one collection by several methods side by side, with texts, ranks, judgements and differences."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Desk:
     def answer(
         self, text: str, names: Sequence[str], count: int = 10, options: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """Ranked a query by one or two methods.
+        """Answer a query by one or two methods.
 
         Args:
             text: the query.

@@ -1,4 +1,4 @@
-"""Ranked one query by BM25 or by embeddings, with the scores and the order that the bench's runs have."""
+"""Answer one query by BM25 or by embeddings, with the scores and the order that the bench's runs have."""
 
 import os
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""Print the answers of one or two methods to a query as a table for the terminal."""
+"""Open what a command searches, a folder with a model from elsewhere too, and print answers as a table.
+
+Vectors of such a folder stay in `results/.state/lookup`, so that its second query is quick.
+"""
 
 from __future__ import annotations
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 from pydantic import Field
 
+from zerodr.artifacts.record import Record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.tree import render_tree
-from zerodr.pages.costs import jobs_above
+from zerodr.pages.costs import Cost, cost_by_rule, jobs_above
 from zerodr.pages.html import fill
 from zerodr.reporting.panels import COLORS, TEXT, blank, drawing_style, row_labels, svg_of
 
@@ -61,7 +63,7 @@ def build_adapted_page(stage: Stage) -> None:
         has_proxies=bool(table["proxy"].any()),
         remarks=remarks(settings),
         examples=described(examples, labels),
-        costs=costs(graph, manifests),
+        costs=costs(jobs_above(graph, manifests)),
         has_model=(stage.path("model") / "config.json").exists() or (stage.path("model") / "modules.json").exists(),
         command=settings.command,
         trees=[render_tree(graph, path) for path in manifests],
@@ -125,25 +127,11 @@ def described(examples: dict[str, Any], labels: dict[str, str]) -> dict[str, Any
     return {"names": names, "queries": queries}
 
 
-def costs(graph: Graph, manifests: list[str]) -> list[dict[str, Any]]:
-    """Add up seconds and energy of all jobs: in total, of the longest rules, and of the others together."""
-    frame = pd.DataFrame(
-        [
-            {"rule": record["rule"], "seconds": record["seconds"], "joules": record["energy_joules"], "jobs": 1}
-            for record in jobs_above(graph, manifests)
-        ],
-        columns=["rule", "seconds", "joules", "jobs"],
-    )
-    order = frame.groupby("rule")["seconds"].sum().sort_values(ascending=False).index
-    names = {rule: rule if n < SHOWN_RULES else "all others" for n, rule in enumerate(order)}
-    groups = [("all jobs", frame), *frame.groupby(frame["rule"].map(names), sort=False)]
-    lines = [
-        {
-            "rule": name,
-            "jobs": len(jobs),
-            "seconds": float(jobs["seconds"].sum()),
-            "joules": None if jobs["joules"].isna().any() or jobs.empty else float(jobs["joules"].sum()),
-        }
-        for name, jobs in groups
-    ]
-    return sorted(lines, key=lambda line: (line["rule"] != "all jobs", line["rule"] == "all others", -line["seconds"]))
+def costs(jobs: Sequence[Record]) -> dict[str, Cost]:
+    """Add up jobs: all of them, those of each of the longest rules, and the others together."""
+    longest = list(cost_by_rule(jobs))[:SHOWN_RULES]
+    lines = {"all jobs": Cost(), **{rule: Cost() for rule in longest}}
+    for record in jobs:
+        lines["all jobs"].add(record)
+        lines.setdefault(record["rule"] if record["rule"] in longest else "all others", Cost()).add(record)
+    return lines

@@ -1,4 +1,4 @@
-"""Add up what artifacts cost, from the lineage records of everything above them."""
+"""Summarise jobs from their lineage records: cost, mining and spans, what they left out, warnings."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -43,30 +43,37 @@ class Cost:
     """A sum over jobs.
 
     Attributes:
+        jobs: their number.
         seconds: wall time.
         gpu_hours: GPU-hours.
-        joules: energy; None when no job measured it.
+        joules: energy of the jobs that measured it; None when none did.
+        unmeasured: jobs that did not measure energy.
+        memory: largest memory of a job in MiB.
         steps: optimisation steps.
         texts: queries or documents in the batches of these steps.
         rules: wall time in seconds by rule.
     """
 
+    jobs: int = 0
     seconds: float = 0.0
     gpu_hours: float = 0.0
     joules: float | None = None
+    unmeasured: int = 0
+    memory: float = 0.0
     steps: int = 0
     texts: int = 0
     rules: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Add the job that a record describes."""
+        joules, (steps, texts) = record["energy_joules"], budget(record)
+        self.jobs, self.unmeasured = self.jobs + 1, self.unmeasured + (joules is None)
         self.seconds += record["seconds"]
         self.gpu_hours += record["gpu_hours"]
-        if record["energy_joules"] is not None:
-            self.joules = (self.joules or 0.0) + record["energy_joules"]
-        self.rules[record["rule"]] = self.rules.get(record["rule"], 0.0) + record["seconds"]
-        steps, texts = budget(record)
+        self.joules = self.joules if joules is None else (self.joules or 0.0) + joules
+        self.memory = max(self.memory, record["peak_memory_mib"] or 0.0)
         self.steps, self.texts = self.steps + steps, self.texts + texts
+        self.rules[record["rule"]] = self.rules.get(record["rule"], 0.0) + record["seconds"]
 
 
 def jobs_above(graph: Graph, artifacts: Iterable[str]) -> list[Record]:
@@ -97,39 +104,12 @@ def budget(record: Record) -> tuple[int, int]:
     return training["steps"], training["steps"] * training["batch_queries"] * training["accumulation"]
 
 
-@dataclass
-class RuleCost:
-    """Costs of the jobs of a rule.
-
-    Attributes:
-        rule: the rule.
-        jobs: number of jobs.
-        seconds: sum of their wall times.
-        gpu_hours: GPU-hours.
-        joules: energy; None when no job measured it.
-        memory: largest memory of a job in MiB.
-    """
-
-    rule: str
-    jobs: int = 0
-    seconds: float = 0.0
-    gpu_hours: float = 0.0
-    joules: float | None = None
-    memory: float = 0.0
-
-
-def cost_by_rule(jobs: Iterable[Record]) -> list[RuleCost]:
+def cost_by_rule(jobs: Iterable[Record]) -> dict[str, Cost]:
     """Add up jobs by rule, the dearest first."""
-    rules: dict[str, RuleCost] = {}
+    rules: dict[str, Cost] = {}
     for record in jobs:
-        cost = rules.setdefault(record["rule"], RuleCost(record["rule"]))
-        cost.jobs += 1
-        cost.seconds += record["seconds"]
-        cost.gpu_hours += record["gpu_hours"]
-        cost.memory = max(cost.memory, record["peak_memory_mib"] or 0.0)
-        if record["energy_joules"] is not None:
-            cost.joules = (cost.joules or 0.0) + record["energy_joules"]
-    return sorted(rules.values(), key=lambda cost: -cost.seconds)
+        rules.setdefault(record["rule"], Cost()).add(record)
+    return dict(sorted(rules.items(), key=lambda item: -item[1].seconds))
 
 
 def name_of(record: Record) -> str:

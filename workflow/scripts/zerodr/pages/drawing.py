@@ -1,4 +1,8 @@
-"""Draw lineage as a graph: archives at the top, each stage below everything that it was made from."""
+"""Draw the pictures of the report: curves of trainings, and lineage from the archives down to the evaluations.
+
+Curves are matplotlib's. Lineage is SVG written here: with matplotlib 40 stages took 98 ms instead of 0.7 ms and 42 kB
+instead of 12 kB, without paths under the pointer and without the page's colours.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +166,7 @@ def _same(curves: Series, name: str, other: str) -> bool:
 
 
 def _like(values: np.ndarray, reference: np.ndarray) -> bool:
-    """True when two curves fit one axis."""
+    """Test whether two curves fit one axis."""
     low, high = np.abs(values).mean(), np.abs(reference).mean()
     return max(low, high) < 10 * max(min(low, high), 1e-9)
 

@@ -136,7 +136,7 @@ def _grid(frame: pd.DataFrame, numbers: pd.DataFrame, settings: TableSettings) -
 
 
 def _by_method(frame: pd.DataFrame, paths: list[str]) -> dict[str, list[str]]:
-    """Summaries by method; `frame` has one block of rows a file, in the order of the files."""
+    """Group summary files by method; `frame` has one block of rows a file, in the order of the files."""
     names = frame.drop_duplicates(["model", "collection"])["model"]
     by_method: dict[str, list[str]] = {}
     for name, path in zip(names, paths, strict=True):

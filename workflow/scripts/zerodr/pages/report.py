@@ -67,7 +67,7 @@ def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, 
 
 
 def _figures(plan: Plan) -> list[tuple[str, Any]]:
-    """Figures of papers' items that were made, with their titles."""
+    """List the figures of papers' items that exist, with their titles."""
     pictures = []
     for paper, settings in plan.bench.papers.items():
         for name, item in settings.items.items():
@@ -89,7 +89,7 @@ def _trainings(jobs: Iterable[Record]) -> list[tuple[str, str, Any]]:
 
 
 def _lineages(plan: Plan, graph: Graph) -> list[tuple[str, Any]]:
-    """Drawings by row of the table."""
+    """List a drawing for each row of the table."""
     drawn = []
     for name in plan.ranked:
         files = [path for path in plan.evaluations("summary", name) if Path(path).exists()]
@@ -98,7 +98,7 @@ def _lineages(plan: Plan, graph: Graph) -> list[tuple[str, Any]]:
 
 
 def _versions(jobs: list[Record]) -> list[tuple[str, str]]:
-    """Packages of the newest job, its lock and its platform."""
+    """List packages, lock and platform of the newest job."""
     newest = max(jobs, key=lambda record: record["started_unix_s"])["environment"]
     named = [("python", newest["python"]), ("platform", newest["platform"]), ("lock", newest["lock_sha256"] or "none")]
     return [*named, *sorted(newest["versions"].items())]

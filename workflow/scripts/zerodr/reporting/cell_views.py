@@ -1,4 +1,4 @@
-"""Write compared cells: as tsv, and as Markdown tables with a row a row of the paper's and a column a column."""
+"""Write the comparison of a paper's printed values with ours: as tsv, and as Markdown tables like the paper's."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 def cells_tsv(compared: pd.DataFrame) -> str:
-    """Write COMPARED, a line a cell, then what the verdicts mean as lines that start with `# `."""
+    """Write a comparison (columns COMPARED), a line for each printed value, then the meaning of the verdicts."""
     return tsv(compared, ["difference: ours minus published", *legend(compared)])
 
 
@@ -56,7 +56,7 @@ def cells_section(compared: pd.DataFrame, labels: Mapping[str, str] = NO_LABELS)
 
 
 def _pivoted(corner: str, cells: pd.DataFrame, key: str) -> str:
-    """A table with a row a `line`, and a column a value of `key`."""
+    """Write a table: a row for each value of column `line`, a column for each value of column `key`."""
     columns = list(dict.fromkeys(cells[key]))
     rows = []
     for line, group in cells.groupby("line", sort=False):
@@ -77,7 +77,7 @@ def title_of(metric: str) -> str:
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two names differ in case, blanks and signs alone."""
+    """Test whether two names are equal but for case, blanks and punctuation."""
     return re.sub(r"\W", "", one).lower() == re.sub(r"\W", "", other).lower()
 
 
@@ -89,7 +89,7 @@ def _cell(cell: dict) -> str:
 
 
 def _shown(ours: float | str, cell: dict) -> str:
-    """Ours with the digits of its kind of measure: a gain with its sign, a share in percent with one decimal."""
+    """Write our value with the digits of its kind: a gain with its sign, a share in percent with one decimal."""
     if not isinstance(ours, float):
         return str(ours)
     if cell["metric"].endswith("_gain"):

@@ -1,7 +1,7 @@
 """Compare values that papers print with ours, cell by cell.
 
-Reference files: resources/reference/papers/README.md.
-Ours are numbers by (who, column, metric): who is a method, a row's label, or empty for a fact of the data.
+resources/reference/papers/README.md describes the files with printed values. Our numbers have a key of three names: a
+method (or the label of a row, or nothing for a fact of the data), a column, and a measure.
 """
 
 import csv
@@ -72,7 +72,7 @@ class CellParams(Settings):
     whole: bool
     """Shows every value of the table that is not in `claims`. False: those in `claims` alone."""
     claims: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = ()
-    """Rows, collections, and rows with their other columns, such as means: of other items of the table, or of this."""
+    """What other items of the table show, or this one: rows, collections, and rows whose other columns count too."""
     columns: tuple[str, ...] = ()
     """Collections of all items of the table."""
     cells: tuple[str, ...] | None = None
@@ -111,7 +111,7 @@ def read_cells(path: Path) -> pd.DataFrame:
 
 
 def shown_cells(cells: pd.DataFrame, settings: CellParams) -> pd.DataFrame:
-    """Select the cells that an item shows: those of its rows, or all that no other item of the table claims."""
+    """Select the printed values of an item: those of its rows, or all that no other item of the table shows."""
     cells = cells[cells["item"] == settings.table]
     if settings.cells is not None:
         cells = cells[cells["column"].isin(settings.cells) | cells["metric"].isin(settings.cells)]
@@ -128,14 +128,14 @@ def compare_cells(
     """Compare cells with ours.
 
     Args:
-        cells: of `shown_cells`.
-        measured: ours; shares and fractions are not in percent.
-        settings: what is ours of a cell.
-        protocol: that ours was ranked with.
+        cells: printed values, of `shown_cells`.
+        measured: our values; shares are fractions, not percent.
+        settings: name our value of each printed one.
+        protocol: of our rankings.
         source: name of the paper.
 
     Returns:
-        The columns COMPARED, a row a cell, or a row a reading where the paper leaves its meaning open.
+        The columns COMPARED. A printed value has one row, or one for each meaning that the paper leaves open.
     """
     ours = dict(measured) | dict(_means(measured, settings))
     ours |= dict(_gains(ours, settings.baseline))
@@ -197,7 +197,7 @@ def _compared(
 
 
 def _means(measured: Measured, settings: CellParams) -> Iterator[tuple[Key, float]]:
-    """Macro means: of a column's collections, and of columns; only where every member is there."""
+    """Average the collections of a column, and columns, where we have a number of every member."""
     numbers = {key: value for key, value in measured.items() if isinstance(value, float | int)}
     pairs = {(who, metric) for who, _, metric in numbers}
     for who, metric in pairs:
@@ -213,7 +213,7 @@ def _means(measured: Measured, settings: CellParams) -> Iterator[tuple[Key, floa
 
 
 def _gains(ours: Measured, baseline: str) -> Iterator[tuple[Key, float]]:
-    """Gains over the baseline, as shares of it."""
+    """Compute gains over the baseline, as shares of its value."""
     for (who, column, metric), value in ours.items():
         base = ours.get((baseline, column, metric))
         if who != baseline and base and isinstance(base, float) and isinstance(value, float):

@@ -46,7 +46,7 @@ def settings_of_recipe(stage: Stage, settings: ItemParams, item: Item) -> ItemTa
 
 
 def measured_settings(values: Sequence[Mapping[str, Any]]) -> dict[Key, float | str]:
-    """Settings by row of a paper's table and measure."""
+    """Key settings by row of the paper's table and measure."""
     measured: dict[Key, float | str] = {}
     for fact in values:
         value = fact["value"]

@@ -179,7 +179,7 @@ def correlation(x: Sequence[float], y: Sequence[float], what: str, of: str = "co
 
 
 def _permuted(x: Sequence[float], y: Sequence[float]) -> float:
-    """Share of the orders of x whose rank correlation with y is as far from 0: exact for few points."""
+    """Compute the p value of a rank correlation from every order of x: exact, and possible for few points."""
     others = stats.rankdata(y) - (len(y) + 1) / 2
     sums = np.abs([np.dot(order, others) for order in permutations(stats.rankdata(x))])
     return float((sums >= sums[0] - 1e-9).mean())

@@ -1,4 +1,4 @@
-"""Build items that compare methods and stages by collection."""
+"""Build and draw items that compare methods and stages by collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zerodr.config.item import Item
 from zerodr.config.measures import label_of
 from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
 from zerodr.errors import ConfigError
-from zerodr.evaluation.numbers import fixed, plural
+from zerodr.evaluation.numbers import fixed
 from zerodr.evaluation.significance import holm, t_test
 from zerodr.papers import modules
 from zerodr.reporting.cells import Measured
@@ -41,12 +41,11 @@ from zerodr.reporting.panels import (
     style,
     wrapped,
 )
-from zerodr.reporting.render import BETTER, WORSE
+from zerodr.reporting.render import mark_of, marks_note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEVEL = 0.05
 LIKENESS = ("corpus", "queries", "query_types")
 PRINTED_LIKENESS = {
     "jaccard_unigrams": "corpus",
@@ -77,10 +76,8 @@ def methods(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame = pd.DataFrame(rows)
     tested = frame["method"] != item.baseline
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
-    count = int(tested.sum())
     notes = [
-        f"{label_of(item.measure)}; {BETTER} better, {WORSE} worse than {settings.methods[item.baseline]}: paired "
-        f"t-test over queries, p < .05 after Holm's correction over {plural(count, 'test')}",
+        f"{label_of(item.measure)}; {marks_note(settings.methods[item.baseline], int(tested.sum()))}",
         *([HOLES] if any(key.startswith("hole") for key in measures) else []),
     ]
     return ItemTable(frame, notes, _pivot(frame, settings, measures), _measured(frame, measures))
@@ -97,16 +94,13 @@ def _pivot(frame: pd.DataFrame, settings: ItemParams, measures: list[str]) -> tu
         for method, label in settings.methods.items():
             line = [cells[method, name] for name in settings.collections]
             first = key == measures[0]
-            values = [fixed(row[key]) + (_mark(row) if first else "") for row in line]
+            values = [
+                f"{fixed(row[key])} {mark_of(row['difference'], row['p_t_holm']) if first else ''}".rstrip()
+                for row in line
+            ]
             mean = sum(row[key] for row in line) / len(line)
             rows.append([label if first else f"{label_of(key)}: {label}", *values, fixed(mean)])
     return header, rows
-
-
-def _mark(row: pd.Series) -> str:
-    if not row["p_t_holm"] < LEVEL:
-        return ""
-    return f" {BETTER}" if row["difference"] > 0 else f" {WORSE}"
 
 
 def similarity(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -175,7 +169,7 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
 
 
 def methodlabel_of(settings: ItemParams, method: str, stage: str) -> str:
-    """The label of a method whose stages are shown, by that of one of them."""
+    """Return the label of a method without the stage that the label of `<method>@<stage>` ends with."""
     return settings.methods[f"{method}@{stage}"].removesuffix(f" @{stage}")
 
 
@@ -275,5 +269,5 @@ FIGURES: dict[str, Callable[[pd.DataFrame, ItemParams], Figure]] = {
 
 
 def figures() -> dict[str, Callable[[pd.DataFrame, ItemParams], Figure]]:
-    """The functions that draw items, by kind: the core's and the papers'."""
+    """Return the functions that draw items, by kind: those here and those of papers."""
     return FIGURES | {kind: draw for paper in modules("report") for kind, draw in paper.REPORT.figures.items()}

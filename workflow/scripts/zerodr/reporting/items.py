@@ -36,7 +36,7 @@ collections and protocol: ask for `results/{name}/<item>.html`.
 
 
 def tables() -> dict[str, Callable[[Stage, ItemParams, Item], ItemTable]]:
-    """The functions that build tables of items, by kind: the core's and the papers'."""
+    """Return the functions that build tables of items, by kind: those here and those of papers."""
     return TABLES | {kind: build for paper in modules("report") for kind, build in paper.REPORT.tables.items()}
 
 
@@ -165,7 +165,7 @@ def build_published(stage: Stage) -> None:
 
 
 def _ranked(stage: Stage) -> dict[Key, float | str]:
-    """Means by method, collection and measure; queries that score nothing are in them."""
+    """Read means by method, collection and measure. A query without results counts as 0."""
     paths = stage.paths("summaries") if "summaries" in stage.spec.inputs else []
     if not paths:
         return {}

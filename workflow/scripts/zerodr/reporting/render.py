@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from zerodr.evaluation.numbers import fixed, interval, p_value, plural, signed
 from zerodr.reporting.grid import Grid, TableSettings
 
-BETTER, WORSE = "▲", "▼"
+BETTER, WORSE, LEVEL = "▲", "▼", 0.05
 SPECIAL = {character: f"\\{character}" for character in "&%_#${}"}
 SPECIAL |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 PAGE = """<!doctype html>
@@ -111,10 +111,21 @@ def printed_methods(settings: TableSettings) -> dict[str, str]:
     return {m.name: f"{m.label} [{letters[m.remark]}]" if m.remark else m.label for m in settings.methods}
 
 
-def significance_marks(tests: pd.DataFrame, level: float = 0.05) -> Marks:
-    """Map (method, collection) to BETTER or WORSE, where the t-test rejects at `level` after Holm's correction."""
-    significant = tests[tests["p_t_holm"] < level].itertuples()
-    return {(test.method, test.collection): BETTER if test.difference > 0 else WORSE for test in significant}
+def mark_of(difference: float, p: float) -> str:
+    """Return BETTER or WORSE where a test rejects at LEVEL, else nothing; `p` is NaN where nothing was tested."""
+    return "" if not p < LEVEL else BETTER if difference > 0 else WORSE
+
+
+def significance_marks(tests: pd.DataFrame) -> Marks:
+    """Map (method, collection) to its mark, by the t-test after Holm's correction; pairs without a mark are absent."""
+    marks = {(test.method, test.collection): mark_of(test.difference, test.p_t_holm) for test in tests.itertuples()}
+    return {pair: mark for pair, mark in marks.items() if mark}
+
+
+def marks_note(baseline: str, tests: int, joint: str = ": ") -> str:
+    """Explain the marks of `tests` tests against a baseline."""
+    test = f"paired t-test over queries, p < .05 after Holm's correction over {plural(tests, 'test')}"
+    return f"{BETTER} better, {WORSE} worse than {baseline}{joint}{test}"
 
 
 def markdown_table(header: Sequence[str], rows: list[list[str]], left: Collection[int] = (0,)) -> str:
@@ -158,10 +169,7 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
         return ["no significance tests: the baseline is not among the methods, or is alone"], []
     labels = {method.name: method.label for method in settings.methods}
     marks, baseline = significance_marks(tests), tests["baseline"].iloc[0]
-    note = (
-        f"{BETTER} better, {WORSE} worse than {labels.get(baseline, baseline)}: paired t-test over queries, "
-        f"p < .05 after Holm's correction over {plural(len(tests), 'test')}"
-    )
+    note = marks_note(labels.get(baseline, baseline), len(tests))
     rows = []
     for test in tests.itertuples():
         if mark := marks.get((test.method, test.collection)):

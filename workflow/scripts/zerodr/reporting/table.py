@@ -1,4 +1,4 @@
-"""Build the main table: a row a model, a column a collection, averages of groups, footnotes, published numbers."""
+"""Build and print the main table: a row a model, a column a collection, averages, footnotes, published numbers."""
 
 import json
 from pathlib import Path
