@@ -131,7 +131,8 @@ def judged(tmp_path, monkeypatch):
         files["runs"].append(f"results/{name}.trec.gz")
         write_run(Path(files["runs"][-1]), run, name)
         values = [1 / np.log2(2 + (0 if name == "new" and n == 3 else place)) for n in range(12)]
-        frame = pa.table({"query": [key for key, _ in items], "ndcg_cut_10": values})
+        named = {"model": [name] * 12, "collection": ["notes.proxy"] * 12, "query": [key for key, _ in items]}
+        frame = pa.table(named | {"ndcg_cut_10": values})
         files["per_query"].append(f"results/{name}.parquet")
         pq.write_table(frame, files["per_query"][-1])
     kinds = {"words": "lexical", "start": "encoder", "new": "trained"}

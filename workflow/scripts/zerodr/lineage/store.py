@@ -65,7 +65,7 @@ def open_store(uri: str) -> Iterator[Store]:
         mlflow = _quiet_mlflow()
         with _refusals(uri, mlflow, FileExistsError, FileNotFoundError, NotADirectoryError):
             client = _local_client(mlflow) if uri == DEFAULT_URI else mlflow.MlflowClient(tracking_uri=uri)
-            store = Store(mlflow, client, _experiment(client, uri, mlflow), _publisher())
+            store = Store(client, _experiment(client, uri, mlflow), _publisher())
         with _refusals(uri, mlflow):
             yield store
 
@@ -140,9 +140,11 @@ def _experiment(client: MlflowClient, uri: str, mlflow: Any) -> str:
 class Store:
     """One experiment of an MLflow store. All writes go through here, in batches."""
 
-    def __init__(self, mlflow: Any, client: MlflowClient, experiment: str, publisher: str) -> None:
+    def __init__(self, client: MlflowClient, experiment: str, publisher: str) -> None:
+        from mlflow import entities, exceptions
+
         self.client, self.experiment, self.publisher = client, experiment, publisher
-        self._kinds, self._refused = mlflow.entities, mlflow.exceptions.MlflowException
+        self._kinds, self._refused = entities, exceptions.MlflowException
         self._groups: dict[tuple[str, ...], str] = {}
 
     def find(self, key: str) -> str | None:

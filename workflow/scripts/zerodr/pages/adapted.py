@@ -88,7 +88,8 @@ def draw(table: pd.DataFrame, labels: dict[str, str], adapted: set[str]) -> Mark
                 axes.hlines(number, row["low"], row["high"], color=color, linewidth=1.8)
                 axes.plot(row["value"], number, color=color, marker=marker, markersize=5)
             shown = labels.values() if axes is grid[0][0] else [""] * len(labels)
-            row_labels(axes, list(shown))
+            row_labels(axes, list(shown), 9)
+            axes.tick_params(axis="y", length=0)
             axes.set_title(f"{kind} (proxy)" if rows["proxy"].all() else kind, loc="left", fontsize=9)
         return svg_of(figure)
 

@@ -35,10 +35,7 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     names = [one["names"] for one in settings.values]
 
     def of(method: str) -> Scores:
-        every = [
-            names[0][item.baseline],
-            *(name[method] for name in names),
-        ]  # first: its queries are those of all
+        every = [names[0][item.baseline], *(name[method] for name in names)]  # first: its queries are those of all
         return {c: _over_seeds(scores, every, c)[1:] for c in settings.collections}
 
     control, rows = of(item.baseline), list[dict[str, object]]()

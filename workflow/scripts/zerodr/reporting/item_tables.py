@@ -20,15 +20,7 @@ from zerodr.evaluation.significance import holm, t_test
 from zerodr.papers import modules
 from zerodr.reporting.cells import Measured
 from zerodr.reporting.claims import draw_claim
-from zerodr.reporting.item_inputs import (
-    METRIC,
-    Gain,
-    ItemParams,
-    ItemTable,
-    correlation,
-    gain,
-    read_scores,
-)
+from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, correlation, gain, read_scores
 from zerodr.reporting.panels import (
     bars,
     draw_points,
@@ -157,11 +149,7 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame = pd.DataFrame(rows)
     header = ["", "method", *stages]
     shown = [
-        [
-            settings.collections[name],
-            methodlabel_of(settings, method, stages[0]),
-            *map(fixed, line[item.measure]),
-        ]
+        [settings.collections[name], methodlabel_of(settings, method, stages[0]), *map(fixed, line[item.measure])]
         for (name, method), line in frame.groupby(["collection", "method"], sort=False)
     ]
     note = f"{label_of(item.measure)} after each stage; in the figure with 95 % bootstrap intervals over queries"

@@ -46,10 +46,11 @@ def save(figure: Figure, svg: Path, png: Path) -> None:
 
 
 def svg_of(figure: Figure) -> Markup:
-    """Return a figure as an element of a page."""
+    """Return a figure as an element of a page, without addresses of schemas, which HTML does not need."""
     text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return Markup(text.getvalue()[text.getvalue().index("<svg") :])
+    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    element = text.getvalue()[text.getvalue().index("<svg") :]
+    return Markup(element.replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', ""))
 
 
 def panels(count: int, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
@@ -90,12 +91,12 @@ def interval_rows(axes: Axes, values: pd.Series, lengths: np.ndarray, labels: li
     row_labels(axes, labels)
 
 
-def row_labels(axes: Axes, labels: list[str]) -> None:
-    """Label rows 0, 1, ... from the top, above few ticks."""
+def row_labels(axes: Axes, labels: list[str], size: float = 7) -> None:
+    """Label rows 0, 1, ... from the top in a font of `size` points, above few ticks."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(TICKS))
-    axes.set_yticks(range(len(labels)), labels, fontsize=7)
+    axes.set_yticks(range(len(labels)), labels, fontsize=size)
     axes.set_ylim(len(labels) - 0.5, -0.5)
 
 

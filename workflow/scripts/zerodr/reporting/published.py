@@ -31,10 +31,7 @@ SHOWN = 60  # characters of a source in the printed table; the tsv has all
 TEXT = ["method", "collection", "source", "kind"]
 COLUMNS = "method collection metric ours reference kind difference verdict tolerance protocol source".split()
 REFERENCE = ["method", "collection", "metric", "reference", "source", "kind", "tolerance"]
-KINDS = {
-    "published": "published numbers",
-    "independent": "numbers of an independent script, which nobody published",
-}
+KINDS = {"published": "published numbers", "independent": "numbers of an independent script, which nobody published"}
 SCORES = ["model", "collection", "metric", "value"]
 
 
