@@ -12,6 +12,7 @@ from tests.unit.house_helpers import MODULES, SCRIPTS
 WITH_EXAMPLES = sorted(
     ".".join(path.relative_to(SCRIPTS).with_suffix("").parts) for path in MODULES if ">>> " in path.read_text()
 )
+SEARCH = ("batching", "candidates", "exact", "feedback", "fuse", "merge", "search", "vectors")
 SHOWN = ("metrics", "significance")  # modules of evaluation whose public functions all have an example
 
 
@@ -27,3 +28,7 @@ def test_every_measure_and_test_has_an_example(name):
     functions = [f for n, f in inspect.getmembers(module, inspect.isfunction) if f.__module__ == module.__name__]
     public = [f for f in functions if not f.__name__.startswith("_")]
     assert [f.__name__ for f in public if ">>> " not in (f.__doc__ or "")] == []
+
+
+def test_search_has_examples():
+    assert {f"zerodr.retrieval.{name}" for name in SEARCH} <= set(WITH_EXAMPLES)
